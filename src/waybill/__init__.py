@@ -1,0 +1,1 @@
+"""Waybill: records in explicit states, moved by steps that survive any crash."""
