@@ -1,0 +1,182 @@
+"""What people and programs do to records from outside: submit, act, set priority, move, remove, nudge. The rules are in rules.py.
+
+Every verb reads, decides by the rules, and commits what it decided fenced by the version it read; where the record moved meanwhile it reads
+and decides again. A record that a worker holds is never changed behind its back: the action is refused with a sentence, or left with the
+worker (`Store.ask`), as the machine says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from waybill import rules
+from waybill.machine import Machine
+from waybill.record import Answer, Ask, Change, Committed, Conflict, Group, Record, Ref, Store, StoreError, Unavailable, encode
+from waybill.rules import PRIORITY, Machines, Refused
+from waybill.step import New
+
+READS = 8  # how often a verb reads again when the record keeps moving
+PORTION = 200  # records removed in one commit
+
+
+class Acted(NamedTuple):
+    """What came of an action. `pending`: a worker holds the record, was asked, and will apply it."""
+
+    record: Record
+    pending: bool = False
+
+
+class Engine:
+    """The verbs over one store and a set of machines."""
+
+    def __init__(self, store: Store, machines: Machines) -> None:
+        self.store = store
+        self.machines = machines
+
+    def submit(self, new: New, *, who: str = "", why: str = "") -> Record:
+        """Make a record. With `new.request` it is safe to repeat: asked twice, made once."""
+        return self.submit_all([new], who=who, why=why)[0]
+
+    def submit_all(self, news: Sequence[New], *, who: str = "", why: str = "") -> list[Record]:
+        """Make several, all or nothing."""
+        group = Group(tuple(rules.create(self.machines, new, who=who, why=why) for new in news))
+        return [r for r in self._commit(group).records if r is not None]
+
+    def act(
+        self, ref: Ref, name: str, *, who: str = "", why: str = "", args: Mapping[str, Any] | None = None, confirmed: bool = False
+    ) -> Acted:
+        """Take an action on a record, or Refused with the guard's sentence."""
+        machine = self.machines[ref.kind]
+
+        def decide(record: Record) -> Change:
+            return rules.act(machine, record, name, store=self.store, who=who, why=why, args=args, confirmed=confirmed)
+
+        def waits(record: Record) -> bool:
+            return rules.find_action(machine, record, name).claimed == "wait"
+
+        return self._change(ref, decide, Ask(ref, name, who, why, encode(args or {})), waits)
+
+    def priority(self, ref: Ref, priority: int, *, who: str = "", why: str = "") -> Acted:
+        """Give a record in any state another priority; its queue place moves in the same commit."""
+        ask = Ask(ref, PRIORITY, who, why, encode({PRIORITY: priority}))
+        rules.check_priority(priority)
+        return self._change(ref, lambda record: rules.reprioritise(record, priority, who, why), ask, lambda record: True)
+
+    def move(self, ref: Ref, to: str, *, who: str = "", why: str = "") -> Acted:
+        """Lead a record by hand out of a state that is no longer declared."""
+        machine = self.machines[ref.kind]
+        nothing = Ask(ref, "", who, why)
+        return self._change(ref, lambda record: rules.move(machine, record, to, who=who, why=why), nothing, lambda record: False)
+
+    def act_all(
+        self, kind: str, name: str, *, state: str | None = None, parent: Ref | None = None, owner: str | None = None,
+        where: Callable[[Record], bool] = lambda record: True, who: str = "", why: str = "", confirmed: bool = False,
+    ) -> Iterator[tuple[Ref, Acted | Refused]]:  # fmt: skip
+        """The same action on every record that fits, page by page; each is answered, none stops the others."""
+        after: int | None = None
+        while True:
+            page = self.store.find(kind, state=state, parent=parent, owner=owner, after=after, limit=PORTION, docs=True)
+            for record in page.records:
+                if where(record):
+                    try:
+                        yield record.ref, self.act(record.ref, name, who=who, why=why, confirmed=confirmed)
+                    except Refused as refusal:
+                        yield record.ref, refusal
+            if page.after is None:
+                return
+            after = page.after
+
+    def remove(self, ref: Ref, *, who: str = "", why: str = "") -> int:
+        """Remove a record that has settled, with all below it, in portions; how many. Safe to repeat: the record itself goes last."""
+        record = self.store.get(*ref)
+        if record.open:
+            raise Refused(f"{ref} is {record.state} and still at work; only what has settled can be removed.")
+        removed = sum(self.remove_children(ref, child, who=who, why=why)[0] for child in self.machines.children_of(ref.kind))
+        record = self.store.get(*ref)
+        if record.session is not None:
+            raise Refused(f"A worker holds {ref} now; try again when it has let go.")
+        self._commit(Group((Change(record, None, "remove", who, why),)))
+        return removed + 1
+
+    def remove_children(self, parent: Ref, machine: Machine, *, who: str = "", why: str = "") -> tuple[int, int]:
+        """Remove the children of one kind; how many went, and how many are left because a worker holds them."""
+        removed, held, after = 0, 0, None
+        while True:
+            page = self.store.find(machine.name, parent=parent, after=after, limit=PORTION)
+            free = [r for r in page.records if r.session is None]
+            held += len(page.records) - len(free)
+            for record in free:
+                for below in self.machines.children_of(machine.name):
+                    removed += self.remove_children(record.ref, below, who=who, why=why)[0]
+            answers = self.store.commit([Group((Change(r, None, "remove", who, why),)) for r in free]) if free else []
+            removed += sum(isinstance(a, Committed) for a in answers)
+            held += sum(isinstance(a, Conflict) for a in answers)
+            for answer in answers:
+                if not isinstance(answer, (Committed, Conflict)):
+                    raise answer
+            if page.after is None:
+                return removed, held
+            after = page.after
+
+    def nudge(self, refs: Iterable[Ref]) -> None:
+        """Call parents: never a conflict, never lost."""
+        if names := tuple(dict.fromkeys(refs)):
+            self._commit(Group((), names))
+
+    def hold(self, mark: str, *, who: str = "", why: str = "") -> None:
+        self.store.mark(mark, True, who, why)
+
+    def release(self, mark: str, *, who: str = "", why: str = "") -> None:
+        self.store.mark(mark, False, who, why)
+
+    def pending(self, limit: int = 100) -> int:
+        """Apply requests whose worker went before it could; how many."""
+        applied = 0
+        for ask in self.store.asks(limit):
+            record = self.store.get(*ask.ref)
+            if record.session is None:
+                change = rules.answer(self.machines[ask.ref.kind], record, ask, store=self.store)
+                applied += isinstance(self.store.commit([Group((change,))])[0], Committed)
+        return applied
+
+    def _change(self, ref: Ref, decide: Callable[[Record], Change], ask: Ask, waits: Callable[[Record], bool]) -> Acted:
+        refusal: StoreError | None = None
+        for _ in range(READS):
+            record = self.store.get(*ref)
+            change = decide(record)
+            if record.session is not None:
+                if not waits(record):
+                    raise Refused(f"A worker holds {ref} in {record.state} now; try again when it has let go.")
+                if self.store.ask(ask):
+                    return Acted(record, pending=True)
+                continue
+            answer = self.store.commit([Group((change,))])[0]
+            if isinstance(answer, Committed):
+                self._after(answer)
+                return Acted(_first(answer))
+            if not isinstance(answer, Conflict):
+                raise answer
+            refusal = answer
+        raise refusal or Conflict(f"{ref} is claimed and let go again faster than it can be asked; try again.")
+
+    def _commit(self, group: Group) -> Committed:
+        answer: Answer = self.store.commit([group])[0]
+        if not isinstance(answer, Committed):
+            raise answer
+        self._after(answer)
+        return answer
+
+    def _after(self, answer: Committed) -> None:
+        """A closed child was its parent's last: call the parent. A crash before this is mended by the duty that looks for idle parents."""
+        if answer.idle:
+            nudged = self.store.commit([Group((), answer.idle)])[0]
+            if isinstance(nudged, StoreError) and not isinstance(nudged, Unavailable):
+                raise nudged
+
+
+def _first(answer: Committed) -> Record:
+    record = answer.records[0]
+    if record is None:
+        raise Conflict("The record was removed.")
+    return record
