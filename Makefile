@@ -22,6 +22,7 @@ help:  ## list these commands
 	@touch $@
 
 install: .venv/.has-run  ## make the environment .venv, so that .venv/bin/waybill works
+	@echo "Ready: .venv/bin/waybill"
 
 run: .venv/.has-run  ## start on SQLite and a folder, on loopback, and print the URL; PORT=8700, DATA=folder (without it: with a demonstration)
 	@.venv/bin/waybill up --data "$(DATA)" --port "$(PORT)" $(if $(filter file,$(origin DATA)),--demo)
