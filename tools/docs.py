@@ -10,6 +10,7 @@ module of an application or a duty defines has one.
 
 import argparse
 import importlib
+import importlib.util
 import pkgutil
 import re
 import sys
@@ -33,6 +34,8 @@ def machines() -> list[Machine]:
 
 def _modules() -> Iterator[ModuleType]:
     for place in PLACES:
+        if importlib.util.find_spec(place) is None:
+            continue
         package = importlib.import_module(place)
         yield package
         for module in pkgutil.walk_packages(package.__path__, f"{place}."):
