@@ -1,0 +1,108 @@
+"""What a process is put together from: its settings, the machines it knows, and the ways to its store and objects.
+
+    depot = Depot.of(config.load(env=os.environ))
+    with closing(depot.open_store()) as store:
+        depot.engine(store).submit(...)
+
+A store is one connection for one thread: every thread opens its own and closes it. Objects are shared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from waybill import application, stores
+from waybill.application import Application, BadApplication
+from waybill.config import BadConfig, Config
+from waybill.engine import Engine
+from waybill.machine import Machine
+from waybill.record import BadStore, Store
+from waybill.rules import Machines
+
+if TYPE_CHECKING:
+    from waybill.objects import Objects
+
+
+@dataclass(frozen=True)
+class Depot:
+    config: Config
+    applications: tuple[Application, ...]
+    machines: Machines
+
+    @classmethod
+    def of(cls, config: Config, applications: Iterable[Application] | None = None, *, demo: bool = False) -> Depot:
+        """Load the applications that the settings name (or take those given) and gather their machines."""
+        chosen = list(applications) if applications is not None else application.installed(config.applications)
+        if demo:
+            from waybill.demo import DEMO
+
+            chosen.append(DEMO)
+        if urlsplit(config.store).scheme == "zookeeper" and (large := [a.name for a in chosen if a.sql_only]):
+            raise BadApplication(
+                f"The application {large[0]} can have more records than ZooKeeper should carry: give it a sqlite or postgresql store, "
+                f"or leave it out with the setting `applications`."
+            )
+        machines = Machines.of(machine for source in (built_in(), (m for a in chosen for m in a.machines)) for machine in source)
+        for name in config.retention:
+            kind, _, state = name.partition(".")
+            if kind not in machines or machines[kind].state(state) is None:
+                known = ", ".join(sorted(machines))
+                raise BadConfig(f"retention names {name}, which no machine here declares; the kinds are {known}.")
+        return cls(config, tuple(chosen), machines)
+
+    @property
+    def host(self) -> str:
+        """The stable name of this host, to which working files are bound."""
+        return self.config.work.host
+
+    def open_store(self, *, migrate: bool = True) -> Store:
+        """A new connection, which the caller closes. `migrate`: make or upgrade the schema; otherwise a store must be there."""
+        if (path := sqlite_path(self.config.store)) is not None:
+            if migrate:
+                make_folder(path.parent)
+            elif not path.exists():
+                raise BadStore(f"There is no store at {path}; `waybill up` or `waybill migrate` makes one; --data and --store name others.")
+        return stores.open_store(self.config.store, migrate=migrate)
+
+    @cached_property
+    def objects(self) -> Objects:
+        from waybill.objects import open_objects
+
+        return open_objects(self.config.objects)
+
+    def engine(self, store: Store) -> Engine:
+        return Engine(store, self.machines)
+
+
+def built_in() -> Iterator[Machine]:
+    """The machines that every process has."""
+    for module, name in (("waybill.duties", "DUTY"), ("waybill.http.auth", "TOKEN")):
+        try:
+            machine = getattr(importlib.import_module(module), name)
+        except (ModuleNotFoundError, AttributeError):  # being written
+            continue
+        yield machine
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of a sqlite URL; None for other stores."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "sqlite" else None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for data, for its owner alone; the mode of one that is there already stays."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise BadStore(f"The folder {path} cannot be made: {os.strerror(error.errno or 0)}. Choose another with --data.") from error
+
+
+OpenStore = Callable[[], Store]
