@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from waybill.machine import RESUME, STAY, Action, Machine, MachineError, State
-from waybill.record import MAX_MESSAGE, Ask, Change, Record, Ref, Store, encode
+from waybill.record import MAX_MESSAGE, Ask, Change, Record, Store, encode
 from waybill.step import Done, Fail, New, Outcome, Wait
 
 RETRY_LINES = 20  # tries beyond this one leave no history line: a step that never gives up must not fill the history
@@ -346,9 +346,3 @@ def _declared(machine: Machine, record: Record) -> State:
 def _names(actions: Iterable[Action]) -> str:
     return ", ".join(a.name for a in actions)
 
-
-__all__ = [
-    "PRIORITY", "Machines", "Ref", "Refused", "UnknownKind", "act", "answer", "bad_id", "check_more_keys", "check_priority", "create", "documents", "enter",
-    "find_action", "hold", "keys_in", "look", "move", "path_is_legal", "release", "remake", "reprioritise", "settle", "undeclared",
-    "wait_for_key",
-]  # fmt: skip
