@@ -1,0 +1,1 @@
+create table toy_note (id integer primary key, words text) strict

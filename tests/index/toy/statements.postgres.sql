@@ -1,0 +1,2 @@
+-- name: dialect
+select 'postgres'::text as name
