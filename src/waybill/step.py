@@ -13,12 +13,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from waybill.record import Page, Record, Ref
+from waybill.record import Page, Record, Ref, Store
 
 if TYPE_CHECKING:
     from waybill.objects import Objects
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,13 @@ class Context(Protocol):
 
     record: Record  # as of the last save
     attempt: int  # the version that the claim gave; unique to this run of the step
-    workdir: Path  # this attempt's own folder; earlier attempts' folders lie beside it
     objects: Objects
     log: logging.LoggerAdapter[logging.Logger]
     who: str
+
+    @property
+    def workdir(self) -> Path:
+        """This attempt's own folder; earlier attempts' folders lie beside it."""
 
     @property
     def stop(self) -> bool:
@@ -114,6 +119,9 @@ class Context(Protocol):
              docs: bool = False) -> Page: ...  # fmt: skip
 
     def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]: ...
+
+    def call(self, question: Callable[[Store], T]) -> T:
+        """Run a few store verbs on the owner thread: for duties, which look after the store itself. Keep it short."""
 
 
 Outcome = Done | Wait

@@ -1,0 +1,123 @@
+"""What a running step holds in its hand: every call that touches the store is a message to the thread that owns it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from waybill.record import Page, Record, Ref, Store
+from waybill.step import New, Stopped
+from waybill.worker.messages import Saving, Task
+
+if TYPE_CHECKING:
+    from waybill.objects import Objects
+
+T = TypeVar("T")
+logger = logging.getLogger("waybill.step")
+
+
+class StepContext:
+    """The `Context` of one task. `send` checkpoints and answers with the records; `read` runs a reading verb; both block the step only."""
+
+    def __init__(
+        self, task: Task, *, send: Callable[[Saving], list[Record]], read: Callable[[Callable[[Store], Any]], Any],
+        remove: Callable[[Ref, str], int], now: Callable[[], float], root: Path, objects: Objects, who: str,
+    ) -> None:  # fmt: skip
+        self.task = task
+        self.record = task.record
+        self.attempt = task.attempt
+        self.objects = objects
+        self.who = who
+        self.now = now
+        self.stopped = False  # set by the worker's owner thread
+        self.progressed: tuple[float, float | None, str] | None = None
+        self._send, self._read, self._remove, self._root = send, read, remove, root
+        self.log = logging.LoggerAdapter(
+            logger, {"kind": task.record.kind, "id": task.record.id, "state": task.record.state, "attempt": task.attempt}
+        )
+
+    @property
+    def stop(self) -> bool:
+        return self.stopped
+
+    def check(self) -> None:
+        if self.stopped:
+            raise Stopped("told to stop")
+
+    @property
+    def workdir(self) -> Path:
+        folder = self._folder() / str(self.attempt)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _folder(self) -> Path:
+        return self._root / self.record.kind / self.record.id
+
+    def earlier(self) -> list[Path]:
+        folder = self._folder()
+        if not folder.is_dir():
+            return []
+        found = [p for p in folder.iterdir() if p.name.isdigit() and int(p.name) != self.attempt and p.is_dir() and not p.is_symlink()]
+        return sorted(found, key=lambda p: int(p.name), reverse=True)
+
+    def save(self, docs: Mapping[str, Any] | None = None, *, keys: Iterable[str] = ()) -> Record:
+        return self._saved(Saving(self.task, docs or {}, tuple(keys)))[0]
+
+    def spawn(self, children: Iterable[New], docs: Mapping[str, Any] | None = None) -> list[Record]:
+        return self._saved(Saving(self.task, docs or {}, (), tuple(children)))[1:]
+
+    def _saved(self, saving: Saving) -> list[Record]:
+        self.check()
+        records = self._send(saving)
+        self.record = records[0]
+        return records
+
+    def spawn_each(self, children: Iterable[New], cursor: str = "spawned", portion: int = 200) -> int:
+        made = int(self.record.docs[cursor]["count"]) if cursor in self.record.docs else 0
+        rest = itertools.islice(children, made, None)
+        while batch := list(itertools.islice(rest, portion)):
+            made += len(batch)
+            # The count is in the commit that makes them: a second run goes on after the last portion that is there.
+            self.spawn(batch, {cursor: {"count": made}})
+        return made
+
+    def remove_children(self, kind: str) -> int:
+        self.check()
+        return self._remove(self.record.ref, kind)
+
+    def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
+        self.progressed = (done, total, unit)
+
+    def get(self, kind: str, id: str) -> Record:
+        return self._asked(lambda store: store.get(kind, id))
+
+    def find(
+        self, kind: str, *, state: str | None = None, parent: Ref | None = None, after: int | None = None, limit: int = 100,
+        docs: bool = False,
+    ) -> Page:  # fmt: skip
+        return self._asked(lambda store: store.find(kind, state=state, parent=parent, after=after, limit=limit, docs=docs))
+
+    def each(self, kind: str, *, state: str | None = None, parent: Ref | None = None, docs: bool = False) -> Iterator[Record]:
+        """All that fit, page by page."""
+        after: int | None = None
+        while True:
+            page = self.find(kind, state=state, parent=parent, after=after, docs=docs)
+            yield from page.records
+            if page.after is None:
+                return
+            after = page.after
+
+    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+        return self._asked(lambda store: store.tally(kind, parent=parent))
+
+    def call(self, question: Callable[[Store], T]) -> T:
+        """Run a few store verbs on the owner thread: for duties, which look after the store itself. Keep it short."""
+        return self._asked(question)
+
+    def _asked(self, question: Callable[[Store], T]) -> T:
+        self.check()
+        answer: T = self._read(question)
+        return answer

@@ -1,0 +1,120 @@
+"""Exactly one due step, run in the calling thread: for `waybill work --once`, `waybill step` and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from waybill.record import Answer, Claimed, Committed, Record, Ref, Store
+from waybill.rules import Machines
+from waybill.worker import messages as m
+from waybill.worker.core import Core
+from waybill.worker.shell import CARRY_OUT, Worker
+
+if TYPE_CHECKING:
+    from waybill.objects import Objects
+
+
+class Arrow(NamedTuple):
+    """What became of the record."""
+
+    ref: Ref
+    before: str
+    after: str
+    event: str
+    message: str
+
+
+class Once(Worker):
+    """A worker of one task: the same core and the same commands, with the step run inline."""
+
+    arrow: Arrow | None = None
+    target: Ref | None = None
+    claimed = False
+    replied: list[Record] | BaseException | None = None
+
+    def take_one(self) -> Arrow | None:
+        self.store = store = self.open_store()
+        try:
+            self.core = Core(
+                self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
+                threads=1, portion=1, ttl=self.ttl,
+            )  # fmt: skip
+            self.core.served = set()  # one step, then let go
+            while self._pump(store):
+                if self.claimed and not self.core.tasks and not self.core.out:
+                    self._stop()
+            return self.arrow
+        finally:
+            self.store = None
+            store.close()
+
+    def _pump(self, store: Store) -> bool:
+        for command in self.core.tick(self.clock()):
+            if isinstance(command, m.Exit):
+                return False
+            getattr(self, CARRY_OUT[type(command)])(store, command)
+        return True
+
+    def _claim(self, store: Store, command: m.Claim) -> None:
+        session, target = self.core.session, self.target
+        if session is None or self.claimed:
+            return
+
+        def call() -> m.Event:
+            found: list[Claimed] = store.claim(command.roles, session, 1) if target is None else [store.take(*target, session)]
+            return m.Took(found, 1)
+
+        self.claimed = True
+        self._guarded(call)
+
+    def _start(self, store: Store, command: m.Start) -> None:
+        for task in command.tasks:
+            outcome = self._run_step(task)
+            self.core.on(m.Ended(task, outcome), self.clock())
+
+    def _commit_now(self, store: Store, command: m.Commit) -> list[Answer]:
+        before = {e.task.number: e.task.record for e in command.batch if e.task is not None and not e.saves}
+        answers = super()._commit_now(store, command)
+        for entry, answer in zip(command.batch, answers, strict=True):
+            if entry.task is not None and entry.task.number in before and isinstance(answer, Committed):
+                after, old = answer.records[0], before[entry.task.number]
+                if after is not None:
+                    event = entry.group.changes[0].event or ("wait" if after.parked else "let go")
+                    self.arrow = Arrow(old.ref, old.state, after.state, event, after.message)
+        return answers
+
+    def _send(self, saving: m.Saving) -> list[Record]:
+        store = self.store
+        assert store is not None
+        self.replied = None
+        self.core.on(saving, self.clock())
+        while self.replied is None:
+            self._pump(store)
+        if isinstance(self.replied, BaseException):
+            raise self.replied
+        return self.replied
+
+    def _reply(self, store: Store, command: m.Reply) -> None:
+        self.replied = command.result
+
+    def _read(self, question: Callable[[Store], Any]) -> Any:
+        assert self.store is not None
+        return question(self.store)
+
+    def _sleep(self, store: Store, command: m.Sleep) -> None:
+        store.watch(max(0.0, min(1.0, command.until - self.clock())))
+
+
+def step_once(
+    open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects, target: Ref | None = None,
+    roles: Iterable[str] | None = None, shared: bool = False, ttl: float = 15.0,
+) -> Arrow | None:  # fmt: skip
+    """Take one due step, of `target` or of the most urgent record of the roles, and say which arrow it took; None: nothing is due.
+
+    NotFound, or Conflict with the reason, when `target` cannot be claimed now.
+    """
+    once = Once(open_store, machines, host=host, work_root=work_root, objects=objects, roles=roles, shared=shared, threads=1, ttl=ttl)
+    once.target = target
+    return once.take_one()

@@ -1,0 +1,367 @@
+"""The worker's thin shell: one thread owns the store connection and the core, pool threads only run steps.
+
+    run():  tick the core -> carry out its commands -> drain what the steps sent -> tick again; sleep when the core says so
+
+A step's message wakes the owner through `Store.interrupt`. SIGTERM calls `stop()`: no new claims, running steps end or give up at a safe
+point, what ended is committed, the session is closed when the last step has ended. Steps that do not end in time are left to the session's
+expiry: closing it early would let a second run start beside them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waybill import rules
+from waybill.engine import Engine
+from waybill.machine import Machine, MachineError
+from waybill.record import Answer, Ask, Change, Record, Ref, Role, SessionLost, Store, StoreError, Unavailable, Unknown
+from waybill.rules import Machines
+from waybill.step import Stopped
+from waybill.worker import messages as m
+from waybill.worker.context import StepContext
+from waybill.worker.core import Core
+from waybill.worker.roles import roles_of
+
+if TYPE_CHECKING:
+    from waybill.objects import Objects
+
+log = logging.getLogger("waybill.worker")
+
+GRACE = 30.0  # seconds that steps have to end after stop()
+
+
+def awake_clock() -> float:
+    """Seconds that also pass while the machine sleeps: a laptop that wakes up finds its sessions old."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Worker:
+    """Claims, runs and commits until it is stopped. Use from one thread; `stop` may be called from any."""
+
+    def __init__(
+        self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
+        roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 256,
+        grace: float = GRACE, clock: Callable[[], float] = awake_clock, now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
+        self.root, self.threads, self.ttl, self.grace, self.clock, self.now = work_root, threads, ttl, grace, clock, now
+        self.roles: tuple[Role, ...] = roles_of(machines, roles)
+        self.who = f"worker {host} {os.getpid()}"
+        self.shared = shared
+        self.portion = portion
+        self.store: Store | None = None
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._pool: deque[m.Task | None] = deque()
+        self._hands = threading.Semaphore(0)
+        self._contexts: dict[int, StepContext] = {}
+        self._replies: dict[int, queue.SimpleQueue[list[Record] | BaseException]] = {}
+        self._asleep = False
+        self._stopping_at: float | None = None
+        self.core: Core
+
+    # --- from other threads
+
+    def stop(self) -> None:
+        """End gracefully. Safe in a signal handler."""
+        self._post(self._stop)
+
+    def _stop(self) -> None:
+        if self._stopping_at is None:
+            self._stopping_at = self.clock()
+        self.core.on(m.Stop(), self.clock())
+
+    def _post(self, message: Callable[[], None]) -> None:
+        self._inbox.put(message)
+        if self._asleep and self.store is not None:
+            self.store.interrupt()
+
+    # --- the owner thread
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        for role in self.roles:
+            machine = self.machines[role.kind]
+            if role.state in machine.without_steps():
+                raise MachineError(f"{role.kind}.{role.state} has no step: leave the role out, or register one.")
+        self.store = self.open_store()
+        try:
+            self._warn_of_undeclared(self.store)
+            self.core = Core(
+                self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
+                threads=self.threads, portion=self.portion, ttl=self.ttl,
+            )  # fmt: skip
+            hands = [threading.Thread(target=self._work, name=f"step-{n}", daemon=True) for n in range(self.threads)]
+            for hand in hands:
+                hand.start()
+            self._loop(self.store)
+            for _ in hands:
+                self._pool.append(None)
+                self._hands.release()
+        finally:
+            store, self.store = self.store, None
+            store.close()
+
+    def _loop(self, store: Store) -> None:
+        while True:
+            for command in self.core.tick(self.clock()):
+                if isinstance(command, m.Exit):
+                    return
+                getattr(self, CARRY_OUT[type(command)])(store, command)
+            self._drain_inbox()
+            if self._stopping_at is not None and self.clock() - self._stopping_at > self.grace:
+                # Not closing the session: a step still runs, and its record must stay ours until the session expires.
+                log.warning("%d steps did not end within %.0f s; their claims are left to expire", len(self.core.tasks), self.grace)
+                return
+
+    def _drain_inbox(self) -> None:
+        try:
+            while True:
+                self._inbox.get_nowait()()
+        except queue.Empty:
+            return
+
+    def _sleep(self, store: Store, command: m.Sleep) -> None:
+        timeout = command.until - self.clock()
+        if self._stopping_at is not None:
+            timeout = min(timeout, self._stopping_at + self.grace - self.clock() + 0.001)
+        if timeout <= 0:
+            return
+        self._asleep = True
+        try:
+            if not self._inbox.empty():
+                return
+            if not command.watch:
+                self._inbox.get(timeout=timeout)()
+            elif store.watch(timeout):
+                self.core.on(m.Woke(), self.clock())
+        except queue.Empty:
+            return
+        except StoreError as error:
+            self._away(error)
+        finally:
+            self._asleep = False
+
+    def _away(self, error: StoreError) -> None:
+        log.warning("the store is away: %s", error)
+        self.core.on(m.Away(), self.clock())
+
+    def _guarded(self, call: Callable[[], m.Event | None]) -> None:
+        """Carry out a store call; what its refusal means for the session is the same for all."""
+        try:
+            event = call()
+        except (SessionLost, Unknown) as error:
+            log.warning("the session is lost: %s", error)
+            event = m.Lost(str(error))
+        except Unavailable as error:
+            self._away(error)
+            return
+        if event is not None:
+            self.core.on(event, self.clock())
+
+    def _open_session(self, store: Store, command: m.OpenSession) -> None:
+        def call() -> m.Event:
+            sent = self.clock()
+            about = {
+                "pid": os.getpid(),
+                "roles": [f"{r.kind}.{r.state}" for r in self.roles],
+                "tables": {k: [v.v, v.digest()] for k, v in self.machines.items()},
+            }
+            return m.Opened(store.open_session(host=self.host, ttl=self.ttl, about=about), sent)
+
+        self._guarded(call)
+
+    def _claim(self, store: Store, command: m.Claim) -> None:
+        session = self.core.session
+        if session is not None:
+            self._guarded(lambda: m.Took(store.claim(command.roles, session, command.limit), command.limit))
+
+    def _look(self, store: Store, command: m.Look) -> None:
+        def call() -> m.Event:
+            return m.Looked(command.tasks, store.open_parents([t.record.ref for t in command.tasks]))
+
+        try:
+            self.core.on(call(), self.clock())
+        except StoreError as error:
+            # Not seen is not settled: the joins are looked at again.
+            self.core.looks.extend(command.tasks)
+            self._away(error)
+
+    def _commit(self, store: Store, command: m.Commit) -> None:
+        self.core.on(m.Answered(command.batch, self._commit_now(store, command)), self.clock())
+
+    def _commit_now(self, store: Store, command: m.Commit) -> list[Answer]:
+        try:
+            return store.commit([entry.group for entry in command.batch])
+        except StoreError as error:
+            return [error] * len(command.batch)
+
+    def _read_marks(self, store: Store, command: m.ReadMarks) -> None:
+        self._guarded(lambda: m.Marked(frozenset(store.marks())))
+
+    def _wake(self, store: Store, command: m.Wake) -> None:
+        def call() -> m.Event:
+            due = store.wake()
+            return m.Woken(due.woken, due.next)
+
+        self._guarded(call)
+
+    def _renew(self, store: Store, command: m.Renew) -> None:
+        def call() -> m.Event:
+            sent = self.clock()
+            progress = {
+                f"{c.record.kind} {c.record.id}": list(c.progressed) for c in list(self._contexts.values()) if c.progressed is not None
+            }
+            return m.Heard(store.renew(command.session, progress), sent)
+
+        self._guarded(call)
+
+    def _reap(self, store: Store, command: m.Reap) -> None:
+        def call() -> None:
+            for name in store.reap():
+                log.warning("the session %s died; what it held is free again", name)
+
+        self._guarded(call)
+
+    def _close(self, store: Store, command: m.Close) -> None:
+        try:
+            store.close_session(command.session)
+        except StoreError as error:
+            log.warning("the session could not be closed and will expire: %s", error)
+
+    def _apply(self, store: Store, command: m.Apply) -> None:
+        engine = Engine(store, self.machines)
+        try:
+            engine.pending()
+        except (StoreError, rules.Refused) as error:
+            log.warning("requests left with this worker are applied by the next duty: %s", error)
+
+    def _clear(self, store: Store, command: m.Clear) -> None:
+        clear_folder(self.root, command.ref)
+
+    def _answer(self, machine: Machine, record: Record, ask: Ask) -> Change:
+        assert self.store is not None
+        return rules.answer(machine, record, ask, store=self.store)
+
+    def _warn_of_undeclared(self, store: Store) -> None:
+        for kind, machine in self.machines.items():
+            for state, count in rules.undeclared(machine, store.tally(kind)).items():
+                log.warning(
+                    "%d %s are in %s, which this release does not declare: never claimed; move them with `waybill act --to`",
+                    count, machine.plural, state,
+                )  # fmt: skip
+
+    # --- steps
+
+    def _start(self, store: Store, command: m.Start) -> None:
+        self._pool.extend(command.tasks)
+        self._hands.release(len(command.tasks))
+
+    def _recall(self, store: Store, command: m.Recall) -> None:
+        while self._hands.acquire(blocking=False):
+            task = self._pool.pop()
+            if task is not None:
+                self.core.on(m.Ended(task, Stopped("given back before it began")), self.clock())
+
+    def _signal(self, store: Store, command: m.Signal) -> None:
+        if (context := self._contexts.get(command.task.number)) is not None:
+            context.stopped = True
+
+    def _reply(self, store: Store, command: m.Reply) -> None:
+        if (replies := self._replies.get(command.task.number)) is not None:
+            replies.put(command.result)
+
+    def _work(self) -> None:
+        """A pool thread: takes tasks one after the other."""
+        post, hands, pool = self._post, self._hands, self._pool
+        while True:
+            hands.acquire()
+            task = pool.popleft()
+            if task is None:
+                return
+            began = self.clock()
+            outcome = self._run_step(task)
+            event = m.Ended(task, outcome, self.clock() - began)
+            post(lambda event=event: self.core.on(event, self.clock()))  # type: ignore[misc]
+
+    def _run_step(self, task: m.Task) -> Any:
+        context = StepContext(
+            task, send=self._send, read=self._read, remove=self._remove_children, now=self.now, root=self.root, objects=self.objects,
+            who=self.who,
+        )  # fmt: skip
+        self._contexts[task.number] = context
+        step = self.machines[task.record.kind].steps[task.record.state]
+        try:
+            if task.stopping:
+                return Stopped("told to stop before it began")
+            return step(task.record, context)
+        except Stopped as stopped:
+            return stopped
+        except Exception as error:
+            context.log.info("%s: %s", type(error).__name__, error, exc_info=True)
+            return error
+        finally:
+            self._contexts.pop(task.number, None)
+            self._replies.pop(task.number, None)
+
+    def _send(self, saving: m.Saving) -> list[Record]:
+        replies = self._replies.setdefault(saving.task.number, queue.SimpleQueue())
+        self._post(lambda: self.core.on(saving, self.clock()))
+        records: list[Record] = _unwrap(replies.get())
+        return records
+
+    def _read(self, question: Callable[[Store], Any]) -> Any:
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._post(lambda: answers.put(_try(question, self.store)))
+        return _unwrap(answers.get())
+
+    def _remove_children(self, parent: Ref, kind: str) -> int:
+        def remove(store: Store) -> int:
+            return Engine(store, self.machines).remove_children(parent, self.machines[kind], who=self.who)[1]
+
+        left: int = self._read(remove)
+        return left
+
+
+def clear_folder(root: Path, ref: Ref) -> None:
+    """Remove a record's working folder; a link in its place is removed, never followed. Safe to repeat."""
+    folder = root / ref.kind / ref.id
+    try:
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("%s could not be removed: %s", folder, error)
+
+
+def _try(question: Callable[[Store], Any], store: Store | None) -> Any:
+    if store is None:
+        return Stopped("the worker has ended")
+    try:
+        return question(store)
+    except Exception as error:  # noqa: BLE001 - carried over to the thread that asked, and raised there
+        return error
+
+
+def _unwrap(answer: Any) -> Any:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+CARRY_OUT: dict[type, str] = {
+    m.OpenSession: "_open_session", m.Claim: "_claim", m.Look: "_look", m.Start: "_start", m.Commit: "_commit", m.Reply: "_reply",
+    m.Signal: "_signal", m.Recall: "_recall", m.ReadMarks: "_read_marks", m.Wake: "_wake", m.Renew: "_renew", m.Reap: "_reap",
+    m.Apply: "_apply", m.Clear: "_clear", m.Close: "_close", m.Sleep: "_sleep",
+}  # fmt: skip
