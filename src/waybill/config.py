@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 FILE = "waybill.toml"
+DEMO_FILE = "demo"  # in a data folder that was started with the demonstration: its records need their machines ever after
 DAY = 86400.0
 
 
@@ -63,6 +64,7 @@ class Config:
     log: Log
     retention: Mapping[str, float]  # "kind.State" -> days
     applications: tuple[str, ...] | None
+    demo: bool
     app: Mapping[str, Mapping[str, Any]]  # [app.NAME]: an application's own settings, checked by the application
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -179,6 +181,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("retention", _days, "each machine's own", "Days after which records that rest or ended in a state are removed."),
     Setting("applications", _names, "all that are installed",
             "Which applications to load: names of installed ones, or module:object for one that is not installed."),
+    Setting("demo", _yes, "true when DATA/demo exists", "Load the demonstration; `waybill up --demo` makes the file DATA/demo."),
     Setting("log.level", _one_of("debug", "info", "warning", "error"), "info", "How much is logged."),
     Setting("log.format", _one_of("text", "json"), "text", "How a line of the log looks."),
 )  # fmt: skip
@@ -316,6 +319,7 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
         log=Log(value("log.level", "info"), value("log.format", "text")),
         retention=value("retention", {}),
         applications=value("applications", None),
+        demo=value("demo", (data / DEMO_FILE).exists()),
         app=apps,
         origins=origins,
     )

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from waybill import application, stores
+from waybill import application, index, stores
 from waybill.application import Application, BadApplication
 from waybill.config import BadConfig, Config
 from waybill.engine import Engine
+from waybill.index import Index
 from waybill.machine import Machine
 from waybill.record import BadStore, Store
 from waybill.rules import Machines
@@ -37,10 +38,10 @@ class Depot:
     machines: Machines
 
     @classmethod
-    def of(cls, config: Config, applications: Iterable[Application] | None = None, *, demo: bool = False) -> Depot:
+    def of(cls, config: Config, applications: Iterable[Application] | None = None, *, demo: bool | None = None) -> Depot:
         """Load the applications that the settings name (or take those given) and gather their machines."""
         chosen = list(applications) if applications is not None else application.installed(config.applications)
-        if demo:
+        if config.demo if demo is None else demo:
             from waybill.demo import DEMO
 
             chosen.append(DEMO)
@@ -70,6 +71,10 @@ class Depot:
             elif not path.exists():
                 raise BadStore(f"There is no store at {path}; `waybill up` or `waybill migrate` makes one; --data and --store name others.")
         return stores.open_store(self.config.store, migrate=migrate)
+
+    def open_index(self) -> Index:
+        """A new connection to the searchable catalogues, which the caller closes."""
+        return index.open_index(self.config.index)
 
     @cached_property
     def objects(self) -> Objects:
