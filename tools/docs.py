@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write the pages of docs/machines from the tables that declare the machines; with --check, only say which are stale.
+"""Write the generated pages of docs/ from what the code declares; with --check, only say which are stale.
 
     .venv/bin/python tools/docs.py            `make docs`
     .venv/bin/python tools/docs.py --check    part of `make check`; exit 1 when a page is missing, stale or of a machine that is gone
 
-A page is all that a table says, in the order in which it says it: the figure, the states, the actions, the documents. Every machine that a
-module of an application or a duty defines has one.
+docs/machines/NAME.md is all that a machine's table says, in the order in which it says it: the figure, the states, the actions, the
+documents. Every machine that a module of an application or a duty defines has one. docs/reference/config.md is the list of settings.
 """
 
 import argparse
@@ -18,11 +18,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from waybill.config import OTHER_VARIABLES, SETTINGS
 from waybill.machine import RESUME, STAY, Machine
 
-MACHINES = Path(__file__).resolve().parent.parent / "docs" / "machines"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+MACHINES = DOCS / "machines"
 PLACES = ("waybill.apps", "waybill.duties")
-NOTICE = "<!-- Written by `make docs` from the machine's table. Change that, not this page. -->"
+NOTICE = "<!-- Written by `make docs` from what the code declares. Change that, not this page. -->"
 IN_WORDS = {RESUME: "the state after the last one done", STAY: "stays where it is"}
 
 
@@ -106,16 +108,32 @@ def index(found: list[Machine]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def settings() -> str:
+    rows = [(f"`{s.name}`", f"`{s.variable}`", s.default, s.doc) for s in SETTINGS]
+    others = [(f"`{name}`", doc) for name, doc in OTHER_VARIABLES.items()]
+    parts = [
+        NOTICE,
+        "# Settings",
+        "A setting is given on the command line, in the environment or in `waybill.toml`; the first of these that names it counts. "
+        "A dot in a name is a table in the file: `http.port` is `port` under `[http]`.",
+        _table(("setting", "variable", "when nobody says", "what it is"), rows),
+        "## Other variables",
+        _table(("variable", "what it is"), others),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def wanted() -> dict[Path, str]:
     found = machines()
-    pages = {MACHINES / f"{machine.name}.md": page(machine) for machine in found}
-    if pages:
+    pages = {DOCS / "reference" / "config.md": settings()}
+    pages |= {MACHINES / f"{machine.name}.md": page(machine) for machine in found}
+    if found:
         pages[MACHINES / "README.md"] = index(found)
     return pages
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write docs/machines from the tables that declare the machines.")
+    parser = argparse.ArgumentParser(description="Write the generated pages of docs/ from what the code declares.")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is not what would be written")
     check = parser.parse_args().check
     pages = wanted()
@@ -123,10 +141,10 @@ def main() -> int:
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if check:
         for path in (*stale, *gone):
-            print(f"docs/machines/{path.name} is not what the machines' tables say now: run `make docs`.", file=sys.stderr)
+            print(f"docs/{path.relative_to(DOCS)} is not what the code declares now: run `make docs`.", file=sys.stderr)
         return 1 if stale or gone else 0
-    MACHINES.mkdir(parents=True, exist_ok=True)
     for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(pages[path], encoding="utf-8")
     for path in gone:
         path.unlink()
