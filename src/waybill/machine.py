@@ -251,6 +251,10 @@ class Machine:
         """Work states that have no step yet: a worker cannot serve them."""
         return tuple(s.name for s in self.states if s.sort == "work" and s.name not in self.steps)
 
+    def binds_files(self) -> bool:
+        """Whether some state leaves working files, so that records may be bound to a host."""
+        return any(s.leaves_files or s.remakes for s in self.states)
+
     def arrows(self) -> Iterator[Arrow]:
         """All that can happen to a record, in the order of the table."""
         for s in self.states:

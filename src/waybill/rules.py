@@ -142,6 +142,7 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         owner=new.owner if new.owner is not None else maker.owner if maker is not None else "",
         priority=priority,
         keys=new.keys,
+        host=new.host,
         request=new.request,
     )
     known = replace(bare, docs=bare.docs.with_changes(docs))

@@ -35,6 +35,7 @@ class New:
     priority: int | None = None  # None: the maker's
     keys: tuple[str, ...] = ()
     request: str | None = None
+    host: str = ""  # the only host that may work on it; "": any
     child: bool = True  # the maker waits for it, if its machine says so
 
 

@@ -1,7 +1,8 @@
 """Workers: a pure core (core.py), the messages it speaks (messages.py) and the shell that carries them out (shell.py)."""
 
+from waybill.worker.folders import clear_folder
 from waybill.worker.once import Arrow, step_once
 from waybill.worker.roles import roles_of
-from waybill.worker.shell import Worker, clear_folder
+from waybill.worker.shell import Worker
 
 __all__ = ["Arrow", "Worker", "clear_folder", "roles_of", "step_once"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import shutil
 import threading
 import time
 from collections import deque
@@ -29,7 +28,9 @@ from waybill.step import Stopped
 from waybill.worker import messages as m
 from waybill.worker.context import StepContext
 from waybill.worker.core import Core
+from waybill.worker.folders import clear_folder
 from waybill.worker.roles import roles_of
+from waybill.worker.roots import check_root
 
 if TYPE_CHECKING:
     from waybill.objects import Objects
@@ -94,6 +95,7 @@ class Worker:
                 raise MachineError(f"{role.kind}.{role.state} has no step: leave the role out, or register one.")
         self.store = self.open_store()
         try:
+            check_root(self.store, self.root, self.shared)
             self._warn_of_undeclared(self.store)
             self.core = Core(
                 self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
@@ -329,20 +331,6 @@ class Worker:
 
         left: int = self._read(remove)
         return left
-
-
-def clear_folder(root: Path, ref: Ref) -> None:
-    """Remove a record's working folder; a link in its place is removed, never followed. Safe to repeat."""
-    folder = root / ref.kind / ref.id
-    try:
-        if folder.is_symlink():
-            folder.unlink()
-        elif folder.exists():
-            shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        log.warning("%s could not be removed: %s", folder, error)
 
 
 def _try(question: Callable[[Store], Any], store: Store | None) -> Any:
