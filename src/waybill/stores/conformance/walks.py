@@ -1,0 +1,299 @@
+"""Random histories over several connections: each call is made on the store and on the model, and both must tell the same.
+
+The connections take turns call by call, so that what one read is often stale when it writes. What a store may choose freely (ids, numbers,
+which of several equal records a claim hands out) is carried over to the model: the model then `take`s what the store gave, and refuses if
+it may not be given.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from waybill.record import Change, Claimed, Committed, Group, Record, Ref, Role, Store, StoreError
+from waybill.stores.conformance.suite import Suite
+from waybill.stores.conformance.yard import LONG, Yard, change, commit
+from waybill.stores.model import ModelStore, World
+
+STEPS = 120
+
+
+class Walks(Suite):
+    @pytest.mark.parametrize("seed", range(6))
+    def test_any_history_is_that_of_the_model(self, yard: Yard, seed: int) -> None:
+        walk = Walk(yard, random.Random(seed))
+        for _ in range(STEPS):
+            walk.step()
+        walk.compare()
+        assert walk.written > STEPS // 4, "a walk that is mostly refused proves little"
+
+
+class Pair(msgspec.Struct):
+    """One record as both stores know it, and earlier readings of it."""
+
+    real: Record
+    model: Record
+    old: list[tuple[Record, Record]] = []
+
+
+class Hand(msgspec.Struct):
+    """One worker: a connection and a session on each side."""
+
+    real: Store
+    model: Store
+    real_session: str
+    model_session: str
+
+
+class Walk:
+    def __init__(self, yard: Yard, rng: random.Random) -> None:
+        self.yard, self.h, self.rng = yard, yard.harness, rng
+        self.clock = 1_000_000.0
+        self.world = World(lambda: self.clock)
+        self.model = ModelStore(self.world)
+        self.pairs: list[Pair] = []
+        self.hands = [self.hand() for _ in range(3)]
+        self.written = self.turn = 0
+        self.crates = [self.create_crate() for _ in range(2)]
+
+    def hand(self) -> Hand:
+        real, model = self.h.open(), ModelStore(self.world)
+        about: dict[str, Any] = {}
+        return Hand(
+            real,
+            model,
+            real.open_session(host="here", ttl=LONG, about=about),
+            model.open_session(host="here", ttl=LONG, about=about),
+        )
+
+    def step(self) -> None:
+        moves: list[tuple[int, Callable[[], None]]] = [
+            (5, self.create),
+            (6, self.claim),
+            (8, self.release),
+            (3, self.save),
+            (4, self.go_on),
+            (5, self.act),
+            (1, self.remove),
+            (3, self.nudge),
+            (2, self.mark),
+            (2, self.wake),
+            (1, self.restart),
+            (1, self.compare),
+        ]
+        self.rng.choices([move for _, move in moves], [weight for weight, _ in moves])[0]()
+
+    # --- calls, on both
+
+    def create_crate(self) -> Pair:
+        real = self.yard.crate()
+        record = Record(real.kind, "crate*", real.state)
+        answer = self.model.commit([Group((Change(None, record, event="create", who="suite"),))])[0]
+        assert isinstance(answer, Committed)
+        assert answer.records[0] is not None
+        return Pair(real, answer.records[0])
+
+    def create(self) -> None:
+        h, rng = self.h, self.rng
+        crate = rng.choice([*self.crates, None]) if not h.needs_parent else rng.choice(self.crates)
+        self.turn += 1
+        fields: dict[str, Any] = {
+            "state": rng.choice(h.states),
+            "priority": rng.randrange(10),
+            "owner": rng.choice(["ann", "bob"]),
+            "turn": self.turn,
+            "keys": tuple(rng.sample([self.yard.key(c) for c in "abc"], rng.choice([0, 0, 1]))),
+            "gates": tuple(rng.sample([self.yard.gate(c) for c in "xy"], rng.choice([0, 0, 1]))),
+            "parked": rng.choice([None, None, None, "wait", "children"]),
+            "docs": {h.documents[0]: b"%d" % rng.randrange(100)},
+        }
+        delay = float(rng.randrange(1, 50))
+        real = self.yard.draft(parent=crate.real if crate else None, **fields)
+        assert real.after is not None
+        model = Change(
+            None,
+            msgspec.structs.replace(real.after, parent=crate.model.ref if crate else None),
+            event=real.event,
+            who=real.who,
+            docs=real.docs,
+        )
+        hand = rng.choice(self.hands)
+        self.both(hand, [(msgspec.structs.replace(real, delay=delay), msgspec.structs.replace(model, delay=delay))], None)
+
+    def both(self, hand: Hand, changes: list[tuple[Change, Change]], pair: Pair | None, nudges: list[Pair] | None = None) -> None:
+        real = commit(hand.real, Group(tuple(c for c, _ in changes), tuple(p.real.ref for p in nudges or ())))[0]
+        model = commit(hand.model, Group(tuple(c for _, c in changes), tuple(p.model.ref for p in nudges or ())))[0]
+        assert type(real) is type(model), f"{real!r} on the store, {model!r} on the model, for {changes}"
+        if isinstance(real, StoreError):
+            return
+        self.written += 1
+        assert [self.name(ref) for ref in real.idle] == [self.name(ref, model=True) for ref in model.idle]
+        for mine, theirs in zip(real.records, model.records, strict=True):
+            if mine is None or theirs is None:
+                assert mine is theirs is None
+                assert pair is not None
+                self.pairs.remove(pair)
+            elif pair is None:
+                self.pairs.append(Pair(mine, theirs))
+                self.same(mine, theirs)
+            else:
+                self.seen(pair, mine, theirs)
+                self.same(mine, theirs)
+
+    def seen(self, pair: Pair, real: Record, model: Record) -> None:
+        pair.old.append((pair.real, pair.model))
+        pair.real, pair.model = real, model
+
+    def claim(self) -> None:
+        """All that can be claimed in one state: whatever is left over is parked, on both."""
+        h = self.h
+        hand = self.rng.choice(self.hands)
+        role = Role(h.kind, self.rng.choice(h.states), self.rng.random() < 0.3)
+        for each in hand.real.claim([role], hand.real_session, 1000):
+            pair = self.pair(each.record)
+            if each.mark is not None:  # take() refuses at marks; the model's own claim must hand it out alike
+                twin = self.world.hand_out(pair.model.ref, hand.model_session, role.holds)
+                assert isinstance(twin, Claimed)
+                assert twin.mark == each.mark
+            else:
+                twin = hand.model.take(pair.model.kind, pair.model.id, hand.model_session)
+            self.seen(pair, each.record, twin.record)
+            self.same(each.record, twin.record)
+        assert hand.model.claim([role], hand.model_session, 1000) == [], "the store left something that can be claimed"
+
+    def changed(self, pair: Pair, fields: dict[str, Any], **own: Any) -> list[tuple[Change, Change]]:
+        """The change from the latest reading or, one time in six, from an older one."""
+        real, model = self.rng.choice(pair.old) if pair.old and self.rng.random() < 0.17 else (pair.real, pair.model)
+        return [(change(real, **own, **fields), change(model, **own, **fields))]
+
+    def held(self, hand: Hand) -> Pair | None:
+        mine = [pair for pair in self.pairs if pair.real.session == hand.real_session]
+        return self.rng.choice(mine) if mine else None
+
+    def after(self) -> dict[str, Any]:
+        h, rng = self.h, self.rng
+        state = rng.choice([*h.states, h.rest, h.end])
+        return {
+            "state": state,
+            "open": state != h.end,
+            "priority": rng.randrange(10),
+            "message": rng.choice(["", "said"]),
+            "keys": tuple(rng.sample([self.yard.key(c) for c in "abc"], rng.choice([0, 1]))),
+            "gates": tuple(rng.sample([self.yard.gate(c) for c in "xy"], rng.choice([0, 0, 1]))),
+        }
+
+    def docs(self) -> dict[str, bytes | None]:
+        return {name: self.rng.choice([None, b"1", b"[2]"]) for name in self.rng.sample(list(self.h.documents[1:]), self.rng.randrange(2))}
+
+    def release(self) -> None:
+        hand = self.rng.choice(self.hands)
+        if pair := self.held(hand):
+            parked = self.rng.choice([None, None, "wait", "children"])
+            delay = float(self.rng.randrange(1, 50))
+            self.both(hand, self.changed(pair, {**self.after(), "session": None, "parked": parked}, event="done", docs=self.docs(), delay=delay), pair)
+
+    def save(self) -> None:
+        hand = self.rng.choice(self.hands)
+        if pair := self.held(hand):
+            keys = tuple(self.rng.sample([self.yard.key(c) for c in "abc"], self.rng.choice([0, 1])))
+            self.both(hand, self.changed(pair, {"keys": keys}, event="", docs=self.docs()), pair)
+
+    def go_on(self) -> None:
+        hand = self.rng.choice(self.hands)
+        if pair := self.held(hand):
+            self.both(hand, self.changed(pair, self.after(), event="done", docs=self.docs()), pair)
+
+    def act(self) -> None:
+        free = [pair for pair in self.pairs if pair.real.session is None]
+        if free:
+            pair = self.rng.choice(free)
+            parked = self.rng.choice([None, "wait", "children"])
+            delay = float(self.rng.randrange(1, 50))
+            self.both(self.rng.choice(self.hands), self.changed(pair, {**self.after(), "parked": parked}, event="act", delay=delay), pair)
+
+    def remove(self) -> None:
+        if self.pairs:
+            pair = self.rng.choice(self.pairs)
+            self.both(self.rng.choice(self.hands), [(Change(pair.real, None, event="x"), Change(pair.model, None, event="x"))], pair)
+
+    def nudge(self) -> None:
+        some = self.rng.sample(self.pairs, min(len(self.pairs), 2))
+        self.both(self.rng.choice(self.hands), [], None, nudges=[*some, self.rng.choice(self.crates)])
+
+    def mark(self) -> None:
+        name, on = self.yard.gate(self.rng.choice("xy")), self.rng.random() < 0.4
+        hand = self.rng.choice(self.hands)
+        hand.real.mark(name, on, who="ann")
+        hand.model.mark(name, on, who="ann")
+
+    def wake(self) -> None:
+        seconds = float(self.rng.randrange(40))
+        self.clock += seconds
+        self.h.tick(seconds)
+        hand = self.rng.choice(self.hands)
+        real, model = hand.real.wake(), hand.model.wake()
+        assert real.woken == model.woken
+        assert (real.next is None) == (model.next is None)
+
+    def restart(self) -> None:
+        """A worker stops and starts again: its claims are free."""
+        place = self.rng.randrange(3)
+        hand = self.hands[place]
+        hand.real.close_session(hand.real_session)
+        hand.model.close_session(hand.model_session)
+        self.hands[place] = self.hand()
+        for pair in self.pairs:
+            if pair.real.session == hand.real_session:
+                self.seen(pair, self.yard.get(pair.real), hand.model.get(pair.model.kind, pair.model.id))
+
+    # --- comparing
+
+    def pair(self, real: Record) -> Pair:
+        return next(pair for pair in self.pairs if pair.real.id == real.id)
+
+    def name(self, ref: Ref | None, model: bool = False) -> str | None:
+        """A name that is the same on both sides."""
+        for place, pair in enumerate([*self.crates, *self.pairs]):
+            if ref == (pair.model if model else pair.real).ref:
+                return f"{ref.kind} {place}"
+        return None
+
+    def worker(self, session: str | None) -> int | None:
+        return next((i for i, hand in enumerate(self.hands) if session in (hand.real_session, hand.model_session)), None)
+
+    def shape(self, record: Record) -> dict[str, Any]:
+        shape = {name: getattr(record, name) for name in ("kind", "state", "owner", "priority", "message", "keys", "gates", "parked", "open")}
+        docs = {name: body for name, body in record.docs.raw.items() if name not in self.h.required}
+        return {**shape, "docs": docs, "held by": self.worker(record.session), "waits": record.wake_at > 0}
+
+    def same(self, real: Record, model: Record) -> None:
+        assert self.shape(real) == self.shape(model)
+
+    def compare(self) -> None:
+        h, real, model = self.h, self.yard.store, self.model
+        for pair in self.pairs:
+            mine, theirs = self.yard.get(pair.real), model.get(pair.model.kind, pair.model.id)
+            self.same(mine, theirs)
+            assert mine.nudges == theirs.nudges
+            assert [line[2:] for line in real.history(*pair.real.ref)] == [line[2:] for line in model.history(*pair.model.ref)]
+            self.seen(pair, mine, theirs)
+            del pair.old[:-5]
+        assert real.tally(h.kind) == model.tally(h.kind)
+        for crate in self.crates:
+            assert real.tally(h.kind, parent=crate.real.ref) == model.tally(h.kind, parent=crate.model.ref)
+            assert self.listed(real, crate.real.ref) == self.listed(model, crate.model.ref, model=True)
+        assert sorted(real.marks()) == sorted(model.marks())
+        refs = [crate.real.ref for crate in self.crates]
+        assert {self.name(ref) for ref in real.open_parents(refs)} == {
+            self.name(ref, model=True) for ref in model.open_parents([crate.model.ref for crate in self.crates])
+        }
+
+    def listed(self, store: Store, crate: Ref, model: bool = False) -> list[list[str | None]]:
+        """What each query finds, in its order."""
+        queries: list[dict[str, Any]] = [{"state": s} for s in (*self.h.states, self.h.rest, self.h.end)]
+        queries += [{"owner": "ann"}, {"parent": crate}, {"newest": True}, {}]
+        return [[self.name(record.ref, model) for record in store.find(self.h.kind, limit=1000, **query).records] for query in queries]

@@ -1,0 +1,79 @@
+"""Groups, looked at before a store sees them: what no store could write is answered here, alike on all stores.
+
+A driver's `commit` begins with `vet(groups)`: one refusal or None for each group. A refused group is answered and left out; its neighbours
+are written. So a worker that commits for many records at once never loses the work of one to the mistake of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waybill.record import Change, Group, StoreError, TooLarge, check_group
+
+
+def vet(groups: Sequence[Group]) -> list[StoreError | None]:
+    """For each group the reason why it cannot be written on any store, or None."""
+    seen: set[tuple[str, str]] = set()
+    return [_refusal(group, seen) for group in groups]
+
+
+def _refusal(group: Group, seen: set[tuple[str, str]]) -> StoreError | None:
+    requests: set[tuple[str, str]] = set()
+    mine: list[tuple[str, str]] = []
+    for change in group.changes:
+        before, after = change.before, change.after
+        record = after if after is not None else before
+        if record is None:
+            return StoreError("A change needs a before or an after.")
+        problem = misshapen(change)
+        if problem is not None:
+            return StoreError(f"{record.kind} {record.id}: {problem}")
+        if before is None:
+            if record.request is not None:
+                if (record.kind, record.request) in requests:
+                    return StoreError(f"Two records of one group ask for the request {record.request}; a request makes one {record.kind}.")
+                requests.add((record.kind, record.request))
+            if record.id.endswith("*"):
+                continue
+        name = (record.kind, record.id)
+        if name in seen:
+            return StoreError(f"{record.kind} {record.id} is changed twice in one call; a record appears in at most one group.")
+        seen.add(name)
+        mine.append(name)
+    try:
+        check_group(group)
+    except TooLarge as error:
+        seen.difference_update(mine)  # it is not written, so a neighbour may still change the same record
+        return error
+    return None
+
+
+def misshapen(change: Change) -> str | None:
+    """What is wrong with the pair as such, whatever the store holds."""
+    before, after = change.before, change.after
+    if after is None:
+        return None
+    if not 0 <= after.priority <= 99:
+        return f"priority {after.priority} is not within 0..99"
+    if not (after.message.isascii() and change.why.isascii() and "\0" not in after.message and "\0" not in change.why):
+        try:
+            (after.message + change.why).encode()
+        except UnicodeEncodeError:
+            return "its message or reason holds half a character (a lone surrogate), which no store can keep"
+        if "\0" in after.message or "\0" in change.why:
+            return "its message or reason holds a null character, which PostgreSQL cannot keep"
+    if after.session is not None:
+        if before is None:
+            return "a record is created free; claim it afterwards"
+        if before.session != after.session:
+            return "only claim() and take() give a record to a session"
+        if after.parked is not None:
+            return f"a record that is held cannot be parked ({after.parked})"
+    if before is not None:
+        if before.kind != after.kind or before.id != after.id:
+            return f"before and after are two records ({before.kind} {before.id})"
+        if before.parent != after.parent:
+            return "a record keeps its parent"
+        if before.request != after.request:
+            return "a record keeps the request that made it"
+    return None

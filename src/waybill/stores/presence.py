@@ -1,0 +1,32 @@
+"""How long a connection has been in touch with its store without a gap: what it must know before it calls others dead.
+
+After an outage, or on a machine that slept, every session looks expired to whoever comes back first. So a connection notes each time it
+talked to the store; a session of ttl T may be reaped by a connection that has been in touch for T without a gap of T:
+
+    touch ... touch ......gap...... touch ... touch
+                                    ^ since(ttl), for every ttl up to the length of that gap
+"""
+
+from __future__ import annotations
+
+import math
+
+NOTICED = 0.5  # seconds; shorter gaps are nobody's ttl
+
+
+class Presence:
+    def __init__(self, now: float) -> None:
+        self._gaps = [(math.inf, now)]  # (length, end), each longer than all that came after it; the first is the time before we connected
+        self._last = now
+
+    def touch(self, now: float) -> None:
+        gap = now - self._last
+        self._last = now
+        if gap > NOTICED:
+            while self._gaps[-1][0] <= gap:
+                self._gaps.pop()
+            self._gaps.append((gap, now))
+
+    def since(self, ttl: float) -> float:
+        """When the last gap of at least `ttl` ended."""
+        return next(end for length, end in reversed(self._gaps) if length >= ttl)
