@@ -61,10 +61,13 @@ class Shelf(msgspec.Struct):
     rung: int = 0  # how often something may have become claimable
 
     def copy(self) -> Shelf:
-        return Shelf(*[dict(value) if isinstance(value, dict) else value for value in msgspec.structs.astuple(self)])
+        fields: dict[str, Any] = {n: dict(v) if isinstance(v, dict) else v for n, v in msgspec.structs.asdict(self).items()}
+        return Shelf(**fields)
 
 
 class World:
+    """A shelf and a clock. `world.shelf.copy()` is a snapshot; assigned to `world.shelf` it is put back."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.shelf = Shelf()
@@ -95,8 +98,8 @@ class World:
             self.shelf = saved
             return refusal
         self.ring()
-        asked = [self.shelf.asks.get(r.ref) for c, r in zip(group.changes, written, strict=True) if r and c.before and c.before.session and not r.session]
-        return Committed(tuple(written), self._idle(group), tuple(ask for ask in asked if ask))
+        freed = [r.ref for c, r in zip(group.changes, written, strict=True) if r and not r.session and c.before and c.before.session]
+        return Committed(tuple(written), self._idle(group), tuple(self.shelf.asks[ref] for ref in freed if ref in self.shelf.asks))
 
     def _requested(self, change: Change) -> Record | None:
         if change.before is not None or change.after is None or change.after.request is None:
@@ -105,7 +108,7 @@ class World:
         return next((r for r in self.shelf.records.values() if r.kind == kind and r.request == request), None)
 
     def _idle(self, group: Group) -> tuple[Ref, ...]:
-        closed = [c.before.parent for c in group.changes if c.before and c.before.parent and c.before.open and not (c.after and c.after.open)]
+        closed = [c.before.parent for c in group.changes if c.before and c.before.open and not (c.after and c.after.open)]
         return tuple(ref for ref in dict.fromkeys(closed) if ref in self.shelf.records and not self.has_open_child(ref))
 
     def _write(self, change: Change, now: float) -> Record | None:
@@ -120,8 +123,9 @@ class World:
         if change.answers:
             self.shelf.asks.pop(before.ref, None)
         if after is None:
-            for table in (self.shelf.records, self.shelf.lines, self.shelf.asks):
-                table.pop(before.ref, None)  # type: ignore[attr-defined]
+            del self.shelf.records[before.ref]
+            self.shelf.lines.pop(before.ref, None)
+            self.shelf.asks.pop(before.ref, None)
             self.shelf.seq = max(self.shelf.seq, before.version)  # so that no later life of this id comes to this version again
             self._drop(current, ())
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,12 @@ from waybill.stores.conformance.yard import Yard, change, commit, present
 class Commits(Suite):
     def test_what_is_committed_is_read_as_answered(self, yard: Yard) -> None:
         h = yard.harness
-        made = yard.one(owner="ann", priority=7, message="hello", gates=(yard.gate("g"),), keys=(yard.key("k"),), docs={h.documents[0]: b'{"a":1}'})
+        gates, keys, docs = (yard.gate("g"),), (yard.key("k"),), {h.documents[0]: b'{"a":1}'}
+        made = yard.one(owner="ann", priority=7, message="hello", gates=gates, keys=keys, docs=docs)
         assert yard.get(made) == made
-        assert (made.owner, made.priority, made.message, made.gates, made.keys) == ("ann", 7, "hello", (yard.gate("g"),), (yard.key("k"),))
+        assert (made.owner, made.priority, made.message, made.gates, made.keys) == ("ann", 7, "hello", gates, keys)
         assert made.docs.raw[h.documents[0]] == b'{"a":1}'
-        assert (made.created, made.updated) == (pytest.approx(yard.store.now(), abs=2), made.created)
+        assert made.created == made.updated == pytest.approx(yard.store.now(), abs=2)
         moved = yard.update(made, state=h.states[1], last_done=h.states[0], retries=2, tries=3, message="on", open=True)
         assert yard.get(moved) == moved
         assert (moved.state, moved.last_done, moved.retries, moved.tries, moved.message) == (h.states[1], h.states[0], 2, 3, "on")
@@ -60,7 +62,8 @@ class Commits(Suite):
         first, second, third = yard.make(3)
         yard.update(second, message="moved on")
         before = [yard.get(each) for each in (first, second, third)]
-        changes = (change(first, state=yard.harness.states[1]), change(second, state=yard.harness.states[1]), yard.draft(), Change(third, None, event="x"))
+        state = yard.harness.states[1]
+        changes = (change(first, state=state), change(second, state=state), yard.draft(), Change(third, None, event="x"))
         (answer,) = commit(yard.store, Group(changes, nudges=(third.ref,)))
         assert type(answer) is Conflict
         assert [yard.get(each) for each in (first, second, third)] == before
@@ -107,7 +110,8 @@ class Commits(Suite):
         records = yard.make(40)
         crate = yard.crate()
         drafts = [yard.draft(parent=crate) for _ in range(40)]
-        committed = yard.write(*[change(record, state=yard.harness.states[1]) for record in records], *drafts, Change(crate, crate, event="spawn"))
+        moves = [change(record, state=yard.harness.states[1]) for record in records]
+        committed = yard.write(*moves, *drafts, Change(crate, crate, event="spawn"))
         assert len(committed.records) == 81
         assert yard.store.tally(yard.harness.kind, parent=crate.ref) == {yard.harness.states[0]: 40}
         assert {record.parent for record in present(committed)[40:80]} == {crate.ref}
@@ -117,7 +121,7 @@ class Commits(Suite):
         made = yard.one()
         too_large = [
             Group((change(made, docs={h.documents[0]: b'"' + b"x" * (512 * 1024) + b'"'}),)),
-            Group((change(made, docs={name: b'"' + b"x" * (400 * 1024) + b'"' for name in h.documents}),)),
+            Group((change(made, docs=dict.fromkeys(h.documents, b'"' + b"x" * (400 * 1024) + b'"')),)),
             Group(tuple(yard.draft() for _ in range(MAX_CHANGES + 1))),
         ]
         for group in too_large:
@@ -220,7 +224,7 @@ class Commits(Suite):
         crate, other = yard.crate(), yard.crate()
         first, second, third = yard.make(3, parent=crate)
         yard.one(parent=other)
-        closing = {"state": h.end, "open": False, "event": "done"}
+        closing: dict[str, Any] = {"state": h.end, "open": False, "event": "done"}
         assert yard.write(change(first, **closing)).idle == ()
         assert yard.remove(second).idle == ()
         last = yard.write(change(third, **closing))

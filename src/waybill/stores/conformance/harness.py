@@ -66,7 +66,7 @@ class Harness(ABC):
 
     @abstractmethod
     def outage(self, seconds: float) -> None:
-        """The store cannot be reached by anybody for so long, by its own clock, and is back; the connections are as after such an outage."""
+        """Nobody can reach the store for so long, by its own clock; then it is back, and the connections are as after such an outage."""
 
     @abstractmethod
     def lose_answer(self, store: Store) -> AbstractContextManager[Any]:
@@ -84,7 +84,7 @@ class Harness(ABC):
         """Run the calls at the same time, each on a connection of its own; their answers in order, a refusal as the error itself."""
         return race_in_threads(*calls)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing to do is a fair answer
         """Close all connections that were opened, and remove the store."""
 
 

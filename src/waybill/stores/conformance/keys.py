@@ -1,4 +1,4 @@
-"""Keys: a name that at most one record holds, from the claim or save that takes it to the commit that drops it, through waits and deaths."""
+"""Keys: names that at most one record holds, from the claim or save that takes one to the commit that drops it, through wait and death."""
 
 from __future__ import annotations
 

@@ -221,11 +221,12 @@ class Races(Suite):
         a, b = h.open(), h.open()
         records = yard.make(6)
         for _ in range(h.rounds):
-            groups = [Group((change(first, message="x"), change(second, message="y"))) for first, second in zip(records[::2], records[1::2], strict=True)]
+            twos = zip(records[::2], records[1::2], strict=True)
+            groups = [Group((change(first, message="x"), change(second, message="y"))) for first, second in twos]
             answers = h.race(lambda: commit(a, *groups), lambda: commit(b, *[Group(g.changes[::-1]) for g in reversed(groups)]))  # noqa: B023
             assert all(isinstance(answer, (Committed, Conflict)) for each in answers for answer in each)
-            won = [isinstance(mine, Committed) + isinstance(theirs, Committed) for mine, theirs in zip(answers[0], reversed(answers[1]), strict=True)]
-            assert won == [1, 1, 1], "each pair is written by one of the two, and whole"
+            won = [[isinstance(answer, Committed) for answer in each] for each in (answers[0], answers[1][::-1])]
+            assert [sum(each) for each in zip(*won, strict=True)] == [1, 1, 1], "each pair is written by one of the two, and whole"
             records = [yard.get(record) for record in records]
 
     def test_unknown_outcome_a11(self, yard: Yard) -> None:

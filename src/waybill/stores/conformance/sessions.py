@@ -45,7 +45,8 @@ class Sessions(Suite):
         assert (freed.session, freed.version > mine[0].version) == (None, True)
         session = yard.session()
         theirs = yard.claimed(yard.store, session, 1)
-        for late in (change(mine[0], event="", message="late"), change(mine[0], event="done", state=h.states[1]), change(mine[0], session=None)):
+        save, go_on = change(mine[0], event="", message="late"), change(mine[0], event="done", state=h.states[1])
+        for late in (save, go_on, change(mine[0], session=None)):
             (answer,) = commit(dead, Group((late,)))
             assert type(answer) is ClaimLost
         (answer,) = commit(dead, Group((change(mine[1], session=None, message="late"),)))

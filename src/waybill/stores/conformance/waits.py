@@ -7,9 +7,14 @@ import threading
 import msgspec
 import pytest
 
-from waybill.record import Committed, Group, Ref
+from waybill.record import Committed, Due, Group, Ref
 from waybill.stores.conformance.suite import Suite
 from waybill.stores.conformance.yard import Yard, bare, change, commit, present
+
+
+def told(due: Due) -> tuple[int, int | None]:
+    """To the nearest multiple of five seconds: some stores' clocks run while the test does."""
+    return due.woken, None if due.next is None else 5 * round(due.next / 5)
 
 
 class Waits(Suite):
@@ -22,11 +27,9 @@ class Waits(Suite):
         assert waits.wake_at - yard.store.now() == pytest.approx(30, abs=2)
         assert yard.get(mine) == waits
         assert yard.claim(yard.store, session) == []
-        due = yard.store.wake()
-        assert (due.woken, due.next) == (0, pytest.approx(30, abs=2))
+        assert told(yard.store.wake()) == (0, 30)
         yard.harness.tick(31)
-        due = yard.store.wake()
-        assert (due.woken, due.next) == (1, None)
+        assert told(yard.store.wake()) == (1, None)
         awake = yard.get(mine)
         assert (awake.parked, awake.wake_at, awake.version) == (None, 0, waits.version)
         assert yard.ids(yard.claim(yard.store, session)) == [mine.id]
@@ -35,18 +38,16 @@ class Waits(Suite):
         made = yard.make(5)
         yard.write(*[change(record, parked="wait", delay=delay) for record, delay in zip(made, (10, 20, 20, 20, 100), strict=True)])
         yard.harness.tick(15)
-        due = yard.store.wake()
-        assert (due.woken, due.next) == (1, pytest.approx(5, abs=2))
+        assert told(yard.store.wake()) == (1, 5)
         yard.harness.tick(10)
-        due = yard.store.wake(limit=2)
-        assert (due.woken, due.next) == (2, 0)
-        due = yard.store.wake(limit=2)
-        assert (due.woken, due.next) == (1, pytest.approx(75, abs=2))
+        assert told(yard.store.wake(limit=2)) == (2, 0)
+        assert told(yard.store.wake(limit=2)) == (1, 75)
         assert len(yard.claim(yard.store, yard.session(), 9)) == 4
 
     def test_a_record_is_made_waiting(self, yard: Yard) -> None:
         (made,) = present(yard.write(msgspec.structs.replace(yard.draft(parked="wait"), delay=5.0)))
-        assert (made.parked, made.wake_at - yard.store.now()) == ("wait", pytest.approx(5, abs=2))
+        assert made.parked == "wait"
+        assert made.wake_at - yard.store.now() == pytest.approx(5, abs=2)
         session = yard.session()
         assert yard.claim(yard.store, session) == []
         yard.harness.tick(6)

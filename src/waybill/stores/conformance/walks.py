@@ -194,7 +194,8 @@ class Walk:
         if pair := self.held(hand):
             parked = self.rng.choice([None, None, "wait", "children"])
             delay = float(self.rng.randrange(1, 50))
-            self.both(hand, self.changed(pair, {**self.after(), "session": None, "parked": parked}, event="done", docs=self.docs(), delay=delay), pair)
+            fields = {**self.after(), "session": None, "parked": parked}
+            self.both(hand, self.changed(pair, fields, event="done", docs=self.docs(), delay=delay), pair)
 
     def save(self) -> None:
         hand = self.rng.choice(self.hands)
@@ -266,7 +267,8 @@ class Walk:
         return next((i for i, hand in enumerate(self.hands) if session in (hand.real_session, hand.model_session)), None)
 
     def shape(self, record: Record) -> dict[str, Any]:
-        shape = {name: getattr(record, name) for name in ("kind", "state", "owner", "priority", "message", "keys", "gates", "parked", "open")}
+        fields = ("kind", "state", "owner", "priority", "message", "keys", "gates", "parked", "open")
+        shape = {name: getattr(record, name) for name in fields}
         docs = {name: body for name, body in record.docs.raw.items() if name not in self.h.required}
         return {**shape, "docs": docs, "held by": self.worker(record.session), "waits": record.wake_at > 0}
 

@@ -59,10 +59,10 @@ class Yard:
     def one(self, **fields: Any) -> Record:
         return self.make(1, **fields)[0]
 
-    def crate(self, *, store: Store | None = None, state: str | None = None, docs: Mapping[str, bytes] | None = None, **fields: Any) -> Record:
+    def crate(self, *, store: Store | None = None, state: str | None = None, **fields: Any) -> Record:
         h = self.harness
         record = Record(h.parent_kind, f"{h.parent_prefix}*", state or h.parent_states[0], **fields)
-        change = Change(None, record, event="create", who="suite", docs={**h.parent_required, **(docs or {})})
+        change = Change(None, record, event="create", who="suite", docs=h.parent_required)
         return present(self.write(change, store=store))[0]
 
     # --- writing
@@ -72,6 +72,7 @@ class Yard:
         (answer,) = commit(store or self.store, Group(tuple(changes), tuple(nudges)))
         if isinstance(answer, StoreError):
             raise answer
+        assert isinstance(answer, Committed)
         return answer
 
     def update(self, record: Record, *, store: Store | None = None, event: str = "note", **more: Any) -> Record:
