@@ -7,6 +7,7 @@ Keys with `//`, a backslash, `..` or a slash at the end are not faithful on Seaw
 """
 
 import abc
+import contextlib
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import httpx2
 import obstore
+from obstore.exceptions import GenericError
 from obstore.store import S3Store
 
 from tests.servers.ports import free_port
@@ -48,7 +50,7 @@ class _S3Server(Server):
             type(self).__name__.lower(),
             self._command(),
             folder=self._folder,
-            ready=lambda: self._make_bucket("ready"),
+            ready=self._serves,
             # What was acknowledged is on disk, and SeaweedFS takes three seconds to say goodbye.
             stop_signal=signal.SIGKILL,
             # Whatever writes logs or settings beside its data does so in the folder.
@@ -78,7 +80,7 @@ class _S3Server(Server):
             raise OSError(f"{self.endpoint} refused to create the bucket {name}.")
         return name
 
-    def bucket(self, name: str, credentials: Credentials | None = None) -> S3Store:
+    def bucket(self, name: str, credentials: Credentials | None = None, *, retries: int = 10) -> S3Store:
         """A client of one bucket; with the server's own credentials unless others are given."""
         used = credentials or self.credentials
         return S3Store(
@@ -88,7 +90,23 @@ class _S3Server(Server):
             access_key_id=used.access_key,
             secret_access_key=used.secret_key,
             client_options={"allow_http": True},
+            retry_config={"max_retries": retries},
         )
+
+    def _serves(self) -> bool:
+        # An open port is not enough: started again, SeaweedFS may take five seconds until it finds what it stored before.
+        if not self._make_bucket("ready"):
+            return False
+        bucket = self.bucket("ready", retries=0)
+        try:
+            obstore.get(bucket, "probe").bytes()
+        except FileNotFoundError:
+            with contextlib.suppress(GenericError):
+                obstore.put(bucket, "probe", b"x")
+            return False
+        except GenericError:
+            return False
+        return True
 
     def _make_bucket(self, name: str) -> bool:
         # obstore makes no buckets, but it signs any request; a PUT of the empty key is the request that makes one.
