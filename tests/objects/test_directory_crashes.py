@@ -1,0 +1,239 @@
+"""A process that dies at any point of any verb leaves the old object or the new one, and nothing that `sweep` does not remove."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from waybill.objects.directory import POINTS, Directory
+from waybill.objects.protocol import PART_LEAST, NotFound
+
+OLD, NEW = b"old" * 1000, b"new" * 50_000
+LARGE = b"x" * PART_LEAST
+
+
+def contents(objects: Directory) -> dict[str, bytes]:
+    found = {}
+    for info in objects.list():
+        with objects.get(info.name) as body:
+            found[info.name] = body.read()
+    return found
+
+
+def nothing(objects: Directory) -> None:
+    pass
+
+
+def old(objects: Directory) -> None:
+    objects.put("a/b", OLD)
+
+
+def put(objects: Directory) -> None:
+    objects.put("a/b", NEW)
+
+
+def create(objects: Directory) -> None:
+    objects.put("a/b", NEW, if_absent=True)
+
+
+def swap(objects: Directory) -> None:
+    objects.put("a/b", NEW, if_match=objects.head("a/b").etag)
+
+
+def put_below(objects: Directory) -> None:
+    objects.put("a/b/c/d", NEW)
+
+
+def delete(objects: Directory) -> None:
+    objects.delete("a/b")
+
+
+def copy(objects: Directory) -> None:
+    objects.copy("a/b", "a/b/copy")
+
+
+def upload(objects: Directory) -> None:
+    with objects.upload("a/b") as upload:
+        upload.part(1, LARGE)
+        upload.part(2, NEW)
+        upload.complete()
+
+
+def abort(objects: Directory) -> None:
+    with objects.upload("a/b") as upload:
+        upload.part(1, LARGE)
+
+
+Verb = Callable[[Directory], None]
+BEFORE: dict[str, bytes] = {}
+WITH_OLD = {"a/b": OLD}
+
+CASES: list[tuple[Verb, Verb, dict[str, bytes], dict[str, bytes]]] = [
+    (nothing, put, BEFORE, {"a/b": NEW}),
+    (nothing, create, BEFORE, {"a/b": NEW}),
+    (old, put, WITH_OLD, {"a/b": NEW}),
+    (old, swap, WITH_OLD, {"a/b": NEW}),
+    (old, put_below, WITH_OLD, {"a/b": OLD, "a/b/c/d": NEW}),
+    (old, delete, WITH_OLD, {}),
+    (old, copy, WITH_OLD, {"a/b": OLD, "a/b/copy": OLD}),
+    (old, upload, WITH_OLD, {"a/b": LARGE + NEW}),
+    (old, abort, WITH_OLD, WITH_OLD),
+]
+
+
+def die_at(root: Path, number: int, verb: Verb) -> tuple[bool, str]:
+    """Run the verb in a process that dies at the given point; whether it lived to the end, and where it died."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def at(point: str) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == number:
+                os.write(writer, point.encode())
+                os._exit(9)
+
+        code = 1
+        try:
+            verb(Directory(root, fsync=False, at=at))
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        point = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, 9), code
+    return code == 0, point
+
+
+def survivors(root: Path, part: str) -> list[str]:
+    return os.listdir(root / ".waybill" / part)
+
+
+@pytest.mark.parametrize(("prepare", "verb", "before", "after"), CASES, ids=lambda value: getattr(value, "__name__", ""))
+def test_old_or_new(tmp_path: Path, prepare: Verb, verb: Verb, before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    points = []
+    for number in range(1, 100):
+        root = tmp_path / str(number)
+        with Directory(root, fsync=False) as objects:
+            prepare(objects)
+        finished, point = die_at(root, number, verb)
+        points.append(point)
+        with Directory(root, fsync=False) as objects:
+            assert contents(objects) in (before, after), f"died at {point!r}"
+            objects.sweep(older_than=-60)
+            assert survivors(root, "tmp") == survivors(root, "uploads") == [], f"died at {point!r}"
+            assert contents(objects) in (before, after), f"swept after {point!r}"
+            if verb is not swap and not (verb in (create, delete, copy) and contents(objects) == after):
+                verb(objects)  # what is done again succeeds
+                assert contents(objects) == after
+        if finished:
+            assert contents_of(root) == after
+            assert number > 3
+            assert set(points) - {""} <= set(POINTS)
+            return
+    raise AssertionError("It never came to an end.")
+
+
+def contents_of(root: Path) -> dict[str, bytes]:
+    with Directory(root, fsync=False) as objects:
+        return contents(objects)
+
+
+def test_a_simulated_crash_cleans_nothing_up(tmp_path: Path) -> None:
+    class Crash(BaseException):
+        pass
+
+    def at(point: str) -> None:
+        if point == "temp synced":
+            raise Crash
+
+    with Directory(tmp_path, at=at) as objects:
+        with pytest.raises(Crash):
+            objects.put("a", b"data")
+        assert len(survivors(tmp_path, "tmp")) == 1
+        with pytest.raises(NotFound):
+            objects.head("a")
+
+
+def test_an_error_cleans_up(tmp_path: Path) -> None:
+    def cut() -> Iterator[bytes]:
+        yield b"x"
+        raise EOFError
+
+    with Directory(tmp_path, fsync=False) as objects:
+        with pytest.raises(EOFError):
+            objects.put("a", cut())
+        assert survivors(tmp_path, "tmp") == []
+
+
+def test_sweep_leaves_alone_what_is_being_written(tmp_path: Path) -> None:
+    begun, swept = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[bytes]:
+        yield b"first"
+        begun.set()
+        assert swept.wait(30)
+        yield b" and second"
+
+    with Directory(tmp_path, fsync=False) as objects:
+        writer = threading.Thread(target=lambda: objects.put("a", slow()))
+        writer.start()
+        assert begun.wait(30)
+        assert objects.sweep(older_than=-60).files == 0
+        swept.set()
+        writer.join(30)
+        with objects.get("a") as body:
+            assert body.read() == b"first and second"
+
+
+def test_the_age_of_what_is_swept_is_taken_from_the_clock_that_was_passed_in(tmp_path: Path) -> None:
+    now = 0.0
+    with Directory(tmp_path, fsync=False, clock=lambda: now) as objects:
+        left = tmp_path / ".waybill" / "tmp" / "left"
+        left.write_bytes(b"")
+        os.utime(left, (1000, 1000))
+        now = 1500
+        assert objects.sweep(older_than=600).files == 0
+        now = 1700
+        assert objects.sweep(older_than=600).files == 1
+
+
+def test_everything_is_synced_before_it_is_named_and_the_folders_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a power cut needs, as the order of system calls: file synced, renamed, folder synced; and each new folder in its parent."""
+    happened: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}").removeprefix(str(tmp_path))
+        happened.append(f"sync {'temp' if path.startswith('/.waybill/tmp/') else path or '/'}")
+        real(fd)
+
+    with Directory(tmp_path, at=lambda point: happened.append(point)) as objects:
+        happened.clear()
+        monkeypatch.setattr(os, "fsync", fsync)
+        objects.put("a/b", b"1")
+        assert happened == [
+            "temp made", "temp written", "sync temp", "temp synced",
+            "folder made", "sync /", "folder synced", "renamed", "sync /a", "published",
+        ]  # fmt: skip
+        happened.clear()
+        objects.put("a/b", b"2", if_absent=False)
+        assert happened == ["temp made", "temp written", "sync temp", "temp synced", "renamed", "sync /a", "published"]
+        happened.clear()
+        objects.put("a/c", b"2", if_absent=True)
+        assert happened[-4:] == ["linked", "temp dropped", "sync /a", "published"]
+        happened.clear()
+        objects.delete("a/c")
+        assert happened == ["deleted", "sync /a", "delete synced"]
+    with Directory(tmp_path, at=lambda point: happened.append(point)) as another:
+        happened.clear()
+        another.put("a/d", b"3")
+        # It did not make the folder; whoever did may have died before the folder was durable.
+        assert happened[4:6] == ["sync /", "folder synced"]
