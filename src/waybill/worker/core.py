@@ -86,6 +86,7 @@ BUSY_SECONDS = 0.05  # how much work to have claimed ahead, at the pace measured
 RECALL_SECONDS = 1.0  # a claimed record whose step could not begin for so long is given back
 LOOK_AGAIN = 0.05  # an empty claim is no proof of an empty queue
 LOOK_SLOWLY = 5.0  # and hints are lossy
+HEARTBEAT = 1.0  # while a step runs
 PAUSE = 0.2  # before trying a store that is away again
 
 
@@ -140,6 +141,7 @@ class Core:
         if self.starts:
             self.commands.append(Start(self.starts))
             self.starts = []
+            self.renewing = min(self.renewing, now + HEARTBEAT)
         commands, self.commands = self.commands, []
         if not commands:
             commands.append(self._sleep(now))
@@ -174,7 +176,8 @@ class Core:
 
     def _renew(self, now: float) -> None:
         if self.session is not None and not self.draining and now >= self.renewing:
-            self.renewing = now + self.ttl / 3
+            # A long step has progress to show, and somebody may want it stopped: then the heartbeat is quicker.
+            self.renewing = now + (min(HEARTBEAT, self.ttl / 3) if any(t.running for t in self.tasks.values()) else self.ttl / 3)
             self.commands.append(Renew(self.session))
             self.commands.append(Reap())
 
@@ -318,7 +321,7 @@ class Core:
 
     def _run(self, task: Task) -> None:
         state = self.machines[task.record.kind].state(task.record.state)
-        if state is None:
+        if state is None or not state.works:
             self._settled(task, rules.release(task.record, self.who))
         elif state.sort == "join":
             self.looks.append(task)
@@ -461,6 +464,8 @@ class Core:
             self.commands.append(Reply(task, [r for r in answer.records if r is not None]))
             return
         change = entry.group.changes[0]
+        if record is not None and record.parked == "wait":
+            self.wake_at = min(self.wake_at, now + change.delay)
         if record is not None and change.event:
             state = self.machines[record.kind].state(record.state)
             if state is not None and state.clears_files:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from waybill.record import Answer, Claimed, Committed, Record, Ref, Store
+from waybill.record import Answer, Claimed, Committed, Conflict, Record, Ref, Store
 from waybill.rules import Machines
 from waybill.worker import messages as m
 from waybill.worker.core import Core
@@ -35,18 +35,20 @@ class Once(Worker):
     replied: list[Record] | BaseException | None = None
 
     def take_one(self) -> Arrow | None:
+        self.core = Core(
+            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host, threads=1, portion=1,
+            ttl=self.ttl,
+        )  # fmt: skip
+        self.core.served = set()  # one step, then let go
         self.store = store = self.open_store()
         try:
-            self.core = Core(
-                self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
-                threads=1, portion=1, ttl=self.ttl,
-            )  # fmt: skip
-            self.core.served = set()  # one step, then let go
             while self._pump(store):
                 if self.claimed and not self.core.tasks and not self.core.out:
                     self._stop()
             return self.arrow
         finally:
+            if self.core.session is not None:  # refused on the way; the step runs in this thread, so none runs any more
+                store.close_session(self.core.session)
             self.store = None
             store.close()
 
@@ -63,11 +65,17 @@ class Once(Worker):
             return
 
         def call() -> m.Event:
-            found: list[Claimed] = store.claim(command.roles, session, 1) if target is None else [store.take(*target, session)]
-            return m.Took(found, 1)
+            return m.Took(store.claim(command.roles, session, 1) if target is None else [self._take(store, target, session)], 1)
 
         self.claimed = True
         self._guarded(call)
+
+    def _take(self, store: Store, target: Ref, session: str) -> Claimed:
+        record, machine = store.get(*target), self.machines[target.kind]
+        if (record.kind, record.state) not in {(r.kind, r.state) for r in self.roles}:
+            possible = ", ".join(a.name for a in machine.leaves(record.state)) or "none"
+            raise Conflict(f"{target} is {record.state}, where no step runs here. Actions possible now: {possible}.")
+        return store.take(*target, session)
 
     def _start(self, store: Store, command: m.Start) -> None:
         for task in command.tasks:

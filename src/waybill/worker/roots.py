@@ -31,7 +31,7 @@ def check_root(store: Store, root: Path, shared: bool) -> None:
             pass  # made by another worker, or by an earlier start
         name = file.read_text().strip()
     except OSError as error:
-        raise BadStore(f"The working root {root} cannot be used: {error.strerror or error}. Set work.root to a folder of this user.") from error
+        raise BadStore(f"The working root {root} cannot be used: {error.strerror or error}. Set work.root to another folder.") from error
     if store.remember("work-root", name) != name:
         raise BadStore(
             f"work.shared is set, but {root} is not the folder that the other workers share. Mount that folder here, or unset work.shared."

@@ -1,0 +1,411 @@
+"""Real workers, real threads: what a worker does to records, and what becomes of them when it is stopped, lost or refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.worker.yard import Yard
+from waybill.machine import MachineError
+from waybill.record import Answer, Committed, Conflict, Group, NotFound, Record, Ref, Unavailable, Unknown
+from waybill.rules import Refused, path_is_legal
+from waybill.step import Context, Done, Fail, New, Outcome, Wait
+
+
+class Gate:
+    """A step that stops where the test wants it to, until the test lets it go on or it is told to stop."""
+
+    def __init__(self, outcome: Outcome | None = None) -> None:
+        self.entered, self.open = threading.Semaphore(0), threading.Event()
+        self.runs: list[Record] = []
+        self.outcome = outcome or Done()
+
+    def __call__(self, record: Record, ctx: Context) -> Outcome:
+        self.runs.append(record)
+        self.entered.release()
+        while not self.open.wait(0.002):
+            ctx.check()
+        return self.outcome
+
+    def wait(self) -> None:
+        assert self.entered.acquire(timeout=30), "the step was not entered"
+
+
+def arrows(yard: Yard, record: Record) -> list[tuple[str, str | None, str | None]]:
+    return [(line.event, line.before, line.after) for line in yard.store.history(record.kind, record.id)]
+
+
+def test_a_record_goes_through_its_states_and_its_history_says_who(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel"), who="ann", why="a gift")
+    yard.worker()
+    after = yard.until_state(parcel, "Sent")
+    assert after.session is None
+    assert after.last_done == "Sending"
+    assert arrows(yard, parcel) == [("submit", None, "Packing"), ("done", "Packing", "Sending"), ("done", "Sending", "Sent")]
+    lines = yard.store.history("parcel", parcel.id)
+    assert (lines[0].who, lines[0].why) == ("ann", "a gift")
+    assert lines[1].who.startswith("worker h1")
+
+
+def test_a_parent_spawns_in_portions_and_settles_exactly_once(yard: Yard) -> None:
+    def fill(record: Record, ctx: Context) -> Outcome:
+        return Done({"count": {"n": ctx.spawn_each((New("parcel") for _ in range(450)), portion=100)}})
+
+    yard.steps(Filling=fill)
+    crate = yard.engine.submit(New("crate", owner="ann"))
+    yard.worker()
+    yard.worker()
+    yard.until_state(crate, "Shipped")
+    assert yard.store.tally("parcel", parent=crate.ref) == {"Sent": 450}
+    assert [a for a in arrows(yard, crate) if a[2] == "Shipped"] == [("done", "Waiting", "Shipped")]
+
+
+def test_trouble_is_tried_again_then_fails_and_resume_goes_on_after_the_last_success(yard: Yard) -> None:
+    broken, tries = threading.Event(), []
+
+    def send(record: Record, ctx: Context) -> Outcome:
+        tries.append(record.tries)
+        if not broken.is_set():
+            raise OSError("no van")
+        return Done()
+
+    yard.steps(Sending=send)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker()
+    failed = yard.until_state(parcel, "Failed")
+    assert (failed.message, failed.last_done, tries) == ("OSError: no van", "Packing", [0, 1])
+    broken.set()
+    yard.engine.act(parcel.ref, "resume", who="op")
+    assert yard.until_state(parcel, "Sent").retries == 1
+
+
+def test_a_users_mistake_fails_at_once_with_its_sentence(yard: Yard) -> None:
+    def pack(record: Record, ctx: Context) -> Outcome:
+        raise Fail("There is nothing in it; submit again with something.")
+
+    yard.steps(Packing=pack)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker()
+    assert yard.until_state(parcel, "Failed").message == "There is nothing in it; submit again with something."
+
+
+def test_wait_is_woken_when_due(yard: Yard) -> None:
+    looks: list[int] = []
+
+    def send(record: Record, ctx: Context) -> Outcome:
+        looks.append(1)
+        return Done() if len(looks) == 3 else Wait(message="no van yet")
+
+    yard.steps(Sending=send)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker()
+    yard.until_state(parcel, "Sent")
+    assert len(looks) == 3
+    assert len(arrows(yard, parcel)) == 3  # looking and waiting leaves no line
+
+
+def test_a_mark_holds_what_would_begin_and_release_lets_it_go(yard: Yard) -> None:
+    yard.engine.hold("collections/a", who="op")
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker()
+    assert yard.until_state(parcel, "Held").message == "held by collections/a"
+    yard.engine.release("collections/a")
+    yard.engine.act(parcel.ref, "release", who="op")
+    yard.until_state(parcel, "Sent")
+
+
+def test_a_paused_queue_is_left_alone_until_it_goes_on(yard: Yard) -> None:
+    yard.store.mark("queue/parcel", True)
+    parcel, crate = yard.engine.submit(New("parcel")), yard.engine.submit(New("crate"))
+    yard.worker()
+    yard.until_state(crate, "Shipped")
+    assert yard.get(parcel).state == "Packing"
+    yard.store.mark("queue/parcel", False)
+    yard.until_state(parcel, "Sent")
+
+
+def test_stop_gives_back_what_runs_and_fails_nothing(yard: Yard) -> None:
+    gate = Gate()
+    yard.steps(Packing=gate)
+    parcels = [yard.engine.submit(New("parcel")) for _ in range(5)]
+    worker = yard.worker(threads=1)
+    gate.wait()
+    yard.stop(worker)
+    for parcel in parcels:
+        after = yard.get(parcel)
+        assert (after.state, after.session, after.tries, after.message) == ("Packing", None, 0, "")
+    assert yard.store.sessions() == []
+    assert len(gate.runs) == 1
+
+
+def test_stop_commits_a_step_that_ends_well(yard: Yard) -> None:
+    entered, told = threading.Event(), threading.Event()
+
+    def pack(record: Record, ctx: Context) -> Outcome:
+        entered.set()
+        while not ctx.stop:
+            told.wait(0.002)
+        return Done()
+
+    yard.steps(Packing=pack)
+    parcel = yard.engine.submit(New("parcel"))
+    worker = yard.worker()
+    assert entered.wait(30)
+    yard.stop(worker)
+    assert (yard.get(parcel).state, yard.get(parcel).session) == ("Sending", None)
+
+
+def test_a_step_that_does_not_end_keeps_its_claim_until_the_session_expires(yard: Yard) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def pack(record: Record, ctx: Context) -> Outcome:
+        entered.set()
+        leave.wait(30)
+        return Done()
+
+    yard.steps(Packing=pack)
+    parcel = yard.engine.submit(New("parcel"))
+    worker = yard.worker(grace=0.05)
+    assert entered.wait(30)
+    yard.stop(worker)
+    assert yard.get(parcel).session is not None  # closing the session would let a second run start beside the first
+    leave.set()
+
+
+def test_an_action_on_a_claimed_record_is_refused_or_waits_as_the_machine_says(yard: Yard) -> None:
+    gate = Gate()
+    yard.steps(Packing=gate)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker(ttl=1.0)
+    gate.wait()
+    with pytest.raises(Refused, match="A worker holds parcel"):
+        yard.engine.act(parcel.ref, "shake")
+    acted = yard.engine.act(parcel.ref, "drop", who="ann", why="no longer wanted")
+    assert acted.pending
+    yard.until_state(parcel, "Dropped")
+    last = yard.store.history("parcel", parcel.id)[-1]
+    assert (last.event, last.who, last.why, last.before) == ("drop", "ann", "no longer wanted", "Packing")
+    with pytest.raises(Refused, match="is Dropped; drop needs it to be Packing"):
+        yard.engine.act(parcel.ref, "drop")
+
+
+def test_a_new_priority_stops_no_step_and_moves_the_record(yard: Yard) -> None:
+    gate = Gate()
+    yard.steps(Packing=gate)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker(ttl=1.0)
+    gate.wait()
+    assert yard.engine.priority(parcel.ref, 77, who="ann").pending
+    yard.until(lambda: any(t.ask for t in yard.workers[0][0].core.tasks.values()), "the worker hears of it")
+    gate.open.set()
+    assert yard.until_state(parcel, "Sent").priority == 77
+    assert len(gate.runs) == 1
+
+
+def test_a_key_asked_for_in_the_middle_of_a_step_is_exclusive(yard: Yard) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+    lock = threading.Lock()
+
+    def send(record: Record, ctx: Context) -> Outcome:
+        ctx.save(keys=["van/1"])
+        with lock:
+            inside.append(1)
+            most.append(len(inside))
+        threading.Event().wait(0.001)
+        with lock:
+            inside.pop()
+        return Done()
+
+    yard.steps(Sending=send)
+    parcels = [yard.engine.submit(New("parcel")) for _ in range(20)]
+    yard.worker(threads=4)
+    yard.worker(threads=4)
+    for parcel in parcels:
+        yard.until_state(parcel, "Sent")
+    assert max(most) == 1
+    assert yard.get(parcels[0]).keys == ()
+
+
+def test_saves_are_there_after_a_crash_of_the_step(yard: Yard) -> None:
+    seen: list[Any] = []
+
+    def send(record: Record, ctx: Context) -> Outcome:
+        seen.append(record.docs.get("ark"))
+        if "ark" not in record.docs:
+            ctx.save({"ark": {"name": "ark:/1"}})
+            raise OSError("died after minting")
+        return Done()
+
+    yard.steps(Sending=send)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker()
+    yard.until_state(parcel, "Sent")
+    assert seen == [None, {"name": "ark:/1"}]
+
+
+def test_each_attempt_has_its_own_folder_and_the_last_state_clears_them(yard: Yard) -> None:
+    folders: list[tuple[str, list[str]]] = []
+
+    def pack(record: Record, ctx: Context) -> Outcome:
+        (ctx.workdir / "part").write_text("x")
+        folders.append((ctx.workdir.name, [p.name for p in ctx.earlier()]))
+        if len(folders) == 1:
+            raise OSError("again")
+        return Done()
+
+    yard.steps(Packing=pack)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker()
+    yard.until_state(parcel, "Sent")
+    (first, none), (second, earlier) = folders
+    assert (none, earlier, first != second) == ([], [first], True)
+    yard.until(lambda: not (yard.root / "parcel" / parcel.id).exists(), "the folder is cleared")
+
+
+def test_delete_with_children_removes_them_in_portions(yard: Yard) -> None:
+    gate = Gate()
+
+    def fill(record: Record, ctx: Context) -> Outcome:
+        ctx.spawn_each(New("parcel") for _ in range(300))
+        return Done()
+
+    def delete(record: Record, ctx: Context) -> Outcome:
+        return Wait() if ctx.remove_children("parcel") else Done()
+
+    yard.steps(Filling=fill, Packing=gate, Deleting=delete)
+    crate = yard.engine.submit(New("crate"))
+    yard.worker(threads=2)
+    gate.wait()
+    yard.until_state(crate, "Waiting")
+    yard.until(lambda: not yard.engine.act(crate.ref, "delete", who="op").pending or True)
+    gate.open.set()
+    yard.until_state(crate, "Gone")
+    yard.until(lambda: yard.store.tally("parcel") == {}, "all parcels are gone")
+
+
+def test_an_unknown_outcome_drops_the_session_and_the_truth_is_in_the_store(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel"))
+    opened = yard.open_store
+    lost: list[int] = []
+
+    def open_and_lose() -> Any:
+        store = opened()
+        commit = store.commit
+
+        def commit_and_lose(groups: Sequence[Group]) -> list[Answer]:
+            answers = commit(groups)
+            if not lost and any(g.changes for g in groups):
+                lost.append(1)
+                return [Unknown()] * len(groups)
+            return answers
+
+        store.commit = commit_and_lose  # type: ignore[method-assign]
+        return store
+
+    yard.open_store = open_and_lose
+    yard.worker()
+    yard.until_state(parcel, "Sent")
+    assert lost
+    lines = yard.store.history("parcel", parcel.id)
+    assert path_is_legal(yard.parcel, [(x.before, x.after, x.event) for x in lines]) is None
+    assert [x.after for x in lines].count("Sending") == 1
+
+
+def test_a_store_that_is_away_is_tried_again_and_nothing_is_lost(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel"))
+    opened = yard.open_store
+    refusals: list[int] = []
+
+    def open_and_refuse() -> Any:
+        store = opened()
+        commit = store.commit
+
+        def refuse_thrice(groups: Sequence[Group]) -> list[Answer]:
+            if len(refusals) < 3:
+                refusals.append(1)
+                raise Unavailable
+            return commit(groups)
+
+        store.commit = refuse_thrice  # type: ignore[method-assign]
+        return store
+
+    yard.open_store = open_and_refuse
+    runs = Gate()
+    runs.open.set()
+    yard.steps(Packing=runs)
+    yard.worker()
+    yard.until_state(parcel, "Sent")
+    assert (len(refusals), len(runs.runs)) == (3, 1)  # the outcome was kept; the step did not run again
+
+
+def test_a_worker_does_not_start_without_its_steps(yard: Yard) -> None:
+    del yard.parcel.steps["Sending"]
+    from waybill.worker import Worker
+
+    with pytest.raises(MachineError, match=r"parcel.Sending has no step"):
+        Worker(yard.open_store, yard.machines, host="h", work_root=yard.root, objects=None, roles=["parcel.Sending"]).run()  # type: ignore[arg-type]
+
+
+def test_roles_choose_what_is_served(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel"))
+    first = yard.worker(roles=["parcel.Packing"])
+    yard.until_state(parcel, "Sending")
+    yard.stop(first)
+    assert yard.get(parcel).state == "Sending"
+    yard.worker(roles=["parcel.Sending"])
+    yard.until_state(parcel, "Sent")
+    with pytest.raises(Refused, match=r"parcel.Held is no role"):
+        yard.worker(roles=["parcel.Held"])
+
+
+def test_once_takes_exactly_one_step_and_says_which_arrow(yard: Yard) -> None:
+    assert yard.once() is None
+    parcel = yard.engine.submit(New("parcel"))
+    arrow = yard.once()
+    assert arrow is not None
+    assert (arrow.ref, arrow.before, arrow.after, arrow.event) == (parcel.ref, "Packing", "Sending", "done")
+    assert yard.get(parcel).session is None
+    arrow = yard.once(target=parcel.ref)
+    assert arrow is not None
+    assert (arrow.before, arrow.after) == ("Sending", "Sent")
+    with pytest.raises(Conflict):
+        yard.once(target=parcel.ref)
+    with pytest.raises(NotFound):
+        yard.once(target=Ref("parcel", "pcl9999999999"))
+    assert yard.store.sessions() == []
+
+
+def test_once_runs_a_step_that_saves_spawns_and_reads(yard: Yard) -> None:
+    def fill(record: Record, ctx: Context) -> Outcome:
+        ctx.save({"note": {"a": 1}})
+        ctx.spawn_each((New("parcel") for _ in range(7)), portion=3)
+        return Done({"seen": {"n": sum(ctx.tally("parcel", parent=record.ref).values())}})
+
+    yard.steps(Filling=fill)
+    crate = yard.engine.submit(New("crate"))
+    yard.once(roles=["crate"])
+    after = yard.get(crate)
+    assert (after.state, after.docs["seen"]["n"], after.docs["spawned"]["count"]) == ("Waiting", 7, 7)
+
+
+def test_removed_is_only_what_has_settled(yard: Yard) -> None:
+    crate = yard.engine.submit(New("crate"))
+    with pytest.raises(Refused, match="still at work"):
+        yard.engine.remove(crate.ref)
+    yard.worker()
+    yard.until_state(crate, "Shipped")
+    assert yard.engine.remove(crate.ref) == 1
+    with pytest.raises(NotFound):
+        yard.get(crate)
+
+
+def test_a_request_asked_twice_is_made_once(yard: Yard) -> None:
+    first = yard.engine.submit(New("parcel", request="r1"))
+    assert yard.engine.submit(New("parcel", request="r1")).id == first.id
+    answer = yard.store.commit([])
+    assert answer == []
+    assert isinstance(yard.store.commit([Group((), (first.ref,))])[0], Committed)
