@@ -1,0 +1,48 @@
+"""How a process logs: lines for people, or JSON for machines, on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from waybill.config import Log
+
+_PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What was said beside the message: kind, id, state, attempt."""
+    return {name: value for name, value in vars(record).items() if name not in _PLAIN}
+
+
+class Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": round(record.created, 3), "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        line |= fields(record)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        beside = " ".join(f"{name}={value}" for name, value in fields(record).items())
+        line = f"{at} {record.levelname.lower():7} {record.getMessage()}{'  ' + beside if beside else ''}"
+        if record.exc_info and record.levelno >= logging.WARNING:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def set_up(log: Log) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Json() if log.format == "json" else Text())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(log.level.upper())
+    for noisy in ("kazoo.client", "uvicorn.access", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING if log.level != "debug" else logging.DEBUG)

@@ -1,0 +1,93 @@
+"""Commands about who works and who may ask: sessions and tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from waybill import views
+from waybill.cli import shapes
+from waybill.cli.desk import WHY, Desk, command
+from waybill.http.auth import Role, issue, revoke
+from waybill.record import MAX_PAGE
+
+PANEL = "Workers and tokens"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, panel=PANEL, examples=("waybill sessions", "waybill sessions --json"))(sessions)
+    tokens = typer.Typer(name="tokens", help="List, make and revoke the tokens of the HTTP API.")
+    app.add_typer(tokens, rich_help_panel=PANEL)
+    command(tokens, alone=True, examples=("waybill tokens", "waybill tokens --json"))(list_tokens)
+    command(tokens, "list", examples=("waybill tokens list",))(list_tokens)
+    command(tokens, "new", examples=("waybill tokens new 'night shift' --role operator",))(new_token)
+    command(tokens, "revoke", examples=("waybill tokens revoke 3f9c0a71be42",))(revoke_token)
+
+
+def list_tokens(desk: Desk) -> None:
+    """List the tokens: who has one, and what it allows. Secrets are never shown again."""
+    with desk.store() as store:
+        found: list[dict[str, Any]] = []
+        after: int | None = None
+        while True:
+            page = store.find("token", after=after, limit=MAX_PAGE, docs=True)
+            for record in page.records:
+                shown = views.record(record, desk.depot.machines, docs=True)
+                about = (shown["docs"] or {}).get("token", {})
+                found.append({
+                    "id": record.id, "name": about.get("name", ""), "role": about.get("role", ""), "state": record.state,
+                    "created": shown["created"],
+                })  # fmt: skip
+            if (after := page.after) is None:
+                break
+    if desk.as_json:
+        return desk.print_json({"tokens": found})
+    made = shapes.table("id", "name", "role", "state", "made")
+    for token in found:
+        made.add_row(token["id"], token["name"], token["role"], token["state"], shapes.local(token["created"]))
+    desk.out.print(made)
+    return None
+
+
+def new_token(
+    desk: Desk,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will hold it.")],
+    role: Annotated[Role, typer.Option("--role", help="What it allows; each role includes those before it.")] = "reader",
+) -> None:
+    """Make a token and show it, this once."""
+    with desk.engine() as engine:
+        issued = issue(engine, name, role, who=desk.who)
+    if desk.as_json:
+        return desk.print_json({"id": issued.record.id, "name": name, "role": role, "token": issued.token})
+    desk.say(issued.token)
+    return desk.note("Keep it: it cannot be shown again.")
+
+
+def revoke_token(
+    desk: Desk,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The token's id; `waybill tokens` lists them.")],
+    why: WHY = "",
+) -> None:
+    """Revoke a token: from then on it is refused everywhere."""
+    with desk.engine() as engine:
+        record = revoke(engine, id, who=desk.who, why=why)
+    if desk.as_json:
+        return desk.print_json({"id": id, "state": record.state})
+    return desk.say(f"The token {id} is {record.state.lower()}.")
+
+
+def sessions(desk: Desk) -> None:
+    """List the workers that are alive, and what they are busy with."""
+    with desk.store() as store:
+        found = [views.session(s) for s in store.sessions()]
+    if desk.as_json:
+        return desk.print_json({"sessions": found})
+    if not found:
+        return desk.note("No worker is alive; `waybill work` starts one.")
+    made = shapes.table("session", "host", "process", "since", "busy with")
+    for s in found:
+        busy = ", ".join(f"{step['kind']} {step['id']}" for step in s["steps"])
+        made.add_row(s["name"], s["host"], str(s["about"].get("pid", "")), shapes.age(s["since"]), busy)
+    desk.out.print(made)
+    return None

@@ -1,0 +1,250 @@
+"""Commands that work: up (everything in one process), serve, work, step.
+
+A process that serves or works lives like this:
+
+    put together -> migrate the store, make the duties' records -> start -> say where -> until a signal or a fault -> stop in order
+
+SIGTERM and SIGINT end it cleanly: no new claims, running steps end or give up at a safe point, requests are answered, the session is
+closed. A second signal does not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from waybill.cli import logs
+from waybill.cli.desk import ID, KIND, Desk, command
+from waybill.cli.problems import FAILED, MISSING, Misuse
+from waybill.cli.site import Site, is_loopback
+from waybill.config import DAY, DEMO_FILE
+from waybill.depot import Depot, make_folder
+from waybill.record import Ref
+
+if TYPE_CHECKING:
+    from waybill.duties import Post
+    from waybill.worker import Arrow, Worker
+
+PANEL = "Running"
+log = logging.getLogger("waybill")
+
+HOST = Annotated[str | None, typer.Option("--host", help="The address to listen on.", show_default="127.0.0.1")]
+PORT = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.", show_default="8700")]
+DEMO = Annotated[bool, typer.Option("--demo", help="With the demonstration: shipments and parcels to look at.")]
+OPEN = Annotated[bool, typer.Option(
+    "--open-loopback", help="Serve, on loopback only, the protocols that have no authentication of their own.",
+)]  # fmt: skip
+ROLES = Annotated[list[str] | None, typer.Option(
+    "--role", metavar="ROLE", help='A queue to serve: "kind", "kind.State" or "duty"; may be repeated.', show_default="all",
+)]  # fmt: skip
+THREADS = Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="Steps that run at the same time.", show_default="4")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, panel=PANEL, examples=("waybill up", "waybill up --data /srv/waybill --port 8700", "waybill up --demo"))(up)
+    command(app, panel=PANEL, examples=("waybill serve --host 127.0.0.1 --port 8700",))(serve)
+    command(app, panel=PANEL, examples=(
+        "waybill work", "waybill work --role parcel.Sending --threads 8", "waybill work --role duty", "waybill work --once --role parcel",
+    ))(work)  # fmt: skip
+    command(app, panel=PANEL, examples=("waybill step parcel pcl0000000001",))(step)
+
+
+def up(
+    desk: Desk,
+    host: HOST = None,
+    port: PORT = None,
+    demo: DEMO = False,
+    open_loopback: OPEN = False,
+    role: ROLES = None,
+    threads: THREADS = None,
+) -> int:
+    """Start everything in one process: the store, the server and a worker; print one URL. Ctrl-C or SIGTERM stops it."""
+    _take(desk, host, port, open_loopback, role, threads, demo)
+    depot = _ready(desk)
+    site, worker = Site(depot), _worker(depot)
+    return _until_stopped(desk, site=site, worker=worker)
+
+
+def serve(desk: Desk, host: HOST = None, port: PORT = None, demo: DEMO = False, open_loopback: OPEN = False) -> int:
+    """Serve the page and the API; the work is done by `waybill work`, here or elsewhere."""
+    _take(desk, host, port, open_loopback, None, None, demo)
+    depot = _ready(desk)
+    return _until_stopped(desk, site=Site(depot))
+
+
+def work(
+    desk: Desk,
+    role: ROLES = None,
+    threads: THREADS = None,
+    demo: DEMO = False,
+    once: Annotated[bool, typer.Option("--once", help="Take exactly one due step and print its arrow; exit code 3: none is due.")] = False,
+) -> int | None:
+    """Do the work: claim records, run their steps, commit what comes of them, until Ctrl-C or SIGTERM."""
+    _take(desk, None, None, False, role, threads, demo)
+    depot = _ready(desk)
+    if not once:
+        return _until_stopped(desk, worker=_worker(depot))
+    return _step(desk, depot, None)
+
+
+def step(desk: Desk, kind: KIND, id: ID) -> int | None:
+    """Take exactly one step of one record, if one is due, and print the arrow that it took."""
+    desk.machine(kind)
+    logs.set_up(desk.config.log)
+    with desk.store() as store:
+        store.get(kind, id)
+    return _step(desk, desk.depot, Ref(kind, id))
+
+
+# --- putting it together
+
+
+def _take(
+    desk: Desk, host: str | None, port: int | None, open_loopback: bool, roles: list[str] | None, threads: int | None, demo: bool
+) -> None:  # fmt: skip
+    """Options are settings given on the command line."""
+    given: dict[str, Any] = {"http.host": host, "http.port": port, "work.roles": roles or None, "work.threads": threads}
+    desk.settings.update(given | {"open_loopback": open_loopback or None, "demo": demo or None})
+    if desk.config.open_loopback and not is_loopback(desk.config.http.host):
+        raise Misuse(
+            f"--open-loopback serves protocols without authentication, and {desk.config.http.host} is not loopback. "
+            "Leave one of the two out."
+        )  # fmt: skip
+
+
+def _ready(desk: Desk) -> Depot:
+    """The store made or upgraded, what every process needs in it, and the log."""
+    logs.set_up(desk.config.log)
+    depot = desk.depot
+    if desk.config.demo and desk.config.origins["demo"] != "default":
+        make_folder(desk.config.data)
+        (desk.config.data / DEMO_FILE).touch()
+    post = _post(depot)
+    post.take_up()
+    with desk.store(migrate=True) as store:
+        engine = depot.engine(store)
+        post.ensure(engine)
+        if desk.config.demo:
+            for application in depot.applications:
+                if application.demo is not None:
+                    application.demo(engine)
+    return depot
+
+
+def _post(depot: Depot) -> Post:
+    from waybill.duties import Post, all_duties
+
+    more = [duty for application in depot.applications for duty in application.duties]
+    keep = {state: days * DAY for state, days in depot.config.retention.items()}
+    return Post(all_duties(more), depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep)
+
+
+def _worker(depot: Depot) -> Worker:
+    from waybill.worker import Worker
+
+    settings = depot.config.work
+    make_folder(settings.root)
+    return Worker(
+        depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, roles=settings.roles or None,
+        shared=settings.shared, threads=settings.threads, ttl=settings.ttl, portion=settings.portion_max,
+    )  # fmt: skip
+
+
+def _step(desk: Desk, depot: Depot, target: Ref | None) -> int | None:
+    from waybill.worker import step_once
+
+    settings = depot.config.work
+    make_folder(settings.root)
+    _post(depot).take_up()
+    arrow = step_once(
+        depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, target=target,
+        roles=settings.roles or None, shared=settings.shared, ttl=settings.ttl,
+    )  # fmt: skip
+    return _say_arrow(desk, arrow)
+
+
+def _say_arrow(desk: Desk, arrow: Arrow | None) -> int | None:
+    if arrow is None:
+        if desk.as_json:
+            desk.print_json({"arrow": None})
+        desk.note("No step is due.")
+        return MISSING
+    if desk.as_json:
+        desk.print_json({"arrow": {
+            "kind": arrow.ref.kind, "id": arrow.ref.id, "before": arrow.before, "after": arrow.after, "event": arrow.event,
+            "message": arrow.message,
+        }})  # fmt: skip
+    else:
+        said = f" ({arrow.message})" if arrow.message else ""
+        desk.say(f"{arrow.ref}: {arrow.before} → {arrow.after}, {arrow.event}{said}")
+    return None
+
+
+# --- living and stopping
+
+
+def _until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | None = None) -> int:
+    """Run until a signal, or until a part ends by itself, which is a fault."""
+    ended = threading.Event()
+    faults: list[BaseException] = []
+
+    def part(run: Callable[[], None], name: str) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                run()
+            except BaseException as error:  # noqa: BLE001 - said by the main thread, which ends the process
+                faults.append(error)
+            finally:
+                ended.set()
+
+        thread = threading.Thread(target=guarded, name=name)
+        thread.start()
+        return thread
+
+    signals: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        if len(signals) > 1:
+            os._exit(128 + number)  # asked twice: the claims are left to expire, as after a crash
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    parts: list[threading.Thread] = []
+    if site is not None:
+        parts.append(part(site.run, "server"))
+        site.ready.wait()
+    if not faults:
+        if worker is not None:
+            parts.append(part(worker.run, "worker"))
+        _say_where(desk, site)
+        ended.wait()
+    log.info("stopping")
+    if site is not None:
+        site.stop()
+    if worker is not None and len(parts) == 1 + (site is not None):
+        worker.stop()
+    for thread in parts:
+        thread.join()
+    if faults:
+        raise faults[0]
+    return 0 if signals else FAILED
+
+
+def _say_where(desk: Desk, site: Site | None) -> None:
+    if site is None:
+        return desk.note(f"Working as {desk.config.work.host}.")
+    if desk.as_json:
+        return desk.print_json({"url": site.url, "token_file": str(site.token_file) if site.token_file else None}, line=True)
+    desk.out.print(site.url)
+    if site.token_file is not None:
+        desk.note(f"The admin token is in {site.token_file}")
+    return None

@@ -1,0 +1,79 @@
+"""The server of a process: its socket, its life, and the URL that people are told."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from waybill.depot import Depot
+from waybill.record import StoreError
+
+
+class NoSocket(StoreError):
+    """The server cannot listen."""
+
+    code = "no-socket"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Site:
+    """Listens from the moment it is made, so that a port in use is known before anything else starts."""
+
+    def __init__(self, depot: Depot) -> None:
+        from waybill.http import Server, create_app
+        from waybill.http.auth import FILE, ensure_admin_token
+
+        self.ready = threading.Event()  # it serves, or it has ended
+        host, port = depot.config.http.host, depot.config.http.port
+        self.socket = _listen(host, port)
+        path = depot.config.data / FILE
+        with closing(depot.open_store()) as store:
+            ensure_admin_token(depot.engine(store), path)
+        self.token_file: Path | None = path if path.exists() else None
+        ready = self.ready
+
+        class Announced(Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                ready.set()
+
+        self.server = Announced(create_app(depot, open_loopback=depot.config.open_loopback), host, port, log_level=depot.config.log.level)
+
+    @property
+    def url(self) -> str:
+        host, port = self.socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        try:
+            self.server.run(sockets=[self.socket])
+        finally:
+            self.ready.set()
+            self.socket.close()
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(2048)
+    except socket.gaierror as error:
+        raise NoSocket(f"{host} is no address of this machine ({error.strerror}); give one with --host.") from error
+    except OSError as error:
+        raise NoSocket(f"Port {port} of {host} cannot be used ({error.strerror}); give another with --port; 0 is a free one.") from error
+    return made

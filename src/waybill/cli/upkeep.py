@@ -1,0 +1,151 @@
+"""Commands for whoever looks after a Waybill: doctor, migrate, config, sim."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.status import Status
+
+from waybill import config, rules, views
+from waybill.cli import shapes
+from waybill.cli.desk import Desk, command
+from waybill.cli.problems import FAILED, Misuse
+from waybill.config import DAY
+from waybill.record import Finding, Store
+
+if TYPE_CHECKING:
+    from waybill.duties import Duty, Hand
+
+PANEL = "Looking after it"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, panel=PANEL, examples=("waybill doctor", "waybill doctor --fix", "waybill doctor --json"))(doctor)
+    command(app, panel=PANEL, examples=("waybill migrate --store postgresql://waybill@db/waybill",))(migrate)
+    command(app, "config", panel=PANEL, examples=("waybill config", "WAYBILL_HTTP_PORT=9000 waybill config --json"))(show_config)
+    command(app, panel=PANEL, examples=("waybill sim --seeds 100", "waybill sim --seed 7", "waybill sim --minutes 10"))(sim)
+
+
+def doctor(
+    desk: Desk,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+) -> int | None:
+    """Look for what is wrong in the store, the working folders and the tables, and explain it. Exit code 1 when something stays wrong."""
+    found = mended = 0
+    with desk.store() as store, Status("looking …", console=desk.err) as status:
+        if not desk.err.is_terminal or desk.as_json:
+            status.stop()
+        for finding, mend in _findings(desk, store, status):
+            found += 1
+            done = bool(fix and finding.mendable and mend())
+            mended += done
+            _say_finding(desk, finding, fix, done)
+            status.update(f"looking … {found} found")
+    if desk.as_json:
+        desk.print_json({"found": found, "mended": mended}, line=True)
+    elif not found:
+        desk.say("Nothing is wrong.")
+    else:
+        desk.say(f"{found} found, {mended} mended." + ("" if fix else " `waybill doctor --fix` mends what can be mended."))
+    return FAILED if found > mended else None
+
+
+class _Mend:
+    """What mends one finding, when asked to."""
+
+    def __init__(self, desk: Desk, store: Store, duty: Duty | None, hand: Hand | None, finding: Finding) -> None:
+        self.store, self.duty, self.hand, self.finding = store, duty, hand, finding
+
+    def __call__(self) -> bool:
+        if self.duty is None or self.hand is None:
+            return self.store.mend(self.finding)
+        return self.duty.mend(self.hand, self.finding)
+
+
+def _findings(desk: Desk, store: Store, status: Status) -> Iterator[tuple[Finding, _Mend]]:
+    from waybill.duties import Hand, all_duties
+
+    depot = desk.depot
+    for finding in _tables(desk, store):
+        yield finding, _Mend(desk, store, None, None, finding)
+    # The store is read over a connection of its own: what is mended meanwhile must not disturb the reading.
+    with desk.store() as reader:
+        status.update("looking at the store …")
+        for finding in reader.check():
+            yield finding, _Mend(desk, store, None, None, finding)
+    keep = {state: days * DAY for state, days in depot.config.retention.items()}
+    more = [duty for application in depot.applications for duty in application.duties]
+    for duty in all_duties(more).values():
+        if duty.name == "consistency":  # the store's own check, done above without waiting for a second round
+            continue
+        status.update(f"looking after {duty.name} …")
+        hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, {}, who=desk.who)
+        for finding in duty.check(hand):
+            yield finding, _Mend(desk, store, duty, hand, finding)
+
+
+def _tables(desk: Desk, store: Store) -> Iterator[Finding]:
+    """Records in states that this release does not declare: nobody claims them."""
+    for kind, machine in sorted(desk.depot.machines.items()):
+        for state, count in rules.undeclared(machine, store.tally(kind)).items():
+            problem = f"{count} {machine.plural} are in {state}, which this release does not declare."
+            yield Finding("undeclared state", f"{kind}.{state}", problem, f"waybill act {kind} ID --to STATE", mendable=False)
+
+
+def _say_finding(desk: Desk, finding: Finding, fix: bool, done: bool) -> None:
+    if desk.as_json:
+        return desk.print_json({**views.finding(finding), "mended": done}, line=True)
+    end = "mended" if done else "not mended" if fix else "to mend"
+    return desk.say(f"{finding.rule}, {finding.where}: {finding.problem}\n  {end}: {finding.remedy}")
+
+
+def migrate(desk: Desk) -> None:
+    """Make the store's schema, or upgrade it to this release's."""
+    with desk.store(migrate=True) as store:
+        url = store.url
+    if desk.as_json:
+        return desk.print_json({"store": url, "migrated": True})
+    return desk.say(f"{url} is up to date.")
+
+
+def show_config(desk: Desk) -> None:
+    """Show the settings in force and where each came from; passwords are masked."""
+    values = config.effective(desk.config)
+    strays = config.strays(os.environ)
+    if desk.as_json:
+        rows = {name: {"value": value, "from": desk.config.origins[name]} for name, value in values.items()}
+        return desk.print_json({"settings": rows, "unknown_variables": strays})
+    made = shapes.table("setting", "value", "from")
+    for name, value in values.items():
+        made.add_row(name, _said(value), desk.config.origins[name])
+    desk.out.print(made)
+    for stray in strays:
+        desk.note(f"{stray} is set in the environment and is no setting of Waybill's.")
+    return None
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {days:g}" for name, days in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def sim(
+    desk: Desk,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds to run.", show_default="100")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Run only this seed, and print its log.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Run new seeds for so long.")] = None,
+) -> int | None:
+    """Run the whole system in the deterministic simulator: crashes, lost sessions and unknown outcomes, from a seed."""
+    if sum(given is not None for given in (seeds, seed, minutes)) > 1:
+        raise Misuse("Give one of --seeds, --seed and --minutes.")
+    try:
+        from waybill.sim import main_sim
+    except ModuleNotFoundError as error:
+        raise Misuse(f"The simulator needs the package {error.name}; install waybill[sim].") from error
+    return main_sim(seeds=seeds, seed=seed, minutes=minutes, as_json=desk.as_json)
