@@ -185,6 +185,7 @@ def test_free_ports_differ_and_leave_room_for_grpc() -> None:
         for number in (port, port + 10_000):
             assert number < 45_000
             with socket.socket() as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
                 listener.bind(("127.0.0.1", number))
 
 
