@@ -5,52 +5,48 @@
     .venv/bin/python tools/docs.py --check    part of `make check`; exit 1 when a page is missing, stale or of a machine that is gone
 
 docs/machines/NAME.md is all that a machine's table says, in the order in which it says it: the figure, the states, the actions, the
-documents. Every machine that a module of an application or a duty defines has one. docs/reference/config.md is the list of settings.
+documents. Every machine that a process can have has one: the built-in ones, those of the applications, those of the demonstration.
+docs/reference/config.md is the list of settings, docs/reference/cli.md the list of commands.
 """
 
 import argparse
-import importlib
-import importlib.util
-import pkgutil
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-from waybill.config import OTHER_VARIABLES, SETTINGS
+from typer.main import get_command
+
+from waybill.cli.app import build
+from waybill.cli.desk import COMMON, EXAMPLES
+from waybill.cli.problems import EXIT_CODES
+from waybill.config import OTHER_VARIABLES, SETTINGS, load
+from waybill.depot import Depot
+from waybill.drawing import mermaid
 from waybill.machine import RESUME, STAY, Machine
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MACHINES = DOCS / "machines"
-PLACES = ("waybill.apps", "waybill.duties")
 NOTICE = "<!-- Written by `make docs` from what the code declares. Change that, not this page. -->"
 IN_WORDS = {RESUME: "the state after the last one done", STAY: "stays where it is"}
 
 
 def machines() -> list[Machine]:
-    """Every machine that a module of the product defines, by name."""
-    found = {value.name: value for module in _modules() for value in vars(module).values() if isinstance(value, Machine)}
+    """Every machine that a process can have, by name."""
+    nowhere = load(env={}, overrides={"data": DOCS / "no such folder"})  # so that nobody's own settings are read
+    found = Depot.of(nowhere, demo=True).machines
     return [found[name] for name in sorted(found)]
-
-
-def _modules() -> Iterator[ModuleType]:
-    for place in PLACES:
-        if importlib.util.find_spec(place) is None:
-            continue
-        package = importlib.import_module(place)
-        yield package
-        for module in pkgutil.walk_packages(package.__path__, f"{place}."):
-            yield importlib.import_module(module.name)
 
 
 def page(machine: Machine) -> str:
     parts = [NOTICE, f"# {machine.name}", machine.doc]
     if machine.parent:
         parts.append(f"A {machine.parent} waits for its {machine.plural}.")
-    parts += ["```mermaid\n" + figure(machine) + "\n```", "## States"]
+    parts += ["```mermaid\n" + mermaid(machine) + "\n```", "## States"]
     states = [(f"`{s.name}`", s.sort, s.doc, _code(s.then, *s.also), _code(s.fails), _code(s.holds)) for s in machine.states]
     parts.append(_table(("state", "sort", "what happens there", "then", "gives up", "on hold"), states))
+    arrows = [(_code(a.source), _code(a.target), a.label, a.by) for a in machine.arrows()]
+    parts += ["## Arrows", _table(("from", "to", "when", "caused by a"), arrows)]
     if machine.actions:
         actions = [(f"`{a.name}`", _code(*a.sources), IN_WORDS.get(a.target) or _code(a.target), a.role, a.doc) for a in machine.actions]
         parts += ["## Actions", _table(("action", "from", "to", "who", "what it does"), actions)]
@@ -60,29 +56,6 @@ def page(machine: Machine) -> str:
     if machine.keys:
         parts += ["## Keys", _table(("family", "what it names"), [(f"`{k.family}`", k.doc) for k in machine.keys])]
     return "\n\n".join(parts) + "\n"
-
-
-def figure(machine: Machine) -> str:
-    """The machine as a mermaid state diagram. What a step's success leads to has no label; everything else says what it is."""
-    labels: dict[tuple[str, str], list[str]] = {}
-    for arrow in machine.arrows():
-        names = labels.setdefault((arrow.source, arrow.target), [])
-        if arrow.label != "done" and arrow.label not in names:
-            names.append(arrow.label)
-    lines = ["stateDiagram-v2", *(f"    state {_quoted(s.name)} as {_id(s.name)}" for s in machine.states if _id(s.name) != s.name)]
-    lines += [f"    [*] --> {_id(name)}" for name in dict.fromkeys((machine.initial, *machine.begins))]
-    for (source, target), names in labels.items():
-        lines.append(f"    {_id(source)} --> {_id(target)}" + (f": {', '.join(names)}" if names else ""))
-    lines += [f"    {_id(s.name)} --> [*]" for s in machine.states if s.sort == "end"]
-    return "\n".join(lines)
-
-
-def _id(name: str) -> str:
-    return re.sub(r"\W", "_", name)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', "'") + '"'
 
 
 def _code(*names: str | None) -> str:
@@ -117,15 +90,68 @@ def settings() -> str:
         "A setting is given on the command line, in the environment or in `waybill.toml`; the first of these that names it counts. "
         "A dot in a name is a table in the file: `http.port` is `port` under `[http]`.",
         _table(("setting", "variable", "when nobody says", "what it is"), rows),
+        "A path in the file is relative to the file; elsewhere it is relative to where the process was started. "
+        "`[app.NAME]` holds the settings of one application, which says itself what they are.",
         "## Other variables",
         _table(("variable", "what it is"), others),
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def commands() -> str:
+    parts = [
+        NOTICE,
+        "# Commands",
+        "`waybill --install-completion` makes your shell complete them. Every command takes these options:",
+        _table(("option", "what it is"), _options(get_command(build()), common=True)),
+        'An error is one sentence on stderr; with `--json` it is `{"error": {"code", "message", "hint"}}`. `WAYBILL_DEBUG=1` shows the '
+        "traceback as well. The exit code says what sort of error it was:",
+        _table(("exit code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()]),
+    ]
+    for path, command in _commands(get_command(build()), ()):
+        parts += _section(path, command)
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, in the order of the help."""
+    if path:
+        yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*path, name))
+
+
+def _section(path: tuple[str, ...], command: Any) -> list[str]:
+    name = " ".join(path)
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    words = "".join(f" {p.metavar or p.name.upper()}" if p.required else f" [{p.metavar or p.name.upper()}]" for p in arguments)
+    group = " [COMMAND]" if getattr(command, "commands", None) else ""
+    parts = [f"## waybill {name}", " ".join((command.help or "").split()), f"```\nwaybill {name}{words}{group} [OPTIONS]\n```"]
+    rows = [(f"`{p.metavar or p.name.upper()}`", p.help or "") for p in arguments] + _options(command, common=False)
+    if rows:
+        parts.append(_table(("argument or option", "what it is"), rows))
+    if name in EXAMPLES:
+        parts.append("```\n" + "\n".join(f"$ {example}" for example in EXAMPLES[name]) + "\n```")
+    return parts
+
+
+def _options(command: Any, *, common: bool) -> list[tuple[str, str]]:
+    if common:  # any command has them; take the first
+        command = next(inner for _, inner in _commands(command, ()))
+    rows = []
+    for p in command.params:
+        if p.param_type_name != "option" or "--help" in p.opts or (p.rich_help_panel == COMMON) != common:
+            continue
+        flag = "" if p.is_flag else f" {p.metavar or p.name.upper()}"
+        default = p.show_default if isinstance(p.show_default, str) else p.default
+        usual = f" When not given: {default}." if default not in (None, False, "", ()) and not callable(default) else ""
+        rows.append((f"`{', '.join(p.opts)}{flag}`", f"{p.help or ''}{usual}"))
+    return rows
+
+
 def wanted() -> dict[Path, str]:
     found = machines()
-    pages = {DOCS / "reference" / "config.md": settings()}
+    pages = {DOCS / "reference" / "config.md": settings(), DOCS / "reference" / "cli.md": commands()}
     pages |= {MACHINES / f"{machine.name}.md": page(machine) for machine in found}
     if found:
         pages[MACHINES / "README.md"] = index(found)

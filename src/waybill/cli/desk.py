@@ -35,15 +35,15 @@ from waybill.rules import UnknownKind
 
 COMMON = "Common options"
 
-def _common(name: str, help: str, default: str | bool = False) -> Any:
-    return typer.Option(name, help=help, show_default=default, rich_help_panel=COMMON)
+def _common(name: str, help: str, metavar: str | None = None, default: str | bool = False) -> Any:
+    return typer.Option(name, help=help, metavar=metavar, show_default=default, rich_help_panel=COMMON)
 
 
 _COMMON: tuple[tuple[str, Any, Any], ...] = (
     ("as_json", Annotated[bool, _common("--json", "Answer in JSON.")], False),
-    ("data", Annotated[Path | None, _common("--data", "The data folder.", "waybill-data")], None),
-    ("store", Annotated[str | None, _common("--store", "The store's URL.", "in the data folder")], None),
-    ("config_file", Annotated[Path | None, _common("--config", "The settings file.", "waybill.toml in the data folder")], None),
+    ("data", Annotated[Path | None, _common("--data", "The data folder.", "FOLDER", "waybill-data")], None),
+    ("store", Annotated[str | None, _common("--store", "The store's URL.", "URL", "in the data folder")], None),
+    ("config_file", Annotated[Path | None, _common("--config", "The settings file.", "FILE", "waybill.toml in the data folder")], None),
 )
 
 EXAMPLES: dict[str, tuple[str, ...]] = {}  # by command, for the docs
@@ -135,7 +135,8 @@ def command(
 
     def register(function: Command) -> Command:
         title = name or function.__name__
-        EXAMPLES[f"{app.info.name or ''} {'' if alone else title}".strip()] = examples
+        group = "" if app.info.name == "waybill" else str(app.info.name)
+        EXAMPLES[f"{group} {'' if alone else title}".strip()] = examples
         epilog = "Examples:\n\n" + "\n\n".join(f"  $ {example}" for example in examples)
         if alone:
             app.callback(invoke_without_command=True, epilog=epilog)(_with_common_options(function, alone=True))
