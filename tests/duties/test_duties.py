@@ -1,0 +1,213 @@
+"""For each duty a fault is planted, named and mended, and a second look finds nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.worker.yard import Yard
+from waybill.duties import DUTY, Duty, Hand, Post, a_round, all_duties
+from waybill.duties.consistency import Consistency
+from waybill.duties.folders import Folders
+from waybill.duties.hosts import Hosts
+from waybill.duties.joins import Joins
+from waybill.duties.requests import Requests
+from waybill.duties.retention import Retention
+from waybill.record import Ask, Change, Finding, Group, NotFound, Record, Ref, Role
+from waybill.rules import Machines
+from waybill.step import New
+
+
+def hand(yard: Yard, **options: Any) -> Hand:
+    return Hand(yard.store, yard.machines, "h1", yard.root, **options)
+
+
+def found(duty: Duty, with_hand: Hand) -> list[tuple[str, Ref | None]]:
+    return [(f.rule, f.ref) for f in duty.check(with_hand)]
+
+
+def mends(duty: Duty, with_hand: Hand, rule: str, ref: Ref) -> None:
+    assert found(duty, with_hand) == [(rule, ref)]
+    assert a_round(duty, with_hand) == 1
+    assert found(duty, with_hand) == []
+    assert a_round(duty, with_hand) == 0
+
+
+def moved(yard: Yard, record: Record, **fields: Any) -> Record:
+    (answer,) = yard.store.commit([Group((Change(record, replace(record, **fields), "planted"),))])
+    assert not isinstance(answer, Exception), answer
+    after = answer.records[0]
+    assert after is not None
+    return after
+
+
+def test_joins_calls_a_parent_whose_nudge_was_lost(yard: Yard) -> None:
+    crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
+    mends(Joins(), hand(yard), "lost nudge", crate.ref)
+    assert yard.get(crate).parked is None
+    assert yard.get(crate).version == crate.version  # a nudge is never versioned
+
+
+def test_joins_leaves_a_parent_alone_that_has_an_open_child(yard: Yard) -> None:
+    crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
+    child = Record("parcel", "pcl*", "Packing", parent=crate.ref)
+    yard.store.commit([Group((Change(None, child, "submit"),))])
+    assert found(Joins(), hand(yard)) == []
+
+
+def test_requests_applies_what_was_left_with_a_worker_that_is_gone(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel"))
+    session = yard.store.open_session(host="h1", ttl=60, about={})
+    yard.store.claim([Role("parcel", "Packing")], session, 1)
+    assert yard.store.ask(Ask(parcel.ref, "drop", "ann", "unwanted"))
+    assert found(Requests(), hand(yard)) == []  # a worker holds it and will hear of it
+    yard.store.close_session(session)
+    mends(Requests(), hand(yard), "request left behind", parcel.ref)
+    assert yard.get(parcel).state == "Dropped"
+
+
+def test_hosts_leads_back_what_has_its_files_on_a_host_that_is_gone(yard: Yard) -> None:
+    parcel = moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="gone")
+    duty, with_hand = Hosts(grace=0.0), hand(yard)
+    mends(duty, with_hand, "host gone", parcel.ref)
+    after = yard.get(parcel)
+    assert (after.state, after.host) == ("Packing", "")
+    assert yard.store.history("parcel", parcel.id)[-1].event == "remake"
+
+
+def test_hosts_waits_before_it_believes_that_a_host_is_gone(yard: Yard) -> None:
+    moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="gone")
+    with_hand = hand(yard)
+    assert found(Hosts(grace=600), with_hand) == []
+    assert "gone" in with_hand.memory["missing"]
+    with_hand.memory["missing"]["gone"] -= 601
+    assert len(found(Hosts(grace=600), with_hand)) == 1
+
+
+def test_hosts_leaves_records_of_a_live_host(yard: Yard) -> None:
+    moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="h1")
+    yard.store.open_session(host="h1", ttl=60, about={})
+    assert found(Hosts(grace=0.0), hand(yard)) == []
+
+
+def test_retention_removes_what_was_kept_long_enough_with_its_children(yard: Yard) -> None:
+    crate = moved(yard, yard.engine.submit(New("crate")), state="Shipped", open=False)
+    child = Record("parcel", "pcl*", "Sent", parent=crate.ref, open=False)
+    yard.store.commit([Group((Change(None, child, "submit"),))])
+    folder = yard.root / "crate" / crate.id
+    folder.mkdir(parents=True)
+    assert found(Retention(), hand(yard)) == []  # nothing says for how long
+    settings = hand(yard, retention={"crate.Shipped": -1.0, "parcel.Sent": -1.0})
+    mends(Retention(), settings, "kept long enough", crate.ref)
+    assert (yard.store.tally("crate"), yard.store.tally("parcel"), folder.exists()) == ({}, {}, False)
+    with pytest.raises(NotFound):
+        yard.get(crate)
+
+
+def test_folders_removes_a_folder_that_no_record_needs_and_keeps_the_others(yard: Yard) -> None:
+    duty, with_hand = Folders(age=0.0), hand(yard)
+    working, sent = yard.engine.submit(New("parcel")), yard.engine.submit(New("parcel"))
+    sent = moved(yard, sent, state="Sent", open=False)
+    for ref in (working.ref, Ref("parcel", "pcl7777777777"), Ref("boat", "b1")):
+        (yard.root / ref.kind / ref.id).mkdir(parents=True)
+    mends(duty, with_hand, "folder without a record", Ref("parcel", "pcl7777777777"))
+    (yard.root / "parcel" / sent.id).mkdir()
+    mends(duty, with_hand, "folder without a record", sent.ref)
+    assert sorted(p.name for p in yard.root.glob("*/*")) == ["b1", working.id]
+
+
+def test_folders_never_follows_a_link(yard: Yard, tmp_path: Any) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("x")
+    (yard.root / "parcel").mkdir(parents=True)
+    os.symlink(precious, yard.root / "parcel" / "pcl7777777777")
+    assert a_round(Folders(age=-1e9), hand(yard)) == 1
+    assert (precious / "file").exists()
+    assert not (yard.root / "parcel" / "pcl7777777777").is_symlink()
+
+
+def test_folders_leads_back_a_record_of_this_host_whose_folder_is_not_there(yard: Yard) -> None:
+    parcel = moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="h1")
+    mends(Folders(), hand(yard), "record without its folder", parcel.ref)
+    assert yard.get(parcel).state == "Packing"
+
+
+class Broken:
+    """A store whose check finds the same thing until it is mended."""
+
+    def __init__(self) -> None:
+        self.mended: list[Finding] = []
+
+    def check(self) -> Iterator[Finding]:
+        if not self.mended:
+            yield Finding("a rule", "here", "It is broken.", "mend it")
+
+    def mend(self, finding: Finding) -> bool:
+        self.mended.append(finding)
+        return True
+
+    def close(self) -> None:
+        return None
+
+
+def test_consistency_mends_only_what_it_has_seen_twice(yard: Yard) -> None:
+    broken: Any = Broken()
+    with_hand = Hand(broken, yard.machines, "h1", yard.root, open_store=lambda: broken)
+    assert a_round(Consistency(), with_hand) == 0
+    assert a_round(Consistency(), with_hand) == 1
+    assert len(broken.mended) == 1
+    assert a_round(Consistency(), with_hand) == 0
+
+
+@pytest.fixture
+def duty_yard(yard: Yard) -> Iterator[Yard]:
+    steps = dict(DUTY.steps)
+    yard.machines = yard.engine.machines = Machines.of((yard.crate, yard.parcel, DUTY))
+    yield yard
+    DUTY.steps.clear()
+    DUTY.steps.update(steps)
+
+
+def post_of(yard: Yard, duties: dict[str, Duty], open_store: Callable[[], Any] | None = None) -> Post:
+    post = Post(duties, yard.machines, "h1", yard.root, None, open_store)
+    post.take_up()
+    return post
+
+
+def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended(duty_yard: Yard) -> None:
+    yard = duty_yard
+    post = post_of(yard, all_duties(), yard.open_store)
+    post.ensure(yard.engine)
+    post.ensure(yard.engine)  # safe to repeat
+    names = {r.id for r in yard.store.find("duty").records}
+    assert names == {"joins", "upkeep", "requests", "hosts", "retention", "folders@h1", "leftovers", "consistency"}
+    crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
+    yard.worker()
+    yard.until_state(crate, "Shipped")
+    yard.until(lambda: all("memory" in r.docs for r in yard.store.find("duty", docs=True).records), "every duty has done a round")
+    memory = yard.store.get("duty", "joins").docs["memory"]
+    assert memory["mended"] == 1
+
+
+def test_a_round_can_be_asked_for(duty_yard: Yard) -> None:
+    yard = duty_yard
+    post_of(yard, {"joins": Joins(every=3600)}).ensure(yard.engine)
+    yard.worker()
+    yard.until(lambda: "memory" in yard.store.get("duty", "joins").docs, "the first round")
+    crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
+    yard.engine.act(Ref("duty", "joins"), "run", who="op")
+    yard.until_state(crate, "Shipped")
+
+
+def test_a_duty_of_one_host_is_served_by_that_host_only(duty_yard: Yard) -> None:
+    yard = duty_yard
+    Post({"folders": Folders()}, yard.machines, "elsewhere", yard.root).ensure(yard.engine)
+    post_of(yard, all_duties()).ensure(yard.engine)
+    yard.worker()
+    yard.until(lambda: "memory" in yard.store.get("duty", "folders@h1").docs, "this host's round")
+    assert "memory" not in yard.store.get("duty", "folders@elsewhere").docs
