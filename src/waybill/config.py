@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit
 
 FILE = "waybill.toml"
 DEMO_FILE = "demo"  # in a data folder that was started with the demonstration: its records need their machines ever after
@@ -331,13 +331,12 @@ def sqlite_url(path: Path) -> str:
 
 def masked(value: str) -> str:
     """A URL without its password, as it may be shown and logged."""
-    parts = urlsplit(value)
-    if parts.scheme == "" or not parts.netloc:
+    start, account = re.match(r"([\w+.-]+://)?((?:[^/?#]*@)?)", value, re.ASCII).groups()  # type: ignore[union-attr]  # it matches always
+    if not start:
         return value
-    account, at, place = parts.netloc.rpartition("@")
     user, colon, _ = account.partition(":")
-    query = re.sub(r"(?i)\b(\w*(?:password|secret|key))=[^&]*", r"\1=***", parts.query)
-    return urlunsplit(parts._replace(netloc=f"{user}{':***' if colon else ''}{at}{place}", query=query))
+    rest = re.sub(r"(?i)([?&]\w*(?:password|secret|key))=[^&#]*", r"\1=***", value[len(start) + len(account) :])
+    return f"{start}{f'{user}:***@' if colon else account}{rest}"
 
 
 def effective(config: Config) -> dict[str, Any]:

@@ -1,0 +1,155 @@
+"""Settings: what is given where, what counts, and the sentence for each mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from waybill.config import SETTINGS, BadConfig, Config, effective, load, masked, strays
+
+
+def write(folder: Path, text: str, name: str = "waybill.toml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_defaults_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load()
+    data = tmp_path / "waybill-data"
+    assert config.data == data
+    assert config.store == f"sqlite://{data}/waybill.db"
+    assert config.index == config.store
+    assert config.objects == str(data / "objects")
+    assert config.work.root == data / "work"
+    assert (config.http.host, config.http.port, config.open_loopback) == ("127.0.0.1", 8700, False)
+    assert set(config.origins.values()) == {"default"}
+    assert not data.exists(), "reading settings makes nothing"
+
+
+def test_the_command_line_wins_over_the_environment_over_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, '[http]\nport = 1001\nhost = "127.0.0.2"\n[work]\nthreads = 9\n')
+    env = {"WAYBILL_HTTP_PORT": "1002", "WAYBILL_WORK_THREADS": "10"}
+    config = load(file, env, {"http.port": 1003})
+    assert (config.http.port, config.work.threads, config.http.host) == (1003, 10, "127.0.0.2")
+    assert config.origins["http.port"] == "command line"
+    assert config.origins["work.threads"] == "WAYBILL_WORK_THREADS"
+    assert config.origins["http.host"] == str(file)
+    assert config.origins["store"] == "default"
+
+
+def test_the_file_in_the_data_folder_is_read_and_another_can_be_named(tmp_path: Path) -> None:
+    write(tmp_path / "data", "[http]\nport = 1001\n")
+    other = write(tmp_path, "[http]\nport = 1002\n", "other.toml")
+    env = {"WAYBILL_DATA": str(tmp_path / "data")}
+    assert load(env=env).http.port == 1001
+    assert load(env=env | {"WAYBILL_CONFIG": str(other)}).http.port == 1002
+    assert load(other, env).http.port == 1002
+
+
+def test_paths_in_the_file_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    config = load(write(tmp_path, 'data = "here"\nobjects = "bytes"\nwork.root = "/scratch"\n'))
+    assert config.data == tmp_path / "here"
+    assert config.objects == str(tmp_path / "bytes")
+    assert config.work.root == Path("/scratch")
+    assert load(write(tmp_path, 'objects = "s3://bucket/prefix"\n')).objects == "s3://bucket/prefix"
+
+
+def test_the_index_lies_beside_zookeeper_in_a_file_of_its_own(tmp_path: Path) -> None:
+    def index(store: str, **more: str) -> str:
+        return load(overrides={"data": tmp_path, "store": store, **more}).index
+
+    assert index("postgresql://me@host/db") == "postgresql://me@host/db"
+    assert index("zookeeper://host:2181/waybill") == f"sqlite://{tmp_path}/index.db"
+    assert index("zookeeper://host:2181/waybill", index="postgresql://me@host/db") == "postgresql://me@host/db"
+
+
+def test_lists_and_tables(tmp_path: Path) -> None:
+    text = 'applications = ["ingest"]\nwork.roles = ["duty"]\n[app.mail]\nhost = "x"\n'
+    text += '[retention]\n"parcel.Delivered" = 30\nshipment.Delivered = 7.5\n'
+    config = load(write(tmp_path, text))
+    assert (config.applications, config.work.roles) == (("ingest",), ("duty",))
+    assert config.retention == {"parcel.Delivered": 30.0, "shipment.Delivered": 7.5}
+    assert config.app == {"mail": {"host": "x"}}
+    env = {"WAYBILL_APPLICATIONS": "a, b", "WAYBILL_RETENTION": "parcel.Delivered=1,parcel.Returned=2", "WAYBILL_DATA": str(tmp_path / "x")}
+    config = load(env=env)
+    assert (config.applications, config.retention) == (("a", "b"), {"parcel.Delivered": 1.0, "parcel.Returned": 2.0})
+
+
+def test_a_folder_of_the_demonstration_remembers_it(tmp_path: Path) -> None:
+    assert not load(overrides={"data": tmp_path}).demo
+    (tmp_path / "demo").touch()
+    assert load(overrides={"data": tmp_path}).demo
+    assert not load(env={"WAYBILL_DEMO": "no"}, overrides={"data": tmp_path}).demo
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("colour = 1", "waybill.toml, line 1: there is no setting colour; there are data, store"),
+        ("[http]\n# a comment\n\nprot = 1", "waybill.toml, line 4: there is no setting http.prot"),
+        ("[http]\nport = 'many'", "line 2: http.port is 'many'; it must be a whole number from 0 to 65535."),
+        ("[http]\nport = true", "http.port is True; it must be a whole number"),
+        ("[http]\nport = 70000", "it must be a whole number from 0 to 65535"),
+        ("http = 3", "http is a table: write [http]"),
+        ("open_loopback = 'perhaps'", "open_loopback is 'perhaps'; it must be true or false."),
+        ("store = ''", "store is ''; it must be a text that is not empty."),
+        ("[work]\nttl = 0.1", "work.ttl is 0.1; it must be a number of seconds from 1 to 3600."),
+        ("[log]\nlevel = 'loud'", 'log.level is \'loud\'; it must be "debug" or "info"'),
+        ("[retention]\nparcel = 3", 'retention is {\'parcel\': 3}; it must be a table of days by "kind.State"'),
+        ("[retention]\n'a.B' = -1", "it must be a table of days"),
+        ("applications = 3", "applications is 3; it must be a list of names"),
+        ("app = 3", "app must be tables, one for each application"),
+        ("http.port = ", "waybill.toml is not TOML: "),
+    ],
+)
+def test_each_mistake_in_the_file_is_a_sentence_that_says_what_is_right(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, text))
+    assert sentence in str(caught.value)
+
+
+def test_mistakes_elsewhere_are_sentences_too(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r"the environment's WAYBILL_HTTP_PORT: http.port is 'x'; it must be a whole number"):
+        load(env={"WAYBILL_HTTP_PORT": "x"})
+    with pytest.raises(BadConfig, match=r"the command line: work.threads is 0; it must be"):
+        load(overrides={"work.threads": 0})
+    with pytest.raises(BadConfig, match="There is no setting colour"):
+        load(overrides={"colour": 1})
+    with pytest.raises(BadConfig, match=r"missing.toml cannot be read: No such file or directory. Give the settings file"):
+        load(tmp_path / "missing.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadConfig, match="is not UTF-8"):
+        load(tmp_path / "binary.toml")
+    write(tmp_path / "data", 'data = "../elsewhere"')
+    with pytest.raises(BadConfig, match="lies in one data folder and names another"):
+        load(overrides={"data": tmp_path / "data"})
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:secret@host:5432/db", "postgresql://me:***@host:5432/db"),
+        ("postgresql://me@host/db?password=secret&sslmode=on", "postgresql://me@host/db?password=***&sslmode=on"),
+        ("postgresql:///db?host=/run", "postgresql:///db?host=/run"),
+        ("postgresql:///db?password=secret", "postgresql:///db?password=***"),
+        ("zookeeper://a:1,b:2/x", "zookeeper://a:1,b:2/x"),
+        ("s3://key:secret@bucket/prefix", "s3://key:***@bucket/prefix"),
+        ("/a/folder", "/a/folder"),
+        ("sqlite:///a/b.db", "sqlite:///a/b.db"),
+    ],
+)
+def test_secrets_in_urls_are_masked(url: str, shown: str) -> None:
+    assert masked(url) == shown
+
+
+def test_every_setting_is_shown_and_has_its_variable(tmp_path: Path) -> None:
+    config: Config = load(overrides={"data": tmp_path, "store": "postgresql://me:secret@host/db"})
+    shown = effective(config)
+    assert list(shown) == [setting.name for setting in SETTINGS] == list(config.origins)
+    assert "secret" not in str(shown)
+    for setting in SETTINGS:
+        assert setting.doc.endswith("."), setting.name
+    assert strays({"WAYBILL_STOER": "x", "WAYBILL_STORE": "x", "WAYBILL_TOKEN": "x", "PATH": "x"}) == ["WAYBILL_STOER"]
