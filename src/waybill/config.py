@@ -31,6 +31,7 @@ class BadConfig(Exception):
 class Http:
     host: str
     port: int
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ SETTINGS: tuple[Setting, ...] = (
             "The SQL database of searchable catalogues: a sqlite or postgresql URL."),
     Setting("http.host", _text, "127.0.0.1", "The address that the server listens on."),
     Setting("http.port", _whole(0, 65535), "8700", "The port that the server listens on; 0 takes a free one."),
+    Setting("http.names", _names, "none", 'Other names by which clients call the server, as behind a proxy; "*" is any.'),
     Setting("open_loopback", _yes, "false", "Serve, on loopback only, the protocols that have no authentication of their own."),
     Setting("work.root", _path, "DATA/work", "The folder that holds the working folders of steps."),
     Setting("work.host", _text, "the machine's name",
@@ -306,7 +308,7 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
         objects=objects if "://" in objects else str(Path(objects).absolute()),
         index=value("index", beside),
         open_loopback=value("open_loopback", False),
-        http=Http(value("http.host", "127.0.0.1"), value("http.port", 8700)),
+        http=Http(value("http.host", "127.0.0.1"), value("http.port", 8700), value("http.names", ())),
         work=Work(
             root=value("work.root", data / "work").absolute(),
             host=value("work.host", platform.node() or "localhost"),

@@ -7,7 +7,7 @@ import importlib.metadata
 import typer
 
 from waybill.application import BadApplication, installed
-from waybill.cli import marks, people, records, run, tables, upkeep, watching
+from waybill.cli import acting, marks, people, records, run, tables, upkeep, watching
 
 HELP = """Data in motion: records in explicit states, moved by steps that survive any crash.
 
@@ -35,7 +35,7 @@ def build(*, with_applications: bool = True) -> typer.Typer:
         pass
 
     main.__doc__ = HELP
-    for module in (run, records, watching, tables, marks, people, upkeep):
+    for module in (run, records, acting, watching, tables, marks, people, upkeep):
         module.register(app)
     if with_applications:
         _add_applications(app)

@@ -46,7 +46,8 @@ class Site:
                 await super().startup(sockets)
                 ready.set()
 
-        self.server = Announced(create_app(depot, open_loopback=depot.config.open_loopback), host, port, log_level=depot.config.log.level)
+        app = create_app(depot, open_loopback=depot.config.open_loopback, hosts=depot.config.http.names)
+        self.server = Announced(app, host, port, log_level=depot.config.log.level)
 
     @property
     def url(self) -> str:

@@ -1,0 +1,37 @@
+"""A bakery: every loaf is kneaded and baked, whatever happens to the baker."""
+
+import time
+
+from waybill.application import Application
+from waybill.machine import RESUME, Machine, action, end, rest, work
+from waybill.record import Record
+from waybill.step import Context, Done, Outcome
+
+LOAF = Machine(
+    name="loaf", plural="loaves", prefix="loaf", doc="One loaf of bread.",
+    states=(
+        work("Kneading", "Baking", "Mixes flour and water."),
+        work("Baking", "Baked", "Ten minutes in the oven."),
+        rest("Failed", "A step gave up; the message says why.", settled=True),
+        end("Baked", "Ready to eat."),
+    ),
+    actions=(action("resume", "Failed", RESUME, "Go on after the last step that was done."),),
+)  # fmt: skip
+
+
+@LOAF.step("Kneading")
+def knead(loaf: Record, ctx: Context) -> Outcome:
+    return Done({"oven": {"minutes": 0}})
+
+
+@LOAF.step("Baking")
+def bake(loaf: Record, ctx: Context) -> Outcome:
+    for minute in range(loaf.docs["oven"]["minutes"] + 1, 11):
+        ctx.check()
+        time.sleep(0.5)
+        ctx.save({"oven": {"minutes": minute}})
+        ctx.progress(minute, 10, "minutes")
+    return Done(message="golden brown")
+
+
+BAKERY = Application("bakery", "Bakes bread.", machines=(LOAF,))
