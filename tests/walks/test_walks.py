@@ -1,0 +1,51 @@
+"""Random walks over every machine of the product, on every store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.budget import Budget
+from tests.walks.walker import Walker
+from tests.worker.yard import tables
+from waybill.demo import DEMO
+from waybill.machine import Machine
+from waybill.record import Store
+from waybill.rules import Machines
+from waybill.step import New
+from waybill.stores import open_store
+from waybill.stores.model import ModelStore, World
+
+SETS = {"demonstration": DEMO.machines, "yard": tables()}
+
+
+@pytest.fixture(params=["model", "sqlite", "postgres", "zookeeper"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    if request.param == "model":
+        world = World(time.time)
+        return lambda: ModelStore(world)
+    if request.param == "sqlite":
+        return lambda: open_store(f"sqlite:///{tmp_path}/store.db")
+    url = request.getfixturevalue("fast_postgres_url" if request.param == "postgres" else "zookeeper_url")
+    return lambda: open_store(url)
+
+
+LABELS = {"parcel": {"label": {"number": 1, "carrier": "mule"}}}  # what the demonstration's parcels cannot be without
+
+
+def make(machine: Machine) -> New:
+    return New(machine.name, LABELS.get(machine.name, {}))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_any_walk_stays_on_the_map(name: str, opener: Callable[[], Store], budget: Budget) -> None:
+    walker = Walker(opener, Machines.of(SETS[name]), seed=1, make=make)
+    try:
+        for seed in range(budget.pick(small=3, long=60)):
+            walker.rng.seed(seed)
+            walker.walk(budget.pick(small=80, long=300))
+    finally:
+        walker.close()
