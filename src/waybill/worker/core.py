@@ -141,6 +141,7 @@ class Core:
         if self.starts:
             self.commands.append(Start(self.starts))
             self.starts = []
+            self.ended_at = now
             self.renewing = min(self.renewing, now + HEARTBEAT)
         commands, self.commands = self.commands, []
         if not commands:
