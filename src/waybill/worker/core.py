@@ -141,7 +141,6 @@ class Core:
         if self.starts:
             self.commands.append(Start(self.starts))
             self.starts = []
-            self.ended_at = now
             self.renewing = min(self.renewing, now + HEARTBEAT)
         commands, self.commands = self.commands, []
         if not commands:
@@ -291,6 +290,8 @@ class Core:
 
     def _took(self, event: Took, now: float) -> None:
         if event.claimed:
+            if not self.tasks:
+                self.ended_at = now  # nothing was running: what comes now has all its time
             self.looked_again = False
             self.look_at = now
         elif not self.looked_again:
