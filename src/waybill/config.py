@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 FILE = "waybill.toml"
 DEMO_FILE = "demo"  # in a data folder that was started with the demonstration: its records need their machines ever after
@@ -164,9 +164,9 @@ class Setting:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("data", _path, "waybill-data", "The folder that holds everything which no other setting puts elsewhere."),
-    Setting("store", _text, "sqlite:///DATA/waybill.db", "Where records live: a sqlite, postgresql or zookeeper URL."),
+    Setting("store", _text, "the file DATA/waybill.db", "Where records live: a sqlite, postgresql or zookeeper URL."),
     Setting("objects", _text, "DATA/objects", "Where bytes live: a folder, or s3://bucket/prefix."),
-    Setting("index", _text, "the store's database; beside ZooKeeper sqlite:///DATA/index.db",
+    Setting("index", _text, "the store's database; beside ZooKeeper the file DATA/index.db",
             "The SQL database of searchable catalogues: a sqlite or postgresql URL."),
     Setting("http.host", _text, "127.0.0.1", "The address that the server listens on."),
     Setting("http.port", _whole(0, 65535), "8700", "The port that the server listens on; 0 takes a free one."),
@@ -257,6 +257,8 @@ def _read(path: Path) -> tuple[dict[str, tuple[Any, str]], Mapping[str, Mapping[
         given[name] = (path.parent / parsed if isinstance(parsed, Path) else parsed, str(path))
     if "objects" in given and "://" not in given["objects"][0]:
         given["objects"] = (str(path.parent / given["objects"][0]), str(path))
+    for name in {"store", "index"} & set(given):
+        given[name] = (_anchored(given[name][0], path.parent), str(path))
     return given, apps
 
 
@@ -299,14 +301,14 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
         return given[name][0] if name in given else default
 
     data = value("data", Path("waybill-data")).absolute()
-    store = value("store", sqlite_url(data / "waybill.db"))
+    store = _anchored(value("store", sqlite_url(data / "waybill.db")), Path.cwd())
     beside = store if urlsplit(store).scheme in ("sqlite", "postgresql", "postgres") else sqlite_url(data / "index.db")
     objects = value("objects", str(data / "objects"))
     return Config(
         data=data,
         store=store,
         objects=objects if "://" in objects else str(Path(objects).absolute()),
-        index=value("index", beside),
+        index=_anchored(value("index", beside), Path.cwd()),
         open_loopback=value("open_loopback", False),
         http=Http(value("http.host", "127.0.0.1"), value("http.port", 8700), value("http.names", ())),
         work=Work(
@@ -328,7 +330,20 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
 
 
 def sqlite_url(path: Path) -> str:
-    return "sqlite://" + quote(path.absolute().as_posix())
+    """Three slashes and a path: an absolute one makes four."""
+    return "sqlite:///" + quote(path.absolute().as_posix())
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file that a sqlite URL names; None for other URLs and for a database in memory."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path[1:])) if parts.scheme == "sqlite" and not parts.netloc and parts.path[1:] else None
+
+
+def _anchored(url: str, folder: Path) -> str:
+    """A sqlite URL with a relative path, made absolute."""
+    path = sqlite_path(url)
+    return url if path is None or path.is_absolute() else sqlite_url(folder / path)
 
 
 def masked(value: str) -> str:

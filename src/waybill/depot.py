@@ -9,18 +9,17 @@ A store is one connection for one thread: every thread opens its own and closes 
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from waybill import application, index, stores
 from waybill.application import Application, BadApplication
-from waybill.config import BadConfig, Config
+from waybill.config import BadConfig, Config, sqlite_path
 from waybill.engine import Engine
 from waybill.index import Index
 from waybill.machine import Machine
@@ -88,18 +87,11 @@ class Depot:
 
 def built_in() -> Iterator[Machine]:
     """The machines that every process has."""
-    for module, name in (("waybill.duties", "DUTY"), ("waybill.http.auth", "TOKEN")):
-        try:
-            machine = getattr(importlib.import_module(module), name)
-        except (ModuleNotFoundError, AttributeError):  # being written
-            continue
-        yield machine
+    from waybill.duties import DUTY
+    from waybill.http.auth import TOKEN
 
-
-def sqlite_path(url: str) -> Path | None:
-    """The file of a sqlite URL; None for other stores."""
-    parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme == "sqlite" else None
+    yield DUTY
+    yield TOKEN
 
 
 def make_folder(path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from waybill.config import SETTINGS, BadConfig, Config, effective, load, masked, strays
+from waybill.config import SETTINGS, BadConfig, Config, effective, load, masked, sqlite_path, strays
 
 
 def write(folder: Path, text: str, name: str = "waybill.toml") -> Path:
@@ -19,7 +19,7 @@ def test_defaults_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.Mon
     config = load()
     data = tmp_path / "waybill-data"
     assert config.data == data
-    assert config.store == f"sqlite://{data}/waybill.db"
+    assert config.store == f"sqlite:///{data}/waybill.db"
     assert config.index == config.store
     assert config.objects == str(data / "objects")
     assert config.work.root == data / "work"
@@ -62,8 +62,18 @@ def test_the_index_lies_beside_zookeeper_in_a_file_of_its_own(tmp_path: Path) ->
         return load(overrides={"data": tmp_path, "store": store, **more}).index
 
     assert index("postgresql://me@host/db") == "postgresql://me@host/db"
-    assert index("zookeeper://host:2181/waybill") == f"sqlite://{tmp_path}/index.db"
+    assert index("zookeeper://host:2181/waybill") == f"sqlite:///{tmp_path}/index.db"
     assert index("zookeeper://host:2181/waybill", index="postgresql://me@host/db") == "postgresql://me@host/db"
+
+
+def test_relative_sqlite_urls_are_anchored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    config = load(write(tmp_path, 'store = "sqlite:///below/a%20b.db"\nindex = "sqlite:////abs/i.db"\n'))
+    assert (config.store, config.index) == (f"sqlite:///{tmp_path}/below/a%20b.db", "sqlite:////abs/i.db")
+    assert sqlite_path(config.store) == tmp_path / "below" / "a b.db"
+    monkeypatch.chdir(tmp_path)
+    assert load(env={"WAYBILL_STORE": "sqlite:///x.db"}).store == f"sqlite:///{tmp_path}/x.db"
+    assert load(env={"WAYBILL_STORE": "sqlite://"}).store == "sqlite://"
 
 
 def test_lists_and_tables(tmp_path: Path) -> None:

@@ -200,12 +200,14 @@ def test_two_processes_that_migrate_at_once_both_succeed(index_url: str, index: 
 def test_bad_urls_and_places_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(BadStore, match="mysql is no database for an index; its URL is sqlite"):
         open_index("mysql://host/db")
+    with pytest.raises(BadStore, match="names no file for an index"):
+        open_index("sqlite://")
     (tmp_path / "text.db").write_text("this is no database at all, but long enough to be looked at")
     with pytest.raises(BadStore, match="no sound SQLite database"):
-        open_index(f"sqlite://{tmp_path}/text.db")
+        open_index(f"sqlite:///{tmp_path}/text.db")
     (tmp_path / "file").write_text("")
     with pytest.raises(BadStore, match="cannot be made"):
-        open_index(f"sqlite://{tmp_path}/file/index.db")
+        open_index(f"sqlite:///{tmp_path}/file/index.db")
     with pytest.raises(Unavailable, match=r"postgresql://me:\*\*\*@127.0.0.1:1/db cannot be reached"):
         open_index("postgresql://me:secret@127.0.0.1:1/db")
 

@@ -44,5 +44,5 @@ def set_up(log: Log) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(log.level.upper())
-    for noisy in ("kazoo.client", "uvicorn.access", "asyncio"):
+    for noisy in ("kazoo.client", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING if log.level != "debug" else logging.DEBUG)

@@ -152,9 +152,14 @@ def _worker(depot: Depot) -> Worker:
     settings = depot.config.work
     make_folder(settings.root)
     return Worker(
-        depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, roles=settings.roles or None,
+        depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, roles=_roles(depot),
         shared=settings.shared, threads=settings.threads, ttl=settings.ttl, portion=settings.portion_max,
     )  # fmt: skip
+
+
+def _roles(depot: Depot) -> tuple[str, ...]:
+    """What was asked for, or every kind in which work is done."""
+    return depot.config.work.roles or tuple(kind for kind, machine in depot.machines.items() if machine.working())
 
 
 def _step(desk: Desk, depot: Depot, target: Ref | None) -> int | None:
@@ -165,7 +170,7 @@ def _step(desk: Desk, depot: Depot, target: Ref | None) -> int | None:
     _post(depot).take_up()
     arrow = step_once(
         depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, target=target,
-        roles=settings.roles or None, shared=settings.shared, ttl=settings.ttl,
+        roles=_roles(depot), shared=settings.shared, ttl=settings.ttl,
     )  # fmt: skip
     return _say_arrow(desk, arrow)
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from waybill.index import Catalogue, Row
+from waybill.config import sqlite_path
+from waybill.index import FORMS, Catalogue, Row
 from waybill.index.shelf import BOOK, TableShelf
 from waybill.index.sql import Dialect
 from waybill.record import BadStore, StoreError, Unavailable
@@ -26,7 +25,9 @@ class SqliteIndex:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._path = Path(unquote(urlsplit(url).path))
+        if (path := sqlite_path(url)) is None:
+            raise BadStore(f"{url} names no file for an index; write {FORMS}.")
+        self._path = path
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
