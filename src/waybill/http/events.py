@@ -120,7 +120,7 @@ def router(front: Front) -> APIRouter:
     @routes.get(
         "/events",
         summary="Live changes, as server-sent events",
-        response_class=EventStream,
+        response_class=Response,
         responses=responses(
             400, 401, 403, 404, 422, 503,
             also={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "A stream that does not end."}},

@@ -72,7 +72,7 @@ class Shield:
     def _refusal(self, method: str, headers: Headers) -> Problem | None:
         host = headers.get("host", "")
         if not self._knows(host_of(host)):
-            hint = "Use the server's own address, or tell it this name with the setting http.hosts."
+            hint = "Use the server's own address, or tell it this name with the setting http.names."
             return Problem(421, "unknown-host", f"This server is not called {host!r}.", hint)
         if method not in SAFE:
             origin = headers.get("origin")

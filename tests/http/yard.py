@@ -1,0 +1,142 @@
+"""Two kinds of record to serve over HTTP, with every sort of state and action that the API treats differently, and a site that serves them."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from waybill import config
+from waybill.application import Application
+from waybill.depot import Depot
+from waybill.engine import Engine
+from waybill.http import Server, create_app
+from waybill.http.auth import issue
+from waybill.machine import RESUME, STAY, Document, Machine, action, end, join, rest, work
+from waybill.record import Committed, Group, Record, Ref, Store
+from waybill.rules import settle
+from waybill.step import Done, Fail, New
+
+
+def _sealed(crate: Record, store: Store) -> str | None:
+    return None if crate.docs["label"].get("sealed") else "The crate is not sealed: write it on its label first."
+
+
+def _relabel(crate: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"label": {**crate.docs["label"], "to": args["to"]}}
+
+
+CRATE = Machine(
+    name="crate",
+    plural="crates",
+    prefix="crt",
+    doc="Goods on their way to somebody.",
+    states=(
+        work("Packing", "Travelling", "Puts the goods into the crate."),
+        join("Travelling", "Arrived", "Until all boxes have arrived.", fails=None),
+        rest("Failed", "It could not be packed.", settled=True),
+        end("Arrived", "Signed for."),
+        end("Scrapped", "Thrown away."),
+    ),
+    actions=(
+        action("resume", "Failed", RESUME, "Pack it again.", role="submitter"),
+        action("relabel", "Packing Failed", STAY, "Send it to somebody else.", writes=_relabel),
+        action("inspect", "Failed", "Packing", "Open it and look.", guard=_sealed),
+        action("scrap", "Packing Travelling Failed", "Scrapped", "Throw it away.", claimed="wait", confirm="What is in it is lost."),
+        action("forget", "Failed", "Scrapped", "As if it had never been.", role="admin"),
+    ),
+    documents=(Document("label", "service", "To whom."), Document("weight", "step", "How heavy.")),
+)
+
+BOX = Machine(
+    name="box",
+    plural="boxes",
+    doc="A part of a crate; whoever sends it names it.",
+    parent="crate",
+    states=(
+        work("Moving", "There", "It moves.", holds="Held", fails="Lost"),
+        rest("Held", "Its road is closed."),
+        rest("Lost", "Nobody knows where.", settled=True),
+        end("There", "It came."),
+    ),
+    actions=(action("go", "Held", "Moving", "Go on."), action("find", "Lost", "There", "Somebody found it.")),
+    gates=lambda box: (f"road/{box.docs['way']['road']}",),
+)
+
+YARD = Application("yard", "Crates and boxes.", (CRATE, BOX))
+
+
+class Site:
+    """A depot with its application, and clients of each role."""
+
+    def __init__(self, depot: Depot, **options: Any) -> None:
+        self.depot = depot
+        self.app = create_app(depot, **options)
+        with self.engine() as engine:
+            self.tokens = {role: issue(engine, f"the {role}", role).token for role in ("reader", "submitter", "operator", "admin")}
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        with closing(self.depot.open_store()) as store:
+            yield self.depot.engine(store)
+
+    def client(self, role: str | None = None, *, address: str = "127.0.0.1", base: str = "http://127.0.0.1:8700") -> TestClient:
+        headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role else {}
+        return TestClient(self.app, base, raise_server_exceptions=False, headers=headers, client=(address, 50000), follow_redirects=False)
+
+    def submit(self, kind: str = "crate", docs: Mapping[str, Any] | None = None, **fields: Any) -> Ref:
+        with self.engine() as engine:
+            return engine.submit(New(kind, docs if docs is not None else {"label": {"to": "Ada"}}, **fields), who="yard").ref
+
+    def fail(self, ref: Ref, why: str = "too heavy") -> None:
+        """As a worker would, whose step gives up."""
+        with self.worker(ref) as (engine, record):
+            settle_now(engine, record, Fail(why))
+
+    @contextmanager
+    def worker(self, ref: Ref, progress: Mapping[str, Any] | None = None) -> Iterator[tuple[Engine, Record]]:
+        """Somebody holds this record."""
+        with self.engine() as engine:
+            session = engine.store.open_session(host="elsewhere", ttl=60.0, about={"pid": 1})
+            record = engine.store.take(*ref, session).record
+            if progress:
+                engine.store.renew(session, progress)
+            yield engine, record
+            engine.store.close_session(session)
+
+
+def settle_now(engine: Engine, record: Record, outcome: Done | Exception) -> None:
+    answer = engine.store.commit([Group((settle(engine.machines[record.kind], record, outcome, who="worker"),))])[0]
+    assert isinstance(answer, Committed), answer
+
+
+def depot_at(folder: Path, store: str | None = None) -> Depot:
+    return Depot.of(config.load(env={}, overrides={"data": folder, "store": store}), [YARD])
+
+
+@contextmanager
+def served(site: Site) -> Iterator[str]:
+    """A real server on a free port, in a thread of its own; its URL."""
+    server = Server(site.app, "127.0.0.1", 0, log_level="warning")
+    started = threading.Event()
+    startup = server.startup
+
+    async def announced(sockets: Any = None) -> None:
+        await startup(sockets)
+        started.set()
+
+    server.startup = announced  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.run, name="server")
+    thread.start()
+    try:
+        assert started.wait(30), "the server did not start"
+        host, port = server.address
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+        thread.join(30)
+        assert not thread.is_alive(), "the server did not stop"
+
+
