@@ -76,6 +76,19 @@ def documents(machine: Machine, docs: Mapping[str, Any], writer: str | None = No
     return written
 
 
+def read(machine: Machine, record: Record, name: str) -> Any:
+    """A document, of the version that the table declares or the one before; unknown fields are the reader's to keep."""
+    body, declared = record.docs[name], machine.document(name)
+    if declared is not None and declared.v is not None and isinstance(body, dict):
+        written = body.get("v", declared.v)
+        if written not in (declared.v, declared.v - 1):
+            raise Fail(
+                f"The document {name} of {record.ref} is of version {written}; this release reads {declared.v} and {declared.v - 1}. "
+                f"Upgrade the workers."
+            )
+    return body
+
+
 def keys_in(machine: Machine, state: State, record: Record) -> tuple[str, ...]:
     """The keys that a record needs in a state: those it has of the families asked for, and those that its documents name."""
     if not state.needs:

@@ -279,6 +279,21 @@ def test_a_history_is_a_path_of_the_table_or_not() -> None:
     assert rules.path_is_legal(PARCEL, [(None, "Sent", "submit")]) == "begins in Sent"
 
 
+def test_B15_a_document_is_read_in_its_version_and_the_one_before() -> None:
+    table = Machine(
+        name="m", plural="ms", doc="", states=(work("A", "B", "", fails=None), end("B", "")), documents=(Document("d", "step", "", v=3),)
+    )
+
+    def holding(v: int) -> Record:
+        return Record("m", "1", "A", docs=Docs({"d": encode({"v": v, "later": 1})}))
+
+    assert rules.read(table, holding(3), "d") == {"v": 3, "later": 1}
+    assert rules.read(table, holding(2), "d")["later"] == 1
+    for version in (1, 4):
+        with pytest.raises(Fail, match=f"is of version {version}; this release reads 3 and 2"):
+            rules.read(table, holding(version), "d")
+
+
 def test_reasons_are_clipped_not_unbounded() -> None:
     after = rules.settle(PARCEL, parcel("Weighing"), Fail("x" * 100_000)).after
     assert after is not None

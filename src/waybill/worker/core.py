@@ -43,42 +43,7 @@ from waybill.record import (
 )
 from waybill.rules import PRIORITY, Machines
 from waybill.step import Done, Fail, Outcome, Stopped
-from waybill.worker.messages import (
-    Answered,
-    Apply,
-    Away,
-    Claim,
-    Clear,
-    Close,
-    Command,
-    Commit,
-    Ended,
-    Entry,
-    Event,
-    Exit,
-    Heard,
-    Look,
-    Looked,
-    Lost,
-    Marked,
-    Opened,
-    OpenSession,
-    ReadMarks,
-    Reap,
-    Recall,
-    Renew,
-    Reply,
-    Saving,
-    Signal,
-    Sleep,
-    Start,
-    Stop,
-    Task,
-    Took,
-    Wake,
-    Woke,
-    Woken,
-)
+from waybill.worker import messages as m
 
 KEEP_STATES = 16  # states that a record may go through under one claim
 KEEP_SECONDS = 10.0
@@ -106,12 +71,12 @@ class Core:
         self.opening = False
         self.draining = ""  # why no more is committed under this session
         self.stopping = False
-        self.tasks: dict[int, Task] = {}  # all whose claim we hold or whose step still runs
-        self.by_ref: dict[Ref, Task] = {}
-        self.out: list[Entry] = []  # to be committed together
-        self.looks: list[Task] = []
-        self.starts: list[Task] = []
-        self.commands: list[Command] = []
+        self.tasks: dict[int, m.Task] = {}  # all whose claim we hold or whose step still runs
+        self.by_ref: dict[Ref, m.Task] = {}
+        self.out: list[m.Entry] = []  # to be committed together
+        self.looks: list[m.Task] = []
+        self.starts: list[m.Task] = []
+        self.commands: list[m.Command] = []
         self.pace = 0.01  # seconds a step takes, a moving average
         self.look_at = 0.0  # when to claim next
         self.looked_again = True
@@ -125,21 +90,21 @@ class Core:
 
     # --- events
 
-    def on(self, event: Event, now: float) -> None:
+    def on(self, event: m.Event, now: float) -> None:
         """Take an event in; what to do about it is answered by the next `tick`."""
         HANDLERS[type(event)](self, event, now)
 
-    def tick(self, now: float) -> list[Command]:
+    def tick(self, now: float) -> list[m.Command]:
         """What to do next, in order. The last command is Sleep or Exit when there is nothing else to do."""
         if self.exited:
-            return [Exit()]
+            return [m.Exit()]
         self._watch_session(now)
         if now >= self.away_until:
             self._flush()
             self._renew(now)
             self._look_for_work(now)
         if self.starts:
-            self.commands.append(Start(self.starts))
+            self.commands.append(m.Start(self.starts))
             self.starts = []
             self.renewing = min(self.renewing, now + HEARTBEAT)
         commands, self.commands = self.commands, []
@@ -155,10 +120,10 @@ class Core:
                 if self.stopping:
                     if not any(t.running for t in self.tasks.values()):
                         self.exited = True
-                        self.commands.append(Exit())
+                        self.commands.append(m.Exit())
                 else:
                     self.opening = True
-                    self.commands.append(OpenSession())
+                    self.commands.append(m.OpenSession())
             return
         age = now - self.renewed
         if age >= self.ttl:
@@ -166,10 +131,10 @@ class Core:
         elif age >= self.ttl * 2 / 3:
             self._signal_all()
         if (self.draining or self.stopping) and self.session is not None and not self.tasks and not self.out:
-            self.commands.append(Close(self.session))
+            self.commands.append(m.Close(self.session))
             self.session = None
 
-    def _opened(self, event: Opened, now: float) -> None:
+    def _opened(self, event: m.Opened, now: float) -> None:
         self.session, self.renewed, self.renewing = event.session, event.sent, event.sent + self.ttl / 3
         self.opening, self.draining = False, ""
         self.look_at = self.wake_at = now
@@ -178,10 +143,10 @@ class Core:
         if self.session is not None and not self.draining and now >= self.renewing:
             # A long step has progress to show, and somebody may want it stopped: then the heartbeat is quicker.
             self.renewing = now + (min(HEARTBEAT, self.ttl / 3) if any(t.running for t in self.tasks.values()) else self.ttl / 3)
-            self.commands.append(Renew(self.session))
-            self.commands.append(Reap())
+            self.commands.append(m.Renew(self.session))
+            self.commands.append(m.Reap())
 
-    def _heard(self, event: Heard, now: float) -> None:
+    def _heard(self, event: m.Heard, now: float) -> None:
         if not event.renewed.alive:
             self._lose("the session has expired", now)
             return
@@ -198,7 +163,7 @@ class Core:
         self._give_up(why)
         self.session, self.draining = None, ""
 
-    def _lost(self, event: Lost, now: float) -> None:
+    def _lost(self, event: m.Lost, now: float) -> None:
         self.opening = False
         self._lose(event.why, now)
 
@@ -214,17 +179,17 @@ class Core:
             task.dead = True
             self._signal(task)
             self._forget(task)
-        self.commands.extend(Reply(e.task, Stopped(why)) for e in self.out if e.saves and e.task is not None)
+        self.commands.extend(m.Reply(e.task, Stopped(why)) for e in self.out if e.saves and e.task is not None)
         self.out = [e for e in self.out if e.task is None]
         self.looks.clear()
         self.starts.clear()
-        self.commands.append(Recall())
+        self.commands.append(m.Recall())
 
-    def _away(self, event: Away, now: float) -> None:
+    def _away(self, event: m.Away, now: float) -> None:
         self.opening = False
         self.away_until = now + PAUSE
 
-    def _stop(self, event: Stop, now: float) -> None:
+    def _stop(self, event: m.Stop, now: float) -> None:
         if not self.stopping:
             self.stopping = True
             self._signal_all()
@@ -232,17 +197,17 @@ class Core:
                 task.running = False
                 self._settled(task, rules.release(task.record, self.who))
             self.starts.clear()
-            self.commands.append(Recall())
+            self.commands.append(m.Recall())
 
     def _signal_all(self) -> None:
         for task in self.tasks.values():
             self._signal(task)
 
-    def _signal(self, task: Task) -> None:
+    def _signal(self, task: m.Task) -> None:
         if not task.stopping:
             task.stopping = True
             if task.running:
-                self.commands.append(Signal(task))
+                self.commands.append(m.Signal(task))
 
     # --- claims
 
@@ -251,24 +216,24 @@ class Core:
             return
         if now >= self.wake_at:
             self.wake_at = now + LOOK_SLOWLY
-            self.commands.append(Wake())
+            self.commands.append(m.Wake())
         room = self._room()
         if room > 0 and now >= self.look_at:
             if not self.fresh:  # a queue that was paused a moment ago must not be claimed from
-                self.commands.append(ReadMarks())
+                self.commands.append(m.ReadMarks())
             else:
                 self.fresh, self.look_at = False, now + LOOK_SLOWLY
                 if roles := self._unpaused():
-                    self.commands.append(Claim(roles, room))
+                    self.commands.append(m.Claim(roles, room))
         if self.pace < RECALL_SECONDS and len(self.tasks) > self.threads and now - self.ended_at > RECALL_SECONDS:
             self.ended_at, self.pace = now, RECALL_SECONDS
-            self.commands.append(Recall())
+            self.commands.append(m.Recall())
 
     def _room(self) -> int:
         ahead = int(self.threads * BUSY_SECONDS / max(self.pace, 1e-6))
         target = max(self.threads, min(self.portion, ahead))
         room = target - len(self.tasks)
-        # Claim in portions: wait until half of the target is free, unless a thread would idle.
+        # m.Claim in portions: wait until half of the target is free, unless a thread would idle.
         return room if room >= target / 2 or len(self.tasks) < self.threads else 0
 
     def _unpaused(self) -> tuple[Role, ...]:
@@ -276,19 +241,19 @@ class Core:
             return self.roles
         return tuple(r for r in self.roles if not ({self.machines[r.kind].queue, f"queue/{r.kind}.{r.state}"} & self.marks))
 
-    def _marked(self, event: Marked, now: float) -> None:
+    def _marked(self, event: m.Marked, now: float) -> None:
         self.marks, self.fresh = event.marks, True
 
-    def _woken(self, event: Woken, now: float) -> None:
+    def _woken(self, event: m.Woken, now: float) -> None:
         if event.next is not None:
             self.wake_at = min(self.wake_at, now + event.next)
         if event.woken:
             self.look_at = now
 
-    def _woke(self, event: Woke, now: float) -> None:
+    def _woke(self, event: m.Woke, now: float) -> None:
         self.look_at, self.looked_again = now, False
 
-    def _took(self, event: Took, now: float) -> None:
+    def _took(self, event: m.Took, now: float) -> None:
         if event.claimed:
             if not self.tasks:
                 self.ended_at = now  # nothing was running: what comes now has all its time
@@ -305,7 +270,7 @@ class Core:
         if self.session is None or record.session != self.session:
             return  # claimed by a session that we have dropped meanwhile; it dies with it
         self.numbers += 1
-        task = Task(self.numbers, record, record.version, now)
+        task = m.Task(self.numbers, record, record.version, now)
         self.tasks[task.number] = self.by_ref[record.ref] = task
         machine = self.machines[record.kind]
         if self.stopping or self.draining:
@@ -321,7 +286,7 @@ class Core:
             return
         self._run(task)
 
-    def _run(self, task: Task) -> None:
+    def _run(self, task: m.Task) -> None:
         state = self.machines[task.record.kind].state(task.record.state)
         if state is None or not state.works:
             self._settled(task, rules.release(task.record, self.who))
@@ -333,7 +298,7 @@ class Core:
             task.running = True
             self.starts.append(task)
 
-    def _looked(self, event: Looked, now: float) -> None:
+    def _looked(self, event: m.Looked, now: float) -> None:
         for task in event.tasks:
             if task.dead:
                 continue
@@ -348,7 +313,7 @@ class Core:
 
     # --- steps
 
-    def _ended(self, event: Ended, now: float) -> None:
+    def _ended(self, event: m.Ended, now: float) -> None:
         task = event.task
         task.running = False
         self.ended_at = now
@@ -359,7 +324,7 @@ class Core:
             return
         self._finish(task, event.outcome, now)
 
-    def _finish(self, task: Task, outcome: Outcome | Exception | Stopped, now: float) -> None:
+    def _finish(self, task: m.Task, outcome: Outcome | Exception | Stopped, now: float) -> None:
         machine, record = self.machines[task.record.kind], task.record
         if task.taken is not None:
             key, keys = task.taken
@@ -393,7 +358,7 @@ class Core:
                 change = rules.settle(machine, record, Fail(str(error)), who=self.who)
         self._settled(task, change, spawn)
 
-    def _may_go_on(self, task: Task, machine: Machine, outcome: Done, now: float) -> bool:
+    def _may_go_on(self, task: m.Task, machine: Machine, outcome: Done, now: float) -> bool:
         if self.stopping or self.draining or task.stopping or task.kept >= KEEP_STATES or now - task.since >= KEEP_SECONDS:
             return False
         state = machine.state(task.record.state)
@@ -402,10 +367,10 @@ class Core:
             return False
         return not (self.marks and {machine.queue, f"queue/{machine.name}.{target}"} & self.marks)
 
-    def _saving(self, event: Saving, now: float) -> None:
+    def _saving(self, event: m.Saving, now: float) -> None:
         task = event.task
         if task.dead or task.number not in self.tasks:
-            self.commands.append(Reply(task, Stopped("the claim is lost")))
+            self.commands.append(m.Reply(task, Stopped("the claim is lost")))
             return
         machine, record = self.machines[task.record.kind], task.record
         try:
@@ -413,25 +378,25 @@ class Core:
             keys = rules.check_more_keys(machine, record, event.keys) if event.keys else record.keys
             spawn = tuple(rules.create(self.machines, n, maker=record, who=self.who) for n in event.spawn)
         except (rules.Refused, rules.UnknownKind, MachineError) as error:
-            self.commands.append(Reply(task, error))
+            self.commands.append(m.Reply(task, error))
             return
         change = Change(record, replace(record, keys=keys), "", self.who, docs=docs)
-        self.out.append(Entry(Group((change, *spawn)), task, saves=True))
+        self.out.append(m.Entry(Group((change, *spawn)), task, saves=True))
 
-    def _settled(self, task: Task, change: Change, spawn: tuple[Change, ...] = ()) -> None:
-        self.out.append(Entry(Group((change, *spawn)), task))
+    def _settled(self, task: m.Task, change: Change, spawn: tuple[Change, ...] = ()) -> None:
+        self.out.append(m.Entry(Group((change, *spawn)), task))
 
     # --- commits
 
     def _flush(self) -> None:
         if self.looks:
-            self.commands.append(Look(self.looks))
+            self.commands.append(m.Look(self.looks))
             self.looks = []
         if self.out:
-            self.commands.append(Commit(self.out))
+            self.commands.append(m.Commit(self.out))
             self.out = []
 
-    def _answered(self, event: Answered, now: float) -> None:
+    def _answered(self, event: m.Answered, now: float) -> None:
         idle: dict[Ref, None] = {}
         for entry, answer in zip(event.batch, event.answers, strict=True):
             if isinstance(answer, Committed):
@@ -443,27 +408,27 @@ class Core:
                 if entry.task is None or not entry.task.dead:
                     self.out.append(entry)
                 elif entry.saves:
-                    self.commands.append(Reply(entry.task, Stopped(str(answer))))
+                    self.commands.append(m.Reply(entry.task, Stopped(str(answer))))
                 self.away_until = now + PAUSE
             elif isinstance(answer, (Unknown, SessionLost)):
                 if entry.saves and entry.task is not None:
-                    self.commands.append(Reply(entry.task, Stopped(str(answer))))
+                    self.commands.append(m.Reply(entry.task, Stopped(str(answer))))
                 elif entry.task is not None:
                     self._forget(entry.task)
                 self._drain(str(answer))
             elif entry.task is not None:
                 self._refused(entry, entry.task, answer)
         if idle:
-            self.out.append(Entry(Group((), tuple(idle))))
+            self.out.append(m.Entry(Group((), tuple(idle))))
 
-    def _written(self, entry: Entry, task: Task, answer: Committed, now: float) -> None:
+    def _written(self, entry: m.Entry, task: m.Task, answer: Committed, now: float) -> None:
         if answer.asked:
-            self.commands.append(Apply(answer.asked))
+            self.commands.append(m.Apply(answer.asked))
         record = answer.records[0]
         if entry.saves:
             if record is not None:
                 task.record = record
-            self.commands.append(Reply(task, [r for r in answer.records if r is not None]))
+            self.commands.append(m.Reply(task, [r for r in answer.records if r is not None]))
             return
         change = entry.group.changes[0]
         if record is not None and record.parked == "wait":
@@ -471,7 +436,7 @@ class Core:
         if record is not None and change.event:
             state = self.machines[record.kind].state(record.state)
             if state is not None and state.clears_files:
-                self.commands.append(Clear(record.ref))
+                self.commands.append(m.Clear(record.ref))
         if record is None or record.session is None or record.session != self.session or task.dead:
             self._forget(task)
             self.look_at = min(self.look_at, now)
@@ -479,22 +444,22 @@ class Core:
         task.record, task.attempt, task.kept, task.taken = record, record.version, task.kept + 1, None
         self._run(task)
 
-    def _refused(self, entry: Entry, task: Task, answer: StoreError) -> None:
+    def _refused(self, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
         closes = entry.group.changes[0].closes
         if task.dead or isinstance(answer, (ClaimLost, NotFound)) or (isinstance(answer, Conflict) and not closes and not entry.saves):
             task.dead = True
             self._signal(task)
             if entry.saves:
-                self.commands.append(Reply(task, Stopped(str(answer))))
+                self.commands.append(m.Reply(task, Stopped(str(answer))))
             else:
                 self._forget(task)
         elif entry.saves:
             if isinstance(answer, Taken):
                 after = entry.group.changes[0].after
                 task.taken = (answer.key, after.keys if after is not None else ())
-                self.commands.append(Reply(task, Stopped(str(answer))))
+                self.commands.append(m.Reply(task, Stopped(str(answer))))
             else:
-                self.commands.append(Reply(task, answer))
+                self.commands.append(m.Reply(task, answer))
         elif isinstance(answer, Conflict):
             self._settled(task, rules.look(task.record, self.who))  # a child came while we looked: wait for it too
         else:
@@ -507,7 +472,7 @@ class Core:
             else:
                 self._drain(f"{task.record.ref} can be neither stored nor given back: {answer}")
 
-    def _forget(self, task: Task) -> None:
+    def _forget(self, task: m.Task) -> None:
         if not task.running:
             self.tasks.pop(task.number, None)
         if self.by_ref.get(task.record.ref) is task:
@@ -515,7 +480,7 @@ class Core:
 
     # --- rest
 
-    def _sleep(self, now: float) -> Sleep:
+    def _sleep(self, now: float) -> m.Sleep:
         until = now + LOOK_SLOWLY
         if self.away_until > now:
             until = self.away_until
@@ -531,11 +496,11 @@ class Core:
                 elif len(self.tasks) > self.threads:
                     until = min(until, self.ended_at + RECALL_SECONDS)
         watch = self.session is not None and not (self.stopping or self.draining) and self._room() > 0 and self.away_until <= now
-        return Sleep(max(until, now), watch)
+        return m.Sleep(max(until, now), watch)
 
 
 HANDLERS: dict[type, Callable[[Core, Any, float], None]] = {
-    Opened: Core._opened, Woke: Core._woke, Took: Core._took, Looked: Core._looked, Ended: Core._ended, Saving: Core._saving,
-    Answered: Core._answered, Heard: Core._heard, Marked: Core._marked, Woken: Core._woken, Away: Core._away, Lost: Core._lost,
-    Stop: Core._stop,
+    m.Opened: Core._opened, m.Woke: Core._woke, m.Took: Core._took, m.Looked: Core._looked, m.Ended: Core._ended, m.Saving: Core._saving,
+    m.Answered: Core._answered, m.Heard: Core._heard, m.Marked: Core._marked, m.Woken: Core._woken, m.Away: Core._away, m.Lost: Core._lost,
+    m.Stop: Core._stop,
 }  # fmt: skip
