@@ -455,6 +455,21 @@ def test_a_slow_step_gives_back_what_was_claimed_ahead() -> None:
     assert driver.core.pace >= 1
 
 
+def test_what_is_claimed_behind_a_slow_step_is_given_back_once_it_is_there_and_the_core_sleeps() -> None:
+    driver = Driver(threads=1, portion=50).opened()
+    driver.core.pace = 0.001
+    driver.take(parcel("slow"))
+    driver.next(m.Start)
+    driver.now += 2
+    driver.on(m.Heard(Renewed(True), driver.now))
+    driver.on(m.Took([Claimed(parcel("behind"))], 10))
+    kinds = [type(c) for c in driver.tick()]
+    assert kinds.index(m.Recall) > kinds.index(m.Start), "recalled before it was there, it would lie behind the slow step"
+    driver.now += 1.5
+    driver.on(m.Heard(Renewed(True), driver.now))
+    assert driver.next(m.Sleep).until > driver.now, "a worker that looks at its clock again and again"
+
+
 def test_a_fast_step_is_claimed_in_portions_and_a_slow_one_by_the_thread() -> None:
     driver = Driver(threads=2, portion=256).opened()
     driver.core.pace = 0.00001

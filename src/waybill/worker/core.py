@@ -107,6 +107,7 @@ class Core:
             self.commands.append(m.Start(self.starts))
             self.starts = []
             self.renewing = min(self.renewing, now + HEARTBEAT)
+        self._give_back(now)  # after Start: what is not begun yet can only be recalled once it is there
         commands, self.commands = self.commands, []
         if not commands:
             commands.append(self._sleep(now))
@@ -225,9 +226,15 @@ class Core:
                 self.fresh, self.look_at = False, now + LOOK_SLOWLY
                 if roles := self._unpaused():
                     self.commands.append(m.Claim(roles, room))
-        if self.pace < RECALL_SECONDS and len(self.tasks) > self.threads and now - self.ended_at > RECALL_SECONDS:
+
+    def _give_back(self, now: float) -> None:
+        """What was claimed ahead and lies behind steps that are slower than thought goes back to the others."""
+        if self._claimed_too_much() and now - self.ended_at >= RECALL_SECONDS:
             self.ended_at, self.pace = now, RECALL_SECONDS
             self.commands.append(m.Recall())
+
+    def _claimed_too_much(self) -> bool:
+        return self.pace < RECALL_SECONDS and len(self.tasks) > self.threads and not (self.draining or self.stopping)
 
     def _room(self) -> int:
         ahead = int(self.threads * BUSY_SECONDS / max(self.pace, 1e-6))
@@ -255,8 +262,8 @@ class Core:
 
     def _took(self, event: m.Took, now: float) -> None:
         if event.claimed:
-            if not self.tasks:
-                self.ended_at = now  # nothing was running: what comes now has all its time
+            if len(self.tasks) < self.threads:
+                self.ended_at = now  # a thread was idle: what comes now has all its time
             self.looked_again = False
             self.look_at = now
         elif not self.looked_again:
@@ -493,7 +500,7 @@ class Core:
                 until = min(until, self.wake_at)
                 if self._room() > 0:
                     until = min(until, self.look_at)
-                elif len(self.tasks) > self.threads:
+                elif self._claimed_too_much():
                     until = min(until, self.ended_at + RECALL_SECONDS)
         watch = self.session is not None and not (self.stopping or self.draining) and self._room() > 0 and self.away_until <= now
         return m.Sleep(max(until, now), watch)
