@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from waybill import rules
 from waybill.machine import Machine
-from waybill.record import Answer, Ask, Change, Committed, Conflict, Group, Record, Ref, Store, StoreError, Unavailable, encode
+from waybill.record import Answer, Ask, Change, Committed, Conflict, Group, NotFound, Record, Ref, Store, StoreError, Unavailable, encode
 from waybill.rules import PRIORITY, Machines, Refused
 from waybill.step import New
 
@@ -132,12 +132,23 @@ class Engine:
 
     def pending(self, limit: int = 100) -> int:
         """Apply requests whose worker went before it could; how many."""
-        applied = 0
+        found: dict[Ask, Record] = {}
         for ask in self.store.asks(limit):
-            record = self.store.get(*ask.ref)
+            try:
+                record = self.store.get(*ask.ref)
+            except NotFound:
+                continue  # removed meanwhile, and the request with it
             if record.session is None:
-                change = rules.answer(self.machines[ask.ref.kind], record, ask, store=self.store)
-                applied += isinstance(self.store.commit([Group((change,))])[0], Committed)
+                found[ask] = record
+        applied = 0
+        # Seen again after their records were read: whoever applies a request moves its record, and a commit of the version read is refused.
+        for ask in self.store.asks(limit) if found else ():
+            if ask in found:
+                change = rules.answer(self.machines[ask.ref.kind], found[ask], ask, store=self.store)
+                answer = self.store.commit([Group((change,))])[0]
+                if isinstance(answer, Committed):
+                    applied += 1
+                    self._after(answer)
         return applied
 
     def _change(self, ref: Ref, decide: Callable[[Record], Change], ask: Ask, waits: Callable[[Record], bool]) -> Acted:
