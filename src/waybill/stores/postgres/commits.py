@@ -1,0 +1,388 @@
+"""commit: groups of changes, sent together, each answered for itself.
+
+    vet -> waves of groups that have nothing to do with each other -> one call each -> answers -> the parents left without an open child
+
+A wave is written by one call of commit_groups(). Where that fails because others wrote the same rows in that moment it is sent again, and
+where it fails for another reason its groups are sent one by one, so that a group which cannot be written never fails its neighbours.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from waybill.record import (
+    Answer,
+    Ask,
+    Change,
+    ClaimLost,
+    Committed,
+    Conflict,
+    Exists,
+    Group,
+    NotFound,
+    Record,
+    Ref,
+    StoreError,
+    Taken,
+    Unavailable,
+    Unknown,
+)
+from waybill.stores.groups import vet
+from waybill.stores.postgres.connection import Connection, Row
+from waybill.stores.postgres.troubles import Again
+from waybill.stores.postgres.wire import Rows, bigint, blob, boolean, double, integer, row, text, texts
+
+TRIES = 5  # how often a wave is sent that others got in the way of
+
+Place = tuple[int, int]  # of a change: which group of the call, which change of the group
+Reason = tuple[int, str, str]  # which change of the group, what is in the way, and its name
+
+
+class Wave:
+    """Groups that are sent together, as the rows that commit_groups() takes."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+        self.changes: list[bytes] = []
+        self.creations: list[bytes] = []
+        self.documents: list[bytes] = []
+        self.keys: list[bytes] = []
+        self.calls: list[bytes] = []
+        self.places: dict[int, Place] = {}  # by n
+        self._alone: set[object] = set()  # what only one group of a wave may touch
+        self._shared: set[object] = set()  # what several may touch, if none of them needs it alone
+
+    def admits(self, touched: tuple[set[object], set[object]]) -> bool:
+        """Make room for a group, unless it has to do with one that is here already; then it belongs to a later wave."""
+        alone, shared = touched
+        if not (self._alone.isdisjoint(alone) and self._alone.isdisjoint(shared) and self._shared.isdisjoint(alone)):
+            return False
+        self._alone |= alone
+        self._shared |= shared
+        return True
+
+    def add(self, place: int, group: Group) -> None:
+        """Raises where a value has no bytes, and leaves the wave as it was."""
+        changes, creations = len(self.changes), len(self.creations)
+        made: list[tuple[list[bytes], bytes]] = []
+        places: dict[int, Place] = {}
+        for i, change in enumerate(group.changes):
+            if change.before is None:
+                creations += 1
+                n = -creations
+            else:
+                changes += 1
+                n = changes
+            places[n] = (place, i)
+            made.append((self.creations if change.before is None else self.changes, _change_row(n, place, change)))
+            made.extend((self.keys, key) for key in _key_rows(n, place, change))
+            if change.after is not None:
+                made.extend((self.documents, _document_row(min(n, 0), place, change, name, body)) for name, body in change.docs.items())
+        made.extend((self.calls, row(integer(place), text(ref.kind), text(ref.id))) for ref in group.nudges)
+        for rows, one in made:
+            rows.append(one)
+        self.places.update(places)
+        self.groups.append(place)
+
+    def args(self, turns: Mapping[str, int]) -> list[Rows]:
+        noted = [row(text(kind), bigint(turn)) for kind, turn in turns.items()] if self.creations else []
+        return [
+            Rows("change_row", self.changes),
+            Rows("change_row", self.creations),
+            Rows("document_row", self.documents),
+            Rows("key_row", self.keys),
+            Rows("nudge_row", self.calls),
+            Rows("turn_row", noted),
+        ]
+
+
+def _touched(groups: Sequence[Group]) -> list[tuple[set[object], set[object]]]:
+    """What each group touches, for itself alone and together with others. (That no two change one record is seen to by vet.)"""
+    nudging = any(group.nudges for group in groups)
+    closing = any(change.closes for group in groups for change in group.changes)
+    touched = []
+    for group in groups:
+        alone: set[object] = set()
+        shared: set[object] = set(group.nudges)
+        for change in group.changes:
+            before, after = change.before, change.after
+            if before is None and after is not None and after.request is not None:
+                alone.add(("request", after.kind, after.request))
+            if before is not None and (before.keys or (after is not None and after.keys)):
+                alone.update(("key", name) for name in (*before.keys, *(after.keys if after is not None else ())))
+            if nudging:
+                alone.add(change.ref)
+            if closing:
+                record = after if after is not None else before
+                if record is not None and record.parent is not None:
+                    shared.add(("children", record.parent))
+                if change.closes:
+                    alone.add(("children", change.ref))
+        touched.append((alone, shared - alone))
+    return touched
+
+
+def _operation(change: Change) -> str:
+    if change.before is None:
+        return "create"
+    if change.after is None:
+        return "remove"
+    return "save" if change.saves else "go on" if change.goes_on else "write"
+
+
+def _change_row(n: int, place: int, change: Change) -> bytes:
+    before = change.before
+    record = change.after if change.after is not None else before
+    assert record is not None
+    parent = record.parent
+    return row(
+        integer(n),
+        integer(place),
+        text(_operation(change)),
+        text(record.kind),
+        text(record.id),
+        bigint(before.version if before is not None else None),
+        text(before.session if before is not None else None),
+        text(before.state if before is not None else None),
+        text(parent.kind if parent is not None else None),
+        text(parent.id if parent is not None else None),
+        text(record.state if change.after is not None else None),
+        text(record.owner),
+        integer(record.priority),
+        bigint(record.turn),
+        text(record.last_done),
+        integer(record.retries),
+        integer(record.tries),
+        text(record.message),
+        text(record.session),
+        texts(record.keys),
+        texts(record.gates),
+        text(record.parked),
+        boolean(record.open),
+        text(record.host),
+        text(record.request),
+        bigint(before.nudges if before is not None else 0),
+        double(change.delay),
+        boolean(change.closes),
+        boolean(change.answers),
+        text(change.event),
+        text(change.who),
+        text(change.why),
+    )
+
+
+def _document_row(n: int, place: int, change: Change, name: str, body: bytes | None) -> bytes:
+    kind, id = change.ref
+    return row(integer(n), integer(place), text(kind), text(id), text(name), blob(body))
+
+
+def _key_rows(n: int, place: int, change: Change) -> Iterator[bytes]:
+    """A record that is held takes all its keys; a key that it no longer has is dropped, if it held it; one that it keeps while it is free
+    is perhaps not held, and then others who wait for it may try."""
+    before, after = change.before, change.after
+    if before is None or not (before.keys or (after is not None and after.keys)):
+        return
+    keeps = after.keys if after is not None else ()
+    uses = [("drop", name) for name in before.keys if name not in keeps]
+    if after is not None and after.session is not None:
+        uses += [("take", name) for name in dict.fromkeys(keeps)]
+    else:
+        uses += [("pass", name) for name in before.keys if name in keeps]
+    for use, name in uses:
+        yield row(integer(n), integer(place), text(_operation(change)), text(use), text(before.kind), text(before.id), text(name))
+
+
+class Commits:
+    """The verb, over one connection."""
+
+    def __init__(
+        self, connection: Connection, statements: Mapping[str, str], get: Callable[[str, str], Record], turns: Mapping[str, int]
+    ) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._get = get
+        self._turns = turns  # the highest handed out by this process, kind by kind
+        self.rang = False  # whether the last commit made something that can perhaps be claimed
+
+    def commit(self, groups: Sequence[Group]) -> list[Answer]:
+        answers: list[Answer | None] = list(vet(groups))
+        self.rang = False
+        wave = Wave()
+        for place, (group, touched) in enumerate(zip(groups, _touched(groups), strict=True)):
+            if answers[place] is not None:
+                continue
+            if not wave.admits(touched):
+                self._send(wave, groups, answers)
+                wave = Wave()
+                wave.admits(touched)
+            try:
+                wave.add(place, group)
+            except (UnicodeEncodeError, struct.error) as error:
+                answers[place] = StoreError(f"PostgreSQL cannot keep a value of this group: {error}.")
+        self._send(wave, groups, answers)
+        return self._look_idle(groups, [answer if answer is not None else Committed(()) for answer in answers])
+
+    def _send(self, wave: Wave, groups: Sequence[Group], answers: list[Answer | None]) -> None:
+        if not wave.groups:
+            return
+        try:
+            self._write(wave, groups, answers)
+        except (Unknown, Unavailable) as error:
+            if isinstance(error, Unavailable) and not any(isinstance(answer, (Committed, Unknown)) for answer in answers):
+                raise
+            for place in wave.groups:
+                answers[place] = error
+        except StoreError as error:
+            if len(wave.groups) == 1:
+                answers[wave.groups[0]] = error if not isinstance(error, Again) else Unavailable(str(error))
+                return
+            for place in wave.groups:
+                single = Wave()
+                single.add(place, groups[place])
+                self._send(single, groups, answers)
+
+    def _write(self, wave: Wave, groups: Sequence[Group], answers: list[Answer | None]) -> None:
+        for tries in range(TRIES):
+            try:
+                rows = self._connection.run(self._statements["commit"], wave.args(self._turns))
+                self._read(wave, rows, groups, answers)
+                return
+            except Again:
+                if tries == TRIES - 1:
+                    raise
+
+    def _read(self, wave: Wave, rows: list[Row], groups: Sequence[Group], answers: list[Answer | None]) -> None:
+        refused: dict[int, list[Reason]] = {}
+        written: dict[int, list[Record | None]] = {place: [None] * len(groups[place].changes) for place in wave.groups}
+        asked: dict[int, list[Ask]] = {}
+        for n, _, refusal, reason, *fields in rows:
+            place, i = wave.places[n]
+            change = groups[place].changes[i]
+            if refusal is not None:
+                refused.setdefault(place, []).append((i, refusal, reason))
+            elif change.after is not None:
+                written[place][i] = _answered(change, change.after, *fields[:7])
+                if fields[7] is not None:
+                    asked.setdefault(place, []).append(Ask(change.ref, *fields[7:]))
+        if rows:
+            self._connection.presence.touch(rows[0][10])
+        for place in wave.groups:
+            if place in refused:
+                answers[place] = self._known(groups[place], refused[place]) or _refusal(groups[place], refused[place])
+            else:
+                answers[place] = Committed(tuple(written[place]), (), tuple(asked.get(place, ())))
+                self.rang = self.rang or bool(groups[place].nudges) or any(r is None or _claimable(r) for r in written[place])
+
+    def _known(self, group: Group, reasons: list[Reason]) -> Answer | None:
+        """A request that was made before is answered with what it made, whatever else is in the way of the group."""
+        known = {i: id for i, refusal, id in reasons if refusal == "known"}
+        if not known:
+            return None
+        try:
+            return Committed(tuple(self._get(change.ref.kind, known[i]) if i in known else None for i, change in enumerate(group.changes)))
+        except NotFound:
+            return Conflict("The record that this request had made was removed in that moment. Try again.")
+
+    def _look_idle(self, groups: Sequence[Group], answers: list[Answer]) -> list[Answer]:
+        closed = {
+            place: parents
+            for place, (group, answer) in enumerate(zip(groups, answers, strict=True))
+            if isinstance(answer, Committed) and (parents := list(_closed_under(group, answer)))
+        }
+        if not closed:
+            return answers
+        refs = sorted({parent for parents in closed.values() for parent in parents})
+        try:
+            rows = self._connection.run(self._statements["look_idle"], columns(refs), writes=False)
+        except Unavailable:
+            return answers  # written all the same; whom nobody calls now is found by idle_parents()
+        idle = {Ref(*row) for row in rows}
+        for place, parents in closed.items():
+            answer = answers[place]
+            assert isinstance(answer, Committed)
+            answers[place] = replace(answer, idle=tuple(parent for parent in dict.fromkeys(parents) if parent in idle))
+        return answers
+
+
+def _refusal(group: Group, reasons: list[Reason]) -> StoreError:
+    """Why the group was not written, by the first of its changes that could not be."""
+    i, refusal, reason = min(reasons, key=lambda each: (each[1] == "open", each[0]))
+    change = group.changes[i]
+    if refusal == "taken" and change.after is not None:
+        names = {name for at, _, name in reasons if at == i}
+        reason = next(name for name in change.after.keys if name in names)
+        return Taken(f"The key {reason} is held by another record.", key=reason)
+    if refusal == "exists":
+        return Exists(f"There is a {change.ref} already.")
+    if refusal == "open":
+        return Conflict(f"{change.ref} has a child that is open.")
+    version = change.before.version if change.before is not None else 0
+    return (ClaimLost if refusal == "claim-lost" else Conflict)(f"{change.ref} is no longer as it was at version {version}.")
+
+
+def columns(refs: Iterable[Ref]) -> list[list[str]]:
+    """Names of records as two arrays, for unnest."""
+    rows = list(refs)
+    return [[ref.kind for ref in rows], [ref.id for ref in rows]]
+
+
+def _closed_under(group: Group, answer: Committed) -> Iterator[Ref]:
+    """The parents of records that this group closed or removed; none for a group that was only answered with what is known."""
+    for change, record in zip(group.changes, answer.records, strict=True):
+        before, after = change.before, change.after
+        closed = after is None if record is None else not record.open
+        if closed and before is not None and before.parent is not None and before.open:
+            yield before.parent
+
+
+def _claimable(record: Record) -> bool:
+    return record.session is None and record.parked is None
+
+
+def _answered(
+    change: Change,
+    after: Record,
+    seq: int | None,
+    turn: int,
+    session: str | None,
+    parked: str | None,
+    nudges: int,
+    wake_at: float,
+    moment: float,
+) -> Record:
+    """The record as it was written."""
+    before = change.before
+    docs = after.docs.with_changes(change.docs)
+    if before is None:
+        assert seq is not None
+        id = f"{after.id[:-1]}{seq:010d}" if after.id.endswith("*") else after.id
+        return replace(
+            after,
+            id=id,
+            turn=turn,
+            session=None,
+            parked=parked,
+            seq=seq,
+            version=seq,
+            nudges=0,
+            wake_at=wake_at,
+            created=moment,
+            updated=moment,
+            docs=docs,
+        )
+    return replace(
+        after,
+        turn=turn,
+        session=session,
+        parked=parked,
+        seq=before.seq,
+        version=before.version + 1,
+        nudges=nudges if session is None else before.nudges,  # a nudge that came during the claim is answered when the claim ends
+        wake_at=wake_at,
+        created=before.created,
+        updated=moment,
+        docs=docs,
+    )

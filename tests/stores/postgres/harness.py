@@ -1,0 +1,72 @@
+"""What the suite needs of PostgreSQL: a clock that is moved, an outage, an answer that is lost on its way."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+
+from tests.stores.postgres.proxy import Proxy
+from waybill.record import Group, Ref, Store
+from waybill.stores.conformance import Harness
+from waybill.stores.postgres import PostgresStore
+
+CLOCK = """
+create table if not exists waybill.test_clock (seconds double precision not null);
+insert into waybill.test_clock select 0 where not exists (select from waybill.test_clock);
+create or replace function waybill.waybill_now() returns double precision language sql volatile
+as $$ select extract(epoch from clock_timestamp())::double precision + (select seconds from waybill.test_clock) $$;
+"""
+
+
+class PostgresHarness(Harness):
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._stores: list[PostgresStore] = []
+        self.open()
+        self.admin = psycopg.connect(url, autocommit=True)
+        self.admin.execute(CLOCK)
+        self._folder = tempfile.TemporaryDirectory(prefix="waybill-proxy-")
+        self._proxy = Proxy(Path(self._folder.name), parse_qs(urlsplit(url).query)["host"][0])
+
+    def open(self, **options: Any) -> PostgresStore:
+        store = PostgresStore(self.url, **options)
+        self._stores.append(store)
+        return store
+
+    def tick(self, seconds: float) -> None:
+        self.admin.execute("update waybill.test_clock set seconds = seconds + %s", [seconds])
+
+    def expire(self, store: Store, session: str) -> None:
+        reaper = self.open()
+        while session not in reaper.reap():
+            self.tick(self.ttl / 2)
+
+    def outage(self, seconds: float) -> None:
+        self.admin.execute(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        self.tick(seconds)
+
+    @contextmanager
+    def lose_answer(self, store: Store) -> Iterator[None]:
+        """The store's connection leads through the proxy, which passes on the commit and not the answer."""
+        assert isinstance(store, PostgresStore)
+        direct = store._connection._conninfo
+        store._connection.close()
+        store._connection._conninfo = {**direct, "host": str(self._proxy.folder)}
+        store.commit([Group((), (Ref("nothing", "nobody"),))])  # the statement is prepared: what comes next is the commit and no more
+        store._connection._conninfo = direct
+        self._proxy.lose_next_answer()
+        yield
+        assert self._proxy.lost.is_set()
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+        self.admin.close()
+        self._proxy.close()
+        self._folder.cleanup()

@@ -1,0 +1,62 @@
+"""A stand-in for the network between a store and its server: passes everything on, until it is told to lose an answer."""
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from pathlib import Path
+
+READY = b"Z\x00\x00\x00\x05I"  # the end of an answer: the transaction is over, the server is ready for the next
+
+
+class Proxy:
+    """Listens on a unix socket in `folder` as a PostgreSQL server does, and passes on to the server whose socket is in `server`."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self.folder = folder
+        self._server = os.path.join(server, ".s.PGSQL.5432")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self._losing = threading.Event()
+        self.lost = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_next_answer(self) -> None:
+        self.lost.clear()
+        self._losing.set()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self._server)
+            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+        withheld = b""
+        with client, server:
+            while True:
+                for end in select.select([client, server], [], [])[0]:
+                    data = end.recv(65536)
+                    if not data:
+                        return
+                    if end is client:
+                        server.sendall(data)
+                    elif self._losing.is_set():
+                        withheld += data
+                        if withheld.endswith(READY):  # written, and nobody will hear of it
+                            self._losing.clear()
+                            self.lost.set()
+                            return
+                    else:
+                        client.sendall(data)
