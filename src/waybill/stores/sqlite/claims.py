@@ -10,16 +10,17 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import Ask, Claimed, Conflict, Docs, NotFound, Ref, Role, SessionLost
+from waybill.record import Ask, Claimed, Conflict, Docs, NotFound, Record, Ref, Role, SessionLost
 from waybill.stores.sqlite import keys
 from waybill.stores.sqlite.database import Database, Execute
-from waybill.stores.sqlite.rows import SQL, names_of, record_of
+from waybill.stores.sqlite.rows import SQL, record_of
 
 CLAIM, PARK, URGENT, OLDEST = SQL["claim"], SQL["park"], SQL["urgent"], SQL["oldest"]
+replace = msgspec.structs.replace
 LOOKED = 1_000  # records at most that one call parks
 BY_AGE = 10  # every tenth is handed out by age, so that no stream of urgent work shuts out the rest
 
-Found = tuple[int, int, int, str, str, bool]  # priority, turn, seq, keys, gates; whether its role holds
+Found = tuple[Record, bool]  # and whether its role holds
 
 
 class Desk:
@@ -34,8 +35,8 @@ class Desk:
             portion = Portion(execute, session)
             hosts = dict.fromkeys(("", portion.host))
             aged = (self.handed + max(limit, 0)) // BY_AGE - self.handed // BY_AGE
-            portion.fill(aged, lambda n: _scan(execute, OLDEST, roles, hosts, n, lambda found: found[2]))
-            portion.fill(limit, lambda n: _scan(execute, URGENT, roles, hosts, n, lambda found: found[:3]))
+            portion.fill(aged, lambda n: _scan(execute, OLDEST, roles, hosts, n, _age))
+            portion.fill(limit, lambda n: _scan(execute, URGENT, roles, hosts, n, _urgency))
             claimed = portion.finish(now)
         self.handed += len(claimed)
         return claimed[aged:] + claimed[:aged]  # most urgent first
@@ -56,7 +57,7 @@ class Desk:
                 raise Conflict(f"{ref} waits for another {waits:.0f} s.")
             if record.parked == "children":
                 raise Conflict(f"{ref} waits for its children.")
-            reason = portion.hand_out((record.priority, record.turn or 0, record.seq, rows[0][12], rows[0][13], False))
+            reason = portion.hand_out(record, False)
             if reason is not None:
                 raise Conflict(f"{ref} is stopped by {reason}.")
             (claimed,) = portion.finish(now)
@@ -68,10 +69,18 @@ def _scan(execute: Execute, sql: str, roles: Sequence[Role], hosts: Iterable[str
     found: list[Found] = []
     for role in roles:
         for host in hosts:
-            for row in execute(sql, (role.kind, role.state, host, n)):
-                found.append((*row, role.holds))
+            found += [(record_of(row), role.holds) for row in execute(sql, (role.kind, role.state, host, n))]
     found.sort(key=order)
     return found[:n]
+
+
+def _age(found: Found) -> int:
+    return found[0].seq
+
+
+def _urgency(found: Found) -> tuple[int, int, int]:
+    record = found[0]
+    return (record.priority, record.turn or 0, record.seq)
 
 
 class Portion:
@@ -94,33 +103,33 @@ class Portion:
             found = scan(limit - len(self.claimed))
             if not found:
                 return
-            for each in found:
-                reason = self.hand_out(each)
+            for record, holds in found:
+                reason = self.hand_out(record, holds)
                 if reason is not None:
-                    self.park(each, reason)
+                    self.park(record, reason)
 
-    def hand_out(self, found: Found) -> str | None:
+    def hand_out(self, record: Record, holds: bool) -> str | None:
         """Claim it, or answer the reason to park it."""
-        execute, (_, _, seq, names, gates, holds) = self.execute, found
-        mark = next((gate for gate in names_of(gates) if gate in self.marks), None) if gates and self.marks else None
+        execute, seq, wanted = self.execute, record.seq, record.keys
+        mark = next((gate for gate in record.gates if gate in self.marks), None) if record.gates else None
         if mark is not None and not holds:
             return f"mark {mark}"
-        wanted = names_of(names)
         if wanted and mark is None:
             taken = keys.taken(execute, wanted, seq)
             if taken is not None:
                 return f"key {taken}"
             keys.take(execute, wanted, seq)
-        ((row),) = execute(CLAIM, (self.session, seq)).fetchall()
-        self.claimed.append(Claimed(record_of(row), mark))
+        execute(CLAIM, (self.session, seq))
+        mine = replace(record, session=self.session, version=record.version + 1, parked=None, wake_at=0.0)
+        self.claimed.append(Claimed(mine, mark))
         if mark is not None:
             keys.pass_turn(execute, wanted)  # it only moves to rest; the next one may have the keys that it asked for
         return None
 
-    def park(self, found: Found, reason: str) -> None:
+    def park(self, record: Record, reason: str) -> None:
         self.parked += 1
-        self.execute(PARK, (found[2], reason))
-        keys.pass_turn(self.execute, names_of(found[3]))
+        self.execute(PARK, (record.seq, reason))
+        keys.pass_turn(self.execute, record.keys)
 
     def finish(self, now: float) -> list[Claimed]:
         """Load what belongs to the records, and note how far the turns have come; nothing is written where nothing was handed out."""
@@ -139,7 +148,7 @@ class Portion:
             record = each.record
             turns[record.kind] = max(turns.get(record.kind, 0), record.turn or 0)
             if record.seq in docs or asks:
-                loaded = msgspec.structs.replace(record, docs=Docs(docs.get(record.seq)))
+                loaded = replace(record, docs=Docs(docs.get(record.seq)))
                 self.claimed[place] = Claimed(loaded, each.mark, asks.get(record.ref))
         for kind, turn in turns.items():
             execute(SQL["turn_has_come"], (kind, turn))

@@ -8,7 +8,7 @@ around every group, and the unforeseen is that group's own answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import apsw
 import msgspec
@@ -33,7 +33,7 @@ from waybill.stores.sqlite import keys
 from waybill.stores.sqlite.database import Database, Execute
 from waybill.stores.sqlite.rows import SQL, made_row, moved_row, parked_of, record_of
 
-KEEP, LET_GO, NOTE = SQL["keep"], SQL["let_go"], SQL["note"]
+KEEP, LET_GO, NUDGES, NOTE = SQL["keep"], SQL["let_go"], SQL["nudges"], SQL["note"]
 POISON = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, UnicodeError, OverflowError, TypeError, ValueError)
 replace = msgspec.structs.replace
 
@@ -79,6 +79,7 @@ class Call:
         self._parents: list[Ref] = []
         self._asked: list[Ask] = []
         self._turns: dict[tuple[str, Ref], int] = {}
+        self._seqs: Iterator[int] = iter(())
 
     def group(self, group: Group) -> Answer:
         self._moves, self._parents, self._asked = [], [], []
@@ -94,6 +95,7 @@ class Call:
                 return Committed(tuple(known))
             self._turns = {}
             self.execute("savepoint one")
+            self._seqs = self._number(sum(change.before is None for change in changes))
             try:
                 records = [self._change(change) for change in changes]
                 self._after(group)
@@ -168,7 +170,7 @@ class Call:
         parked = parked_of(after)
         wake_at = now + change.delay if parked == "wait" else 0.0
         while True:
-            ((seq,),) = execute(SQL["count_up"], (1, 0)).fetchall()
+            seq = next(self._seqs, None) or next(self._number(1))
             minted = after.id.endswith("*")
             id = f"{after.id[:-1]}{seq:010d}" if minted else after.id
             turn = self._turn(after, seq)
@@ -194,6 +196,13 @@ class Call:
             updated=now,
             docs=after.docs.with_changes(change.docs),
         )
+
+    def _number(self, n: int) -> Iterator[int]:
+        """The next `n` creation numbers, counted at once."""
+        if n == 0:
+            return iter(())
+        ((last,),) = self.execute(SQL["count_up"], (n, 0)).fetchall()
+        return iter(range(last - n + 1, last + 1))
 
     def _turn(self, after: Record, seq: int) -> int:
         """The turn of a new record: children take turns with those of other parents, from where the store has come to."""
@@ -237,13 +246,13 @@ class Call:
             keys.take(execute, after.keys, before.seq)
         else:
             parked = parked_of(after)
+            for (nudges,) in execute(NUDGES, (before.seq,)):
+                if nudges != before.nudges:
+                    parked = None  # it was nudged since it was read, and a wait would lose that
             wake_at = now + change.delay if parked == "wait" else 0.0
-            rows = execute(LET_GO, (*moved_row(before, after, turn, now), parked, nudges, wake_at)).fetchall()
-            if not rows:
+            execute(LET_GO, (*moved_row(before, after, turn, now), parked, wake_at))
+            if self.changes() != 1:
                 raise self._lost(before)
-            nudges, parked = rows[0]
-            if parked is None:
-                wake_at = 0.0
         if before.keys:
             keys.drop(execute, before, after.keys)
         version = before.version + 1

@@ -23,8 +23,8 @@ from waybill.record import BadStore, StoreError, Unavailable, Unknown
 SAFE_LIBRARY = (3, 51, 3)  # 3.7.0 to 3.51.2 can corrupt a database whose write-ahead log is reset while others read
 PATIENCE = 10.0  # seconds that a write waits for another writer
 BACK_OFF = 0.004  # seconds at most between two looks at the writer's lock
-CHECKPOINT = 1_000  # pages of 4 KiB in the write-ahead log from which each commit tries to move them into the file
-OVERDUE = 16_000  # pages from which a commit waits a moment for readers that are in the way of that
+CHECKPOINT = 8_000  # pages of 4 KiB in the write-ahead log from which each commit tries to move them into the file
+OVERDUE = 32_000  # pages from which a commit waits a moment for readers that are in the way of that
 PRAGMAS = (
     "pragma synchronous = full",
     "pragma foreign_keys = on",
