@@ -23,6 +23,7 @@ from waybill.stores import open_store
 T = TypeVar("T")
 
 KIND, PORTION = "parcel", 100
+EACH = {"claim": PORTION, "go on": PORTION, "release": PORTION, "claim one": 1, "release one": 1}  # records in each call
 STATES = [f"State{i}" for i in range(8)]
 LABEL = b'{"v":1,"profile":"bench","files":[{"name":"a.txt","size":1234},{"name":"b.txt","size":5678}]}'
 
@@ -120,7 +121,7 @@ def main() -> None:
             round.pair()
             round.look()
         for name, times in round.times.items():
-            print(told(name, times, {"claim": PORTION, "go on": PORTION, "release": PORTION, "claim one": 1, "release one": 1}.get(name, 0)))
+            print(told(name, times, EACH.get(name, 0)))
         present = sum(store.tally(KIND).get(state, 0) for state in STATES[:1])
     store.close_session(session)
     store.close()

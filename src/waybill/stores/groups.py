@@ -55,13 +55,14 @@ def misshapen(change: Change) -> str | None:
         return None
     if not 0 <= after.priority <= 99:
         return f"priority {after.priority} is not within 0..99"
-    if not (after.message.isascii() and change.why.isascii() and "\0" not in after.message and "\0" not in change.why):
+    said = f"{after.message}{change.why}{change.who}{after.owner}"
+    if "\0" in said:
+        return "its text holds a null character, which PostgreSQL cannot keep"
+    if not said.isascii():
         try:
-            (after.message + change.why).encode()
+            said.encode()
         except UnicodeEncodeError:
-            return "its message or reason holds half a character (a lone surrogate), which no store can keep"
-        if "\0" in after.message or "\0" in change.why:
-            return "its message or reason holds a null character, which PostgreSQL cannot keep"
+            return "its text holds half a character (a lone surrogate), which no store can keep"
     if after.session is not None:
         if before is None:
             return "a record is created free; claim it afterwards"

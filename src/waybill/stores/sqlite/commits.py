@@ -99,6 +99,8 @@ class Call:
             try:
                 records = [self._change(change) for change in changes]
                 self._after(group)
+                if self.careful:
+                    self._count_now()
             except StoreError as refusal:
                 self._undo()
                 return refusal
@@ -118,15 +120,26 @@ class Call:
         self.execute("rollback to one")
         self.execute("release one")
 
+    def _count_now(self) -> None:
+        """Inside the group: then a count that cannot be is its own mistake, and not the call's."""
+        self.counts, kept = Counter(), self.counts
+        for place, n in self._moves:
+            self.counts[place] += n
+        self._write_counts()
+        self.counts, self._moves = kept, []
+
     def finish(self) -> None:
         """What is written once for the whole call."""
+        self._write_counts()
+        self.execute(SQL["wrote"], (self.now,))
+
+    def _write_counts(self) -> None:
         for place, n in self.counts.items():
             if n > 0:
                 self.execute(SQL["count"], (*place, n))
             elif n < 0:
                 self.execute(SQL["count_less"], (*place, n))
                 self.execute(SQL["forget_count"], place)
-        self.execute(SQL["wrote"], (self.now,))
 
     def look_after(self, execute: Execute) -> None:
         """Which parents have no open child left, seen after the commit: of the last two children the later one sees both closed."""

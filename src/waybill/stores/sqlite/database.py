@@ -74,7 +74,8 @@ class Database:
         self.place = path or "the database in memory"
         self.patience = patience
         self._waits_until = 0.0
-        self._logged_pages = 0
+        self._pages = 0  # in the log
+        self._next_checkpoint = CHECKPOINT
         if path:
             folder = os.path.dirname(path) or "."
             if not os.path.isdir(folder):
@@ -165,22 +166,23 @@ class Database:
 
     def logged(self, _db: Any, _name: str, pages: int) -> int:
         """Called by SQLite with each commit: how long the log is."""
-        self._logged_pages = pages
+        if pages < self._pages:  # it began anew
+            self._next_checkpoint = CHECKPOINT
+        self._pages = pages
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
         """Move the log into the file, here and not inside the commit, so that its trouble is never taken for the commit's."""
-        if self._logged_pages < CHECKPOINT:
+        if self._pages < self._next_checkpoint:
             return
-        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
-        patience = self.patience
-        if self._logged_pages >= OVERDUE:
-            mode, self.patience = apsw.SQLITE_CHECKPOINT_RESTART, 0.5
+        self._next_checkpoint = self._pages + CHECKPOINT // 4  # while somebody keeps reading an old state, not with every commit
+        patience, mode = self.patience, apsw.SQLITE_CHECKPOINT_PASSIVE
+        if self._pages >= OVERDUE:
+            self.patience, mode = 0.5, apsw.SQLITE_CHECKPOINT_RESTART
         try:
             self.db.wal_checkpoint(mode=mode)
-            self._logged_pages = 0
         except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
-            self._logged_pages = 0  # nothing is lost: the log stays as it is, and the next commit tries again
+            return  # nothing is lost: the log stays as it is, and a later commit tries again
         finally:
             self.patience = patience
 

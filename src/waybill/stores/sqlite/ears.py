@@ -49,10 +49,10 @@ class Ear:
         while True:
             left = deadline - time.monotonic()
             rung = self._bell.wait(max(0.0, min(POLL, left)))
+            self._bell.clear()
             heard = self._moved() or self._heard  # both, so that what rang is not heard a second time
+            self._heard = False
             if rung or heard or left <= 0:
-                self._bell.clear()
-                self._heard = False
                 return heard
 
     def _moved(self) -> bool:
