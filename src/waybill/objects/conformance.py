@@ -316,7 +316,7 @@ class Conditional:
 
     def test_large_objects_too(self, objects: Objects) -> None:
         large = b"x" * (12 * 1024 * 1024)
-        if objects.conditions.create == "atomic" and objects.conditions.complete == "atomic":
+        if objects.conditions.create == objects.conditions.swap == "atomic":
             first = objects.put("a", iter([large, b"1"]), if_absent=True)
             with pytest.raises(AlreadyThere):
                 objects.put("a", iter([large, b"2"]), if_absent=True)

@@ -1,0 +1,28 @@
+"""The S3 driver passes the suite on a real server."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.s3 import SeaweedServer
+
+pytest.register_assert_rewrite("waybill.objects.conformance")
+
+from waybill.objects.conformance import ObjectsSuite  # noqa: E402
+from waybill.objects.probe import Finding  # noqa: E402
+from waybill.objects.s3 import S3  # noqa: E402
+from waybill.objects.signing import Credentials  # noqa: E402
+
+
+class TestSeaweed(ObjectsSuite):
+    found: list[Finding] = []  # noqa: RUF012 - one probe for all tests of this class: it is slow, and has tests of its own
+
+    @pytest.fixture
+    def objects(self, s3_server: SeaweedServer, s3_bucket: str) -> Iterator[S3]:
+        credentials = Credentials(s3_server.credentials.access_key, s3_server.credentials.secret_key)
+        with S3(s3_bucket, "some/prefix", endpoint=s3_server.endpoint, credentials=credentials) as objects:
+            if self.found:
+                objects._finding = self.found[0]
+            else:
+                self.found.append(objects.finding)
+            yield objects

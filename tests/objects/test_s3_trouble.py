@@ -1,0 +1,267 @@
+"""What a network and a server can do to the S3 driver: silence, cuts, answers that get lost, errors in disguise, wrong credentials."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.objects.fake_s3 import FakeS3, Trouble
+from tests.servers.s3 import RcloneS3Server, SeaweedServer
+from waybill.objects.probe import Finding
+from waybill.objects.protocol import (
+    AlreadyThere,
+    Conditions,
+    NotAllowed,
+    NotFound,
+    Precondition,
+    Refused,
+    Unavailable,
+    is_not_found,
+    is_permanent,
+)
+from waybill.objects.s3 import S3
+from waybill.objects.s3_uploads import limited, part_size, pieces
+from waybill.objects.signing import Credentials
+
+LARGE = 9 * 1024 * 1024
+
+
+@pytest.fixture
+def server() -> Iterator[FakeS3]:
+    with FakeS3() as server:
+        yield server
+
+
+@pytest.fixture
+def objects(server: FakeS3) -> Iterator[S3]:
+    with S3("bucket", endpoint=server.endpoint, credentials=Credentials("key", "secret"), timeout=1.0, tries=3) as objects:
+        objects._finding = Finding(server.endpoint, "bucket", datetime.now(UTC), Conditions("atomic", "atomic", "atomic"))
+        yield objects
+
+
+def content(objects: S3, name: str) -> bytes:
+    with objects.get(name) as body:
+        return body.read()
+
+
+@pytest.mark.parametrize("trouble", ["503", "cut answer", "hang"])
+def test_a_passing_trouble_is_got_over(server: FakeS3, objects: S3, trouble: str) -> None:
+    server.trouble = [Trouble("PUT", "a", trouble)]
+    objects.put("a", b"data")
+    server.trouble = [Trouble("GET", "a", trouble)]
+    assert content(objects, "a") == b"data"
+    with objects.upload("b") as upload:
+        server.trouble = [Trouble("PUT", "b", trouble)]
+        upload.part(1, b"part")
+        upload.complete()
+    assert content(objects, "b") == b"part"
+
+
+def test_a_create_whose_answer_was_lost_is_known_for_ours(server: FakeS3, objects: S3) -> None:
+    """The client below sends it again, and is told that the object is there: which it is, because we made it."""
+    server.trouble = [Trouble("PUT", "a", "cut answer")]
+    info = objects.put("a", b"ours", if_absent=True)
+    assert server.requests.count("PUT a") == 2
+    assert content(objects, "a") == b"ours"
+    assert info.size == 4
+    with pytest.raises(AlreadyThere):
+        objects.put("a", b"ours", if_absent=True)  # the same bytes, and not our put
+
+
+def test_a_swap_whose_answer_was_lost_is_known_for_ours(server: FakeS3, objects: S3) -> None:
+    etag = objects.put("a", b"one").etag
+    server.trouble = [Trouble("PUT", "a", "cut answer")]
+    assert objects.put("a", b"two", if_match=etag).etag == objects.head("a").etag
+    with pytest.raises(Precondition):
+        objects.put("a", b"three", if_match=etag)
+
+
+def test_a_completion_whose_answer_was_lost_is_known_for_ours(server: FakeS3, objects: S3) -> None:
+    for number, conditional in enumerate([False, True]):
+        server.trouble = []
+        with objects.upload(f"a{number}") as upload:
+            upload.part(1, b"data")
+            server.trouble = [Trouble("POST", f"a{number}", "cut answer")]
+            info = upload.complete(if_absent=conditional)
+        assert (info.size, info.etag) == (4, objects.head(f"a{number}").etag)
+
+
+def test_someone_elses_object_is_not_taken_for_ours(server: FakeS3, objects: S3) -> None:
+    objects.put("a", b"theirs")
+    with objects.upload("a") as upload:
+        upload.part(1, b"ours")
+        with pytest.raises(AlreadyThere):
+            upload.complete(if_absent=True)
+    assert content(objects, "a") == b"theirs"
+
+
+def test_an_error_inside_a_200_is_an_error(server: FakeS3, objects: S3) -> None:
+    with objects.upload("a") as upload:
+        upload.part(1, b"data")
+        server.trouble = [Trouble("POST", "a", "error in 200")]
+        upload.complete()
+    assert content(objects, "a") == b"data"
+    with objects.upload("b") as upload:
+        upload.part(1, b"data")
+        server.trouble = [Trouble("POST", "b", "error in 200")] * 3
+        with pytest.raises(Unavailable, match="InternalError"):
+            upload.complete()
+    with pytest.raises(NotFound):
+        objects.head("b")
+
+
+def test_a_conflict_is_no_proof_that_it_is_there(server: FakeS3, objects: S3) -> None:
+    server.trouble = [Trouble("PUT", "a", "409")]
+    objects.put("a", b"ours", if_absent=True)
+    assert content(objects, "a") == b"ours"
+
+
+def test_a_body_that_is_cut_is_no_short_object(server: FakeS3, objects: S3) -> None:
+    objects.put("a", b"0123456789" * 100_000)
+    server.trouble = [Trouble("GET", "a", "short")] * 20
+    with pytest.raises(Unavailable) as raised:
+        content(objects, "a")
+    assert not is_permanent(raised.value)
+
+
+def test_a_silent_server_is_given_up(server: FakeS3, objects: S3) -> None:
+    server.trouble = [Trouble("GET", "a", "hang")] * 20 + [Trouble("POST", "a", "hang")] * 20
+    began = time.monotonic()
+    for ask in (lambda: objects.get("a"), lambda: objects.upload("a")):
+        with pytest.raises(Unavailable) as raised:
+            ask()
+        assert not is_permanent(raised.value)
+        assert not is_not_found(raised.value)
+    assert time.monotonic() - began < 20
+
+
+def test_no_server_at_all() -> None:
+    with S3("bucket", endpoint="http://127.0.0.1:1", credentials=Credentials("key", "hidden"), tries=2) as objects:
+        asked: list[Callable[[], object]] = [
+            lambda: objects.put("a", b""),
+            lambda: objects.get("a"),
+            lambda: list(objects.list()),
+            lambda: objects.upload("a"),
+            lambda: objects.conditions,
+        ]
+        for ask in asked:
+            with pytest.raises(Unavailable) as raised:
+                ask()
+            assert not is_permanent(raised.value)
+
+
+def test_what_the_data_raise_passes_even_if_it_looks_like_the_servers_error(objects: S3) -> None:
+    def missing() -> Iterator[bytes]:
+        yield b"x" * LARGE
+        raise FileNotFoundError("the caller's own")
+
+    with pytest.raises(FileNotFoundError, match="the caller's own"):
+        objects.put("a", missing())
+    with pytest.raises(FileNotFoundError, match="the caller's own"):
+        objects.put("a", missing(), if_absent=True)
+    with pytest.raises(NotFound):
+        objects.head("a")
+
+
+def test_a_failed_conditional_stream_leaves_no_upload(server: FakeS3, objects: S3) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"x" * LARGE
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        objects.put("a", broken(), if_absent=True)
+    assert server.uploads == {}
+
+
+def test_wrong_credentials_say_so_and_show_nothing(s3_server: SeaweedServer, s3_bucket: str) -> None:
+    secret = "not-the-secret-at-all"
+    with S3(s3_bucket, endpoint=s3_server.endpoint, credentials=Credentials("testkey", secret, "session-token")) as objects:
+        asked: list[Callable[[], object]] = [lambda: objects.put("a", b""), lambda: objects.upload("a")]
+        for ask in asked:
+            with pytest.raises(NotAllowed) as raised:
+                ask()
+            assert is_permanent(raised.value)
+            for shown in (repr(objects), str(raised.value), repr(raised.value.__cause__), repr(vars(objects)), repr(vars(objects._bucket))):
+                assert secret not in shown
+                assert "session-token" not in shown
+
+
+def test_a_bucket_that_is_not_there(rclone_s3_server: RcloneS3Server) -> None:
+    known = rclone_s3_server.credentials
+    credentials = Credentials(known.access_key, known.secret_key)
+    with S3("no-such-bucket", endpoint=rclone_s3_server.endpoint, credentials=credentials) as objects:
+        unknown: list[Callable[[], object]] = [lambda: objects.put("a", b""), lambda: objects.head("a")]
+        for ask in unknown:
+            with pytest.raises((Refused, NotFound)) as raised:
+                ask()
+            assert is_permanent(raised.value)
+
+
+def test_objects_survive_the_death_of_the_server() -> None:
+    with SeaweedServer() as server:
+        bucket = server.create_bucket()
+        credentials = Credentials(server.credentials.access_key, server.credentials.secret_key)
+        with S3(bucket, endpoint=server.endpoint, credentials=credentials, tries=8) as objects:
+            with objects.upload("b", keep=True) as upload:
+                upload.part(1, b"x" * 5 * 1024 * 1024)
+            objects.put("a", b"acknowledged")
+            server.kill()
+            server.start()
+            assert content(objects, "a") == b"acknowledged"
+            with objects.upload("b", resume=upload.id) as again:
+                again.part(2, b"end")
+                assert again.complete().size == 5 * 1024 * 1024 + 3
+
+
+def test_the_digest_is_kept_in_the_metadata(s3_server: SeaweedServer, s3_bucket: str) -> None:
+    credentials = Credentials(s3_server.credentials.access_key, s3_server.credentials.secret_key)
+    with S3(s3_bucket, endpoint=s3_server.endpoint, credentials=credentials) as objects:
+        small = objects.put("small", b"data")
+        assert objects.head("small").sha256 == small.sha256
+        large = b"x" * LARGE
+        streamed = objects.put("large", iter([large]))
+        assert objects.head("large").sha256 is None  # it was not known before the last byte had gone
+        objects.put("known", iter([large]), sha256=streamed.sha256)
+        assert objects.head("known").sha256 == streamed.sha256
+        assert objects.copy("known", "copied").sha256 == streamed.sha256
+
+
+def test_what_is_listed_are_names(s3_server: SeaweedServer, s3_bucket: str) -> None:
+    """What others put into the bucket, and cannot be named here, does not show."""
+    client = s3_server.bucket(s3_bucket)
+    client.put("pre/ok", b"")
+    client.put("prefix", b"")
+    client.put("pre/.waybill/left", b"")
+    credentials = Credentials(s3_server.credentials.access_key, s3_server.credentials.secret_key)
+    with S3(s3_bucket, "pre/", endpoint=s3_server.endpoint, credentials=credentials) as objects:
+        assert [info.name for info in objects.list()] == ["ok"]
+        assert objects.sweep(older_than=3600).files == 0
+        assert objects.sweep(older_than=-3600).files == 1
+        assert sorted(meta["path"] for page in client.list() for meta in page) == ["pre/ok", "prefix"]
+
+
+def test_sweep_leaves_the_uploads_of_others(s3_server: SeaweedServer, s3_bucket: str) -> None:
+    credentials = Credentials(s3_server.credentials.access_key, s3_server.credentials.secret_key)
+    ours = S3(s3_bucket, "ours", endpoint=s3_server.endpoint, credentials=credentials)
+    theirs = S3(s3_bucket, "ours-too", endpoint=s3_server.endpoint, credentials=credentials)
+    with ours, theirs:
+        uploads = [objects.upload("a", keep=True) for objects in (ours, theirs)]
+        assert ours.sweep(older_than=-3600).uploads == 1
+        with pytest.raises(NotFound):
+            ours.upload("a", resume=uploads[0].id)
+        theirs.upload("a", resume=uploads[1].id)
+
+
+def test_parts_are_as_large_as_they_must_be() -> None:
+    assert part_size(None) == part_size(1) == 16 * 1024 * 1024
+    assert part_size(10**12) * 10_000 >= 10**12
+    assert list(pieces(iter([b"abc", b"d", b"efgh"]), 3)) == [b"abc", b"def", b"gh"]
+    assert list(pieces(iter([]), 3)) == []
+    with pytest.raises(Refused, match="size beforehand"):
+        list(limited(iter([b"x" * 6_000] * 2), 1))
+
+
+def test_a_prefix_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(Refused, match="too long"):
+        S3("bucket", "p" * 101)
