@@ -1,12 +1,14 @@
 """The records of every kind over HTTP, on the embedded default."""
 
 import re
+from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from tests.http.yard import Site, settle_now
-from waybill.record import Ref
+from waybill.record import Change, Group
 from waybill.step import Done
 
 API = "/api/v1"
@@ -28,7 +30,8 @@ def test_a_submission_is_answered_with_the_record_and_can_be_read_back(submitter
     assert read["docs"] == {"label": {"v": 1, "to": "Ada"}}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", read["created"])
     (line,) = submitter.get(f"{made.headers['location']}/history").json()["lines"]
-    assert (line["event"], line["who"], line["before"], line["after"], line["why"]) == ("submit", "the submitter", None, "Packing", "a gift")
+    assert (line["event"], line["who"], line["why"]) == ("submit", "the submitter", "a gift")
+    assert (line["before"], line["after"]) == (None, "Packing")
 
 
 def test_a_repeated_submission_is_answered_with_the_first_record_and_200(submitter: TestClient) -> None:
@@ -170,17 +173,12 @@ def test_records_in_a_state_that_is_not_declared_are_shown(site: Site, reader: T
     """B15: shown, never claimed."""
     ref = site.submit()
     with site.engine() as engine:
-        from msgspec.structs import replace
-
-        from waybill.record import Change, Group
-
         record = engine.store.get(*ref)
         engine.store.commit([Group((Change(record, replace(record, state="Bygone"), "seen from outside"),))])
     shown = reader.get(f"{API}/records/crate", params={"state": "Bygone"}).json()["records"][0]
     assert (shown["state"], shown["sort"], shown["actions"]) == ("Bygone", None, [])
-    assert {"state": "Bygone", "count": 1} == {
-        k: v for k, v in reader.get(f"{API}/tally/crate").json()["states"][-1].items() if k in ("state", "count")
-    }
+    counted = reader.get(f"{API}/tally/crate").json()["states"][-1]
+    assert (counted["state"], counted["count"], counted["sort"]) == ("Bygone", 1, None)
 
 
 def test_an_action_moves_the_record_and_says_what_came_of_it(site: Site, operator: TestClient) -> None:
@@ -295,11 +293,9 @@ def test_ids_with_odd_characters_find_their_way(submitter: TestClient) -> None:
     odd = "ark:99999%fk4?é#&+=\u00a0;'\""
     made = submitter.post(f"{API}/records/box", json={"id": odd, "docs": {"way": {"road": "north"}}})
     assert made.status_code == 201, made.text
-    from urllib.parse import quote
-
     read = submitter.get(f"{API}/records/box/{quote(odd, safe='')}")
     assert read.status_code == 200
-    assert Ref("box", odd).id == read.json()["id"]
+    assert read.json()["id"] == odd
 
 
 def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClient) -> None:

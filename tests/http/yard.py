@@ -1,4 +1,4 @@
-"""Two kinds of record to serve over HTTP, with every sort of state and action that the API treats differently, and a site that serves them."""
+"""Two kinds of record to serve, with every sort of state and action that the API treats differently, and a site that serves them."""
 
 import threading
 from collections.abc import Iterator, Mapping

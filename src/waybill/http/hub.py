@@ -90,6 +90,7 @@ class Hub:
         self._read = read
         self._valid = valid
         self._gap, self._look, self._recheck, self._clock = gap, look, recheck, clock
+        self.watching = threading.Event()  # set while the thread waits for the store to hint
         self._changed = threading.Condition()  # guards all below
         self._listeners: set[Listener] = set()
         self._last: dict[Topic, bytes] = {}
@@ -236,7 +237,9 @@ class Hub:
             self._changed.wait_for(lambda: self._stopping, self._gap)
             if self._stopping or self._hinted or not self._listeners:
                 return
+        self.watching.set()
         store.watch(self._look)
+        self.watching.clear()
 
 
 def _availability(available: bool) -> Change:
