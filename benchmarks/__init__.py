@@ -1,0 +1,1 @@
+"""How fast Waybill is, side by side with its peers in the same run: `make bench`. Nothing here is a test, and no test is timed."""

@@ -1,0 +1,52 @@
+"""Measure, print one line a figure, and exit 1 where a goal is missed.
+
+    python -m benchmarks [PART ...] [--quick] [--json]
+
+A part is named by the beginning of its figures' names: `engine`, `engine.sqlite`, `latency`; without one, all run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from benchmarks import engine, latency, scale
+from benchmarks.effort import Effort
+from benchmarks.figure import Figure
+
+Part = Callable[[Effort], Iterator[Figure]]
+
+PARTS: Mapping[str, Part] = {
+    "engine.sqlite": engine.sqlite,
+    "engine.postgres": engine.postgres,
+    "engine.zookeeper": engine.zookeeper,
+    "scale.sqlite": scale.sqlite,
+    "scale.postgres": scale.postgres,
+    "latency.sqlite": latency.sqlite,
+    "latency.postgres": latency.postgres,
+    "latency.zookeeper": latency.zookeeper,
+}
+
+
+def main(arguments: Sequence[str], parts: Mapping[str, Part] = PARTS) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"the beginning of a part's name: {', '.join(parts)}")
+    parser.add_argument("--quick", action="store_true", help="tiny counts: shows that it works, and measures nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    options = parser.parse_args(arguments)
+    asked = options.parts or [""]
+    if unknown := [word for word in asked if not any(name.startswith(word) for name in parts)]:
+        parser.error(f"{unknown[0]} is no part; there are {', '.join(parts)}.")
+    missed = 0
+    for name, part in parts.items():
+        if any(name.startswith(word) for word in asked):
+            for figure in part(Effort(options.quick)):
+                print(json.dumps(figure.json()) if options.json else figure.line(), flush=True)
+                missed += figure.missed
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

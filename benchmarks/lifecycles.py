@@ -1,0 +1,101 @@
+"""One worker process that leads records through eight durable states, and prints how many a second.
+
+    python -m benchmarks.lifecycles URL COUNT [parcel|job] [--threads N] [--portion N] [--profile FILE]
+
+All records are queued beforehand. Time runs from the first claim to the commit that brings the last record to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from benchmarks import machines
+from benchmarks.peers.report import report
+from benchmarks.timed import TimedStore
+from waybill import rules
+from waybill.engine import Engine
+from waybill.record import Committed, Group, Store
+from waybill.rules import Machines
+from waybill.step import New
+from waybill.stores import open_store
+from waybill.worker import Worker
+
+PORTION = 200
+
+
+def queue(store: Store, table: Machines, kind: str, count: int) -> None:
+    """Submit them all, in portions."""
+    maker = Engine(store, table).submit(New("batch")) if kind == "job" else None
+    made = 0
+    while made < count:
+        some = min(PORTION, count - made)
+        news = [New(kind, {"configuration": {"title": f"number {made + n}"}}) for n in range(some)]
+        answer = store.commit([Group(tuple(rules.create(table, new, maker=maker, who="bench") for new in news))])[0]
+        if not isinstance(answer, Committed):
+            raise answer
+        made += some
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("count", type=int)
+    parser.add_argument("kind", nargs="?", default="parcel", choices=("parcel", "job"))
+    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--portion", type=int, default=256)
+    parser.add_argument("--profile", type=Path)
+    arguments = parser.parse_args()
+    table = Machines.of((machines.batch(), machines.job()) if arguments.kind == "job" else (machines.parcel(),))
+    last = table[arguments.kind].states[-1].name
+    opened: list[TimedStore] = []
+
+    with tempfile.TemporaryDirectory() as root:
+        store = open_store(arguments.url)
+        asked = time.perf_counter()
+        queue(store, table, arguments.kind, arguments.count)
+        creating = time.perf_counter() - asked
+        store.close()
+
+        def opener() -> Store:
+            timed = TimedStore(open_store(arguments.url), last=last, expected=arguments.count, on_last=lambda: worker.stop())
+            opened.append(timed)
+            return cast(Store, timed)
+
+        worker = Worker(
+            opener, table, host="bench", work_root=Path(root), objects=cast(Any, None), roles=[arguments.kind],
+            threads=arguments.threads, portion=arguments.portion,
+        )  # fmt: skip
+        used = time.process_time()
+        for _ in _profiled(arguments.profile):
+            owner = time.thread_time()
+            worker.run()
+            owner = time.thread_time() - owner
+        used = time.process_time() - used
+    timed = opened[0]
+    assert timed.began is not None
+    seconds = timed.ended - timed.began
+    report(
+        arguments.count, seconds, created_rate=arguments.count / (seconds + creating), cpu=used, owner_cpu=owner,
+        verbs={name: [calls, round(timed.seconds[name], 4), round(timed.cpu[name], 4)] for name, calls in timed.calls.items()},
+    )  # fmt: skip
+
+
+def _profiled(file: Path | None) -> Iterator[None]:
+    if file is None:
+        yield
+        return
+    profile = cProfile.Profile()
+    profile.enable()
+    yield
+    profile.disable()
+    profile.dump_stats(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The machines that are measured: eight states whose steps do nothing, in plain words and in Merritt's."""
+
+from __future__ import annotations
+
+from waybill.machine import RESUME, Machine, action, end, join, rest, work
+from waybill.record import Record
+from waybill.step import Context, Done, Outcome
+
+STATES = 8
+LAST = "Arrived"
+MERRITT = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing", "Storing", "Recording", "Notify")
+
+DONE = Done()
+
+
+def nothing(record: Record, ctx: Context) -> Outcome:
+    return DONE
+
+
+def parcel() -> Machine:
+    """One parcel through eight stations."""
+    names = [f"Station{number}" for number in range(1, STATES + 1)]
+    return _machine("parcel", "parcels", "pcl", names, LAST, parent=None)
+
+
+def batch() -> Machine:
+    """Merritt's batch, which waits for its jobs."""
+    return Machine(
+        name="batch", plural="batches", prefix="bid", doc="Jobs that came together.",
+        states=(
+            join("Processing", "Completed", "Until the jobs have settled."),
+            end("Completed", "All jobs have settled."),
+        ),
+    )  # fmt: skip
+
+
+def job() -> Machine:
+    """Merritt's job, in the states that its ZooKeeper tree has folders for."""
+    return _machine("job", "jobs", "jid", MERRITT, "Completed", parent="batch")
+
+
+def _machine(name: str, plural: str, prefix: str, states: list[str] | tuple[str, ...], last: str, *, parent: str | None) -> Machine:
+    targets = [*states[1:], last]
+    machine = Machine(
+        name=name, plural=plural, prefix=prefix, doc="One thing on its way.", parent=parent,
+        states=(
+            *(work(state, then, "A step that does nothing.") for state, then in zip(states, targets, strict=True)),
+            rest("Failed", "A step gave up.", settled=True),
+            end(last, "At its end."),
+        ),
+        actions=(action("resume", "Failed", RESUME, "Try again."),),
+    )  # fmt: skip
+    for state in states:
+        machine.step(state)(nothing)
+    return machine
