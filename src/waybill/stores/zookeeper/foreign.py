@@ -1,0 +1,145 @@
+"""What other services made or moved: records without a side node, entries in the wrong place or in none.
+
+Merritt's services write node after node, without transactions; a kill between two writes leaves a record whose status says one thing and
+whose entries say another. Nobody but the record's holder is in the middle of such a move, so what nobody holds, and what was not written
+within the last moments (a service that creates a record need not lock it), is mended here:
+
+    adopt_new   batches and assemblies that others made get a side node and an entry in our queue
+    refile      a record that was listed under a state which it is not in
+    walk        a portion of all records with each call: whatever is not where its status says
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+from waybill.record import Ref
+from waybill.stores.zookeeper import wire
+from waybill.stores.zookeeper.layout import BUCKETS, MERRITT, Layout, layout_of
+from waybill.stores.zookeeper.names import checksum
+from waybill.stores.zookeeper.plan import Plan, chain, parent_of
+from waybill.stores.zookeeper.seen import Seen, look
+from waybill.stores.zookeeper.side import Side
+from waybill.stores.zookeeper.side import encode as encode_side
+from waybill.stores.zookeeper.tree import Tree
+from waybill.stores.zookeeper.wire import Op, data, names
+
+
+class Foreign:
+    def __init__(self, tree: Tree, grace: float) -> None:
+        self._tree = tree
+        self._grace = grace  # seconds in which whoever writes a record without a lock has written all of it
+        self._as_of: dict[str, int] = {}  # kind -> the transaction that last changed the names of its homes
+        self._cursor: tuple[str, str] = ("", "")
+
+    @staticmethod
+    def adopted(seen: Seen) -> Side:
+        """The side node of a record that another service made."""
+        return Side(
+            seq=seen.seq, turn=seen.seq, at=seen.version, seen=checksum(seen.status), state=seen.state, priority=seen.priority,
+            created=seen.made, updated=seen.updated, open=seen.open, lines=seen.lines(),
+        )  # fmt: skip
+
+    def adopt_new(self, kinds: Collection[str]) -> int:
+        """Records of these kinds that have no side node yet and whose entries are ours alone to make."""
+        layouts = [layout for kind in sorted(kinds) if not (layout := layout_of(kind)).native and layout.prefix]
+        nodes = self._tree.link.nodes([layout.homes for layout in layouts]) if layouts else []
+        adopted = 0
+        for layout, node in zip(layouts, nodes, strict=True):
+            if node is None or self._as_of.get(layout.kind) == node.pzxid:
+                continue
+            homes, sides = self._tree.link.read([names(layout.homes), names(layout.sides)])
+            new = sorted(set(homes or ()) - set(sides or ()))
+            seen = look(self._tree.link, [Ref(layout.kind, name) for name in new if layout.id_of(name)])
+            ready = [each for each in seen if each is not None and self._settled(each)]
+            adopted += sum(self._adopt(each) for each in ready)
+            if len(ready) == len(new):
+                self._as_of[layout.kind] = node.pzxid
+        return adopted
+
+    def _adopt(self, seen: Seen) -> bool:
+        plan = Plan(self._tree.folders)
+        entry = f"{seen.layout.folder(seen.state)}/{seen.entry_name}"
+        plan.folder(*chain(parent_of(entry)))
+        plan.make(entry, "entry")
+        home = seen.layout.home(seen.ref.id)
+        side = wire.create(seen.layout.side(seen.ref.id), encode_side(self.adopted(seen)), "side")
+        return self._tree.write([wire.check(f"{home}/status", "status", seen.version), side, *plan.ops]) is None
+
+    def refile(self, misfiled: Sequence[tuple[Seen, str]]) -> int:
+        """Each was listed by an entry that is not its own: unless somebody is just moving it, the entry is put right."""
+        quiet = [(seen, wrong) for seen, wrong in misfiled if self._settled(seen)]
+        if not quiet:
+            return 0
+        rights = [f"{seen.layout.folder(seen.state)}/{_right_entry(seen)}" for seen, _ in quiet]
+        found = self._tree.link.nodes([path for (_, wrong), right in zip(quiet, rights, strict=True) for path in (wrong, right)])
+        mended = 0
+        for (seen, wrong), right, here, there in zip(quiet, rights, found[::2], found[1::2], strict=True):
+            if here is None or wrong == right:
+                continue  # it has moved on meanwhile
+            ops = [wire.delete(wrong, "entry")]
+            if there is None:
+                ops += self._place(seen.layout, right)
+            mended += self._write_free(seen, ops)
+        return mended
+
+    def walk(self, limit: int) -> int:
+        """Put right what is not where it belongs, in a portion of all records that others write too."""
+        kinds = sorted(MERRITT)
+        kind, last = self._cursor
+        kind = kind if kind in kinds else kinds[0]
+        layout = layout_of(kind)
+        ids = sorted(name for name in self._tree.link.names(layout.homes) if layout.id_of(name) and name > last)
+        part = ids[:limit]
+        self._cursor = (kind, part[-1]) if len(ids) > limit else (kinds[(kinds.index(kind) + 1) % len(kinds)], "")
+        return sum(self.mend(seen) for seen in look(self._tree.link, [Ref(kind, id) for id in part]) if seen is not None)
+
+    def mend(self, seen: Seen) -> bool:
+        """Its entry and its place among its batch's jobs, if they are not there. True when something was written."""
+        if not self._settled(seen):
+            return False
+        ops = self.lacking(seen)
+        if not seen.layout.native and seen.side is None:
+            return self._adopt(seen)
+        return bool(ops) and self._write_free(seen, ops)
+
+    def lacking(self, seen: Seen) -> list[Op]:
+        """The operations that put it where it belongs; none when it is there."""
+        layout, id = seen.layout, seen.ref.id
+        right = f"{layout.folder(seen.state)}/{_right_entry(seen)}"
+        folders = [f"/batches/{seen.parent.id}/states/{bucket}" for bucket in BUCKETS] if layout.parent and seen.parent else []
+        asks = [data(right), *(data(f"{folder}/{id}") for folder in folders)]
+        asks.append(data(f"/batches/{seen.parent.id}") if layout.parent and seen.parent else data(layout.homes))
+        entry, *places, batch = self._tree.link.read(asks)
+        ops: list[Op] = [] if entry is not None else self._place(layout, right)
+        if batch is None:
+            return ops
+        for folder, node in zip(folders, places, strict=True):
+            belongs = folder.endswith(f"/{layout.bucket(seen.state)}")
+            if node is not None and not belongs:
+                ops.append(wire.delete(f"{folder}/{id}", "entry"))
+            elif node is None and belongs:
+                self._tree.folders.difference_update((parent_of(folder), folder))  # whether they are there is not known
+                ops += [wire.create(path, b"", "folder") for path in (parent_of(folder), folder)]
+                ops.append(wire.create(f"{folder}/{id}", b"", "entry"))
+        return ops
+
+    def _place(self, layout: Layout, entry: str) -> list[Op]:
+        plan = Plan(self._tree.folders)
+        if not layout.native:
+            plan.folder(*chain(parent_of(entry)))
+        plan.make(entry, "entry")
+        return plan.ops
+
+    def _write_free(self, seen: Seen, ops: Sequence[Op]) -> bool:
+        home = seen.layout.home(seen.ref.id)
+        guards = [*wire.absent(f"{home}/lock", "free"), wire.check(f"{home}/status", "status", seen.version)]
+        return self._tree.write([*guards, *ops]) is None
+
+    def _settled(self, seen: Seen) -> bool:
+        return seen.holder is None and time.time() - seen.touched >= self._grace
+
+
+def _right_entry(seen: Seen) -> str:
+    return seen.layout.entry(seen.priority, seen.turn, seen.seq, seen.ref.id)

@@ -1,0 +1,173 @@
+"""A link: one connection to the ensemble, kept up by kazoo, which reconnects by itself and, when its session expired, opens a new one.
+
+    start -> (connected <-> suspended) -> lost -> (a new session of ZooKeeper, which inherits nothing) ... -> stop
+
+What a lost connection means depends on the moment. Before the request was sent nothing was written: Unavailable. Afterwards it may have
+been: Unknown. A reading that fails is Unavailable either way. Calls wait `patience` seconds for a connection that is being made again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionClosedError, KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from waybill.record import StoreError, Unavailable, Unknown
+from waybill.stores.zookeeper.wire import Ask, Failure, Node, Op, Read, Write, create, data, names
+
+MAX_REQUEST = 1_000_000  # bytes: a server hangs up on a request of more than 1,048,575 (jute.maxbuffer)
+_READS = 4000  # readings in one request
+_RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 1.0}
+
+Written = list[int | None]
+
+
+class Pending:
+    """A transaction under way."""
+
+    def __init__(self, request: Write, result: Any, within: float) -> None:
+        self._request = request
+        self._result = result
+        self._within = within
+
+    def get(self) -> Written | Failure | StoreError:
+        """What became of it, waited for."""
+        if isinstance(self._result, StoreError):
+            return self._result
+        try:
+            answer = self._result.get(timeout=self._within)
+        except (KazooException, KazooTimeoutError) as error:
+            if self._request.sent:
+                return Unknown(f"The connection to ZooKeeper was lost while writing ({type(error).__name__}); it may have been written.")
+            return Unavailable(f"The connection to ZooKeeper was lost before anything was sent ({type(error).__name__}). Try again.")
+        if answer and isinstance(answer[0], Failure):
+            return answer[0]
+        return cast(Written, answer)
+
+
+class Link:
+    def __init__(self, hosts: str, root: str, timeout: float, patience: float = 2.0) -> None:
+        self.root = root
+        self.patience = patience
+        self._hosts = hosts
+        self._client = KazooClient(hosts=hosts, timeout=timeout, connection_retry=dict(_RETRY), command_retry={"max_tries": 0})
+        self._answer_within = 3 * timeout + 10
+        self._lost = threading.Event()
+        self._client.add_listener(self._heard)
+        try:
+            self._client.start(timeout=max(timeout, 10.0))
+        except KazooTimeoutError as error:
+            raise Unavailable(f"No ZooKeeper server answers at {hosts}. Is it running, and is that its client port?") from error
+
+    @property
+    def number(self) -> int:
+        """The number of the present session of ZooKeeper; 0 while there is none."""
+        client_id = self._client.client_id
+        return client_id[0] & 0xFFFFFFFFFFFFFFFF if client_id else 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session that this link began with has ended."""
+        return self._lost.is_set()
+
+    @property
+    def ttl(self) -> float:
+        """Seconds that the server lets a session live without a sign of life: it may give another time than was asked for."""
+        return float(self._client._session_timeout) / 1000.0
+
+    def _heard(self, state: str) -> None:
+        if state == KazooState.LOST:
+            self._lost.set()
+
+    def read(self, asks: Sequence[Ask]) -> list[Any]:
+        """A Node, a list of names or None for each, in order."""
+        portions = [asks[i : i + _READS] for i in range(0, len(asks), _READS)]
+        sent = [self._send(Read(self.root, portion)) for portion in portions]
+        found: list[Any] = []
+        for portion, result in zip(portions, sent, strict=True):
+            try:
+                answer = result.get(timeout=self._answer_within)
+            except (KazooException, KazooTimeoutError) as error:
+                raise Unavailable(f"The connection to ZooKeeper was lost while reading ({type(error).__name__}). Try again.") from error
+            if answer and isinstance(answer[0], Failure):
+                place = portion[answer[0].place].path
+                raise StoreError(f"ZooKeeper refuses to read {self.root}{place} (error {answer[0].code}); its nodes must be open to all.")
+            found += answer
+        return found
+
+    def nodes(self, paths: Sequence[str]) -> list[Node | None]:
+        return cast(list[Node | None], self.read([data(path) for path in paths]))
+
+    def node(self, path: str) -> Node | None:
+        return self.nodes([path])[0]
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder; none if there is no such folder."""
+        return self.read([names(path)])[0] or []
+
+    def write(self, ops: Sequence[Op]) -> Written | Failure:
+        """One transaction; Unknown or Unavailable are raised."""
+        answer = self.post(ops).get()
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    def post(self, ops: Sequence[Op]) -> Pending:
+        """Send a transaction without waiting for what becomes of it."""
+        request = Write(self.root, ops)
+        try:
+            return Pending(request, self._send(request), self._answer_within)
+        except Unavailable as error:
+            return Pending(request, error, 0.0)
+
+    def make_root(self) -> None:
+        """Make the chroot, name by name; those that are there stay."""
+        parts = self.root.split("/")[1:]
+        for end in range(1, len(parts) + 1):
+            request = Write("", [create("/" + "/".join(parts[:end]))])
+            outcome = Pending(request, self._send(request), self._answer_within).get()
+            if isinstance(outcome, StoreError):
+                raise outcome
+
+    def tell(self, ops: Sequence[Op]) -> None:
+        """Send a transaction whose outcome does not matter."""
+        if self._client.connected:
+            self._client._call(Write(self.root, ops), self._client.handler.async_result())
+
+    def sync(self) -> None:
+        """What the leader has committed by now is seen by the next reading of this link."""
+        try:
+            self._client.sync_async(self.root or "/").get(timeout=self._answer_within)
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"The connection to ZooKeeper was lost ({type(error).__name__}). Try again.") from error
+
+    def watch(self, path: str, call: Callable[[Any], None]) -> None:
+        """Call once, from kazoo's own thread, when the node's data next change, or the connection does."""
+        try:
+            self._client.get_async(self.root + path, watch=call).get(timeout=self._answer_within)
+        except NoNodeError:
+            call(None)
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"The connection to ZooKeeper was lost ({type(error).__name__}). Try again.") from error
+
+    def _send(self, request: Read | Write) -> Any:
+        client = self._client
+        if not client.connected and not client._live.wait(self.patience):
+            raise Unavailable(f"No ZooKeeper server of {self._hosts} can be reached now; nothing was written. Try again.")
+        result = client.handler.async_result()
+        # The only way in for a request of our own; kazoo sends whatever has a type and serialises itself.
+        client._call(request, result)
+        return result
+
+    def stop(self) -> None:
+        """End the session of ZooKeeper; its ephemeral nodes go at once."""
+        try:
+            self._client.stop()
+        except (KazooException, ConnectionClosedError, OSError):
+            self._lost.set()  # already gone; the server ends the session when it hears nothing more
+        self._client.close()

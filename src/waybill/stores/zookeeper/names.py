@@ -1,0 +1,64 @@
+"""Names as node names: ids, states, owners and keys may hold what a node's name may not, and each must be found again from its node.
+
+Merritt's lock nodes are named by its own rule, `:?/` becomes `_`, so that "ark:/99999/fk4" is "ark_99999_fk4" for every service.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from functools import lru_cache
+from urllib.parse import quote as percent_encode
+from urllib.parse import unquote
+
+_SAFE = "-_.:@+=,()!$&'*;"
+_KEY_FOLDERS = frozenset({"storage", "inventory", "localid"})  # key families that Merritt's services share
+_QUEUES = frozenset({"ingest", "accessSmall", "accessLarge"})
+_SLASH = re.compile(":?/")
+MARK_FOLDERS = {"collections": "/locks/collections", "queue": "/locks/queue"}
+
+
+@lru_cache(100_000)
+def quote(name: str) -> str:
+    """A node name for any text but the empty one; no two texts share one, and none holds "~" or "/"."""
+    if not name:
+        raise ValueError("an empty text has no node name")
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    return percent_encode(name, safe=_SAFE).replace("~", "%7E")
+
+
+def plain(node: str) -> str:
+    """The text that `quote` made this of."""
+    return unquote(node)
+
+
+def mangle(name: str) -> str:
+    return _SLASH.sub("_", name)
+
+
+def key_path(key: str) -> str:
+    """The node that stands for an exclusive key, "family/name"."""
+    family, _, name = key.partition("/")
+    if family in _KEY_FOLDERS and name:
+        return f"/locks/{family}/{mangle(name)}"
+    return f"/waybill/keys/{quote(key)}"
+
+
+def shared_mark_path(mark: str) -> str | None:
+    """The node by which Merritt's services know the mark too, if they do."""
+    family, _, name = mark.partition("/")
+    if family == "queue" and name in _QUEUES:
+        return f"/locks/queue/{name}"
+    if family == "collections" and name and "/" not in name:
+        return f"/locks/collections/{name}"
+    return None
+
+
+def mark_path(mark: str) -> str:
+    """The node that says who set the mark and why."""
+    return f"/waybill/marks/{quote(mark)}"
+
+
+def checksum(text: str | bytes) -> int:
+    return zlib.crc32(text if isinstance(text, bytes) else text.encode())

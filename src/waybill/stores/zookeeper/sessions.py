@@ -1,0 +1,164 @@
+"""Sessions: a worker's session is a session of ZooKeeper, on a link of its own, and dies with it.
+
+    open -> the ephemeral node /waybill/sessions/NAME, checked first in every transaction that claims or commits under a claim
+    renew -> publish progress, hear what is asked        (the heartbeat itself is kazoo's)
+    close, or death -> ZooKeeper takes away the node and the locks of all claims at once
+
+kazoo opens a new session by itself when the old one expired. It has another number, so another name: it inherits no claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from waybill.record import Renewed, SessionInfo, SessionLost, Unavailable
+from waybill.stores.zookeeper import places, wire
+from waybill.stores.zookeeper.asks import Asks
+from waybill.stores.zookeeper.link import Link
+from waybill.stores.zookeeper.plan import chain, parent_of
+from waybill.stores.zookeeper.seen import session_name
+from waybill.stores.zookeeper.tree import Tree
+from waybill.stores.zookeeper.wire import BAD_VERSION, NO_NODE, Failure
+
+LONGEST = 6 * 3600.0  # seconds without a sign of life; the server may allow less
+
+
+class About(msgspec.Struct):
+    """What the node of a session says."""
+
+    host: str
+    since: float
+    ttl: float
+    about: dict[str, Any] = {}
+    progress: dict[str, Any] = {}
+
+
+@dataclass(slots=True)
+class Session:
+    name: str
+    link: Link
+    about: About
+    told: dict[str, int] = field(default_factory=dict)  # the turns that were told
+
+
+class Sessions:
+    def __init__(self, tree: Tree, connect: Callable[[float], Link], asks: Asks) -> None:
+        self._tree = tree
+        self._connect = connect
+        self._asks = asks
+        self._open: dict[str, Session] = {}
+
+    def open(self, host: str, ttl: float, about: Mapping[str, Any]) -> str:
+        link = self._connect(min(ttl, LONGEST))
+        said = About(host, self._tree.now(), link.ttl, dict(about))
+        name = session_name(link.number)
+        body = msgspec.json.encode(said)
+        try:
+            outcome = link.write([wire.create(places.session(name), body, ephemeral=True), wire.create(places.worker(name), host.encode())])
+        except BaseException:
+            link.stop()
+            raise
+        if isinstance(outcome, Failure):
+            link.stop()
+            raise Unavailable(f"The session {name} could not be begun (error {outcome.code} of ZooKeeper). Try again.")
+        self._open[name] = Session(name, link, said)
+        return name
+
+    def living(self, name: str) -> Session:
+        session = self._open.get(name)
+        if session is None or session.link.lost:
+            self._forget(name)
+            raise SessionLost(f"The session {name} has ended. Open a new one; the claims of the old one are free or with others.")
+        return session
+
+    def renew(self, name: str, progress: Mapping[str, Any] | None) -> Renewed:
+        session = self._open.get(name)
+        if session is None:
+            there = self._tree.link.node(places.session(name))
+            return Renewed(there is not None, self._asks.held_by(name) if there is not None else ())
+        if session.link.lost:
+            self._forget(name)
+            return Renewed(False)
+        about = session.about
+        if progress is not None:
+            about.progress = dict(progress)
+        outcome = session.link.write([wire.put(places.session(name), msgspec.json.encode(about))])
+        if isinstance(outcome, Failure):
+            self._forget(name)
+            return Renewed(False)
+        self._tell_turns(session)
+        return Renewed(True, self._asks.held_by(name))
+
+    def _tell_turns(self, session: Session) -> None:
+        """How far the turn of each kind has come, so that the children of new parents begin there and not at the end of the line."""
+        link = self._tree.link
+        for kind, turn in self._tree.turns.items():
+            if session.told.get(kind, 0) >= turn:
+                continue
+            path = places.turn(kind)
+            while True:
+                node = link.node(path)
+                if node is not None and int(node.data or b"0") >= turn:
+                    break
+                op = wire.create(path, b"%d" % turn) if node is None else wire.put(path, b"%d" % turn, "", node.version)
+                outcome = link.write([op])
+                if not isinstance(outcome, Failure):
+                    break
+                if outcome.code == NO_NODE and node is None:
+                    link.write([wire.create(folder) for folder in chain(parent_of(path))])
+                elif outcome.code not in (NO_NODE, BAD_VERSION, wire.NODE_EXISTS):
+                    break
+            session.told[kind] = turn
+
+    def close(self, name: str) -> None:
+        session = self._open.pop(name, None)
+        if session is None:
+            return
+        session.link.stop()
+        self._release(name)
+        link = self._tree.link
+        link.sync()  # whoever reads after this sees the claims free
+        link.write([wire.delete(places.worker(name))])
+        self._tree.rings()
+
+    def all(self) -> list[SessionInfo]:
+        link = self._tree.link
+        names = sorted(link.names(places.SESSIONS))
+        found = []
+        for name, node in zip(names, link.nodes([places.session(name) for name in names]), strict=True):
+            if node is not None:
+                said = msgspec.json.decode(node.data, type=About)
+                found.append(SessionInfo(name, said.host, said.since, self._tree.now() + said.ttl, said.about, said.progress))
+        return found
+
+    def reap(self) -> list[str]:
+        """ZooKeeper ends sessions itself; here their names are told, once, and what they left is taken away."""
+        link = self._tree.link
+        workers, living = link.read([wire.names(places.WORKERS), wire.names(places.SESSIONS)])
+        gone = sorted(set(workers or ()) - set(living or ()))
+        dead = [name for name in gone if not isinstance(link.write([wire.delete(places.worker(name))]), Failure)]
+        if dead:
+            self._tree.rings()
+        return dead
+
+    def close_all(self) -> None:
+        """The connection goes, and with it its sessions of ZooKeeper: they cannot be kept without it."""
+        for session in self._open.values():
+            session.link.stop()
+        self._open.clear()
+        self._tree.held.clear()
+
+    def _forget(self, name: str) -> None:
+        session = self._open.pop(name, None)
+        if session is not None:
+            session.link.stop()
+        self._release(name)
+
+    def _release(self, name: str) -> None:
+        held = self._tree.held
+        for ref in [ref for ref, seen in held.items() if seen.holder == name]:
+            del held[ref]

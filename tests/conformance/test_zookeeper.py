@@ -1,0 +1,52 @@
+"""The ZooKeeper driver passes the suite on a real server, once on the generic layout and once on Merritt's."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.stores.zookeeper.harness import MerrittHarness, ZookeeperHarness
+
+from waybill.record import Change, Conflict, Group, SessionLost
+from waybill.stores.conformance import ForeignLockSuite, StoreSuite, Yard
+
+
+class OwnSessions:
+    """A session is a connection here: another connection may commit for it, and cannot claim for it."""
+
+    def test_most_urgent_first_then_by_turn(self, yard: Yard) -> None:
+        made = [yard.one(priority=priority) for priority in (5, 9, 1, 5, 1)]
+        other = yard.harness.open()
+        taken = yard.claimed(yard.store, yard.session(), 3) + yard.claimed(other, yard.session(other), 5)
+        assert yard.ids(taken) == [made[i].id for i in (2, 4, 0, 3, 1)]
+
+    def test_no_connection_claims_for_a_session_of_another(self, yard: Yard) -> None:
+        made = yard.one()
+        others = yard.session(yard.harness.open())
+        with pytest.raises(SessionLost):
+            yard.claim(yard.store, others)
+        assert yard.get(made).session is None
+
+
+class TestGeneric(OwnSessions, StoreSuite, ForeignLockSuite):
+    @pytest.fixture
+    def harness(self, zookeeper_url: str) -> Iterator[ZookeeperHarness]:
+        harness = ZookeeperHarness(zookeeper_url)
+        yield harness
+        harness.close()
+
+
+class TestMerritt(OwnSessions, StoreSuite, ForeignLockSuite):
+    @pytest.fixture
+    def harness(self, zookeeper_url: str) -> Iterator[MerrittHarness]:
+        harness = MerrittHarness(zookeeper_url)
+        yield harness
+        harness.close()
+
+    def test_idle_leaves_out_parents_that_are_gone(self, yard: Yard) -> None:
+        """In Merritt's tree no job is without its batch, so a batch with jobs cannot go."""
+        crate = yard.crate()
+        (child,) = yard.make(1, parent=crate)
+        (answer,) = yard.store.commit([Group((Change(crate, None, event="remove"),))])
+        assert type(answer) is Conflict
+        assert "jobs" in str(answer)
+        yard.remove(child)
+        yard.remove(crate)
