@@ -1,5 +1,6 @@
 """What the suite needs of PostgreSQL: a clock that is moved, an outage, an answer that is lost on its way."""
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,30 +16,36 @@ from waybill.stores.conformance import Harness
 from waybill.stores.postgres import PostgresStore
 
 CLOCK = """
-create table if not exists waybill.test_clock (seconds double precision not null);
-insert into waybill.test_clock select 0 where not exists (select from waybill.test_clock);
-create or replace function waybill.waybill_now() returns double precision language sql volatile
-as $$ select extract(epoch from clock_timestamp())::double precision + (select seconds from waybill.test_clock) $$;
+set search_path = {schema};
+create table test_clock (seconds double precision not null);
+insert into test_clock values (0);
+create or replace function waybill_now() returns double precision language sql volatile
+as $$ select extract(epoch from clock_timestamp())::double precision + (select seconds from {schema}.test_clock) $$;
 """
 
 
 class PostgresHarness(Harness):
+    """A schema of its own in the database of `url`. `admin` is a plain connection to it."""
+
+    _numbers = itertools.count(1)
+
     def __init__(self, url: str) -> None:
         self.url = url
+        self.schema = f"waybill_{next(self._numbers)}"
         self._stores: list[PostgresStore] = []
         self.open()
         self.admin = psycopg.connect(url, autocommit=True)
-        self.admin.execute(CLOCK)
+        self.admin.execute(CLOCK.format(schema=self.schema))
         self._folder = tempfile.TemporaryDirectory(prefix="waybill-proxy-")
         self._proxy = Proxy(Path(self._folder.name), parse_qs(urlsplit(url).query)["host"][0])
 
     def open(self, **options: Any) -> PostgresStore:
-        store = PostgresStore(self.url, **options)
+        store = PostgresStore(self.url, schema=self.schema, **options)
         self._stores.append(store)
         return store
 
     def tick(self, seconds: float) -> None:
-        self.admin.execute("update waybill.test_clock set seconds = seconds + %s", [seconds])
+        self.admin.execute("update test_clock set seconds = seconds + %s", [seconds])
 
     def expire(self, store: Store, session: str) -> None:
         reaper = self.open()
@@ -67,6 +74,7 @@ class PostgresHarness(Harness):
     def close(self) -> None:
         for store in self._stores:
             store.close()
+        self.admin.execute(f"drop schema {self.schema} cascade")
         self.admin.close()
         self._proxy.close()
         self._folder.cleanup()

@@ -6,6 +6,7 @@ take: the same for one record; when it is not given, it is read again to tell wh
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from waybill.record import Ask, Claimed, Conflict, Record, Ref, Role
@@ -14,7 +15,8 @@ from waybill.stores.postgres.rows import WIDTH, record_with_documents
 from waybill.stores.postgres.wire import Rows, boolean, row, text
 
 BY_AGE = 10  # one in so many is the oldest, so that no stream of urgent work shuts out the rest
-ROUNDS = 10  # how often a claim looks again because it let go of waiters
+ROUNDS = 6  # how often a claim looks: again, when it let go of waiters or when others had locked all that there is
+PAUSE = 0.01  # seconds before it looks again at what was locked: as long as a commit takes
 
 
 class Claims:
@@ -33,15 +35,17 @@ class Claims:
         for _ in range(ROUNDS):
             wanted = limit - len(claimed)
             aged = (self._handed + wanted) // BY_AGE - self._handed // BY_AGE
-            more, passed = self._hand_out(rows, session, wanted, aged, None)
+            more, again = self._hand_out(rows, session, wanted, aged, None)
             claimed += more
-            if not passed or len(claimed) >= limit:
+            if again is None or len(claimed) >= limit or (again == "locked" and claimed):
                 break
+            if again == "locked":
+                time.sleep(PAUSE)
         return claimed
 
     def take(self, ref: Ref, session: str) -> Claimed:
         for _ in range(ROUNDS):
-            claimed, _passed = self._hand_out(Rows("role_row", []), session, 1, 0, ref)
+            claimed, _ = self._hand_out(Rows("role_row", []), session, 1, 0, ref)
             if claimed:
                 return claimed[0]
             record = self._get(*ref)
@@ -49,13 +53,13 @@ class Claims:
                 raise Conflict(f"{ref} {reason}.")
         raise Conflict(f"{ref} keeps moving; try again.")
 
-    def _hand_out(self, roles: Rows, session: str, wanted: int, aged: int, only: Ref | None) -> tuple[list[Claimed], bool]:
+    def _hand_out(self, roles: Rows, session: str, wanted: int, aged: int, only: Ref | None) -> tuple[list[Claimed], str | None]:
         kind, id = only if only is not None else (None, None)
-        passed = False
+        again = None
         claimed = []
         for answer in self._connection.run(self._statement, [roles, session, wanted, aged, kind, id]):
-            if answer[0]:
-                passed = True
+            if answer[0] is not None:
+                again = answer[0]
             else:
                 claimed.append(_claimed(answer))
         self._handed += len(claimed)
@@ -63,7 +67,7 @@ class Claims:
             turn = each.record.turn or 0
             if turn > self.turns.get(each.record.kind, 0):
                 self.turns[each.record.kind] = turn
-        return claimed, passed
+        return claimed, again
 
     def _reason(self, record: Record) -> str | None:
         """Why it cannot be claimed now; None: by now it perhaps can."""

@@ -40,20 +40,25 @@ as $$ select case when id like '%*' then left(id, -1) || lpad(seq::text, greates
 
 -- These keys are free, or were a moment ago: let the first waiter of each that is free try again. A waiter that is locked is passed over:
 -- whoever has it locked sees for himself that the key is free (he locks the key for share before he leaves a record parked on it).
-create function pass_keys(names text[]) returns bigint language sql volatile
+create function pass_keys(names text[]) returns bigint language plpgsql volatile
 as $$
+declare
+    passed bigint;
+begin
     with first_waiter as materialized (
         select w.kind, w.id
-        from (select distinct name from unnest(names) as name) n
+        from (select distinct u.name from unnest(names) as u(name)) n
         cross join lateral (
             select r.kind, r.id from record r
             where r.parked = 'key ' || n.name
             order by r.wake_at, r.priority, r.turn, r.seq
             limit 1 for update skip locked) w
         where not exists (select from key k where k.name = n.name)),
-    passed as (
+    let_go as (
         update record r set parked = null from first_waiter w where r.id = w.id and r.kind = w.kind returning 1)
-    select count(*) from passed
+    select count(*) into passed from let_go;
+    return passed;
+end
 $$;
 
 -- Write groups of changes, each whole or not at all. The groups of one call have nothing to do with each other (the driver sees to it), so
@@ -249,7 +254,7 @@ begin
                    coalesce(greatest((select t.turn from turn t where t.kind = m.kind),
                                      (select t.turn from unnest(turns) t where t.kind = m.kind),
                                      (select k.turn + 1 from record k
-                                      where k.parent_id = m.parent_id and k.parent_kind = m.parent_kind and k.kind = m.kind
+                                      where k.parent_id = m.parent_id and k.parent_kind = m.parent_kind and k.kind = m.kind and k.seq > 0
                                       order by k.seq desc limit 1)), 0) as turn
             from (select distinct c.kind, c.parent_kind, c.parent_id from unnest(creations) c where c.parent_id is not null and c.turn is null) m),
         made as (
@@ -300,10 +305,10 @@ $$;
 -- Candidates are found without locks, one limited scan of the index for each role and host, and merged; only then rows are locked, as many
 -- as are wanted, and what made them candidates is tested again. Locked inside the scans, one worker would hide all the others' work.
 --
--- `passed` tells that a waiter of a key was let go: it may be worth looking once more.
+-- `again` tells that it is worth looking once more: waiters of a key were "let go", or all that could be claimed was "locked" by others.
 create function claim_records(
     roles role_row[], claimer text, wanted integer, aged integer, only_kind text, only_id text,
-    out passed bigint, out mark text,
+    out again text, out mark text,
     out kind text, out id text, out state text, out parent_kind text, out parent_id text, out owner text, out priority integer,
     out last_done text, out retries integer, out tries integer, out message text, out session text, out keys text[], out gates text[],
     out parked text, out open boolean, out host text, out request text, out turn bigint, out seq bigint, out version bigint,
@@ -333,7 +338,6 @@ declare
     new_ids       text[] := '{}';
     lost          text[] := '{}';
     in_force      text[];
-    let_go        bigint := 0;
 begin
     select array_remove(array['', nullif(s.host, '')], null) into hosts from session s where s.name = claimer for key share;
     if not found then
@@ -465,11 +469,18 @@ begin
         where r.id = p.id and r.kind = p.kind and p.reason = any (in_force);
     end if;
     if cardinality(stopped) > 0 or exists (select from unnest(took) t where t.mark is not null) then
-        let_go := pass_keys(array(select distinct k from unnest(took || stopped) t cross join unnest(t.keys) k));
-        if let_go > 0 then
-            passed := let_go;
+        if pass_keys(array(select distinct k from unnest(took || stopped) t cross join unnest(t.keys) k)) > 0 then
+            again := 'let go';
             return next;
         end if;
+    elsif cardinality(took) = 0 and exists (
+            select from unnest(roles) o cross join unnest(hosts) h(host)
+            cross join lateral (
+                select from record r
+                where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.parked is null
+                order by r.priority, r.turn, r.seq limit 1) q) then
+        again := 'locked';
+        return next;
     end if;
 
     return query
@@ -478,7 +489,7 @@ begin
         from unnest(took) t
         where r.id = t.id and r.kind = t.kind and t.kind || ' ' || t.id <> all (lost)
         returning t.mark as mark, r.*)
-    select 0::bigint, m.mark, m.kind, m.id, m.state, m.parent_kind, m.parent_id, m.owner, m.priority, m.last_done, m.retries, m.tries, m.message,
+    select null::text, m.mark, m.kind, m.id, m.state, m.parent_kind, m.parent_id, m.owner, m.priority, m.last_done, m.retries, m.tries, m.message,
            m.session, m.keys, m.gates, m.parked, m.open, m.host, m.request, m.turn, m.seq, m.version, m.nudges, m.wake_at, m.created, m.updated,
            d.names, d.bodies, a.action, a.who, a.why, a.args
     from mine m

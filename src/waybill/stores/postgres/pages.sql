@@ -6,11 +6,11 @@ select {columns} from record r where r.kind = %(kind)s and r.seq > 0 and r.seq {
 
 -- name: state
 select {columns} from record r
-where r.state = %(value)s and r.kind = %(kind)s and r.seq {beyond} %(after)s order by r.seq {direction} limit %(limit)s;
+where r.state = %(value)s and r.kind = %(kind)s and r.seq > 0 and r.seq {beyond} %(after)s order by r.seq {direction} limit %(limit)s;
 
 -- name: owner
 select {columns} from record r
-where r.owner = %(value)s and r.owner <> '' and r.kind = %(kind)s and r.seq {beyond} %(after)s order by r.seq {direction} limit %(limit)s;
+where r.owner = %(value)s and r.owner <> '' and r.kind = %(kind)s and r.seq > 0 and r.seq {beyond} %(after)s order by r.seq {direction} limit %(limit)s;
 
 -- name: no_owner
 select {columns} from record r
@@ -18,5 +18,5 @@ where r.kind = %(kind)s and r.owner = '' and r.seq > 0 and r.seq {beyond} %(afte
 
 -- name: parent
 select {columns} from record r
-where r.parent_id = %(value)s and r.parent_kind = %(parent_kind)s and r.kind = %(kind)s and r.seq {beyond} %(after)s
+where r.parent_id = %(value)s and r.parent_kind = %(parent_kind)s and r.kind = %(kind)s and r.seq > 0 and r.seq {beyond} %(after)s
 order by r.seq {direction} limit %(limit)s;
