@@ -234,7 +234,7 @@ class Call:
         return turn
 
     def _remove(self, before: Record) -> None:
-        self.execute(SQL["remove"], (before.seq, before.version, before.session))
+        self.execute(SQL["remove"], (before.seq, before.version, before.session, before.state))
         if self.changes() != 1:
             raise self._lost(before)
         self.execute(SQL["count_up"], (0, before.version)).fetchall()

@@ -85,7 +85,11 @@ class Database:
         try:
             with self.sentences():
                 self.db = apsw.Connection(path or ":memory:")
-                self._prepare()
+                try:
+                    self._prepare()
+                except BaseException:
+                    self.db.close()
+                    raise
         except Unavailable as error:
             raise BadStore(str(error)) from error.__cause__
         self.execute: Execute = self.db.cursor().execute

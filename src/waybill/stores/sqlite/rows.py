@@ -110,6 +110,7 @@ def moved_row(before: Record, after: Record, turn: int | None, now: float) -> Ro
         before.seq,
         before.version,
         before.session,
+        before.state,
     )
 
 

@@ -76,24 +76,25 @@ insert into turn values (?1, ?2) on conflict (kind) do update set at = max(at, e
 
 -- name: keep
 -- A save, or going on: the claim stays, so neither the session nor the park is written, and no index of claims is touched.
+-- The version says which state it is in; a `before` that says otherwise is refused here, for the tally is counted by it.
 update record
    set version = version + 1, state = ?1, owner = ?2, priority = ?3, last_done = ?4, retries = ?5, tries = ?6, message = ?7, keys = ?8,
        gates = ?9, open = ?10, host = ?11, turn = ?12, updated = ?13
- where seq = ?14 and version = ?15 and session = ?16
+ where seq = ?14 and version = ?15 and session = ?16 and state = ?17
 
 -- name: let_go
 -- A release, or an action.
 update record
    set version = version + 1, state = ?1, owner = ?2, priority = ?3, last_done = ?4, retries = ?5, tries = ?6, message = ?7, keys = ?8,
-       gates = ?9, open = ?10, host = ?11, turn = ?12, updated = ?13, session = null, parked = ?17, wake_at = ?18
- where seq = ?14 and version = ?15 and session is ?16
+       gates = ?9, open = ?10, host = ?11, turn = ?12, updated = ?13, session = null, parked = ?18, wake_at = ?19
+ where seq = ?14 and version = ?15 and session is ?16 and state = ?17
 
 -- name: nudges
 -- Read before `let_go` and not returned by it: RETURNING costs five times as much as this, and nobody else writes meanwhile.
 select nudges from record where seq = ?1
 
 -- name: remove
-delete from record where seq = ?1 and version = ?2 and session is ?3
+delete from record where seq = ?1 and version = ?2 and session is ?3 and state = ?4
 
 -- name: held_by
 select version, session from record where seq = ?1 and kind = ?2 and id = ?3
@@ -223,10 +224,17 @@ insert into ask values (?1, ?2, ?3, ?4, ?5) on conflict (record) do nothing
 select a.action, a.who, a.why, a.args from ask a where a.record = ?1
 
 -- name: asked_of
-select r.kind, r.id, a.action, a.who, a.why, a.args from ask a join record r on r.seq = a.record where r.session = ?1 order by a.record
+-- From the few asks to their records, not from the many records of a session: "cross join" keeps that order.
+select r.kind, r.id, a.action, a.who, a.why, a.args
+  from ask a cross join record r on r.seq = a.record
+ where r.session = ?1
+ order by a.record
 
 -- name: asks
-select r.kind, r.id, a.action, a.who, a.why, a.args from ask a join record r on r.seq = a.record where r.session is null order by a.record limit ?1
+select r.kind, r.id, a.action, a.who, a.why, a.args
+  from ask a cross join record r on r.seq = a.record
+ where r.session is null
+ order by a.record limit ?1
 
 -- name: answer
 delete from ask where record = ?1

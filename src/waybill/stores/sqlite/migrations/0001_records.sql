@@ -40,7 +40,7 @@ create table record (
     updated     real    not null,
     check (version >= seq),
     check (session is null or parked is null), -- what is held is not waiting
-    check (wake_at = 0 or parked = 'wait'),
+    check (wake_at = 0 or parked is 'wait'),
     check ((parent_kind is null) = (parent_id is null))
 ) strict;
 

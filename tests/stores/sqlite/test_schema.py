@@ -1,0 +1,150 @@
+"""The schema: its steps, what it keeps true by itself, and the check that finds what is not."""
+
+import re
+from importlib import resources
+from pathlib import Path
+
+import apsw
+import pytest
+from msgspec.structs import replace
+
+from waybill.record import Change, Finding, Group, Record, Ref, Role
+from waybill.stores.sqlite import SqliteStore, migrations
+from waybill.stores.statements import load
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    store = SqliteStore(f"sqlite:///{tmp_path}/store.db")
+    crate = Record("crate", "box", "Filling")
+    parcels = [Record("parcel", f"p{i}", "Packing", parent=Ref("crate", "box"), keys=(f"ark/{i}",)) for i in range(3)]
+    store.commit([Group(tuple(Change(None, record, event="create", docs={"label": b"1"}) for record in [crate, *parcels]))])
+    return store
+
+
+def break_it(store: SqliteStore, statement: str) -> None:
+    """As no driver would, with the file's own guards off."""
+    for pragma in ("foreign_keys = off", "ignore_check_constraints = on"):
+        store._db.execute(f"pragma {pragma}").fetchall()
+    store._db.execute(statement).fetchall()
+
+
+def test_steps_are_numbered_without_a_gap() -> None:
+    names = [entry.name for entry in resources.files("waybill.stores.sqlite").joinpath("migrations").iterdir()]
+    assert sorted(names) == [name for _, name in migrations.steps()]
+    assert [number for number, _ in migrations.steps()] == list(range(1, len(names) + 1))
+
+
+def test_each_statement_of_a_step_is_one_statement() -> None:
+    """Of two in one call SQLite would run the second only after the first one's rows are read."""
+    for _, name in migrations.steps():
+        for title, statement in load("waybill.stores.sqlite", f"migrations/{name}").items():
+            code = re.sub(r"--.*", "", statement)
+            assert ";" not in code, f"{name}: {title}"
+
+
+def test_a_file_keeps_its_step_and_that_it_is_ours(store: SqliteStore) -> None:
+    assert store._db.db.pragma("user_version") == migrations.steps()[-1][0]
+    assert store._db.db.pragma("application_id") == migrations.OURS
+    assert store._db.db.pragma("journal_mode") == "wal"
+    assert store._db.db.pragma("synchronous") == 2
+    assert store._db.db.pragma("foreign_keys") == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "guard"),
+    [
+        ("update record set priority = 100 where id = 'p0'", "priority between"),
+        ("update record set parked = 'soon' where id = 'p0'", "parked in"),
+        ("update record set wake_at = 5 where id = 'p0'", "wake_at = 0"),
+        ("update record set version = 0 where id = 'p0'", "version >= seq"),
+        ("update record set parent_id = null where id = 'p0'", "parent_kind is null"),
+        ("update record set session = 'nobody' where id = 'p0'", "FOREIGN KEY"),
+        ("update record set state = 5.5 where id = 'p0'", None),
+        ("update record set open = 2 where id = 'p0'", "open in"),
+        ("insert into record select * from record", "UNIQUE"),
+        ("insert into document values (999, 'label', x'31')", "FOREIGN KEY"),
+        ("insert into document values (1, 'label', 'text')", "cannot store TEXT"),
+        ("insert into history values (1, 999, 1.0, '', '', null, 'Filling', '')", "event"),
+        ("update tally set n = -1", "n >= 0"),
+        ("insert into counter values (2, 0, 0)", "one = 1"),
+    ],
+)
+def test_the_file_itself_refuses_what_must_never_be(store: SqliteStore, statement: str, guard: str | None) -> None:
+    if guard is None:
+        store._db.execute(statement)  # a number becomes text: no harm
+        assert store.get("parcel", "p0").state == "5.5"
+        return
+    with pytest.raises(apsw.ConstraintError, match=re.escape(guard)):
+        store._db.execute(statement)
+
+
+def test_a_held_record_cannot_be_parked(store: SqliteStore) -> None:
+    session = store.open_session(host="h", ttl=5, about={})
+    assert len(store.claim([Role("parcel", "Packing")], session, 1)) == 1
+    with pytest.raises(apsw.ConstraintError, match="session is null or parked is null"):
+        store._db.execute("update record set parked = 'wait' where session is not null")
+
+
+def test_minted_ids_are_numbered_by_the_stores_one_counter(store: SqliteStore) -> None:
+    answers = store.commit([Group((Change(None, Record(kind, f"{kind[0]}id*", "A"), event="create"),)) for kind in ("job", "batch", "job")])
+    records = [answer.records[0] for answer in answers]  # type: ignore[union-attr]
+    assert [record.id for record in records if record] == ["jid0000000005", "bid0000000006", "jid0000000007"]
+    assert [record.seq for record in records if record] == [5, 6, 7]
+
+
+def test_a_minted_id_that_somebody_took_is_passed_over(store: SqliteStore) -> None:
+    own = Record("job", "jid0000000006", "A")
+    minted = Record("job", "jid*", "A")
+    answers = store.commit([Group((Change(None, record, event="create"),)) for record in (own, minted)])
+    records = [answer.records[0] for answer in answers]  # type: ignore[union-attr]
+    assert [(record.id, record.seq) for record in records if record] == [("jid0000000006", 5), ("jid0000000007", 7)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule", "problem"),
+    [
+        ("update tally set n = n + 1 where parent_id = ''", "tally", "4 are counted and there are 3."),
+        ("delete from tally where parent_id = 'box'", "tally", "0 are counted and there are 3."),
+        ("update record set session = 'ghost' where id = 'p1'", "held by the living", "It is held by ghost, which has ended."),
+        ("insert into key values ('ark/x', 2)", "keys", "It is held by parcel p0, which does not ask for it."),
+        ("update counter set seq = 2", "counter", "2 is counted as the last record and 4 exists."),
+        ("delete from record where id = 'p2'", "rows without a record", "It has rows of a record that is gone."),
+    ],
+)
+def test_check_finds_what_does_not_agree_and_mend_mends_it(store: SqliteStore, statement: str, rule: str, problem: str) -> None:
+    assert list(store.check()) == []
+    break_it(store, statement)
+    found = [finding for finding in store.check() if finding.rule == rule]
+    assert problem in [finding.problem for finding in found]
+    assert all(finding.mendable for finding in found)
+    assert store.mend(found[0]) is True
+    assert [finding for finding in store.check() if finding.rule == rule] == []
+    assert store.mend(found[0]) is False
+
+
+def test_damage_is_found_and_not_mended(store: SqliteStore) -> None:
+    assert store.mend(Finding("file", "x", "damaged", "restore")) is False
+
+
+def test_a_group_that_cannot_be_stored_is_undone_by_itself(store: SqliteStore) -> None:
+    """Unforeseen, half way through a group: the row is moved, and then its history line cannot be bound."""
+    records = [store.get("parcel", f"p{i}") for i in range(3)]
+    moved = [replace(record, state="Weighing", keys=()) for record in records]
+    events = ("done", "\ud800", "done")
+    answers = store.commit([Group((Change(*pair, event=event),)) for *pair, event in zip(records, moved, events, strict=True)])
+    assert [type(answer).__name__ for answer in answers] == ["Committed", "StoreError", "Committed"]
+    assert "cannot be stored" in str(answers[1])
+    assert store.get("parcel", "p1") == records[1]
+    assert store.tally("parcel") == {"Packing": 1, "Weighing": 2}
+    assert list(store.check()) == []
+
+
+def test_a_before_that_lies_about_its_state_fails_alone(store: SqliteStore) -> None:
+    first, second = store.get("parcel", "p0"), store.get("parcel", "p1")
+    lie = replace(first, state="Nowhere")
+    pairs = [(lie, replace(first, state="Weighing")), (second, replace(second, state="Weighing")), (lie, None)]
+    answers = [store.commit([Group((Change(before, after, event="done"),))])[0] for before, after in pairs]
+    assert [type(answer).__name__ for answer in answers] == ["Conflict", "Committed", "Conflict"]
+    assert store.tally("parcel") == {"Packing": 2, "Weighing": 1}
+    assert list(store.check()) == []
