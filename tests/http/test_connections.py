@@ -1,0 +1,111 @@
+"""The pool of connections: bounded, one request at a time on each, and back by itself when the store is."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from waybill.depot import Depot
+from waybill.http.connections import RESTED, Connections
+from waybill.record import Conflict, NotFound, Store, Unavailable
+
+
+class Watched:
+    """A depot whose stores are counted, and which can be told that its store is away."""
+
+    def __init__(self, depot: Depot) -> None:
+        self.depot, self.opened, self.closed, self.away = depot, 0, 0, False
+        self.engine = depot.engine
+
+    def open_store(self) -> Any:
+        if self.away:
+            raise Unavailable
+        self.opened += 1
+        return Wire(self, self.depot.open_store())
+
+
+class Wire:
+    def __init__(self, watched: Watched, store: Store) -> None:
+        self._watched, self._store = watched, store
+
+    def __getattr__(self, name: str) -> Any:
+        if self._watched.away:
+            raise Unavailable
+        return getattr(self._store, name)
+
+    def close(self) -> None:
+        self._watched.closed += 1
+        self._store.close()
+
+
+@pytest.fixture
+def watched(depot: Depot) -> Watched:
+    return Watched(depot)
+
+
+def test_a_connection_is_lent_again(watched: Watched) -> None:
+    pool = Connections(watched)  # type: ignore[arg-type]
+    for _ in range(5):
+        with pool.engine() as engine:
+            engine.store.marks()
+    assert watched.opened == 1
+    pool.close()
+    assert watched.closed == 1
+    with pytest.raises(Unavailable, match="stopping"), pool.store():
+        pass
+
+
+def test_there_are_never_more_than_its_size_and_who_waits_too_long_is_refused(watched: Watched) -> None:
+    pool = Connections(watched, size=2, patience=0.05)  # type: ignore[arg-type]
+    with pool.store() as one, pool.store() as two:
+        assert one is not two
+        with pytest.raises(Unavailable, match="Too many requests"), pool.store():
+            pass
+    with pool.store():
+        pass
+    assert watched.opened == 2
+
+
+def test_who_waits_gets_the_connection_that_is_given_back(watched: Watched) -> None:
+    pool = Connections(watched, size=1, patience=30)  # type: ignore[arg-type]
+    lent, done = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        lent.set()
+        with pool.store():
+            done.set()
+
+    with pool.store():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert lent.wait(10)
+        assert not done.is_set()
+    assert done.wait(10)
+    thread.join(10)
+    assert watched.opened == 1
+
+
+@pytest.mark.parametrize(("error", "kept"), [(NotFound(), True), (Conflict(), True), (Unavailable(), False), (KeyError("x"), False)])
+def test_a_connection_that_failed_is_not_lent_again(watched: Watched, error: Exception, kept: bool) -> None:
+    pool = Connections(watched)  # type: ignore[arg-type]
+    with pytest.raises(type(error)), pool.store():
+        raise error
+    assert watched.closed == (0 if kept else 1)
+    with pool.store():
+        pass
+    assert watched.opened == (1 if kept else 2)
+
+
+def test_after_a_store_was_away_the_first_request_is_served(watched: Watched) -> None:
+    now = [0.0]
+    pool = Connections(watched, clock=lambda: now[0])  # type: ignore[arg-type]
+    with pool.store() as a, pool.store() as b, pool.store() as c:
+        assert len({id(a), id(b), id(c)}) == 3
+    watched.away = True
+    now[0] += RESTED
+    with pytest.raises(Unavailable), pool.store():
+        pass
+    assert watched.closed == 3  # those that rested were found dead
+    watched.away = False
+    with pool.store() as store:
+        assert store.marks() == {}

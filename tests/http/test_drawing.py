@@ -1,0 +1,176 @@
+"""Figures show every state and every arrow of any table, and nothing that a name could smuggle in."""
+
+import itertools
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.http.yard import BOX, CRATE
+from waybill.demo import PARCEL, SHIPMENT
+from waybill.drawing import mermaid, svg
+from waybill.drawing.layout import Layout, layout
+from waybill.drawing.links import links
+from waybill.drawing.rows import rows
+from waybill.machine import RESUME, STAY, Action, Machine, action, end, join, rest, retired, work
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+LONG = Machine(
+    name="job",
+    plural="jobs",
+    doc="Many ways to fail & <one> to win.",
+    states=(
+        work("Pending", "Estimating", "Waits.", holds="Held"),
+        rest("Held", "On hold."),
+        work("Estimating", "Downloading", "Looks.", fails=None),
+        work("Downloading", "Recording", "Fetches.", also=("Completed",)),
+        work("Recording", "Notify", "Writes.", remakes="Downloading"),
+        join("Notify", "Completed", "Until all have heard.", fails="Failed"),
+        rest("Failed", "Gave up.", settled=True),
+        end("Completed", "Done."),
+        end("Deleted", "Removed."),
+        retired("Old", "Pending"),
+    ),
+    actions=(
+        action("release", "Held", "Pending", "Let go."),
+        action("resume", "Failed", RESUME, "Again."),
+        action("delete", "Failed Held", "Deleted", "Away."),
+        action("note", "Held Failed", STAY, "Write."),
+    ),
+    gates=lambda record: (),
+)
+ODD = Machine(
+    name='<"&\'>',
+    plural="odd",
+    doc="\x00 ]]> --> é 💡",
+    states=(work('a "b" <c>', "d & e;\n:#", "<script>alert(1)</script>", fails="f\x01"), rest("f\x01", "?"), end("d & e;\n:#", "]]>")),
+    actions=(action("<go>", "f\x01", "d & e;\n:#", "&"),),
+)
+MACHINES = [CRATE, BOX, SHIPMENT, PARCEL, LONG, ODD]
+
+
+@pytest.fixture(params=MACHINES, ids=lambda m: str(MACHINES.index(m)))
+def machine(request: pytest.FixtureRequest) -> Machine:
+    found: Machine = request.param
+    return found
+
+
+def clean(text: str) -> str:
+    return "".join("\N{REPLACEMENT CHARACTER}" if (ord(c) < 32 and c not in "\t\n\r") or c in "\ufffe\uffff" else c for c in text)
+
+
+def check_complete(machine: Machine, text: str) -> ET.Element:
+    figure = ET.fromstring(text)
+    states = [g.get("data-state") for g in figure.iter(f"{SVG}g") if g.get("data-state") is not None]
+    assert states == [clean(s.name) for s in machine.states]
+    drawn = [p for p in figure.iter(f"{SVG}path") if p.get("data-from") is not None]
+    shown = {(p.get("data-from"), p.get("data-to"), label) for p in drawn for label in str(p.get("data-labels")).split(",")}
+    assert shown == {(clean(a.source), clean(a.target), clean(a.label)) for a in machine.arrows()}
+    return figure
+
+
+def test_every_state_and_arrow_is_drawn_and_every_name_can_be_read(machine: Machine) -> None:
+    figure = check_complete(machine, svg(machine))
+    texts = [t.text for t in figure.iter(f"{SVG}text")]
+    for state in machine.states:
+        assert clean(state.name) in texts
+    for link in links(machine):
+        if link.text:
+            assert clean(link.text) in texts or ", ".join(map(clean, link.labels)) in texts
+    assert {element.tag.removeprefix(SVG) for element in figure.iter()} <= {
+        "svg", "title", "defs", "marker", "path", "rect", "g", "text", "circle",
+    }  # fmt: skip
+
+
+def test_sorts_look_different() -> None:
+    figure = ET.fromstring(svg(LONG))
+    boxes = {g.get("data-state"): g for g in figure.iter(f"{SVG}g") if g.get("data-state")}
+    rects = {name: box.findall(f"{SVG}rect") for name, box in boxes.items()}
+    assert len(rects["Completed"]) == 2  # an end is doubled
+    assert len(rects["Pending"]) == 1
+    assert rects["Held"][0].get("stroke-dasharray")  # a rest is dashed
+    assert not rects["Pending"][0].get("stroke-dasharray")
+    assert boxes["Pending"].find(f"{SVG}circle") is not None  # where records begin
+
+
+def test_a_figure_can_show_counts_and_lead_on(machine: Machine) -> None:
+    text = svg(machine, {machine.initial: 1234567}, lambda state: f"/records?state={state}&x=1")
+    figure = check_complete(machine, text)
+    assert "1,234,567" in [t.text for t in figure.iter(f"{SVG}text")]
+    assert len(list(figure.iter(f"{SVG}a"))) == len(machine.states)
+
+
+def test_the_same_table_always_makes_the_same_figure(machine: Machine) -> None:
+    assert svg(machine) == svg(machine)
+    assert mermaid(machine) == mermaid(machine)
+
+
+def test_mermaid_shows_every_state_and_arrow() -> None:
+    text = mermaid(LONG).splitlines()
+    assert text[0] == "stateDiagram-v2"
+    assert "    [*] --> Pending" in text
+    for link in links(LONG):
+        assert f"    {link.source} --> {link.target}" + (f": {link.text}" if link.text else "") in text
+    assert "    Completed --> [*]" in text
+
+
+def test_mermaid_takes_names_that_it_would_not_understand() -> None:
+    lines = mermaid(ODD).splitlines()
+    assert len(lines) == 1 + 3 + 1 + 3 + 1
+    assert '    state "a #34;b#34; #60;c#62;" as a__b___c_' in lines
+
+
+def crossings(placed: Layout) -> Iterator[str]:
+    """Lines that run through a box, and boxes that overlap."""
+    for (link, points), box in itertools.product(placed.lines, placed.boxes.values()):
+        for (x1, y1), (x2, y2) in itertools.pairwise(points):
+            inside_x = min(x1, x2) < box.right - 0.5 and max(x1, x2) > box.left + 0.5
+            inside_y = min(y1, y2) < box.bottom - 0.5 and max(y1, y2) > box.y + 0.5
+            if inside_x and inside_y:
+                yield f"{link.source} to {link.target} runs through {box.name}"
+    for one, two in itertools.combinations(placed.boxes.values(), 2):
+        if one.left < two.right and two.left < one.right and one.y < two.bottom and two.y < one.bottom:
+            yield f"{one.name} lies on {two.name}"
+
+
+def test_no_line_runs_through_a_box(machine: Machine) -> None:
+    assert list(crossings(layout(machine, 30.0))) == []
+
+
+def test_rows_are_the_longest_way_from_the_beginning() -> None:
+    found = rows(LONG, links(LONG))
+    assert [found[name] for name in ("Pending", "Estimating", "Held", "Downloading", "Recording", "Notify")] == [1, 2, 2, 3, 4, 5]
+    assert found["Old"] == 0  # leads to the beginning
+    assert found["Failed"] == found["Completed"] == 6
+    assert found["Deleted"] == 7
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters=","), min_size=1, max_size=12)  # a comma parts labels
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Machine:
+    """Any table that a machine can be built from: a chain of work, with any jumps, failures, holds and actions."""
+    names = draw(st.lists(NAMES, min_size=3, max_size=8, unique=True))
+    *steps, failed, last = names
+    some = st.lists(st.sampled_from(names), max_size=2, unique=True)
+    states = [
+        work(name, after, "x", also=draw(some), fails=draw(st.sampled_from([failed, None, last])))
+        for name, after in zip(steps, [*steps[1:], last], strict=True)
+    ]
+    sources = st.lists(st.sampled_from([*steps, failed]), min_size=1, max_size=3, unique=True)
+    labels = draw(st.lists(NAMES, max_size=4, unique=True))
+    targets = st.sampled_from([*names, RESUME, STAY])
+    actions = [Action(label, tuple(draw(sources)), draw(targets), "x") for label in labels]
+    way_out = Action("way out", (failed,), last, "x")
+    return Machine("any", "anys", "Any.", (*states, rest(failed, "x"), end(last, "x")), (*actions, way_out), begins=(failed,))
+
+
+@given(tables())
+def test_any_table_has_a_whole_figure(machine: Machine) -> None:
+    check_complete(machine, svg(machine))
+    assert list(crossings(layout(machine, 30.0))) == []
+    assert mermaid(machine).count("\n") >= len(links(machine))

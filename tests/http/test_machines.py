@@ -1,0 +1,75 @@
+"""Machines over HTTP, marks, and the outside shape of things that no route makes odd enough."""
+
+import xml.etree.ElementTree as ET
+
+import msgspec
+from starlette.testclient import TestClient
+
+from tests.http.yard import BOX, CRATE, Site
+from waybill import views
+from waybill.record import Docs, Finding, Line, Record, Ref, SessionInfo
+from waybill.rules import Machines
+
+API = "/api/v1"
+
+
+def test_machines_come_with_their_tables(reader: TestClient) -> None:
+    listed = {m["kind"]: m for m in reader.get(f"{API}/machines").json()["machines"]}
+    assert {"crate", "box", "token"} <= set(listed)
+    crate = reader.get(f"{API}/machines/crate").json()
+    assert crate == listed["crate"]
+    assert [(s["name"], s["sort"]) for s in crate["states"]] == [(s.name, s.sort) for s in CRATE.states]
+    assert all(s["doc"] for s in crate["states"])
+    assert next(s for s in crate["states"] if s["name"] == "Failed")["actions"] == ["resume", "relabel", "inspect", "scrap", "forget"]
+    assert {(a["source"], a["target"], a["label"]) for a in crate["arrows"]} == {(a.source, a.target, a.label) for a in CRATE.arrows()}
+    assert crate["mermaid"].startswith("stateDiagram-v2")
+    scrap = next(a for a in crate["actions"] if a["name"] == "scrap")
+    assert (scrap["confirm"], scrap["role"], scrap["waits"]) == ("What is in it is lost.", "operator", True)
+
+
+def test_the_figure_is_a_picture_of_its_own(reader: TestClient) -> None:
+    answer = reader.get(f"{API}/machines/crate/figure.svg")
+    assert answer.headers["content-type"] == "image/svg+xml"
+    assert ET.fromstring(answer.text).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_a_mark_holds_what_it_names_until_it_is_cleared(site: Site, operator: TestClient) -> None:
+    put = operator.put(f"{API}/marks/road/north", json={"why": "snow"})
+    assert put.status_code == 200
+    assert put.json()["name"] == "road/north"
+    assert "the operator" in put.json()["about"]
+    assert "snow" in put.json()["about"]
+    assert operator.get(f"{API}/marks").json()["marks"] == [put.json()]
+    site.submit("box", {"way": {"road": "north"}}, id="b1")
+    assert operator.get(f"{API}/records/box/b1").json()["gates"] == ["road/north"]
+    assert operator.delete(f"{API}/marks/road/north").status_code == 204
+    assert operator.get(f"{API}/marks").json()["marks"] == []
+
+
+def test_every_view_is_plain_json() -> None:
+    machines = Machines.of([CRATE, BOX])
+    held = Record(
+        "crate", "c1", "Packing", parent=Ref("crate", "c0"), session="s1", parked="wait", wake_at=1e18, created=1.5,
+        docs=Docs({"label": b'{"sealed":true}', "weight": b"\xff not json"}),
+    )  # fmt: skip
+    shown = views.record(held, machines, docs=True, progress={"crate c1": [5, 0, "x"]})
+    assert shown["created"] == "1970-01-01T00:00:01.500Z"
+    assert shown["wake_at"] == "9999-12-31T23:59:59.999Z"
+    assert shown["progress"] == {"done": 5, "total": 0, "unit": "x", "fraction": None}
+    assert shown["docs"] == {"label": {"sealed": True}, "weight": {"unreadable": "� not json"}}
+    views_of_all = [
+        shown,
+        views.line(Line(1, 0.0, "me", "done", None, "Packing")),
+        views.session(SessionInfo("s", "h", 1.0, 2.0, {"pid": 3}, {"crate c1": [1, 2, "x"], "crate c2": "?"})),
+        views.finding(Finding("A rule", "here", "It is broken.", "Mend it.", True, Ref("crate", "c1"))),
+        views.tally(CRATE, {"Packing": 2, "Gone": 1}),
+        views.machine(BOX),
+    ]
+    for view in views_of_all:
+        assert msgspec.json.decode(msgspec.json.encode(view)) == view
+    assert views_of_all[4]["total"] == 3  # type: ignore[typeddict-item]
+
+
+def test_a_hash_is_shown_to_nobody() -> None:
+    assert views.documents("token", Docs({"token": b'{"name":"x","hash":"secret"}'})) == {"token": {"name": "x"}}
+    assert views.documents("crate", Docs({"token": b'{"hash":"of something else"}'})) == {"token": {"hash": "of something else"}}
