@@ -132,7 +132,8 @@ def test_a_group_that_cannot_be_stored_is_undone_by_itself(store: SqliteStore) -
     records = [store.get("parcel", f"p{i}") for i in range(3)]
     moved = [replace(record, state="Weighing", keys=()) for record in records]
     events = ("done", "\ud800", "done")
-    answers = store.commit([Group((Change(*pair, event=event),)) for *pair, event in zip(records, moved, events, strict=True)])
+    changes = [Change(record, after, event=event) for record, after, event in zip(records, moved, events, strict=True)]
+    answers = store.commit([Group((change,)) for change in changes])
     assert [type(answer).__name__ for answer in answers] == ["Committed", "StoreError", "Committed"]
     assert "cannot be stored" in str(answers[1])
     assert store.get("parcel", "p1") == records[1]
