@@ -117,4 +117,4 @@ def _help_of(error: TyperException) -> str:
 
 def sentence(text: str) -> str:
     text = text.strip()
-    return text if not text or text[-1] in ".!?" else text + "."
+    return text if not text or text.rstrip(")")[-1:] in (".", "!", "?") else text + "."

@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ from waybill.cli.problems import FAILED, MISSING, Misuse
 from waybill.cli.site import Site, is_loopback
 from waybill.config import DAY, DEMO_FILE
 from waybill.depot import Depot, make_folder
-from waybill.record import Ref
+from waybill.record import Conflict, Ref
 
 if TYPE_CHECKING:
     from waybill.duties import Post
@@ -68,8 +68,12 @@ def up(
     """Start everything in one process: the store, the server and a worker; print one URL. Ctrl-C or SIGTERM stops it."""
     _take(desk, host, port, open_loopback, role, threads, demo)
     depot = _ready(desk)
-    site, worker = Site(depot), _worker(depot)
-    return _until_stopped(desk, site=site, worker=worker)
+    if demo:
+        with desk.engine() as engine:
+            for application in depot.applications:
+                if application.demo is not None:
+                    application.demo(engine)
+    return _until_stopped(desk, site=Site(depot), worker=_worker(depot))
 
 
 def serve(desk: Desk, host: HOST = None, port: PORT = None, demo: DEMO = False, open_loopback: OPEN = False) -> int:
@@ -88,19 +92,17 @@ def work(
 ) -> int | None:
     """Do the work: claim records, run their steps, commit what comes of them, until Ctrl-C or SIGTERM."""
     _take(desk, None, None, False, role, threads, demo)
-    depot = _ready(desk)
-    if not once:
-        return _until_stopped(desk, worker=_worker(depot))
-    return _step(desk, depot, None)
+    if once:
+        logs.set_up(desk.config.log)
+        return _step(desk, None)
+    return _until_stopped(desk, worker=_worker(_ready(desk)))
 
 
 def step(desk: Desk, kind: KIND, id: ID) -> int | None:
     """Take exactly one step of one record, if one is due, and print the arrow that it took."""
     desk.machine(kind)
     logs.set_up(desk.config.log)
-    with desk.store() as store:
-        store.get(kind, id)
-    return _step(desk, desk.depot, Ref(kind, id))
+    return _step(desk, Ref(kind, id))
 
 
 # --- putting it together
@@ -129,12 +131,7 @@ def _ready(desk: Desk) -> Depot:
     post = _post(depot)
     post.take_up()
     with desk.store(migrate=True) as store:
-        engine = depot.engine(store)
-        post.ensure(engine)
-        if desk.config.demo:
-            for application in depot.applications:
-                if application.demo is not None:
-                    application.demo(engine)
+        post.ensure(depot.engine(store))
     return depot
 
 
@@ -162,17 +159,34 @@ def _roles(depot: Depot) -> tuple[str, ...]:
     return depot.config.work.roles or tuple(kind for kind, machine in depot.machines.items() if machine.working())
 
 
-def _step(desk: Desk, depot: Depot, target: Ref | None) -> int | None:
+def _step(desk: Desk, target: Ref | None) -> int | None:
     from waybill.worker import step_once
 
-    settings = depot.config.work
+    depot, settings = desk.depot, desk.config.work
+    with desk.store() as store:
+        if target is not None:
+            store.get(*target)
+        roles = _unpaused(depot, store.marks(), target)
+    if not roles:
+        return _say_arrow(desk, None)
     make_folder(settings.root)
     _post(depot).take_up()
     arrow = step_once(
         depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, target=target,
-        roles=_roles(depot), shared=settings.shared, ttl=settings.ttl,
+        roles=roles, shared=settings.shared, ttl=settings.ttl,
     )  # fmt: skip
     return _say_arrow(desk, arrow)
+
+
+def _unpaused(depot: Depot, marks: Iterable[str], target: Ref | None) -> tuple[str, ...]:
+    """The roles of a single step. Upkeep is due at any time, so it is taken only by whoever asks for it."""
+    set_marks = set(marks)
+    if target is not None:
+        if (queue := depot.machines[target.kind].queue) in set_marks:
+            raise Conflict(f"Work on {depot.machines[target.kind].plural} is paused ({queue}); `waybill unpause {target.kind}` ends that.")
+        return (target.kind,)
+    roles = depot.config.work.roles or tuple(kind for kind in _roles(depot) if kind != "duty")
+    return tuple(role for role in roles if depot.machines[role.partition(".")[0]].queue not in set_marks)
 
 
 def _say_arrow(desk: Desk, arrow: Arrow | None) -> int | None:

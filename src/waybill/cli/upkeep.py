@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,13 +22,16 @@ if TYPE_CHECKING:
     from waybill.duties import Duty, Hand
 
 PANEL = "Looking after it"
+PORTION = 50  # seeds between two looks at the clock
 
 
 def register(app: typer.Typer) -> None:
     command(app, panel=PANEL, examples=("waybill doctor", "waybill doctor --fix", "waybill doctor --json"))(doctor)
     command(app, panel=PANEL, examples=("waybill migrate --store postgresql://waybill@db/waybill",))(migrate)
     command(app, "config", panel=PANEL, examples=("waybill config", "WAYBILL_HTTP_PORT=9000 waybill config --json"))(show_config)
-    command(app, panel=PANEL, examples=("waybill sim --seeds 100", "waybill sim --seed 7", "waybill sim --minutes 10"))(sim)
+    command(app, panel=PANEL, examples=(
+        "waybill sim --seeds 100", "waybill sim --seed 7 --store sqlite --verbose", "waybill sim --minutes 10",
+    ))(sim)  # fmt: skip
 
 
 def doctor(
@@ -137,15 +142,32 @@ def _said(value: object) -> str:
 
 def sim(
     desk: Desk,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds to run.", show_default="100")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Run only this seed, and print its log.")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Run new seeds for so long.")] = None,
-) -> int | None:
-    """Run the whole system in the deterministic simulator: crashes, lost sessions and unknown outcomes, from a seed."""
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds to simulate.", show_default="1000")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Only this seed.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, max=100_000, help="Seed after seed, for so long.")] = None,
+    scenario: Annotated[str, typer.Option("--scenario", help="What is simulated.")] = "all",
+    processes: Annotated[int, typer.Option("--processes", min=1, max=256, help="Seeds simulated at the same time.")] = 1,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With --seed, the whole trace; otherwise, progress more often.")] = False,
+) -> int:
+    """Run the whole system in a simulator, with crashes, lost sessions and unknown outcomes, each seed its own story.
+
+    --store says on what: model (the default), sqlite or both. A failure ends with the line that replays it.
+    """
     if sum(given is not None for given in (seeds, seed, minutes)) > 1:
         raise Misuse("Give one of --seeds, --seed and --minutes.")
-    try:
-        from waybill.sim import main_sim
-    except ModuleNotFoundError as error:
-        raise Misuse(f"The simulator needs the package {error.name}; install waybill[sim].") from error
-    return main_sim(seeds=seeds, seed=seed, minutes=minutes, as_json=desk.as_json)
+    from waybill.sim import main_sim
+
+    def say(line: str) -> None:
+        if desk.as_json:
+            desk.print_json({"said": line}, line=True)
+        else:
+            desk.say(line)
+
+    run = partial(main_sim, store=desk.store_url or "model", scenario=scenario, verbose=verbose, processes=processes, say=say)
+    if minutes is None:
+        return run(seeds=seeds or 1000, seed=seed)
+    deadline, start, code = time.monotonic() + 60 * minutes, 0, 0
+    while not code and time.monotonic() < deadline:
+        code = run(seeds=PORTION * processes, start=start)
+        start += PORTION * processes
+    return code

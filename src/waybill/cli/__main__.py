@@ -1,0 +1,6 @@
+"""`python -m waybill.cli`: the same as the command `waybill`."""
+
+from waybill.cli import main
+
+if __name__ == "__main__":
+    main()

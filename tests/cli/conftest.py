@@ -1,0 +1,125 @@
+"""A command line to call: in this process, which is quick, or in one of its own, which can be signalled and killed."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waybill.cli import invoke
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.err)["error"]
+
+
+Waybill = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody's own settings; the demonstration's machines; wide lines."""
+    for name in [name for name in os.environ if name.startswith("WAYBILL_") and name != "WAYBILL_BUDGET"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WAYBILL_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("WAYBILL_DEMO", "yes")
+    monkeypatch.setenv("WAYBILL_LOG_LEVEL", "warning")
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def bare(capsys: pytest.CaptureFixture[str]) -> Waybill:
+    """Calls a command; no store is there yet."""
+
+    def call(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = invoke([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Result(code, said.out, said.err)
+
+    return call
+
+
+@pytest.fixture
+def waybill(bare: Waybill) -> Waybill:
+    """Calls a command; an empty store is there."""
+    assert bare("migrate").code == 0
+    return bare
+
+
+def ship(waybill: Waybill, parcels: int = 1) -> str:
+    made = waybill("submit", "shipment", "--doc", f'order={{"parcels": {parcels}}}', "--json")
+    assert made.code == 0, made.err
+    return str(made.json["id"])
+
+
+def stepped(waybill: Waybill, role: str) -> Any:
+    """One due step of a role, and its arrow."""
+    done = waybill("work", "--once", "--role", role, "--json")
+    assert done.code == 0, done.err
+    return done.json["arrow"]
+
+
+class Running:
+    """A command in a process of its own."""
+
+    def __init__(self, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+        command = [sys.executable, "-m", "waybill.cli", *(str(argument) for argument in arguments)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+            env={**os.environ, **(env or {})},
+        )  # fmt: skip
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self, signal: int | None = None, timeout: float = 60) -> Result:
+        if signal is not None:
+            self.process.send_signal(signal)
+        out, err = self.process.communicate(timeout=timeout)
+        return Result(self.process.returncode, out, err)
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., Running]]:
+    """Starts commands; what still runs at the end of the test is killed."""
+    started: list[Running] = []
+
+    def start(*arguments: object, **options: Any) -> Running:
+        started.append(Running(*arguments, **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()

@@ -1,0 +1,143 @@
+"""Looking at records: ls, show, history."""
+
+from contextlib import closing
+
+import pytest
+
+from tests.cli.conftest import Waybill, ship, stepped
+from waybill.config import load
+from waybill.depot import Depot
+from waybill.step import New
+
+
+def test_submit_prints_the_id_and_asked_twice_makes_one(waybill: Waybill) -> None:
+    first = waybill("submit", "shipment", "--doc", 'order={"parcels": 2}', "--owner", "ann", "--priority", 3, "--request", "r1")
+    again = waybill("submit", "shipment", "--doc", 'order={"parcels": 2}', "--request", "r1")
+    assert first.code == again.code == 0
+    assert first.out == again.out
+    shown = waybill("show", "shipment", first.out.strip(), "--json").json
+    assert (shown["owner"], shown["priority"], shown["state"], shown["docs"]["order"]["parcels"]) == ("ann", 3, "Sorting", 2)
+    assert len(waybill("ls", "shipment", "--json").json["records"]) == 1
+
+
+def test_submit_reads_documents_from_files_and_refuses_what_is_none(waybill: Waybill, tmp_path: object) -> None:
+    with open("order.json", "w") as file:
+        file.write('{"parcels": 5}')
+    made = waybill("submit", "shipment", "--doc", "order=@order.json").out.strip()
+    assert waybill("show", "shipment", made, "--json").json["docs"]["order"]["parcels"] == 5
+    assert waybill("submit", "shipment", "--doc", "order={").err.startswith("The document order is not JSON")
+    assert waybill("submit", "shipment", "--doc", "order").code == 2
+    assert waybill("submit", "shipment", "--doc", "order=@missing.json").code == 1
+    refused = waybill("submit", "shipment", "--doc", "colour=1")
+    assert (refused.code, "declares no document colour; it has order" in refused.err) == (1, True)
+    assert len(waybill("ls", "shipment", "--json").json["records"]) == 1
+
+
+def test_ls_without_a_kind_counts_all_states(waybill: Waybill) -> None:
+    ship(waybill)
+    kinds = {kind["kind"]: kind for kind in waybill("ls", "--json").json["kinds"]}
+    assert kinds["shipment"]["total"] == 1
+    assert {s["state"]: s["count"] for s in kinds["shipment"]["states"]}["Sorting"] == 1
+    assert "Sorting 1" in waybill("ls").out
+    assert waybill("ls", "--state", "Sorting").code == 2
+
+
+def test_ls_pages_in_order_of_creation_until_the_last(waybill: Waybill) -> None:
+    made = [ship(waybill) for _ in range(5)]
+    for newest in ([], ["--newest"]):
+        seen, token = [], None
+        while True:
+            page = waybill("ls", "shipment", "--limit", 2, *newest, *(["--token", token] if token else []), "--json").json
+            seen += [record["id"] for record in page["records"]]
+            if (token := page["next"]) is None:
+                break
+        assert seen == (list(reversed(made)) if newest else made)
+    text = waybill("ls", "shipment", "--limit", 2)
+    assert text.err.startswith("There are more: waybill ls shipment --token ")
+    assert made[0] in text.out
+
+
+def test_ls_takes_one_filter(waybill: Waybill) -> None:
+    first, second = ship(waybill, 2), ship(waybill, 1)
+    waybill("submit", "shipment", "--doc", 'order={"parcels": 1}', "--owner", "ann")
+    stepped(waybill, "shipment.Sorting")
+
+    def ids(*filters: str) -> list[str]:
+        return [record["id"] for record in waybill("ls", *filters, "--json").json["records"]]
+
+    assert ids("shipment", "--state", "Travelling") == [first]
+    assert second in ids("shipment", "--state", "Sorting")
+    assert len(ids("shipment", "--owner", "ann")) == 1
+    assert len(ids("parcel", "--parent", f"shipment:{first}")) == 2
+    assert ids("parcel", "--parent", f"shipment:{second}") == []
+    both = waybill("ls", "shipment", "--state", "Sorting", "--owner", "ann")
+    assert (both.code, both.err.startswith("Only one of --state")) == (2, True)
+
+
+def test_a_bad_page_token_is_refused_in_a_sentence(waybill: Waybill) -> None:
+    for _ in range(3):
+        ship(waybill)
+    token = waybill("ls", "shipment", "--limit", 1, "--json").json["next"]
+    for bad in ("x", token[:-2], token[:-1] + ("A" if token[-1] != "A" else "B")):
+        refused = waybill("ls", "shipment", "--token", bad)
+        assert (refused.code, "Begin again without a token" in refused.err) == (2, True)
+    assert waybill("ls", "parcel", "--token", token).code == 2
+    assert waybill("ls", "shipment", "--token", token, "--state", "Sorting").code == 2
+    assert waybill("ls", "shipment", "--token", token).code == 0
+
+
+def test_show_says_all_and_what_can_be_done(waybill: Waybill) -> None:
+    shipment = ship(waybill, 5)
+    assert [stepped(waybill, "shipment")["event"] for _ in range(2)] == ["done", "wait"]
+    view = waybill("show", "shipment", shipment, "--json").json
+    assert (view["state"], view["last_done"], view["parked"]) == ("Travelling", "Sorting", "children")
+    assert view["children"][0]["total"] == 5
+    text = waybill("show", "shipment", shipment).out
+    assert shipment in text
+    for part in ("Travelling", "Lasts until every parcel has settled.", "parcels: 5 Packing", '"parcels": 5', "waits for children"):
+        assert part in text
+
+
+def test_show_names_the_actions_and_why_one_is_refused_now(waybill: Waybill) -> None:
+    with closing(Depot.of(load(env={}, overrides={"data": "data", "demo": True})).open_store()) as store:
+        shipment = ship(waybill, 5)
+        arrows = [stepped(waybill, "shipment.Sorting")] + [stepped(waybill, "parcel.Packing") for _ in range(5)]
+        assert [arrow["after"] for arrow in arrows] == ["Travelling"] + ["Sending"] * 5
+        failed = next(r for r in store.find("parcel", docs=True).records if r.docs["label"]["number"] == 5)
+        assert waybill("step", "parcel", failed.id).code == 0
+    view = waybill("show", "parcel", failed.id, "--json").json
+    assert view["state"] == "Failed"
+    assert "There is no such house" in view["message"]
+    assert [action["name"] for action in view["actions"]] == ["resume", "readdress", "give-up"]
+    assert "Send it back." in waybill("show", "parcel", failed.id).out
+    assert waybill("show", "shipment", shipment).err.strip() == "No action is possible in this state."
+
+
+def test_history_has_a_line_for_each_arrow(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    shipment = ship(waybill)
+    waybill("priority", "shipment", shipment, 1, "--why", "urgent")
+    stepped(waybill, "shipment.Sorting")
+    lines = waybill("history", "shipment", shipment, "--json").json["lines"]
+    assert [(line["event"], line["before"], line["after"]) for line in lines] == [
+        ("submit", None, "Sorting"),
+        ("priority", "Sorting", "Sorting"),
+        ("done", "Sorting", "Travelling"),
+    ]
+    assert (lines[0]["who"], lines[1]["who"], lines[1]["why"]) == ("ann", "ann", "urgent")
+    assert "Sorting → Travelling" in waybill("history", "shipment", shipment).out
+
+
+def test_a_state_of_another_release_is_listed_and_not_taken_for_a_mistake(waybill: Waybill) -> None:
+    shipment = ship(waybill)
+    depot = Depot.of(load(env={}, overrides={"data": "data", "demo": True}))
+    with closing(depot.open_store()) as store:
+        from msgspec.structs import replace
+
+        from waybill.record import Change, Group
+
+        record = store.get("shipment", shipment)
+        store.commit([Group((Change(record, replace(record, state="Weighing"), "old release"),))])
+        depot.engine(store).submit(New("shipment", {"order": {"parcels": 1}}))
+    assert waybill("ls", "shipment", "--state", "Weighing", "--json").json["records"][0]["sort"] is None
+    assert waybill("ls", "shipment", "--state", "Wieghing").code == 3
