@@ -21,7 +21,7 @@ from waybill.step import Context, Done, Fail, New, Outcome, Wait
 
 CARRIERS = ("pigeon", "mule", "barge")
 STOPS = 3  # looks at a parcel on its way
-PAUSE = 2.0  # seconds between two of them
+PAUSE = 1.0  # seconds between two of them
 SHIPMENTS = 6
 PARCELS = 8  # in each shipment
 

@@ -11,7 +11,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from waybill.cli.problems import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, Problem, describe
+from waybill.cli.problems import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, PipeClosed, Problem, describe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,9 +24,8 @@ def invoke(arguments: Sequence[str]) -> int:
 
     try:
         answer = build()(list(arguments), prog_name="waybill", standalone_mode=False)
-        sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
-    except BrokenPipeError:
+    except PipeClosed:
         # Python would complain of the same pipe again while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED

@@ -26,7 +26,7 @@ import typer
 from rich.console import Console
 
 from waybill import config
-from waybill.cli.problems import Missing
+from waybill.cli.problems import Missing, PipeClosed
 from waybill.depot import Depot
 from waybill.engine import Engine
 from waybill.machine import Machine
@@ -47,6 +47,11 @@ _COMMON: tuple[tuple[str, Any, Any], ...] = (
 )
 
 EXAMPLES: dict[str, tuple[str, ...]] = {}  # by command, for the docs
+
+
+class Out(Console):
+    def on_broken_pipe(self) -> None:
+        raise PipeClosed
 
 
 @dataclass
@@ -99,7 +104,7 @@ class Desk:
 
     @cached_property
     def out(self) -> Console:
-        return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=False)
+        return Out(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=False)
 
     @cached_property
     def err(self) -> Console:
@@ -157,7 +162,12 @@ def _with_common_options(function: Command, *, alone: bool = False) -> Command:
         if alone and context.invoked_subcommand is not None:
             return None
         desk = Desk(values.pop("as_json"), values.pop("data"), values.pop("store"), values.pop("config_file"))
-        return function(desk, **values)
+        try:
+            code = function(desk, **values)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError as error:
+            raise PipeClosed from error  # Typer would take it for a failure
 
     parameters = [*context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *common]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

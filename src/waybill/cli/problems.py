@@ -60,6 +60,10 @@ class Missing(Exception):
     """Something that was named is not there."""
 
 
+class PipeClosed(Exception):
+    """Whoever read our output has gone; there is nobody to tell."""
+
+
 class Held(Exception):
     """A worker holds the record."""
 

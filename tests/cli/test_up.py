@@ -1,0 +1,152 @@
+"""`waybill up`, `serve` and `work` as processes: one URL, a clean end by a signal, and what a `kill -9` leaves behind."""
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Running, Waybill, ship
+from tests.servers.process import wait_until
+
+Start = Callable[..., Running]
+
+
+def get(url: str, token: str | None = None) -> tuple[int, Any]:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def states(waybill: Waybill, kind: str) -> dict[str, int]:
+    found = waybill("ls", "--json").json["kinds"]
+    return {state["state"]: state["count"] for each in found if each["kind"] == kind for state in each["states"] if state["count"]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_prints_one_url_serves_works_and_ends_cleanly(running: Start, bare: Waybill, data: Path, number: int) -> None:
+    up = running("up", "--demo", "--port", 0)
+    url = up.line().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
+    assert get(f"{url}health")[0] == 200
+    token = (data / "admin.token").read_text().strip()
+    assert stat.S_IMODE(os.stat(data / "admin.token").st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(data).st_mode) == 0o700
+    assert get(f"{url}api/v1/machines")[0] == 401
+    assert get(f"{url}api/v1/machines", token)[0] == 200
+    wait_until(lambda: "Delivered" in states(bare, "parcel"), "a parcel to arrive", seconds=60)
+    ended = up.end(number)
+    assert (ended.code, ended.out) == (0, "")
+    assert bare("sessions", "--json").json == {"sessions": []}, "the session is closed, not left to expire"
+    assert not [r for r in bare("ls", "parcel", "--limit", 1000, "--json").json["records"] if r["session"]]
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        get(f"{url}health")
+
+
+def test_up_again_goes_on_with_the_same_token_and_records(
+    running: Start, bare: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WAYBILL_DEMO")
+    first = running("up", "--demo", "--port", 0, "--json")
+    said = json.loads(first.line())
+    assert set(said) == {"url", "token_file"}
+    assert said["token_file"] == str(data / "admin.token")
+    token = (data / "admin.token").read_text()
+    assert first.end(signal.SIGTERM).code == 0
+    made = states(bare, "shipment")
+    assert sum(made.values()) == 6
+    second = running("up", "--port", 0)
+    second.line()
+    assert (data / "admin.token").read_text() == token
+    assert sum(states(bare, "shipment").values()) == 6, "the folder remembers the demonstration, and makes its records once"
+    assert second.end(signal.SIGTERM).code == 0
+
+
+def test_up_without_the_demonstration_has_none(running: Start, bare: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WAYBILL_DEMO")
+    up = running("up", "--port", 0)
+    up.line()
+    assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {"duty", "token"}
+    assert up.end(signal.SIGTERM).code == 0
+
+
+def test_a_port_in_use_is_a_sentence(running: Start) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = running("up", "--port", port).end()
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == f"Port {port} of 127.0.0.1 cannot be used (Address already in use); give another with --port; 0 is a free one.\n"
+
+
+def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None:
+    ship(waybill)
+    serve = running("serve", "--port", 0)
+    url = serve.line().strip()
+    assert get(f"{url}health")[0] == 200
+    assert waybill("sessions", "--json").json == {"sessions": []}
+    assert serve.end(signal.SIGTERM).code == 0
+    assert states(waybill, "shipment") == {"Sorting": 1}
+
+
+def test_open_loopback_lets_this_machine_in_without_a_token(running: Start) -> None:
+    up = running("up", "--port", 0, "--open-loopback")
+    assert get(f"{up.line().strip()}api/v1/machines")[0] == 200
+    assert up.end(signal.SIGTERM).code == 0
+
+
+def test_work_serves_only_its_roles(running: Start, waybill: Waybill) -> None:
+    ship(waybill, 2)
+    work = running("work", "--role", "shipment")
+    wait_until(lambda: states(waybill, "shipment") == {"Travelling": 1}, "the shipment to be sorted", seconds=60)
+    (session,) = waybill("sessions", "--json").json["sessions"]
+    assert session["about"]["roles"] == ["shipment.Sorting", "shipment.Travelling"]
+    assert work.end(signal.SIGTERM).code == 0
+    assert states(waybill, "parcel") == {"Packing": 2}
+
+
+def test_a_killed_worker_leaves_what_another_goes_on_with(
+    running: Start, waybill: Waybill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAYBILL_WORK_TTL", "1")
+    shipments = [ship(waybill, 4) for _ in range(3)]
+    first = running("work", "--role", "shipment", "--role", "parcel")
+    wait_until(lambda: states(waybill, "parcel").get("Sending", 0) > 0, "parcels on their way", seconds=60)
+    assert first.end(signal.SIGKILL).code == -signal.SIGKILL
+    second = running("work", "--role", "shipment", "--role", "parcel")
+    watched = running("watch", "shipment", "--settled", "--json").end()
+    assert watched.code == 0
+    assert second.end(signal.SIGTERM).code == 0
+    assert states(waybill, "shipment") == {"Delivered": 3}
+    for shipment in shipments:
+        lines = waybill("history", "shipment", shipment, "--json").json["lines"]
+        assert [line["after"] for line in lines] == ["Sorting", "Travelling", "Delivered"]
+    for parcel in waybill("ls", "parcel", "--json").json["records"]:
+        arrows = [(line["before"], line["after"]) for line in waybill("history", "parcel", parcel["id"], "--json").json["lines"]]
+        assert [arrow for arrow in arrows if arrow[0] != arrow[1]] == [(None, "Packing"), ("Packing", "Sending"), ("Sending", "Delivered")]
+
+
+def test_what_is_read_by_a_pipe_that_closes_ends_quietly(waybill: Waybill) -> None:
+    for _ in range(3):
+        ship(waybill)
+    reader, writer = os.pipe()
+    os.close(reader)
+    for more in ([], ["--json"]):
+        command = [sys.executable, "-m", "waybill.cli", "ls", "shipment", *more]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (141, "")
+    os.close(writer)
