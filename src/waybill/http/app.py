@@ -21,7 +21,7 @@ from waybill.http import errors, events, machines, records, tokens, upkeep
 from waybill.http.auth import Identity, is_active
 from waybill.http.connections import Connections
 from waybill.http.front import Front
-from waybill.http.guard import Guard, need
+from waybill.http.guard import DESCRIBED, Guard, need
 from waybill.http.hub import Hub
 from waybill.http.metrics import CONTENT_TYPE, Measured, Metrics
 from waybill.http.shield import Shield
@@ -94,7 +94,7 @@ def _own(front: Front, metrics: Metrics) -> APIRouter:
             store.marks()
         return answer({"ready": True})
 
-    guarded = APIRouter(tags=["server"], route_class=json_route(front.guard.check))
+    guarded = APIRouter(tags=["server"], route_class=json_route(front.guard.check), dependencies=[DESCRIBED])
 
     @guarded.get(
         "/metrics",
@@ -119,7 +119,7 @@ def _add_applications(app: FastAPI, depot: Depot, guard: Guard) -> None:
         brought = application.routes(depot)
         for part in brought if isinstance(brought, (list, tuple)) else [brought]:
             if isinstance(part, APIRouter):
-                app.include_router(part, dependencies=[Depends(guard.routes_of_applications())])
+                app.include_router(part, dependencies=[DESCRIBED, Depends(guard.routes_of_applications())])
             elif isinstance(part, BaseRoute):
                 app.router.routes.append(part)
             else:

@@ -12,7 +12,7 @@ from waybill.depot import Depot
 from waybill.http.auth import TOKEN
 from waybill.http.connections import Connections
 from waybill.http.errors import Problem
-from waybill.http.guard import Guard
+from waybill.http.guard import DESCRIBED, Guard
 from waybill.http.hub import Hub
 from waybill.http.wire import json_route
 from waybill.machine import Machine
@@ -38,7 +38,7 @@ class Front:
 
     def router(self, tag: str) -> APIRouter:
         """Routes of the API, which know who asks before they read the body."""
-        return APIRouter(prefix=PREFIX, tags=[tag], route_class=json_route(self.guard.check))
+        return APIRouter(prefix=PREFIX, tags=[tag], route_class=json_route(self.guard.check), dependencies=[DESCRIBED])
 
     def pages(self, store: Store) -> PageTokens:
         """The store's page tokens; its secret is read once."""

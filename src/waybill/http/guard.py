@@ -12,12 +12,15 @@ from typing import Any
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
+from fastapi.security import HTTPBearer
 
 from waybill.http.auth import Identity, identify
 from waybill.http.connections import Connections
 from waybill.http.errors import Problem
 from waybill.http.shield import host_of, is_loopback_name
 
+# Tells the description of the API that routes want a token; the guard reads it.
+DESCRIBED = Depends(HTTPBearer(scheme_name="token", description="A token, `wb_...`, of the role that the route needs.", auto_error=False))
 COOKIE = "waybill_token"
 LOCAL = Identity("loopback", "admin")
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")

@@ -1,0 +1,170 @@
+"""Whatever is sent, the answer is one that the description names, of the shape it names, and never a 500.
+
+Schemathesis makes requests from the OpenAPI description, right ones and wrong ones, for a real store; hypothesis makes page tokens and
+Authorization headers of its own.
+"""
+
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+
+from tests.budget import Budget
+from tests.http.yard import Site, depot_at, served
+from waybill.http.auth import ROLES, issue
+from waybill.record import Ref
+from waybill.views import BadToken, PageTokens, Query
+
+API = "/api/v1"
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    site = Site(depot_at(tmp_path_factory.mktemp("fuzz") / "data"))
+    for n in range(5):
+        ref = site.submit(owner="ada")
+        if n % 2:
+            site.fail(ref)
+    site.submit("box", {"way": {"road": "north"}}, id="b1")
+    return site
+
+
+def known(site: Site) -> dict[str, st.SearchStrategy[str]]:
+    """Names that lead somewhere, so that not all requests end at "there is no such kind"."""
+    with site.engine() as engine:
+        crates = [r.id for r in engine.store.find("crate").records]
+        spare = [issue(engine, "spare", "reader").record.id for _ in range(3)]
+    return {
+        "kind": st.sampled_from(["crate", "crate", "box", "token"]),
+        "id": st.sampled_from([*crates, "b1", *spare]),
+        "action": st.sampled_from([a.name for a in site.depot.machines["crate"].actions]),
+        "name": st.sampled_from(["road/north", "queue/crate"]),
+    }
+
+
+def operations(url: str) -> Iterator[Any]:
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        if operation.path != f"{API}/events":  # a stream has no end; test_events.py has its refusals
+            yield operation
+
+
+@pytest.fixture(scope="module")
+def url(site: Site) -> Iterator[str]:
+    with served(site) as url:
+        yield url
+
+
+def test_any_request_is_answered_as_described(site: Site, url: str, budget: Budget) -> None:
+    names = known(site)
+    headers = {"Authorization": f"Bearer {site.tokens['admin']}"}
+    seen: dict[int, int] = {}
+    for operation in operations(url):
+        for mode in GenerationMode:
+
+            @settings(
+                max_examples=budget.pick(small=8, long=250), deadline=None, database=None,
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            @given(operation.as_strategy(generation_mode=mode), st.data())
+            def ask(case: Any, data: st.DataObject) -> None:
+                for name in case.path_parameters or {}:
+                    if name in names and data.draw(st.integers(0, 3)):
+                        case.path_parameters[name] = data.draw(names[name])
+                answer = case.call(headers=headers)
+                seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
+                case.validate_response(answer, checks=CHECKS)
+
+            with suppress(Unsatisfiable) if mode.is_negative else nullcontext():  # a route without parameters cannot be asked wrongly
+                ask()
+    assert {200, 404, 422} <= set(seen), seen
+
+
+# --- page tokens
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+QUERIES = st.builds(
+    Query,
+    TEXTS,
+    st.none() | TEXTS,
+    st.none() | st.builds(Ref, TEXTS, TEXTS),
+    st.none() | TEXTS,
+    st.booleans(),
+)
+PLACES = st.integers(0, 2**63 - 1)
+
+
+@given(TEXTS, QUERIES, PLACES)
+def test_a_page_token_holds_what_was_asked_and_where_it_ended(secret: str, query: Query, after: int) -> None:
+    tokens = PageTokens(secret)
+    token = tokens.sign(query, after)
+    assert token is not None
+    assert tokens.verify(token) == (query, after)
+    assert tokens.sign(query, None) is None
+
+
+@given(QUERIES, PLACES, st.data())
+def test_a_page_token_that_was_changed_is_refused(query: Query, after: int, data: st.DataObject) -> None:
+    tokens = PageTokens("secret")
+    token = str(tokens.sign(query, after))
+    changed = data.draw(
+        st.one_of(
+            st.integers(0, len(token) - 1).map(lambda n: token[:n]),
+            st.tuples(st.integers(0, len(token) - 1), st.characters()).map(lambda p: token[: p[0]] + p[1] + token[p[0] + 1 :]),
+            st.text(min_size=1, max_size=9).map(lambda more: token + more),
+        ).filter(lambda text: text != token)
+    )
+    try:
+        assert tokens.verify(changed) == (query, after)  # the last letter has bits to spare: another letter can mean the same bytes
+        assert changed[:-1] == token[:-1]
+    except BadToken:
+        pass
+    with pytest.raises(BadToken):
+        PageTokens("another secret").verify(token)
+
+
+@given(st.text())
+def test_any_text_is_no_page_token(text: str) -> None:
+    with pytest.raises(BadToken):
+        PageTokens("secret").verify(text)
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1))
+def test_any_text_as_a_page_token_is_refused_over_http(site: Site, text: str) -> None:
+    client = site.client("reader")
+    answer = client.get(f"{API}/records/crate", params={"token": text})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad-page-token")
+
+
+# --- who asks
+
+HEADERS = st.binary(max_size=80).map(lambda raw: bytes(b if b >= 32 and b != 127 else 32 for b in raw))
+
+
+@given(
+    st.one_of(HEADERS, st.tuples(st.sampled_from([b"Bearer ", b"bearer wb_", b"Bearer wb_x_", b"Basic "]), HEADERS).map(b"".join)),
+    st.booleans(),
+)
+def test_any_authorization_is_refused_over_http(site: Site, header: bytes, cookie: bool) -> None:
+    name = "Cookie" if cookie else "Authorization"
+    answer = site.client().get(f"{API}/me", headers={name: (b"waybill_token=" if cookie else b"") + header})
+    assert answer.status_code == 401
+    assert set(answer.json()["error"]) == {"code", "message", "hint"}
+
+
+@given(st.sampled_from(ROLES), st.integers(0, 60), st.characters(min_codepoint=33, max_codepoint=126))
+def test_a_token_with_one_letter_changed_opens_nothing(site: Site, role: str, place: int, letter: str) -> None:
+    token = site.tokens[role]
+    changed = token[: place % len(token)] + letter + token[place % len(token) + 1 :]
+    answer = site.client().get(f"{API}/me", headers={"Authorization": f"Bearer {changed}"})
+    assert answer.status_code == (200 if changed == token else 401)
