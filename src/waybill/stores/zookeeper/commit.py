@@ -194,11 +194,11 @@ class Committer:
         place = 0
         for each, part in zip(tries, asks, strict=True):
             real: dict[str, Node | None] = {}
-            for ask, node in zip(part, found[place : place + len(part)], strict=True):
+            for (_, path), node in zip(part, found[place : place + len(part)], strict=True):
                 if isinstance(node, list):
-                    real.update((f"{ask.path}/{name}", _HERE) for name in node if f"{ask.path}/{name}" not in real)
+                    real.update((f"{path}/{name}", _HERE) for name in node if f"{path}/{name}" not in real)
                 else:
-                    real[ask.path] = node
+                    real[path] = node
             each.real = real
             place += len(part)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from waybill.stores.zookeeper.names import plain, quote
 
@@ -46,6 +46,10 @@ class Layout:
     native: bool = False  # entries are Merritt's: PP-ID in a folder in lower case; priority and parent are nodes of the home
     parent: str = ""  # the kind of the parent that every record must have; its folders say which children are settled
     settled: Mapping[str, str] = field(default_factory=dict)  # state -> folder of the parent's where a child in it is listed
+
+    @cached_property
+    def own(self) -> tuple[str, ...]:
+        return tuple(sorted(self.documents))
 
     # --- nodes of a record
 

@@ -3,7 +3,8 @@
     start -> (connected <-> suspended) -> lost -> (a new session of ZooKeeper, which inherits nothing) ... -> stop
 
 What a lost connection means depends on the moment. Before the request was sent nothing was written: Unavailable. Afterwards it may have
-been: Unknown. A reading that fails is Unavailable either way. Calls wait `patience` seconds for a connection that is being made again.
+been: Unknown. A reading that fails is repeated once, then Unavailable. Calls wait `patience` seconds for a connection that is being made
+again.
 """
 
 from __future__ import annotations
@@ -85,7 +86,13 @@ class Link:
             self._lost.set()
 
     def read(self, asks: Sequence[Ask]) -> list[Any]:
-        """A Node, a list of names or None for each, in order."""
+        """A Node, a list of names or None for each, in order. A lost connection is waited for once: a reading may be repeated."""
+        try:
+            return self._read(asks)
+        except Unavailable:
+            return self._read(asks)
+
+    def _read(self, asks: Sequence[Ask]) -> list[Any]:
         portions = [asks[i : i + _READS] for i in range(0, len(asks), _READS)]
         sent = [self._send(Read(self.root, portion)) for portion in portions]
         found: list[Any] = []
@@ -95,7 +102,7 @@ class Link:
             except (KazooException, KazooTimeoutError) as error:
                 raise Unavailable(f"The connection to ZooKeeper was lost while reading ({type(error).__name__}). Try again.") from error
             if answer and isinstance(answer[0], Failure):
-                place = portion[answer[0].place].path
+                place = portion[answer[0].place][1]
                 raise StoreError(f"ZooKeeper refuses to read {self.root}{place} (error {answer[0].code}); its nodes must be open to all.")
             found += answer
         return found

@@ -153,16 +153,18 @@ class Seen:
 def asks_of(layout: Layout, ref: Ref, docs: bool) -> list[Ask]:
     """What is read of one record, in the order in which `seen_of` takes it."""
     home = layout.home(ref.id)
-    asks = [data(home), names(home), data(f"{home}/status"), data(f"{home}/lock"), data(layout.side(ref.id))]
+    asks = [data(home), data(f"{home}/status"), data(f"{home}/lock"), data(layout.side(ref.id))]
     if layout.native:
         asks += (data(f"{home}/priority"), data(f"{home}/bid"))
     if docs:
-        asks += [data(f"{home}/{name}") for name in sorted(layout.documents)]
+        asks += [data(f"{home}/{name}") for name in layout.own]
+    if not docs or not layout.native:
+        asks.append(names(home))
     return asks
 
 
 def seen_of(layout: Layout, ref: Ref, found: Sequence[Any], docs: bool) -> Seen | None:
-    home, children, status, lock, side_node, *rest = found
+    home, status, lock, side_node, *rest = found
     if home is None or status is None:
         return None
     body = decode_status(status.data)
@@ -174,6 +176,10 @@ def seen_of(layout: Layout, ref: Ref, found: Sequence[Any], docs: bool) -> Seen 
         priority_node, bid_node, *rest = rest
         priority = _decimal(priority_node, priority)
         parent = Ref(layout.parent, bid_node.data.decode()) if bid_node is not None and bid_node.data else None
+    if not docs or not layout.native:
+        children = rest.pop() or ()
+    else:  # of a job nothing else matters than which of its documents are there
+        children = [name for name, node in zip(layout.own, rest, strict=True) if node is not None]
     return Seen(
         ref=ref,
         layout=layout,
@@ -188,7 +194,7 @@ def seen_of(layout: Layout, ref: Ref, found: Sequence[Any], docs: bool) -> Seen 
         side_version=side_node.version if side_node is not None else -1,
         priority=priority,
         parent=parent,
-        nodes=frozenset(children or ()),
+        nodes=frozenset(children),
         docs=_documents(layout, side, rest) if docs else None,
     )
 
@@ -223,7 +229,7 @@ def look_one(link: Link, ref: Ref, docs: bool = False) -> Seen | None:
 def _documents(layout: Layout, side: Side | None, found: Sequence[Node | None]) -> dict[str, bytes]:
     docs: dict[str, bytes] = {}
     fill = side.fill if side else ()
-    for name, node in zip(sorted(layout.documents), found, strict=True):
+    for name, node in zip(layout.own, found, strict=True):
         if node is None or (name in fill and node.version == 0):
             continue
         docs[name] = node.data or layout.fillers.get(name, b"{}")

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import Renewed, SessionInfo, SessionLost, Unavailable
+from waybill.record import Renewed, SessionInfo, SessionLost, Unavailable, Unknown
 from waybill.stores.zookeeper import places, wire
 from waybill.stores.zookeeper.asks import Asks
 from waybill.stores.zookeeper.link import Link
@@ -86,7 +86,11 @@ class Sessions:
         about = session.about
         if progress is not None:
             about.progress = dict(progress)
-        outcome = session.link.write([wire.put(places.session(name), msgspec.json.encode(about))])
+        beat = [wire.put(places.session(name), msgspec.json.encode(about))]
+        try:
+            outcome = session.link.write(beat)
+        except Unknown:
+            outcome = session.link.write(beat)  # written twice is as good as written once
         if isinstance(outcome, Failure):
             self._forget(name)
             return Renewed(False)

@@ -10,6 +10,8 @@ URL: zookeeper://host:port,host:port/chroot. The chroot is made when it is missi
     listing    seconds that a listing of a queue serves claims
     max_names  records of a kind: what clients of ZooKeeper can still list in one answer
     grace      seconds in which another service has written all nodes of a record that it makes
+    lock_age   seconds after which `check` reports another service's lock
+    old        seconds after which a fault that `check` found is no longer a warning
 """
 
 from __future__ import annotations
@@ -40,8 +42,10 @@ from waybill.record import (
 from waybill.stores.zookeeper import places, wire
 from waybill.stores.zookeeper.asks import Asks
 from waybill.stores.zookeeper.bell import Bell
+from waybill.stores.zookeeper.check import Checker
 from waybill.stores.zookeeper.claims import Claims
 from waybill.stores.zookeeper.commit import Committer
+from waybill.stores.zookeeper.faults import Ages
 from waybill.stores.zookeeper.finding import Finder
 from waybill.stores.zookeeper.foreign import Foreign
 from waybill.stores.zookeeper.kin import Kin
@@ -57,7 +61,7 @@ from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import NODE_EXISTS, Failure
 
 LAYOUT = b"1"  # of the nodes below /waybill, in the node /waybill/layout
-OPTIONS = {"timeout": 10.0, "patience": 2.0, "listing": 2.0, "max_names": 50_000.0, "grace": 10.0}
+OPTIONS = {"timeout": 10.0, "patience": 2.0, "listing": 2.0, "max_names": 50_000.0, "grace": 10.0, "lock_age": 120.0, "old": 3600.0}
 
 
 class ZookeeperStore:
@@ -84,6 +88,8 @@ class ZookeeperStore:
         self._sessions = Sessions(self._tree, self._connect, self._asks)
         self._committer = Committer(self._tree, self._kin, self._marks, self._parking, self._asks)
         self._claims = Claims(self._tree, Queues(self._tree, settings["listing"]), self._marks, self._parking, self._asks, self._foreign)
+
+        self._checker = Checker(self._tree, Ages(settings["lock_age"], settings["old"]))
 
     def _connect(self, timeout: float) -> Link:
         return Link(self._hosts, self._root, timeout, self._patience)
@@ -190,10 +196,10 @@ class ZookeeperStore:
         return node.data.decode()
 
     def check(self) -> Iterator[Finding]:
-        yield from ()
+        return self._checker.check()
 
     def mend(self, finding: Finding) -> bool:
-        return False
+        return self._checker.mend(finding)
 
     def close(self) -> None:
         """A session of ZooKeeper ends with its connection, so the sessions opened here end too."""

@@ -73,19 +73,15 @@ def absent(path: str, means: str) -> tuple[Op, Op]:
     return create(path, b"", means), delete(path, means)
 
 
-class Ask(NamedTuple):
-    """One reading of a Read."""
-
-    code: int
-    path: str
+Ask = tuple[int, str]  # one reading of a Read: what, and of which node
 
 
 def data(path: str) -> Ask:
-    return Ask(_GET, path)
+    return _GET, path
 
 
 def names(path: str) -> Ask:
-    return Ask(_NAMES, path)
+    return _NAMES, path
 
 
 class Node(NamedTuple):
@@ -103,6 +99,9 @@ class Node(NamedTuple):
     length: int
     children: int
     pzxid: int
+
+
+_new = tuple.__new__  # twice as fast as Node(...), and there are thousands
 
 
 class Failure(NamedTuple):
@@ -199,7 +198,7 @@ class Read:
                 if length > 0:
                     body = bytes(buffer[offset : offset + length])
                     offset += length
-                results.append(Node(body, *_STAT.unpack_from(buffer, offset)))
+                results.append(_new(Node, (body, *_STAT.unpack_from(buffer, offset))))
                 offset += _STAT.size
             elif code == _NAMES:
                 count = _INT.unpack_from(buffer, offset)[0]
