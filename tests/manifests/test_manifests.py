@@ -1,0 +1,319 @@
+"""Manifests: written and read back, faults found with their line, vectors that no code of ours computed."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from waybill import manifests
+from waybill.manifests import LONGEST_LINE, Entry, ManifestError, Reader
+from waybill.objects import AlreadyThere, Directory, NotFound
+
+ABC = hashlib.sha256(b"abc").hexdigest()
+EMPTY = hashlib.sha256(b"").hexdigest()
+
+# Written by hand; the digests are those of `printf '...' | sha256sum`.
+HEADER = b'{"waybill":"manifest","v":1}\n'
+LINES = (
+    b'{"uri":"a.txt","size":3,"sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}\n'
+    b'{"uri":"\xc3\xbc/\\"b\\"\\n\\u0001.txt","size":0,"sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",'
+    b'"mime":"text/plain","tags":["x",null,true,-1,{"a":1,"b":2}]}\n'
+)
+ENTRIES = [
+    Entry("a.txt", 3, ABC),
+    Entry('ü/"b"\n\x01.txt', 0, EMPTY, {"tags": ["x", None, True, -1, {"b": 2, "a": 1}], "mime": "text/plain"}),
+]
+LAST = (
+    f'{{"waybill":"end","count":2,"bytes":3,"sha256":"{hashlib.sha256(LINES).hexdigest()}",'
+    f'"header":"{hashlib.sha256(HEADER).hexdigest()}"}}\n'
+).encode()
+WHOLE = HEADER + LINES + LAST
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Iterator[Directory]:
+    with Directory(tmp_path, fsync=False) as objects:
+        yield objects
+
+
+def parse(data: bytes, portion: int = 1 << 20) -> list[Entry]:
+    return list(Reader(data[at : at + portion] for at in range(0, len(data), portion)))
+
+
+def content(objects: Directory, name: str) -> bytes:
+    with objects.get(name) as body:
+        return body.read()
+
+
+def test_the_vector_is_what_is_written(objects: Directory) -> None:
+    written = manifests.write(objects, "m", ENTRIES)
+    assert content(objects, "m") == WHOLE
+    assert written.info.sha256 == hashlib.sha256(WHOLE).hexdigest()
+    assert (written.totals.count, written.totals.bytes) == (2, 3)
+
+
+def test_a_vector_in_figures() -> None:
+    """The digest of one known line, so that the vector above cannot change with the code of this file."""
+    line = f'{{"uri":"a.txt","size":3,"sha256":"{ABC}"}}\n'
+    assert ABC == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert hashlib.sha256(line.encode()).hexdigest() == "7ded18ad3c5b714022e0eea6cd19f8c09894736828c3e23bd6e0e18f98aa1229"
+    assert hashlib.sha256(HEADER).hexdigest() == "60d555d2887e6a3f6dcd0f4e23f3ebfb132ec917673905e57dd1d256e8e136ff"
+
+
+@pytest.mark.parametrize("portion", [1, 7, 100, 1 << 20])
+def test_the_vector_is_read_in_any_portions(portion: int) -> None:
+    assert parse(WHOLE, portion) == ENTRIES
+
+
+def test_an_empty_manifest(objects: Directory) -> None:
+    totals = manifests.write(objects, "m", []).totals
+    assert (totals.count, totals.bytes, totals.sha256) == (0, 0, EMPTY)
+    assert manifests.verify(objects, "m") == manifests.glance(objects, "m") == totals
+
+
+def test_order_and_words_about_it(objects: Directory) -> None:
+    manifests.write(
+        objects, "m", [Entry("a", 1, ABC), Entry("b", 2, ABC), Entry("é", 3, ABC)], ordered=True, about={"for": "people", "a": 1}
+    )
+    assert content(objects, "m").startswith(b'{"waybill":"manifest","v":1,"order":"uri","about":{"a":1,"for":"people"}}\n')
+    with manifests.read(objects, "m") as reader:
+        assert (reader.header.ordered, reader.header.about) == (True, {"a": 1, "for": "people"})
+        with pytest.raises(ManifestError, match="not read yet"):
+            _ = reader.totals
+        assert [entry.uri for entry in reader] == ["a", "b", "é"]
+        assert reader.totals.bytes == 6
+
+
+@pytest.mark.parametrize(
+    ("uris", "line", "what"), [(["b", "a"], 3, "out of order"), (["a", "b", "b"], 4, "repeats"), (["é", "z"], 3, "order")]
+)
+def test_a_broken_promise_of_order(objects: Directory, uris: list[str], line: int, what: str) -> None:
+    entries = [Entry(uri, 0, EMPTY) for uri in uris]
+    with pytest.raises(ManifestError, match=what) as raised:
+        manifests.write(objects, "m", entries, ordered=True)
+    assert raised.value.line == line
+    assert list(objects.list()) == []
+    manifests.write(objects, "m", entries)  # nothing was promised
+    head = b'{"waybill":"manifest","v":1,"order":"uri"}\n'
+    unordered = content(objects, "m")
+    forged = unordered.replace(HEADER, head).replace(hashlib.sha256(HEADER).hexdigest().encode(), hashlib.sha256(head).hexdigest().encode())
+    with pytest.raises(ManifestError, match=what) as raised:
+        parse(forged)
+    assert raised.value.line == line
+
+
+def test_order_is_kept_across_batches(objects: Directory) -> None:
+    entries = [Entry(f"{number:09}", 1, ABC) for number in range(5_000)]
+    manifests.write(objects, "m", entries, ordered=True)
+    with manifests.read(objects, "m") as reader:
+        assert list(reader) == entries
+    with pytest.raises(ManifestError) as raised:
+        manifests.write(objects, "m", [*entries, entries[0]], ordered=True)
+    assert raised.value.line == 5_002
+
+
+def line_of(**fields: Any) -> bytes:
+    return json.dumps({"uri": "a", "size": 1, "sha256": ABC, **fields}, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def sealed(lines: bytes, count: int, size: int, header: bytes = HEADER) -> bytes:
+    end = {"waybill": "end", "count": count, "bytes": size, "sha256": hashlib.sha256(lines).hexdigest()}
+    return header + lines + json.dumps({**end, "header": hashlib.sha256(header).hexdigest()}, separators=(",", ":")).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "what"),
+    [
+        (b"", 1, "missing: the file is empty"),
+        (b"\n", 1, "missing: the file is empty"),
+        (b"\n\n", 1, "not the first line"),
+        (LINES + LAST, 1, "not the first line"),
+        (b'{"waybill":"manifest","v":2}\n', 1, "version 2"),
+        (b'{"waybill":"manifest","v":1,"order":"size"}\n', 1, "order that is not known"),
+        (b'{"v":1,"waybill":"manifest"}\n', 1, "canonical"),
+        (b'{"waybill":"manifest","v":1,"more":1}\n', 1, "canonical"),
+        (b'{"waybill":"manifest","v":1,"about":{"x":1.5}}\n', 1, "canonical"),
+        (HEADER, 2, "missing: the file was cut"),
+        (HEADER + LINES, 4, "missing: the file was cut"),
+        (WHOLE[:-1], 4, "cut"),
+        (HEADER + LINES[:-30], 3, "cut"),
+        (WHOLE + b"\n", 5, "follows the last line"),
+        (WHOLE + WHOLE, 5, "follows the last line"),
+        (WHOLE.replace(b'"size":3', b'"size":4'), 4, "says bytes 3, and the lines before it have 4"),
+        (WHOLE.replace(b"a.txt", b"A.txt"), 4, "says sha256"),
+        (WHOLE.replace(b'"count":2', b'"count":1'), 4, "says count 1"),
+        (WHOLE.replace(b'"header":"', b'"header":"0')[:-4] + b'"}\n', 4, "says header"),
+        (WHOLE.replace(b'"count":2', b'"count": 2'), 4, "canonical"),
+        (HEADER + b'{"waybill":"end"}\n', 2, "not the last line"),
+        (HEADER + b"\n" + LAST, 2, "is not JSON"),
+        (HEADER + LINES + b"\n" + LAST, 4, "is not JSON"),
+        (HEADER + LINES + b"{}\n" + LAST, 4, "lacks uri"),
+        (HEADER + LINES + b"[]\n" + LAST, 4, "lacks uri"),
+        (HEADER + b"\xff\n", 2, "is not JSON"),
+        (HEADER + line_of(uri=""), 2, "uri"),
+        (HEADER + line_of(uri=5), 2, "uri"),
+        (HEADER + line_of(size=-1), 2, "size"),
+        (HEADER + line_of(size=1.0), 2, "size"),
+        (HEADER + line_of(size=True), 2, "size"),
+        (HEADER + line_of(size=2**63), 2, "size"),
+        (HEADER + line_of(sha256=ABC.upper()), 2, "sha256"),
+        (HEADER + line_of(sha256=ABC[:-1]), 2, "sha256"),
+        (HEADER + line_of(sha256=ABC[:-1] + "g"), 2, "sha256"),
+        (HEADER + line_of(more=1.5), 2, "neither text"),
+        (HEADER + line_of(more=2**63), 2, "64 bits"),
+        (HEADER + line_of(z=1, a=1), 2, "canonical"),
+        (HEADER + line_of(more={"b": 1, "a": 1}), 2, "canonical"),
+        (HEADER + line_of(more=[{"b": 1, "a": 1}]), 2, "canonical"),
+        (HEADER + line_of().replace(b":1,", b": 1,"), 2, "canonical"),
+        (HEADER + line_of().replace(b'"a"', b'"\\u0061"'), 2, "canonical"),
+        (HEADER + line_of().replace(b'"size":1', b'"size":1,"size":1'), 2, "canonical"),
+        (HEADER + b'{"size":1,"uri":"a","sha256":"%s"}\n' % ABC.encode(), 2, "canonical"),
+        (HEADER + line_of() + line_of(sha256="x") + line_of(), 3, "sha256"),
+        (HEADER + b"[" * 100_000 + b"\n", 2, "is not JSON"),
+        (HEADER + b'{"uri":"' + b"x" * LONGEST_LINE, 2, "longer than"),
+        (b"x" * (LONGEST_LINE + 1), 1, "longer than"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line(data: bytes, line: int, what: str) -> None:
+    for portion in (100_000, 10):
+        if portion == 100_000 or len(data) < 10_000:
+            with pytest.raises(ManifestError, match=what) as raised:
+                parse(data, portion)
+            assert raised.value.line == line
+            assert str(raised.value).startswith(f"Line {line} of the manifest")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry("", 0, ABC),
+        Entry("a", -1, ABC),
+        Entry("a", 2**63, ABC),
+        Entry("a", True, ABC),
+        Entry("a", 1.0, ABC),  # type: ignore[arg-type]
+        Entry("a", 1, ABC.upper()),
+        Entry("a", 1, "abc"),
+        Entry("a", 1, ABC, {"uri": "b"}),
+        Entry("a", 1, ABC, {"x": 1.5}),
+        Entry("a", 1, ABC, {"x": b"bytes"}),
+        Entry("a", 1, ABC, {"x": {1: 2}}),
+        Entry("a", 1, ABC, {"x": 2**63}),
+        Entry("\ud800", 1, ABC),
+        Entry("a", 1, ABC, {"x": "y" * LONGEST_LINE}),
+        Entry("a", 2**63 - 1, ABC),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(objects: Directory, entry: Entry) -> None:
+    with pytest.raises(ManifestError) as raised:
+        manifests.write(objects, "m", [Entry("ok", 1, EMPTY), entry])
+    assert raised.value.line == 3
+    assert list(objects.list()) == []
+
+
+def test_a_source_that_fails_stores_nothing(objects: Directory) -> None:
+    def broken() -> Iterator[Entry]:
+        yield ENTRIES[0]
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        manifests.write(objects, "m", broken())
+    assert list(objects.list()) == []
+
+
+def test_a_manifest_can_be_made_once_only(objects: Directory) -> None:
+    manifests.write(objects, "m", ENTRIES, if_absent=True)
+    with pytest.raises(AlreadyThere):
+        manifests.write(objects, "m", ENTRIES, if_absent=True)
+    with pytest.raises(NotFound):
+        manifests.read(objects, "other")
+
+
+def test_a_glance_at_what_is_no_manifest(objects: Directory) -> None:
+    for data in (b"", b"x", WHOLE[:-1], WHOLE + b"\n", HEADER):
+        objects.put("m", data)
+        with pytest.raises(ManifestError):
+            manifests.glance(objects, "m")
+
+
+def test_every_single_flipped_bit_is_found() -> None:
+    for position in range(len(WHOLE)):
+        for bit in (0, 3, 5):
+            damaged = bytearray(WHOLE)
+            damaged[position] ^= 1 << bit
+            with pytest.raises(ManifestError):
+                parse(bytes(damaged))
+
+
+def test_every_cut_is_found() -> None:
+    for end in range(len(WHOLE)):
+        with pytest.raises(ManifestError):
+            parse(WHOLE[:end])
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+entry = st.builds(
+    Entry,
+    st.text(min_size=1),
+    st.integers(0, 2**59),
+    st.binary().map(lambda data: hashlib.sha256(data).hexdigest()),
+    st.dictionaries(st.text().filter(lambda name: name not in ("uri", "size", "sha256")), plain, max_size=3),
+)
+
+
+@given(st.lists(entry, max_size=8), st.dictionaries(st.text(), plain, max_size=2), st.integers(1, 300))
+def test_what_is_written_is_read(entries: list[Entry], about: dict[str, Any], portion: int) -> None:
+    with tempfile.TemporaryDirectory() as root, Directory(root, fsync=False) as objects:
+        totals = manifests.write(objects, "m", entries, about=about).totals
+        data = content(objects, "m")
+        assert parse(data, portion) == entries
+        assert manifests.verify(objects, "m") == manifests.glance(objects, "m") == totals
+        # An independent reader, by the words of the documentation alone.
+        first, *middle, last = data.split(b"\n")[:-1]
+        stated = json.loads(last)
+        assert stated["count"] == len(middle) == len(entries)
+        assert stated["bytes"] == sum(json.loads(line)["size"] for line in middle)
+        assert stated["sha256"] == hashlib.sha256(b"".join(line + b"\n" for line in middle)).hexdigest()
+        assert stated["header"] == hashlib.sha256(first + b"\n").hexdigest()
+        for line in middle:
+            found = json.loads(line)
+            order = [*found][:3] + sorted([*found][3:])
+            assert [*found] == order
+            assert json.loads(line.decode()) == json.loads(json.dumps(found))
+
+
+known = [HEADER, LAST, *LINES.splitlines(keepends=True), b"\n", b"{", b'"', b'{"uri":', b"\xff", b"\0", b"1e999", b"{}"]
+pieces_of_manifests = st.lists(st.sampled_from(known) | st.binary(), max_size=8).map(b"".join)
+
+
+@given(st.binary() | pieces_of_manifests | st.binary().map(lambda data: HEADER + data), st.integers(1, 100))
+@example(b'{"waybill":"manifest","v":1}\n{"uri":"a","size":1e400,"sha256":"x"}\n', 10)
+@example(b'{"waybill":"manifest","v":99999999999999999999999}\n', 10)
+@example(b'{"waybill":"manifest","v":1,"about":null}\n', 10)
+def test_any_bytes_are_entries_or_a_manifest_error(data: bytes, portion: int) -> None:
+    try:
+        entries = parse(data, portion)
+    except ManifestError as error:
+        line = error.line
+    else:
+        line = len(entries)
+    assert 0 <= line <= data.count(b"\n") + 2
+
+
+@given(st.binary(max_size=200), st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)))
+def test_a_spliced_manifest_is_whole_or_an_error(middle: bytes, start: int, end: int) -> None:
+    data = WHOLE[:start] + middle + WHOLE[max(start, end) :]
+    try:
+        entries = parse(data)
+    except ManifestError:
+        return
+    assert data == WHOLE
+    assert entries == ENTRIES
