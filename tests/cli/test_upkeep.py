@@ -1,0 +1,159 @@
+"""Looking after it: doctor, migrate, config, sessions, tokens, machines, sim."""
+
+import os
+import platform
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from msgspec.structs import replace
+
+from tests.cli.conftest import Waybill, ship, stepped
+from waybill.config import SETTINGS, load
+from waybill.demo import PARCEL
+from waybill.depot import Depot
+from waybill.http.auth import identify
+from waybill.record import Change, Group
+
+
+def depot() -> Depot:
+    return Depot.of(load(env={}, overrides={"data": "data", "demo": True}))
+
+
+def test_a_healthy_store_has_nothing_wrong(waybill: Waybill) -> None:
+    ship(waybill, 3)
+    stepped(waybill, "shipment")
+    assert (waybill("doctor").code, waybill("doctor").out) == (0, "Nothing is wrong.\n")
+    assert waybill("doctor", "--json").json == {"found": 0, "mended": 0}
+
+
+def test_doctor_explains_mends_and_answers_by_its_exit_code(waybill: Waybill, data: Path) -> None:
+    """A record that no session holds any more, as no driver would leave it; and a working folder that nobody needs."""
+    shipment = ship(waybill)
+    with closing(depot().open_store()) as store:
+        session = store.open_session(host=platform.node(), ttl=60, about={})
+        store.take("shipment", shipment, session)
+    with sqlite3.connect(data / "waybill.db") as db:
+        db.execute("delete from session")
+    forgotten = data / "work" / "parcel" / "pcl0000000099"
+    forgotten.mkdir(parents=True)
+    long_ago = time.time() - 10_000
+    os.utime(forgotten, (long_ago, long_ago))
+
+    looked = waybill("doctor")
+    assert looked.code == 1
+    assert shipment in looked.out
+    assert "pcl0000000099 is needed by no record" in looked.out
+    assert looked.out.endswith("`waybill doctor --fix` mends what can be mended.\n")
+    assert forgotten.exists()
+    findings = waybill("doctor", "--json")
+    assert findings.code == 1
+    assert findings.lines[-1] == {"found": len(findings.lines) - 1, "mended": 0}
+    assert {"rule", "where", "problem", "remedy", "mendable", "record", "mended"} == set(findings.lines[0])
+
+    mended = waybill("doctor", "--fix")
+    assert (mended.code, "not mended" in mended.out) == (0, False)
+    assert not forgotten.exists()
+    assert waybill("doctor").code == 0
+    assert stepped(waybill, "shipment")["id"] == shipment
+
+
+def test_what_cannot_be_mended_stays_a_finding(waybill: Waybill) -> None:
+    shipment = ship(waybill)
+    with closing(depot().open_store()) as store:
+        record = store.get("shipment", shipment)
+        store.commit([Group((Change(record, replace(record, state="Weighing"), "old release"),))])
+    looked = waybill("doctor", "--fix")
+    assert looked.code == 1
+    assert "1 shipments are in Weighing, which this release does not declare." in looked.out
+    assert "not mended: waybill act shipment ID --to STATE" in looked.out
+
+
+def test_migrate_makes_the_store_and_can_be_repeated(bare: Waybill, data: Path) -> None:
+    assert bare("migrate", "--json").json == {"store": f"sqlite:///{data}/waybill.db", "migrated": True}
+    assert bare("migrate").out == f"sqlite:///{data}/waybill.db is up to date.\n"
+
+
+def test_config_shows_every_setting_and_where_it_came_from(bare: Waybill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WAYBILL_STORE", "postgresql://me:secret@host/db")
+    monkeypatch.setenv("WAYBILL_STOER", "x")
+    (tmp_path / "my.toml").write_text("[http]\nport = 9000\n")
+    shown = bare("config", "--config", "my.toml", "--json").json
+    assert set(shown["settings"]) == {setting.name for setting in SETTINGS}
+    assert shown["settings"]["http.port"] == {"value": 9000, "from": "my.toml"}
+    assert shown["settings"]["store"] == {"value": "postgresql://me:***@host/db", "from": "WAYBILL_STORE"}
+    assert shown["unknown_variables"] == ["WAYBILL_STOER"]
+    text = bare("config", "--data", "elsewhere")
+    assert "secret" not in text.out
+    assert text.err == "WAYBILL_STOER is set in the environment and is no setting of Waybill's.\n"
+    assert f"{tmp_path}/elsewhere" in text.out
+
+
+def test_tokens_are_made_shown_once_listed_and_revoked(waybill: Waybill) -> None:
+    made = waybill("tokens", "new", "night shift", "--role", "operator", "--json").json
+    with closing(depot().open_store()) as store:
+        who = identify(store, made["token"])
+        assert who is not None
+        assert (who.name, who.role) == ("night shift", "operator")
+    (listed,) = waybill("tokens", "--json").json["tokens"]
+    assert (listed["id"], listed["name"], listed["role"], listed["state"]) == (made["id"], "night shift", "operator", "Active")
+    secret = made["token"].split("_", 2)[2]
+    of_it = ("token", made["id"])
+    for command in (("tokens", "list"), ("show", *of_it), ("show", *of_it, "--json"), ("history", *of_it)):
+        said = waybill(*command).out
+        assert secret not in said
+        assert "hash" not in said
+    assert waybill("tokens", "revoke", made["id"]).out == f"The token {made['id']} is revoked.\n"
+    with closing(depot().open_store()) as store:
+        assert identify(store, made["token"]) is None
+    assert waybill("tokens", "revoke", made["id"]).code == 1
+
+
+def test_sessions_lists_who_works(waybill: Waybill) -> None:
+    assert waybill("sessions").err == "No worker is alive; `waybill work` starts one.\n"
+    with closing(depot().open_store()) as store:
+        session = store.open_session(host=platform.node(), ttl=60, about={"pid": 4711})
+        store.renew(session, {"parcel pcl1": [1, 2, "stops"]})
+        (seen,) = waybill("sessions", "--json").json["sessions"]
+        assert (seen["name"], seen["host"], seen["about"]["pid"]) == (session, platform.node(), 4711)
+        assert seen["steps"][0]["id"] == "pcl1"
+        text = waybill("sessions").out
+        assert "4711" in text
+        assert "parcel pcl1" in text
+        store.close_session(session)
+
+
+def test_machines_are_listed_with_all_states_and_arrows_and_drawn(bare: Waybill) -> None:
+    text = bare("machines").out
+    for state in PARCEL.states:
+        assert state.doc in text
+    for arrow in PARCEL.arrows():
+        assert f"{arrow.source} → {arrow.target}" in text
+    for action in PARCEL.actions:
+        assert action.doc in text
+    in_json = bare("machines", "--json").json["machines"]
+    assert [machine["kind"] for machine in in_json] == ["duty", "parcel", "shipment", "token"]
+    assert bare("machines", "list", "parcel", "--json").json["machines"] == [in_json[1]]
+    assert len(in_json[1]["arrows"]) == len(list(PARCEL.arrows()))
+    drawn = bare("machines", "draw", "parcel").out
+    assert drawn.startswith("stateDiagram-v2\n")
+    assert "Packing --> Sending" in drawn
+    figure = bare("machines", "draw", "parcel", "--svg").out
+    assert ElementTree.fromstring(figure).tag.endswith("svg")
+    assert bare("machines", "draw", "parcel", "--svg", "--json").json["figure"].strip() == figure.strip()
+    assert bare("machines", "draw", "colour").code == 3
+    assert bare("machines", "list", "colour").code == 3
+
+
+def test_sim_runs_seeds_and_answers_by_its_exit_code(bare: Waybill) -> None:
+    some = bare("sim", "--seeds", 3)
+    assert (some.code, some.out.startswith("3 passed")) == (0, True)
+    one = bare("sim", "--seed", 1, "--json")
+    assert one.code == 0
+    assert all("seed 1, " in line["said"] and line["said"].endswith("passed") for line in one.lines)
+    assert bare("sim", "--scenario", "nothing").code == 2
+    assert bare("sim", "--store", "nothing").code == 2
+    assert bare("sim", "--minutes", 0.01).code == 0

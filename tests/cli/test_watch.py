@@ -1,0 +1,122 @@
+"""Watching: lines in a pipe, JSON lines, a picture in a terminal, one record until it settles."""
+
+import io
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from rich.console import Console
+
+from tests.cli.conftest import Running, Waybill, ship, stepped
+from waybill import views
+from waybill.cli import watching
+from waybill.config import load
+from waybill.demo import PARCEL
+from waybill.depot import Depot
+from waybill.record import SessionInfo
+
+Start = Callable[..., Running]
+
+
+def test_one_record_is_followed_until_it_settles(running: Start, waybill: Waybill) -> None:
+    shipment = ship(waybill)
+    work = running("work", "--role", "shipment", "--role", "parcel")
+    text = running("watch", "shipment", shipment)
+    lines = running("watch", "shipment", shipment, "--json").end().lines
+    said = text.end()
+    assert work.end(signal.SIGTERM).code == 0
+    assert said.code == 0
+    for part in ("submit", "· → Sorting", "Sorting → Travelling", "Travelling → Delivered"):
+        assert part in said.out
+    assert [(line["before"], line["after"]) for line in lines if "event" in line] == [
+        (None, "Sorting"), ("Sorting", "Travelling"), ("Travelling", "Delivered"),
+    ]  # fmt: skip
+
+
+def test_a_pipe_gets_a_line_whenever_something_changed(running: Start, waybill: Waybill) -> None:
+    watch = running("watch", "shipment", "--every", "0.2")
+    assert watch.line() == "shipment: none\n"
+    ship(waybill)
+    assert watch.line() == "shipment: 1 Sorting\n"
+    ship(waybill)
+    assert watch.line() == "shipment: 2 Sorting\n"
+    stepped(waybill, "shipment")
+    assert watch.line() == "shipment: 1 Sorting, 1 Travelling\n"
+    ended = watch.end(signal.SIGINT)
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_json_lines_have_the_counts_and_the_time(running: Start, waybill: Waybill) -> None:
+    ship(waybill)
+    watch = running("watch", "--json")
+    look = json.loads(watch.line())
+    assert set(look) == {"at", "kinds", "steps", "workers"}
+    assert [kind["kind"] for kind in look["kinds"]] == ["parcel", "shipment"], "duties and tokens only when asked for"
+    assert look["kinds"][1]["total"] == 1
+    assert watch.end(signal.SIGINT).code == 0
+
+
+def test_settled_ends_when_nothing_is_open(waybill: Waybill) -> None:
+    done = waybill("watch", "shipment", "--settled", "--json")
+    assert (done.code, len(done.lines)) == (0, 1)
+
+
+def test_a_terminal_gets_a_picture(waybill: Waybill) -> None:
+    ship(waybill, 3)
+    stepped(waybill, "shipment")
+    reader, writer = pty.openpty()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writer, 1)
+        command = [sys.executable, "-m", "waybill.cli", "watch", "parcel", "--every", "0.2"]
+        os.execve(sys.executable, command, {**os.environ, "TERM": "xterm"})
+    os.close(writer)
+    seen = b""
+    while b"workers" not in seen:
+        seen += os.read(reader, 4096)
+    os.kill(child, signal.SIGINT)
+    while True:
+        try:
+            if not os.read(reader, 4096):
+                break
+        except OSError:  # the other end is closed
+            break
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert "Packing" in seen.decode()
+    assert "█" in seen.decode()
+
+
+def test_progress_is_a_bar(waybill: Waybill) -> None:
+    """What a worker says of a step with its heartbeat, as the picture shows it."""
+    info = SessionInfo("s1", "here", 0.0, 0.0, {}, {"parcel pcl1": [1, 4, "stops"], "parcel pcl2": [7, None, "files"]})
+    look = {"kinds": [views.tally(PARCEL, {"Sending": 2})], "steps": views.session(info)["steps"], "workers": 1}
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(watching._picture(look))
+    text = console.export_text()
+    assert "parcel pcl1  ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  25% 1/4 stops" in text
+    assert "parcel pcl2  7 files" in text
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_progress_of_a_worker_reaches_whoever_watches(running: Start, waybill: Waybill, json_too: bool) -> None:
+    ship(waybill)
+    stepped(waybill, "shipment")
+    with closing(Depot.of(load(env={}, overrides={"data": "data", "demo": True})).open_store()) as store:
+        parcel = store.find("parcel").records[0]
+        session = store.open_session(host=os.uname().nodename, ttl=60, about={})
+        store.take("parcel", parcel.id, session)
+        store.renew(session, {str(parcel.ref): [2, 4, "stops"]})
+        watch = running("watch", "parcel", *(["--json"] if json_too else []))
+        lines = [watch.line()] if json_too else [watch.line(), watch.line()]
+        assert watch.end(signal.SIGINT).code == 0
+        store.close_session(session)
+    if json_too:
+        (step,) = json.loads(lines[0])["steps"]
+        assert (step["id"], step["progress"]["fraction"]) == (parcel.id, 0.5)
+    else:
+        assert lines == ["parcel: 1 Packing\n", f"parcel {parcel.id}: ━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌  50% 2/4 stops\n"]

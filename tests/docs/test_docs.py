@@ -1,0 +1,162 @@
+"""The documentation says what is there, and all of it: tests read it."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.main import get_command
+
+from waybill.cli.app import build
+from waybill.cli.problems import EXIT_CODES
+from waybill.config import OTHER_VARIABLES, SETTINGS, load
+from waybill.depot import Depot
+from waybill.machine import Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+MACHINES = Depot.of(load(env={}, overrides={"data": DOCS / "no such folder"}), demo=True).machines
+
+
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tools_docs", ROOT / "tools" / "docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def test_generated_pages_are_fresh() -> None:
+    for page, text in tool().wanted().items():
+        assert page.read_text("utf-8") == text, f"{name(page)} is stale: run `make docs`"
+
+
+def test_every_command_and_every_option_is_documented() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text()
+    sections = dict(re.findall(r"^## waybill ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    common = text.partition("\n## ")[0]
+
+    def walk(command: object, path: str) -> None:
+        if path:
+            for parameter in getattr(command, "params"):  # noqa: B009 - Typer's own classes are not public
+                for option in parameter.opts:
+                    if option.startswith("--") and option != "--help":
+                        assert f"`{option}" in sections[path] + common, f"{path} {option}"
+            assert "$ waybill" in sections[path], path
+        for inner, child in getattr(command, "commands", {}).items():
+            walk(child, f"{path} {inner}".strip())
+
+    walk(get_command(build()), "")
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in common
+
+
+def test_every_setting_and_variable_is_documented() -> None:
+    text = (DOCS / "reference" / "config.md").read_text()
+    for setting in SETTINGS:
+        assert f"| `{setting.name}` | `{setting.variable}` |" in text
+        assert setting.doc in text
+    for variable in OTHER_VARIABLES:
+        assert f"`{variable}`" in text
+
+
+@pytest.mark.parametrize("machine", list(MACHINES.values()), ids=list(MACHINES))
+def test_every_state_arrow_and_action_of_every_machine_is_documented(machine: Machine) -> None:
+    text = (DOCS / "machines" / f"{machine.name}.md").read_text()
+    for state in machine.states:
+        assert f"| `{state.name}` | {state.sort} | {state.doc}" in text
+    for arrow in machine.arrows():
+        assert f"| `{arrow.source}` | `{arrow.target}` | {arrow.label} | {arrow.by} |" in text
+    for action in machine.actions:
+        assert f"| `{action.name}` |" in text
+        assert action.doc in text
+    assert "```mermaid\nstateDiagram-v2\n" in text
+
+
+def test_the_readme_is_short_and_names_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "make run " in text
+    assert "make test " in text
+    assert len(text.splitlines()) < 40
+    first = text.split("\n## ")[0]
+    assert len(first.strip().split("\n\n")[1].splitlines()) == 5, "what it is, in five lines"
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{name(page)} links to {target}"
+        if anchor:
+            assert anchor in anchors(found), f"{name(page)} links to {target}"
+
+
+def test_every_page_can_be_reached_from_the_first() -> None:
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen or page.suffix != ".md" or not page.exists():
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)\s#]+)", page.read_text())
+        todo += [(page.parent / link).resolve() for link in links if "://" not in link]
+    assert [name(page) for page in PAGES if page not in seen] == []
+
+
+COMMANDS = [
+    (page, line)
+    for page in PAGES
+    for block in re.findall(r"^```(?:sh|console)?\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("$ ")
+]
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{name(page)}: {line}" for page, line in COMMANDS])
+def test_every_command_in_the_docs_exists_with_its_options(page: Path, line: str) -> None:
+    found = re.search(r"\bwaybill ([^|;&)>]+)", line)
+    if found is None:
+        assert re.match(r"\$ (export |sleep )", line), "only commands of Waybill's, and what the tutorial does to its worker"
+        return
+    words = shlex.split(found[1].strip().rstrip(")"))
+    group: object = get_command(build())
+    path: list[str] = []
+    while words and words[0] in getattr(group, "commands", {}):
+        path.append(words.pop(0))
+        group = getattr(group, "commands")[path[-1]]  # noqa: B009 - Typer's own classes are not public
+    options = {option for parameter in getattr(group, "params") for option in parameter.opts}  # noqa: B009
+    assert path or words[0].startswith("--"), line
+    for word in words:
+        if word.startswith("--"):
+            assert word.partition("=")[0] in options, f"waybill {' '.join(path)} has no {word}"
+
+
+def test_decisions_are_numbered_and_say_what_was_passed_over() -> None:
+    pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    index = (DOCS / "decisions" / "README.md").read_text()
+    for page in pages:
+        assert f"({page.name})" in index
+        assert re.match(rf"# {page.name[:4]}\. ", page.read_text()), name(page)
+
+
+def test_the_docs_speak_of_no_place_of_one_machine() -> None:
+    for page in PAGES:
+        assert not re.search(r"/(work|root|home)/\w|TODO|FIXME", page.read_text()), name(page)
