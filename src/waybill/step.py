@@ -73,8 +73,11 @@ class Context(Protocol):
     record: Record  # as of the last save
     attempt: int  # the version that the claim gave; unique to this run of the step
     objects: Objects
-    log: logging.LoggerAdapter[logging.Logger]
     who: str
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Every line carries the record's kind and id, its state and the attempt."""
 
     @property
     def workdir(self) -> Path:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from waybill.record import Page, Record, Ref, Store
 from waybill.step import New, Stopped
@@ -19,25 +20,36 @@ T = TypeVar("T")
 logger = logging.getLogger("waybill.step")
 
 
-class StepContext:
-    """The `Context` of one task. `send` checkpoints and answers with the records; `read` runs a reading verb; both block the step only."""
+class Desk(NamedTuple):
+    """What all steps of a worker share. `send` checkpoints, `read` asks the store; both block the step alone."""
 
-    def __init__(
-        self, task: Task, *, send: Callable[[Saving], list[Record]], read: Callable[[Callable[[Store], Any]], Any],
-        remove: Callable[[Ref, str], int], now: Callable[[], float], root: Path, objects: Objects, who: str,
-    ) -> None:  # fmt: skip
+    send: Callable[[Saving], list[Record]]
+    read: Callable[[Callable[[Store], Any]], Any]
+    remove: Callable[[Ref, str], int]
+    now: Callable[[], float]
+    root: Path
+    objects: Objects
+    who: str
+
+
+class StepContext:
+    """The `Context` of one task."""
+
+    def __init__(self, task: Task, desk: Desk) -> None:
         self.task = task
         self.record = task.record
         self.attempt = task.attempt
-        self.objects = objects
-        self.who = who
-        self.now = now
+        self.objects = desk.objects
+        self.who = desk.who
+        self.now = desk.now
         self.stopped = False  # set by the worker's owner thread
         self.progressed: tuple[float, float | None, str] | None = None
-        self._send, self._read, self._remove, self._root = send, read, remove, root
-        self.log = logging.LoggerAdapter(
-            logger, {"kind": task.record.kind, "id": task.record.id, "state": task.record.state, "attempt": task.attempt}
-        )
+        self._desk = desk
+
+    @cached_property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        record = self.task.record
+        return logging.LoggerAdapter(logger, {"kind": record.kind, "id": record.id, "state": record.state, "attempt": self.attempt})
 
     @property
     def stop(self) -> bool:
@@ -54,7 +66,7 @@ class StepContext:
         return folder
 
     def _folder(self) -> Path:
-        return self._root / self.record.kind / self.record.id
+        return self._desk.root / self.record.kind / self.record.id
 
     def earlier(self) -> list[Path]:
         folder = self._folder()
@@ -71,7 +83,7 @@ class StepContext:
 
     def _saved(self, saving: Saving) -> list[Record]:
         self.check()
-        records = self._send(saving)
+        records = self._desk.send(saving)
         self.record = records[0]
         return records
 
@@ -86,7 +98,7 @@ class StepContext:
 
     def remove_children(self, kind: str) -> int:
         self.check()
-        return self._remove(self.record.ref, kind)
+        return self._desk.remove(self.record.ref, kind)
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
         self.progressed = (done, total, unit)
@@ -119,5 +131,5 @@ class StepContext:
 
     def _asked(self, question: Callable[[Store], T]) -> T:
         self.check()
-        answer: T = self._read(question)
+        answer: T = self._desk.read(question)
         return answer

@@ -240,7 +240,7 @@ class Core:
         ahead = int(self.threads * BUSY_SECONDS / max(self.pace, 1e-6))
         target = max(self.threads, min(self.portion, ahead))
         room = target - len(self.tasks)
-        # m.Claim in portions: wait until half of the target is free, unless a thread would idle.
+        # Claim in portions: wait until half of the target is free, unless a thread would idle.
         return room if room >= target / 2 or len(self.tasks) < self.threads else 0
 
     def _unpaused(self) -> tuple[Role, ...]:
@@ -407,7 +407,8 @@ class Core:
         idle: dict[Ref, None] = {}
         for entry, answer in zip(event.batch, event.answers, strict=True):
             if isinstance(answer, Committed):
-                idle.update((ref, None) for ref in answer.idle)
+                if answer.idle:
+                    idle.update(dict.fromkeys(answer.idle))
                 if entry.task is not None:
                     self._written(entry, entry.task, answer, now)
             elif isinstance(answer, Unavailable) or (entry.task is None and isinstance(answer, Unknown)):

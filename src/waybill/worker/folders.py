@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import stat
 from pathlib import Path
 
 from waybill.record import Ref
@@ -13,11 +15,11 @@ log = logging.getLogger("waybill.worker")
 
 def clear_folder(root: Path, ref: Ref) -> None:
     """Remove a record's working folder; a link in its place is removed, never followed. Safe to repeat."""
-    folder = root / ref.kind / ref.id
+    folder = f"{root}/{ref.kind}/{ref.id}"
     try:
-        if folder.is_symlink():
-            folder.unlink()
-        elif folder.exists():
+        if stat.S_ISLNK(os.lstat(folder).st_mode):
+            os.unlink(folder)
+        else:
             shutil.rmtree(folder)
     except FileNotFoundError:
         return

@@ -26,7 +26,7 @@ from waybill.record import Answer, Ask, Change, Record, Ref, Role, SessionLost, 
 from waybill.rules import Machines
 from waybill.step import Stopped
 from waybill.worker import messages as m
-from waybill.worker.context import StepContext
+from waybill.worker.context import Desk, StepContext
 from waybill.worker.core import Core
 from waybill.worker.folders import clear_folder
 from waybill.worker.roles import roles_of
@@ -38,11 +38,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("waybill.worker")
 
 GRACE = 30.0  # seconds that steps have to end after stop()
+CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def awake_clock() -> float:
     """Seconds that also pass while the machine sleeps: a laptop that wakes up finds its sessions old."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    return time.clock_gettime(CLOCK)
+
+
+class Hands:
+    """A semaphore. The one of `threading` is written in Python, and would cost as much as a short step."""
+
+    def __init__(self) -> None:
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def release(self, n: int = 1) -> None:
+        for _ in range(n):
+            self._tokens.put(None)
+
+    def acquire(self, blocking: bool = True) -> bool:
+        try:
+            self._tokens.get(blocking)
+        except queue.Empty:
+            return False
+        return True
 
 
 class Worker:
@@ -60,12 +79,13 @@ class Worker:
         self.shared = shared
         self.portion = portion
         self.store: Store | None = None
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[m.Ended | Callable[[], None]] = queue.SimpleQueue()
         self._pool: deque[m.Task | None] = deque()
-        self._hands = threading.Semaphore(0)
+        self._hands = Hands()
+        self._desk = Desk(self._send, self._read, self._remove_children, now, work_root, objects, self.who)
         self._contexts: dict[int, StepContext] = {}
         self._replies: dict[int, queue.SimpleQueue[list[Record] | BaseException]] = {}
-        self._asleep = False
+        self._asleep = False  # in `watch`, and nobody has called it back yet
         self._stopping_at: float | None = None
         self.core: Core
 
@@ -80,10 +100,11 @@ class Worker:
             self._stopping_at = self.clock()
         self.core.on(m.Stop(), self.clock())
 
-    def _post(self, message: Callable[[], None]) -> None:
+    def _post(self, message: m.Ended | Callable[[], None]) -> None:
         self._inbox.put(message)
-        if self._asleep and self.store is not None:
-            self.store.interrupt()
+        if self._asleep and (store := self.store) is not None:
+            self._asleep = False  # one call is enough: the owner takes in all that is there
+            store.interrupt()
 
     # --- the owner thread
 
@@ -124,10 +145,18 @@ class Worker:
                 log.warning("%d steps did not end within %.0f s; their claims are left to expire", len(self.core.tasks), self.grace)
                 return
 
-    def _drain_inbox(self) -> None:
+    def _drain_inbox(self, wait: float = 0.0) -> None:
+        """Take in all that is there; wait so many seconds for the first."""
+        get, on = self._inbox.get_nowait, self.core.on
         try:
+            message = self._inbox.get(timeout=wait) if wait > 0 else get()
+            now = self.clock()
             while True:
-                self._inbox.get_nowait()()
+                if isinstance(message, m.Ended):
+                    on(message, now)
+                else:
+                    message()
+                message = get()
         except queue.Empty:
             return
 
@@ -137,16 +166,13 @@ class Worker:
             timeout = min(timeout, self._stopping_at + self.grace - self.clock() + 0.001)
         if timeout <= 0:
             return
-        self._asleep = True
         try:
-            if not self._inbox.empty():
-                return
             if not command.watch:
-                self._inbox.get(timeout=timeout)()
-            elif store.watch(timeout):
+                self._drain_inbox(timeout)
+                return
+            self._asleep = True
+            if self._inbox.empty() and store.watch(timeout):
                 self.core.on(m.Woke(), self.clock())
-        except queue.Empty:
-            return
         except StoreError as error:
             self._away(error)
         finally:
@@ -283,23 +309,18 @@ class Worker:
 
     def _work(self) -> None:
         """A pool thread: takes tasks one after the other."""
-        post, hands, pool = self._post, self._hands, self._pool
+        post, hands, pool, clock = self._post, self._hands, self._pool, self.clock
         while True:
             hands.acquire()
             task = pool.popleft()
             if task is None:
                 return
-            began = self.clock()
+            began = clock()
             outcome = self._run_step(task)
-            event = m.Ended(task, outcome, self.clock() - began)
-            post(lambda event=event: self.core.on(event, self.clock()))  # type: ignore[misc]
+            post(m.Ended(task, outcome, clock() - began))
 
     def _run_step(self, task: m.Task) -> Any:
-        context = StepContext(
-            task, send=self._send, read=self._read, remove=self._remove_children, now=self.now, root=self.root, objects=self.objects,
-            who=self.who,
-        )  # fmt: skip
-        self._contexts[task.number] = context
+        context = self._contexts[task.number] = StepContext(task, self._desk)
         step = self.machines[task.record.kind].steps[task.record.state]
         try:
             if task.stopping:
