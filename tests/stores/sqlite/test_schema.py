@@ -149,3 +149,18 @@ def test_a_before_that_lies_about_its_state_fails_alone(store: SqliteStore) -> N
     assert [type(answer).__name__ for answer in answers] == ["Conflict", "Committed", "Conflict"]
     assert store.tally("parcel") == {"Packing": 2, "Weighing": 1}
     assert list(store.check()) == []
+
+
+def test_a_claim_parks_at_most_a_thousand_and_a_mark_lets_all_of_them_go(store: SqliteStore) -> None:
+    """However many stand at the head of the queue: no transaction is longer than a thousand rows."""
+    stopped = Record("job", "jid*", "Packing", gates=("collections/full",), priority=1)
+    for _ in range(3):
+        store.commit([Group(tuple(Change(None, stopped, event="create") for _ in range(800)))])
+    store.commit([Group((Change(None, Record("job", "free", "Packing"), event="create"),))])
+    store.mark("collections/full", True)
+    session = store.open_session(host="h", ttl=60, about={})
+    claims = [[each.record.id for each in store.claim([Role("job", "Packing")], session, 1)] for _ in range(3)]
+    assert claims == [[], [], ["free"]]
+    assert len(store._db.execute("select 1 from record where parked = 'mark collections/full'").fetchall()) == 2400
+    store.mark("collections/full", False)
+    assert store._db.execute("select 1 from record where parked is not null").fetchall() == []

@@ -100,9 +100,11 @@ class Claims(Suite):
             taken = yard.ids(yard.claim(yard.store, session, 9))
             assert set(taken) <= set(yard.ids(many))
             return
-        taken = yard.ids(yard.claim(yard.store, session, 12))
+        taken = yard.ids(yard.claim(yard.store, session, 5))
+        assert len(set(taken) & set(yard.ids(few))) >= 2, "the small one does not wait for all of the large one"
+        assert len(set(taken) & set(yard.ids(many))) >= 2, "and the large one is not stopped by every newcomer"
+        taken += yard.ids(yard.claim(yard.store, session, 7))
         assert len(set(taken) & set(yard.ids(few))) >= 4
-        assert len(set(taken) & set(yard.ids(many))) >= 4
 
     def test_children_of_one_group_get_consecutive_turns_b4(self, yard: Yard) -> None:
         crate = yard.crate()

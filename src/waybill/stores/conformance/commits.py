@@ -203,7 +203,9 @@ class Commits(Suite):
             lives.append(yard.update(lives[-1]))
         yard.remove(lives[-1])
         now = yard.one(id=name)
+        versions = {old.version for old in lives}
         for _ in range(12):
+            assert now.version not in versions, "what a step wrote under (id, version) is never taken for another's"
             for old in lives:
                 (answer,) = commit(yard.store, Group((change(old, message="from a former life"),)))
                 assert isinstance(answer, Conflict)

@@ -150,7 +150,7 @@ class Keys(Suite):
 
     def test_a_waiter_that_moves_passes_its_turn_a10(self, yard: Yard) -> None:
         key = yard.key("a")
-        for move in ("acted on", "removed", "stopped by a mark"):
+        for move in ("acted on", "removed", "stopped by a mark", "handed out with a mark"):
             gate = yard.gate("closed")
             holder = yard.one(keys=(key,), priority=1)
             first = yard.one(keys=(key,), priority=2, gates=(gate,))
@@ -167,6 +167,8 @@ class Keys(Suite):
                 yard.remove(first)
             else:
                 yard.store.mark(gate, True)
+            if move == "handed out with a mark":
+                assert first.id in yard.ids(yard.claim(yard.store, session, 1, holds=True))
             assert yard.ids(yard.claim(yard.store, session)) == [second.id], move
             yard.store.mark(gate, False)
             yard.store.close_session(session)

@@ -5,8 +5,11 @@ Each runs the harness's `rounds` times with both calls started together; what is
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
+
+import pytest
 
 from waybill.record import Change, Claimed, ClaimLost, Committed, Conflict, Group, Record, Role, SessionLost, Store, Taken, Unknown
 from waybill.stores.conformance.suite import Suite
@@ -283,6 +286,38 @@ class Races(Suite):
         assert sum(moved) == 3 * len(made)
         for record in made:
             assert [line.after for line in yard.store.history(record.kind, record.id)] == [*h.states, h.end]
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_random_writers_at_once_leave_unbroken_histories(self, yard: Yard, seed: int) -> None:
+        """Whoever wins, each record's lines are one chain, every answered transition is in it, and the counters agree."""
+        h = yard.harness
+        states = [*h.states, h.rest]
+        records = yard.make(6)
+        stores = [h.open() for _ in range(3)]
+
+        def write(place: int) -> Counter[str]:
+            rng, store, written = random.Random(seed * 10 + place), stores[place], Counter[str]()
+            for _ in range(25):
+                some = rng.sample(records, rng.choice([1, 1, 2]))
+                changes = [change(yard.get(each, store), state=rng.choice(states), event="move") for each in some]
+                if any(each.before and each.before.session for each in changes):
+                    continue
+                (answer,) = commit(store, Group(tuple(changes), nudges=(rng.choice(records).ref,)))
+                if isinstance(answer, Committed):
+                    written.update(yard.ids(present(answer)))
+            return written
+
+        answers = h.race(*[lambda n=n: write(n) for n in range(3)])
+        moves = sum(answers, Counter[str]())
+        left = [yard.get(record) for record in records]
+        for record in left:
+            lines = yard.store.history(record.kind, record.id)
+            assert [line.before for line in lines] == [None, *[line.after for line in lines[:-1]]]
+            assert lines[-1].after == record.state
+            assert [line.version for line in lines] == sorted({line.version for line in lines})
+            assert len(lines) == 1 + moves[record.id]
+        assert yard.store.tally(h.kind) == Counter(record.state for record in left)
+        assert sum(moves.values()) > 0
 
 
 class ForeignLocks(Suite):

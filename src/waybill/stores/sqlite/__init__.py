@@ -173,7 +173,11 @@ class SqliteStore:
             return Renewed(True, tuple(Ask(Ref(*row[:2]), *row[2:]) for row in execute(SQL["asked_of"], (session,)).fetchall()))
 
     def close_session(self, session: str) -> None:
-        self._end([session])
+        self.now()
+        with self._db.write() as execute:
+            execute(SQL["free"], (session,))
+            execute(SQL["end_session"], (session,))
+        self._ear.ring()
 
     def sessions(self) -> list[SessionInfo]:
         with self._db.sentences():
@@ -183,25 +187,20 @@ class SqliteStore:
     def reap(self) -> list[str]:
         now = self.now()
         with self._db.sentences():
-            expired = self._db.execute(SQL["expired"], (now,)).fetchall()
-        if not any(self._presence.since(ttl) + ttl <= now for _, ttl in expired):
-            return []
+            if not self._expired(now):
+                return []
         with self._db.write() as execute:
-            expired = execute(SQL["expired"], (now,)).fetchall()  # again: it may just have been renewed
-            dead = [name for name, ttl in expired if self._presence.since(ttl) + ttl <= now]
+            dead = self._expired(now)  # again: it may just have been renewed
             for name in dead:
                 execute(SQL["free"], (name,))
                 execute(SQL["end_session"], (name,))
         self._ear.ring()
         return dead
 
-    def _end(self, names: Sequence[str]) -> None:
-        self.now()
-        with self._db.write() as execute:
-            for name in names:
-                execute(SQL["free"], (name,))
-                execute(SQL["end_session"], (name,))
-        self._ear.ring()
+    def _expired(self, now: float) -> list[str]:
+        """Sessions whose time is over, and which this connection would have seen renewed."""
+        rows = self._db.execute(SQL["expired"], (now,)).fetchall()
+        return [name for name, ttl in rows if self._presence.since(ttl) + ttl <= now]
 
     # --- claims
 
