@@ -9,11 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.index.toy import TOY, Bill, Toy
 
+from tests.index.toy import TOY, Bill, Toy
+from waybill.demo import PARCEL, SHIPMENT
+from waybill.engine import Engine
 from waybill.index import Index, Shelf, TooMany, open_index, rebuild
 from waybill.index.postgres import PostgresIndex
 from waybill.record import BadStore, StoreError, Unavailable
+from waybill.rules import Machines
+from waybill.step import New
+from waybill.stores import open_store
 
 BILLS = [Bill("first", [("a/1", 10), ("a/2", 20), ("b/1", 30)]), Bill("second", [("a/3", 40), ("c", 50)])]
 
@@ -52,6 +57,30 @@ def test_a_transaction_is_all_or_nothing(index: Index) -> None:
     with shelf.transaction():
         shelf.execute("enter", path="x", size=1, bill="b")
     assert count(shelf) == 1
+
+
+def test_many_rows_are_all_or_nothing_too(index: Index) -> None:
+    shelf = index.shelf(TOY)
+    assert shelf.execute_all("enter", ({"path": f"p{n}", "size": n, "bill": "b"} for n in range(500))) == 500
+    with pytest.raises(StoreError):
+        shelf.execute_all("enter", [{"path": "new", "size": 1, "bill": "b"}, {"path": "p1", "size": 1, "bill": "b"}])
+    assert count(shelf) == 500
+    assert shelf.execute_all("enter", []) == 0
+
+
+def test_it_lives_in_the_stores_own_database_and_disturbs_nothing(index_url: str, tmp_path: Path) -> None:
+    (tmp_path / "a folder").mkdir(exist_ok=True)
+    with closing(open_store(index_url)) as store, closing(open_index(index_url)) as index:
+        shelf = index.shelf(TOY)
+        TOY.enter(shelf, BILLS[0])
+        engine = Engine(store, Machines.of([SHIPMENT, PARCEL]))
+        made = engine.submit(New("shipment", {"order": {"parcels": 1}}))
+        assert count(shelf) == 3
+        assert list(store.check()) == []
+        shelf.drop()
+        assert store.get("shipment", made.id).state == "Sorting"
+    with closing(open_store(index_url)) as again:
+        assert again.tally("shipment") == {"Sorting": 1}
 
 
 def test_a_query_never_answers_more_rows_than_asked_for(index: Index) -> None:

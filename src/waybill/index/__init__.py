@@ -20,7 +20,7 @@ One connection is for one thread, as with a store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -55,7 +55,10 @@ class Catalogue(Protocol[Source]):
         """Remove some rows, at most a few thousand; how many. Called in a transaction until it answers 0."""
 
     def enter(self, shelf: Shelf, source: Source) -> None:
-        """Write what one source says, in place of what it said before. Called in a transaction; safe to repeat."""
+        """Write what one source says, in place of what it said before; safe to repeat.
+
+        Called outside a transaction: it takes one for a short source, and one for each portion of a long one.
+        """
 
 
 class Shelf(Protocol):
@@ -65,6 +68,9 @@ class Shelf(Protocol):
 
     def execute(self, statement: str, **values: Any) -> int:
         """Run a named statement; how many rows it changed. Outside a transaction it is one of its own."""
+
+    def execute_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Run a named statement for each of these values, in one transaction and few round trips; how many rows it changed."""
 
     def query(self, statement: str, *, most: int = MOST_ROWS, **values: Any) -> list[Row]:
         """The rows of a named statement, or TooMany: a statement that pages has its own limit."""
@@ -113,7 +119,7 @@ def rebuild(shelf: Shelf, catalogue: Catalogue[Source], sources: Callable[[], It
     """Build a catalogue again from all its sources; how many. Safe to repeat, and to run while new sources are entered.
 
     `sources` is called when the tables are empty: whoever enters a manifest has written it before, so what is removed here is listed there.
-    Each step is its own short transaction, for the database may be the store's own.
+    Transactions are short, for the database may be the store's own, and its workers wait meanwhile.
     """
     shelf.set_state("rebuilding")
     while True:
@@ -122,8 +128,7 @@ def rebuild(shelf: Shelf, catalogue: Catalogue[Source], sources: Callable[[], It
                 break
     count = 0
     for source in sources():
-        with shelf.transaction():
-            catalogue.enter(shelf, source)
+        catalogue.enter(shelf, source)
         count += 1
     shelf.set_state("ready")
     return count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,6 +42,11 @@ class PostgresIndex:
             cursor = self._open().execute(for_psycopg(statement), values)
             rows = cursor.fetchmany(most + 1) if cursor.description is not None else []
             return rows, max(0, cursor.rowcount)
+
+    def run_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        with self._refusals(), self._open().cursor() as cursor:
+            cursor.executemany(for_psycopg(statement), rows)
+            return max(0, cursor.rowcount)
 
     @contextmanager
     def begin(self) -> Iterator[None]:

@@ -1,12 +1,12 @@
 """What both databases do alike: a catalogue's tables are made and upgraded, statements are found by name, rows are counted.
 
-A dialect brings five verbs (`Connection`); everything else is here, once.
+A dialect brings a few verbs (`Connection`); everything else is here, once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -29,6 +29,9 @@ class Connection(Protocol):
 
     def run(self, statement: str, values: dict[str, Any], most: int) -> tuple[list[Row], int]:
         """At most `most` rows and one more if there are more, and how many rows were changed."""
+
+    def run_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        """The same for many values, none of which answers rows; how many rows were changed."""
 
     def begin(self) -> AbstractContextManager[None]:
         """A transaction that may write; raises what the dialect maps to Unavailable or Unknown."""
@@ -54,6 +57,10 @@ class TableShelf:
     def execute(self, statement: str, **values: Any) -> int:
         with self.transaction():
             return self._connection.run(self._find(statement), values, 0)[1]
+
+    def execute_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        with self.transaction():
+            return self._connection.run_all(self._find(statement), rows)
 
     def query(self, statement: str, *, most: int = MOST_ROWS, **values: Any) -> list[Row]:
         if not 0 < most <= MOST_ROWS:

@@ -5,7 +5,7 @@ In the store's file the index is one more writer, so its transactions are short 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,6 +59,12 @@ class SqliteIndex:
                     break
             cursor.close(True)
             return rows, self._db.total_changes() - before
+
+    def run_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        with self._refusals():
+            before = self._db.total_changes()
+            self._db.executemany(statement, (dict(values) for values in rows)).close(True)
+            return self._db.total_changes() - before
 
     @contextmanager
     def begin(self) -> Iterator[None]:

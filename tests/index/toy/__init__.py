@@ -23,9 +23,10 @@ class Toy:
         return shelf.execute("clear_some", portion=2)
 
     def enter(self, shelf: Shelf, source: Bill) -> None:
-        shelf.execute("forget", bill=source.name)
-        for path, size in source.files:
-            shelf.execute("enter", path=path, size=size, bill=source.name)
+        with shelf.transaction():
+            shelf.execute("forget", bill=source.name)
+            for path, size in source.files:
+                shelf.execute("enter", path=path, size=size, bill=source.name)
 
 
 TOY = Toy()
