@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,6 @@ class Worker:
         self._inbox: queue.SimpleQueue[m.Ended | Callable[[], None]] = queue.SimpleQueue()
         self._pool: deque[m.Task | None] = deque()
         self._hands = Hands()
-        self._desk = Desk(self._send, self._read, self._remove_children, now, work_root, objects, self.who)
         self._contexts: dict[int, StepContext] = {}
         self._replies: dict[int, queue.SimpleQueue[list[Record] | BaseException]] = {}
         self._asleep = False  # in `watch`, and nobody has called it back yet
@@ -318,6 +318,10 @@ class Worker:
             began = clock()
             outcome = self._run_step(task)
             post(m.Ended(task, outcome, clock() - began))
+
+    @cached_property
+    def _desk(self) -> Desk:
+        return Desk(self._send, self._read, self._remove_children, self.now, self.root, self.objects, self.who)
 
     def _run_step(self, task: m.Task) -> Any:
         context = self._contexts[task.number] = StepContext(task, self._desk)
