@@ -150,3 +150,59 @@ def test_what_is_read_by_a_pipe_that_closes_ends_quietly(waybill: Waybill) -> No
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
         assert (done.returncode, done.stderr) == (141, "")
     os.close(writer)
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application with a step that does not listen, and a state without a step."""
+    (tmp_path / "stubborn.py").write_text(
+        """
+import time
+from pathlib import Path
+from waybill.application import Application
+from waybill.machine import Machine, end, work
+from waybill.step import Done
+
+RUN = Machine(
+    name="run", plural="runs", prefix="run", doc="Something that does not listen.",
+    states=(work("Sleeping", "Lost", "Sleeps.", fails=None), work("Lost", "Ended", "Has no step.", fails=None), end("Ended", "Over.")),
+)
+
+@RUN.step("Sleeping")
+def sleep(run, ctx):
+    Path("asleep").touch()
+    time.sleep(600)
+    return Done()
+
+APP = Application("stubborn", "Does not listen.", (RUN,))
+"""
+    )
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "stubborn:APP")
+    monkeypatch.setenv("WAYBILL_LOG_LEVEL", "info")
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_a_second_signal_does_not_wait_for_a_step_that_does_not_listen(running: Start, waybill: Waybill, tmp_path: Path) -> None:
+    run = waybill("submit", "run").out.strip()
+    work = running("work", "--role", "run.Sleeping", env={"WAYBILL_LOG_FORMAT": "json"})
+    wait_until((tmp_path / "asleep").exists, "the step to sleep", seconds=60)
+    work.process.send_signal(signal.SIGTERM)
+    assert work.process.stderr is not None
+    said: list[Any] = []
+    for line in iter(work.process.stderr.readline, ""):
+        if line.startswith("{"):
+            said.append(json.loads(line))
+            if said[-1]["message"] == "stopping":
+                break
+    assert said[-1]["level"] == "info"
+    assert work.end(signal.SIGTERM).code == 128 + signal.SIGTERM
+    left = waybill("show", "run", run, "--json").json
+    assert left["state"] == "Sleeping"
+    assert left["session"], "not failed and not freed: the claim is left to expire"
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_a_role_without_a_step_is_a_sentence(running: Start, waybill: Waybill) -> None:
+    ended = running("work", "--role", "run.Lost").end()
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the role out, or register one."
