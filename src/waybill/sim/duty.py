@@ -1,0 +1,38 @@
+"""The duties of a simulation: the real machine and the real duties, at a pace that fits virtual time.
+
+Left out are those that look at real files and real clocks (folders, leftovers), and the slow look of `consistency`, which the audit does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from waybill.duties import DUTY, Duty, Post
+from waybill.duties.hosts import Hosts
+from waybill.duties.joins import Joins
+from waybill.duties.requests import Requests
+from waybill.duties.retention import Retention
+from waybill.duties.upkeep import Upkeep
+from waybill.record import Record
+from waybill.sim.world import current
+from waybill.step import Context, Outcome
+
+if TYPE_CHECKING:
+    from waybill.sim.simulation import Simulation
+
+SIMULATED = replace(DUTY, steps={}, _by_name={})  # its own steps: the real machine's belong to the process that simulates
+
+
+@SIMULATED.step("Watching")
+def a_round(record: Record, ctx: Context) -> Outcome:
+    """Each process has a post of its own, as each has a host."""
+    return current().simulation.stage.here().post.step(record, ctx)
+
+
+def built_in() -> tuple[Duty, ...]:
+    return (Joins(every=20.0), Upkeep(every=20.0), Requests(every=10.0), Hosts(grace=25.0, every=10.0), Retention(every=20.0))
+
+
+def post_of(simulation: Simulation, host: str) -> Post:
+    return Post(simulation.duties, simulation.machines, host, simulation.root_of(host))

@@ -1,0 +1,205 @@
+"""A simulated process: some fibers that live and die together, with a clock of their own; and the worker that runs in one.
+
+    start -> ... -> crashed (nothing more of it happens; its session stays until it expires) | exited
+
+`SimulatedWorker` is the real worker with the real core; only what makes threads, sleeps or blocks is replaced.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waybill.record import Record, Store
+from waybill.rules import Machines
+from waybill.sim.fibers import Fiber, Hub
+from waybill.sim.ledger import Violation
+from waybill.worker import messages as m
+from waybill.worker.core import Core
+from waybill.worker.shell import Worker
+
+if TYPE_CHECKING:
+    from waybill.duties import Post
+    from waybill.sim.simulation import Simulation
+
+SPINS = 50  # turns in which a worker may do nothing but look at its clock
+
+
+class Process:
+    def __init__(self, simulation: Simulation, name: str, host: str) -> None:
+        self.simulation, self.name, self.host = simulation, name, host
+        self.dead = False
+        self.frozen_until = 0.0
+        self.cut_until = 0.0  # the store cannot be reached from here
+        self.late = False  # it was frozen once
+        self.fibers: list[Fiber] = []
+        self.wire_fault: str | None = None  # what happens to its next call
+        self.born = simulation.hub.now - simulation.rng.random() * 1e6  # monotonic clocks begin anywhere
+        self.worker: SimulatedWorker | None = None
+        self.exited = False  # by itself, in peace
+        self.again: Callable[[], None] = lambda: None  # starts another in its place
+        self.post: Post
+
+    def clock(self) -> float:
+        return self.simulation.hub.now - self.born
+
+    def spawn(self, name: str, run: Callable[[], None]) -> Fiber:
+        fiber = self.simulation.hub.spawn(self, name, run)
+        self.fibers.append(fiber)
+        return fiber
+
+    def end(self) -> None:
+        """All that is left of it ends: a crash, or what an exit leaves running."""
+        self.dead = True
+        self.simulation.hub.bury(self.fibers)
+
+
+class Hands:
+    """A semaphore for fibers: what the pool's threads wait on."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub, self.count = hub, 0
+        self.waiting: list[Fiber] = []
+
+    def release(self, n: int = 1) -> None:
+        self.count += n
+        for fiber in self.waiting:
+            self.hub.rouse(fiber)
+        self.waiting.clear()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        while not self.count:
+            if not blocking:
+                return False
+            if self.hub.current is not None:
+                self.waiting.append(self.hub.current)
+            self.hub.wait()
+        self.count -= 1
+        return True
+
+
+class SimulatedWorker(Worker):
+    """Steps run as fibers; a message to the owner is a message to its fiber; sleeping is virtual."""
+
+    def __init__(
+        self, process: Process, open_store: Callable[[], Store], machines: Machines, *, roles: Iterable[str] | None, threads: int,
+        ttl: float, portion: int, root: Path, objects: Any,
+    ) -> None:  # fmt: skip
+        hub = process.simulation.hub
+        super().__init__(
+            open_store, machines, host=process.host, work_root=root, objects=objects, roles=roles, threads=threads, ttl=ttl,
+            portion=portion, clock=process.clock, now=lambda: hub.now,
+        )  # fmt: skip
+        self.who = process.name
+        self.process, self.simulation, self.hub = process, process.simulation, hub
+        self._hands = Hands(hub)  # type: ignore[assignment]
+        self.owner: Fiber | None = None
+        self.listens = False  # asleep, and a hint would wake it
+        self.rung = False
+        self.spins = 0
+
+    def live(self) -> None:
+        """The owner's fiber: what `run` does, without threads."""
+        self.owner = self.hub.current
+        self.store = self.open_store()
+        self.core = Core(
+            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
+            threads=self.threads, portion=self.portion, ttl=self.ttl,
+        )  # fmt: skip
+        for n in range(self.threads):
+            self.process.spawn(f"step-{n}", self._work)
+        self._loop(self.store)
+        self.store.close()
+        self.simulation.exited(self.process)
+
+    def stop(self) -> None:
+        if self.owner is not None and not self.process.dead:
+            super().stop()
+
+    def _post(self, message: m.Ended | Callable[[], None]) -> None:
+        self._inbox.put(message)
+        if self._asleep and self.owner is not None:
+            self.hub.rouse(self.owner)
+
+    def ring(self) -> None:
+        """Something may be claimable."""
+        if self.listens and self.owner is not None:
+            self.rung = True
+            self.hub.rouse(self.owner)
+
+    def _sleep(self, store: Store, command: m.Sleep) -> None:
+        timeout = command.until - self.clock()
+        if self._stopping_at is not None:
+            timeout = min(timeout, self._stopping_at + self.grace - self.clock() + 0.001)
+        if timeout <= 0:
+            self.spins += 1
+            if self.spins > SPINS:
+                raise Violation(f"{self.process.name} looks at its clock {SPINS} times without doing anything")
+            self.hub.give_way()
+            return
+        if not self._inbox.empty():
+            return
+        self.spins = 0
+        self._asleep, self.listens, self.rung = True, command.watch, False
+        self.hub.sleep(self.hub.now + timeout)
+        self._asleep = self.listens = False
+        if self.rung:
+            self.core.on(m.Woke(), self.clock())
+
+    def told(self, task: int) -> bool:
+        """Whether the step of that task is told to stop."""
+        context = self._contexts.get(task)
+        return context is None or context.stopped
+
+    def _clear(self, store: Store, command: m.Clear) -> None:
+        self.simulation.world.point("before clear")
+        self.simulation.world.clear_files(self.host, command.ref)
+        if self.simulation.scenario.real_files:
+            super()._clear(store, command)
+
+    def _run_step(self, task: m.Task) -> Any:
+        with self.simulation.steps.running(self.process, task):
+            return super()._run_step(task)
+
+    def _send(self, saving: m.Saving) -> list[Record]:
+        replies: Reply = Reply(self.hub)
+        self._replies[saving.task.number] = replies  # type: ignore[assignment]
+        self._post(lambda: self.core.on(saving, self.clock()))
+        records: list[Record] = replies.get()
+        return records
+
+    def _read(self, question: Callable[[Store], Any]) -> Any:
+        answers = Reply(self.hub)
+        self._post(lambda: answers.put(_tried(question, self.store)))
+        return answers.get()
+
+
+class Reply:
+    """An answer that a fiber waits for."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub, self.answers, self.waiter = hub, queue.SimpleQueue[Any](), hub.current
+
+    def put(self, answer: Any) -> None:
+        self.answers.put(answer)
+        if self.waiter is not None:
+            self.hub.rouse(self.waiter)
+
+    def get(self) -> Any:
+        while self.answers.empty():
+            self.hub.wait()
+        answer = self.answers.get_nowait()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _tried(question: Callable[[Store], Any], store: Store | None) -> Any:
+    assert store is not None
+    try:
+        return question(store)
+    except Exception as error:  # noqa: BLE001 - raised again in the fiber that asked
+        return error
+

@@ -1,0 +1,84 @@
+"""A scenario: the machines that are simulated, who submits what, what people do meanwhile, and what must hold besides the common rules.
+
+One object of it is made for each seed. A scenario of an application is a subclass of `Scenario`, named in the entry-point group
+`waybill.scenarios`; its steps are the application's own, over fakes that call `world.point` or `world.happen` before and after each effect.
+
+    machines       the tables, with their steps
+    submissions    what is asked for at the beginning, each with a request key
+    marks          the marks that people set and clear
+    move           one thing that a person does (default: anything that the tables allow, and some that they do not)
+    changed        called with every change that was written: raise Violation for what must not be
+    finished       called when all is quiet: a sentence for each thing that is wrong
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, ClassVar
+
+from waybill.duties import Duty
+from waybill.machine import Machine
+from waybill.record import Change, Record, Store
+from waybill.sim.ledger import Entry
+from waybill.sim.world import World
+from waybill.step import New
+
+GROUP = "waybill.scenarios"
+
+
+class Scenario:
+    name: ClassVar[str] = ""
+    doc: ClassVar[str] = ""
+    real_files: ClassVar[bool] = False  # its steps use ctx.workdir: give them a folder
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.rng
+
+    def machines(self) -> tuple[Machine, ...]:
+        raise NotImplementedError
+
+    def submissions(self) -> Iterable[New]:
+        raise NotImplementedError
+
+    def marks(self) -> tuple[str, ...]:
+        return ()
+
+    def objects(self) -> Any:
+        """What steps get as `ctx.objects`."""
+        return None
+
+    def duties(self) -> tuple[Duty, ...]:
+        """Upkeep of the application's own, besides the built-in duties."""
+        return ()
+
+    def changed(self, change: Change, record: Record | None, entry: Entry) -> None:
+        """Look at a change that was written. `record` is None when it was removed."""
+
+    def finished(self, store: Store) -> Iterator[str]:
+        """What is wrong at the end."""
+        yield from ()
+
+
+@cache
+def scenarios() -> dict[str, type[Scenario]]:
+    """The built-in scenarios and those of installed applications, by name."""
+    from waybill.sim.scenarios import BUILT_IN
+
+    table: dict[str, type[Scenario]] = {each.name: each for each in BUILT_IN}
+    for entry in entry_points(group=GROUP):
+        table[entry.name] = entry.load()
+    return table
+
+
+class UnknownScenario(LookupError):
+    """There is no such scenario."""
+
+
+def scenario_named(name: str) -> type[Scenario]:
+    table = scenarios()
+    if name not in table:
+        raise UnknownScenario(f"There is no scenario {name!r}; there are {', '.join(sorted(table))}.")
+    return table[name]
