@@ -12,7 +12,6 @@ from starlette.testclient import TestClient
 from tests.http.yard import Site, depot_at
 from waybill.depot import Depot
 from waybill.http.auth import (
-    ROLES,
     BadTokenFile,
     allows,
     ensure_admin_token,
@@ -26,6 +25,7 @@ from waybill.record import Ref
 from waybill.rules import Refused
 
 API = "/api/v1"
+RANKS = ["reader", "submitter", "operator", "admin"]
 
 # What each role may do, from least to most; a route not named here is found by test_every_route_is_guarded.
 NEEDS = [
@@ -54,13 +54,18 @@ NEEDS = [
 
 @pytest.mark.parametrize(("method", "path", "body", "needed"), NEEDS)
 def test_roles_include_one_another(site: Site, method: str, path: str, body: object, needed: str) -> None:
-    for role in ROLES:
+    for rank, role in enumerate(RANKS):
         answer = site.client(role).request(method, API + path, json=body)
-        if allows(role, needed):
+        if rank >= RANKS.index(needed):
             assert answer.status_code not in (401, 403), (role, answer.text)
         else:
             assert answer.status_code == 403, (role, answer.text)
             assert f"needs the role {needed}" in answer.json()["error"]["message"]
+
+
+def test_an_unknown_role_allows_nothing_and_is_allowed_to_nobody() -> None:
+    assert [[allows(role, needed) for needed in RANKS] for role in RANKS] == [[i >= j for j in range(4)] for i in range(4)]
+    assert not any(allows(role, "king") or allows("king", role) for role in [*RANKS, "king"])
 
 
 def test_every_route_is_guarded(site: Site, anyone: TestClient) -> None:
@@ -127,7 +132,7 @@ def test_a_token_is_made_shown_once_used_and_revoked(site: Site, admin: TestClie
 def test_tokens_are_listed_page_by_page(admin: TestClient) -> None:
     first = admin.get(f"{API}/tokens", params={"limit": 3}).json()
     second = admin.get(f"{API}/tokens", params={"limit": 3, "token": first["next"]}).json()
-    assert [t["name"] for t in first["tokens"] + second["tokens"]] == [f"the {role}" for role in ROLES]
+    assert [t["name"] for t in first["tokens"] + second["tokens"]] == [f"the {role}" for role in RANKS]
     assert second["next"] is None
     assert admin.get(f"{API}/records/crate", params={"token": first["next"]}).status_code == 400
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.http.yard import BOX, CRATE
 from waybill.demo import PARCEL, SHIPMENT
 from waybill.drawing import mermaid, svg
-from waybill.drawing.layout import Layout, layout
+from waybill.drawing.layout import LETTER, Layout, layout
 from waybill.drawing.links import links
 from waybill.drawing.rows import rows
 from waybill.machine import RESUME, STAY, Action, Machine, action, end, join, rest, retired, work
@@ -136,8 +136,28 @@ def crossings(placed: Layout) -> Iterator[str]:
             yield f"{one.name} lies on {two.name}"
 
 
-def test_no_line_runs_through_a_box(machine: Machine) -> None:
+def overlaps(placed: Layout) -> Iterator[str]:
+    """Lines of different meaning that run on top of each other, so that nobody could tell which is which."""
+    pieces = [(link, *piece) for link, points in placed.lines for piece in itertools.pairwise(points)]
+    for (one, a, b), (two, c, d) in itertools.combinations(pieces, 2):
+        for along, across in ((0, 1), (1, 0)):
+            if a[across] == b[across] == c[across] == d[across]:
+                shared = min(max(a[along], b[along]), max(c[along], d[along])) - max(min(a[along], b[along]), min(c[along], d[along]))
+                if shared > 1 and one.labels != two.labels:
+                    yield f"{one} and {two} share a line"
+
+
+def test_no_line_runs_through_a_box_or_on_another(machine: Machine) -> None:
     assert list(crossings(layout(machine, 30.0))) == []
+    assert list(overlaps(layout(machine, 30.0))) == []
+
+
+def test_rails_run_beside_all_boxes_and_texts(machine: Machine) -> None:
+    placed = layout(machine, 30.0)
+    left, right = min(box.left for box in placed.boxes.values()), max(box.right for box in placed.boxes.values())
+    reach = max((label.x + LETTER * len(label.text) for label in placed.labels if label.anchor == "start"), default=0.0)
+    rails = [x for _, points in placed.lines if len(points) == 6 for x in (points[2][0],)]
+    assert all(x < left or x > max(right, reach) for x in rails)
 
 
 def test_rows_are_the_longest_way_from_the_beginning() -> None:
@@ -173,4 +193,5 @@ def tables(draw: st.DrawFn) -> Machine:
 def test_any_table_has_a_whole_figure(machine: Machine) -> None:
     check_complete(machine, svg(machine))
     assert list(crossings(layout(machine, 30.0))) == []
+    assert list(overlaps(layout(machine, 30.0))) == []
     assert mermaid(machine).count("\n") >= len(links(machine))

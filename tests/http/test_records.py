@@ -296,6 +296,7 @@ def test_ids_with_odd_characters_find_their_way(submitter: TestClient) -> None:
     read = submitter.get(f"{API}/records/box/{quote(odd, safe='')}")
     assert read.status_code == 200
     assert read.json()["id"] == odd
+    assert submitter.get(made.headers["location"]).json()["id"] == odd
 
 
 def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClient) -> None:

@@ -161,12 +161,12 @@ def _place_columns(boxes: dict[str, Box], outs: list[End], ins: list[End]) -> No
             box.x = left + width / 2
         loops = max((box.right + 30 + LETTER * len(box.loops) for box in inside if box.loops), default=0.0)
         left = max(left + width + GAP, loops + GAP / 2)
-    for ends in (outs, ins):
+    for ends, offset in ((outs, -PORT / 2), (ins, 0.0)):  # what leaves a box above and what enters one below must not share a line
         used: dict[tuple[str, int], int] = {}
         for end in ends:
             place = (end.box.name, end.side)
             used[place] = used.get(place, 0) + 1
-            end.x = end.box.x + end.side * PORT * used[place]
+            end.x = end.box.x + end.side * (PORT * used[place] + offset)
 
 
 def _place_rails(boxes: dict[str, Box], rails: list[Rail], outs: list[End]) -> None:

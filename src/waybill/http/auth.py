@@ -123,7 +123,7 @@ def ensure_admin_token(engine: Engine, path: Path) -> str | None:
         shown = _keep(path, f"wb_{_new_id()}_{secrets.token_urlsafe(32)}")
     match = _SHOWN.fullmatch(shown)
     if match is None:
-        raise BadTokenFile(f"{path} does not hold a token; remove the file, then make a token with `waybill token create`.")
+        raise BadTokenFile(f"{path} does not hold a token; remove the file, then make a token with `waybill tokens new NAME --role ROLE`.")
     try:
         engine.store.get(TOKEN.name, match[1])
     except NotFound:

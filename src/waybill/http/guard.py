@@ -90,7 +90,7 @@ def _is_local(request: Request) -> bool:
 
 def unauthorized(message: str, error: str) -> Problem:
     challenge = 'Bearer realm="waybill"' + (f', error="{error}"' if error else "")
-    hint = "Send the header Authorization: Bearer <token>; an admin makes tokens with `waybill token create`."
+    hint = "Send the header Authorization: Bearer <token>; an admin makes tokens with `waybill tokens new NAME --role ROLE`."
     return Problem(401, "no-token" if not error else "bad-token", message, hint, {"WWW-Authenticate": challenge})
 
 

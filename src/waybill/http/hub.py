@@ -166,10 +166,17 @@ class Hub:
             try:
                 self._serve()
             except StoreError as error:
-                log.warning("the store is away from live events: %s", error)
-                self._tell(available=False)
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopping, AWAY)
+                log.warning("live changes without the store: %s", error)
+                self._wait_for_store()
+            except Exception:
+                # A mistake in what is shown must not end live changes for good, and with them every page.
+                log.exception("live changes stumbled")
+                self._wait_for_store()
+
+    def _wait_for_store(self) -> None:
+        self._tell(available=False)
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, AWAY)
 
     def _wait_for_listeners(self) -> bool:
         with self._changed:

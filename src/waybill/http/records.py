@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import Response
@@ -19,7 +20,7 @@ from waybill import rules, views
 from waybill.engine import Acted
 from waybill.http.auth import Identity
 from waybill.http.errors import Problem, responses
-from waybill.http.front import Front, Id, Kind, Parent
+from waybill.http.front import PREFIX, Front, Id, Kind, Parent
 from waybill.http.guard import demand, need
 from waybill.http.wire import Body, Name, Text, answer
 from waybill.machine import Machine
@@ -157,14 +158,14 @@ def router(front: Front) -> APIRouter:
         with _users_documents(machine, "documents"):
             rules.create(machines, new, who=identity.name, why=body.why)  # pure: what is wrong with the documents is found before any write
         with front.connections.engine() as engine:
-            began = engine.store.now()
+            began = engine.store.now() if request is not None else 0.0  # what was made before this was made by an earlier request
             record = engine.submit(new, who=identity.name, why=body.why)
         repeated = request is not None and record.created < began
         if repeated and body.id is not None and record.id != body.id:
             raise Problem(409, "conflict", f"The key {request} made {record.ref} before, not {body.id}.", "Use a new key for a new record.")
         front.hub.hint()
-        where = {"Location": f"/api/v1/records/{kind}/{record.id}"} if record.id.isascii() else None
-        return answer(views.record(record, machines), 200 if repeated else 201, where)
+        where = f"{PREFIX}/records/{kind}/{quote(record.id, safe='')}"
+        return answer(views.record(record, machines), 200 if repeated else 201, {"Location": where})
 
     @routes.post(
         "/records/{kind}/{id}/{action}",
