@@ -24,7 +24,9 @@ def make_batch(store: ZookeeperStore, submission: dict[str, Any] | None = None, 
     return made
 
 
-def make_jobs(store: ZookeeperStore, batch: Record | Ref, count: int = 1, docs: dict[str, bytes] | None = None, **fields: Any) -> list[Record]:
+def make_jobs(
+    store: ZookeeperStore, batch: Record | Ref, count: int = 1, docs: dict[str, bytes] | None = None, **fields: Any
+) -> list[Record]:
     parent = batch.ref if isinstance(batch, Record) else batch
     fields = {"state": "Pending", **fields}
     change = Change(None, Record("job", "jid*", parent=parent, **fields), "submit", "ann", docs=docs or {})

@@ -76,6 +76,8 @@ def create(plan: Plan, change: Change, ref: Ref, seq: int, turn: int, now: float
     plan.ops.insert(place, wire.create(aside, encode_side(side), "new"))
     if uuid := notes.batch_uuid(docs.get("submission")) if ref.kind == "batch" else None:
         plan.ops.append(wire.create(f"/batch-uuids/{uuid}", ref.id.encode(), "uuid"))
+    if ref.kind == "batch" and after.state != "Pending":
+        plan.ops += _states(f"{home}/states", after.state)
     if after.request is not None:
         path = places.request(ref.kind, after.request)
         plan.folder(*chain(parent_of(path)))
@@ -286,12 +288,17 @@ def _rename(plan: Plan, seen: Seen, submission: bytes | None) -> StoreError | No
     return None
 
 
+def _states(path: str, state: str) -> list[wire.Op]:
+    """The node that says that a batch is no longer pending. It is never empty, and that of a held batch looks like no finished one."""
+    folder = "batch-completed" if state == "Held" else "batch-processing"
+    return [wire.create(path, b"", "states"), wire.create(f"{path}/{folder}", b"", "states")]
+
+
 def _pend(plan: Plan, seen: Seen, state: str) -> None:
     """Merritt's services take a batch without the node `states` for a pending one, and an empty batch-processing for a finished one."""
     states = f"{seen.layout.home(seen.ref.id)}/states"
-    if seen.state == "Pending" and "states" not in seen.nodes:
-        plan.ops.append(wire.create(states, b"", "states"))
-        plan.ops.append(wire.create(f"{states}/{'batch-completed' if state == 'Held' else 'batch-processing'}", b"", "states"))
+    if state != "Pending" and "states" not in seen.nodes:
+        plan.ops += _states(states, state)
     elif state == "Pending" and "states" in seen.nodes:
         found = {bucket: plan.real.get(f"{states}/{bucket}") for bucket in BUCKETS} if plan.real is not None else {}
         plan.touched += [f"{states}/{bucket}" for bucket in BUCKETS]

@@ -186,9 +186,8 @@ class Committer:
                     self._plan_change(each, scratch, change, None)
                 except UNWRITABLE:
                     continue  # the plan itself will say so
-                if seen.layout.native and each.failures:
-                    folders[seen.layout.folder(seen.state)] = None
-                    folders |= {seen.layout.folder(change.after.state): None} if change.after else {}
+                if seen.layout.native and each.failures:  # somebody left its entry in any of the queues
+                    folders |= {seen.layout.folder(state): None for state in seen.layout.states}
             asks.append([data(path) for path in dict.fromkeys(scratch.touched)] + [names(path) for path in folders])
         found = self._link.read([ask for each in asks for ask in each])
         place = 0

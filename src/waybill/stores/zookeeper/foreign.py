@@ -85,15 +85,20 @@ class Foreign:
         return mended
 
     def walk(self, limit: int) -> int:
-        """Put right what is not where it belongs, in a portion of all records that others write too."""
-        kinds = sorted(MERRITT)
-        kind, last = self._cursor
-        kind = kind if kind in kinds else kinds[0]
-        layout = layout_of(kind)
-        ids = sorted(name for name in self._tree.link.names(layout.homes) if layout.id_of(name) and name > last)
-        part = ids[:limit]
-        self._cursor = (kind, part[-1]) if len(ids) > limit else (kinds[(kinds.index(kind) + 1) % len(kinds)], "")
-        return sum(self.mend(seen) for seen in look(self._tree.link, [Ref(kind, id) for id in part]) if seen is not None)
+        """Put right what is not where it belongs, in a portion of all records that others write too; the next call goes on behind it."""
+        mended, left = 0, limit
+        for kind in sorted(MERRITT):
+            if left <= 0 or (kind, "~") < self._cursor:
+                continue
+            layout = layout_of(kind)
+            last = self._cursor[1] if self._cursor[0] == kind else ""
+            ids = sorted(name for name in self._tree.link.names(layout.homes) if layout.id_of(name) and name > last)[:left]
+            left -= len(ids)
+            self._cursor = (kind, ids[-1] if ids else last)
+            mended += sum(self.mend(seen) for seen in look(self._tree.link, [Ref(kind, id) for id in ids]) if seen is not None)
+        if left > 0:
+            self._cursor = ("", "")
+        return mended
 
     def mend(self, seen: Seen) -> bool:
         """Its entry and its place among its batch's jobs, if they are not there. True when something was written."""

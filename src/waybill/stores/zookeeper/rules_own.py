@@ -31,6 +31,13 @@ def ref_at(path: str) -> Ref:
     return Ref(plain(path.split("/")[3]), plain(node))
 
 
+def looked(judge: Judge, refs: Sequence[Ref]) -> tuple[list[Seen | None], list[bool]]:
+    """The records, and which of them are there and cannot be read: that is for the rule about statuses alone."""
+    homes = judge.link.nodes([layout_of(ref.kind).home(ref.id) for ref in refs]) if refs else []
+    seen = look(judge.link, refs)
+    return seen, [each is None and home is not None for each, home in zip(seen, homes, strict=True)]
+
+
 class Records:
     """Rules about records begin with a look at them."""
 
@@ -55,7 +62,8 @@ class RecordIsQueued(Records):
     name = "a record is in the queue of its state"
 
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
-        seen = self.seen(subjects)
+        # A batch that another service made and we have not seen yet is queued when it is seen.
+        seen = [each for each in self.seen(subjects) if each.layout.native or each.side is not None]
         paths = [f"{each.layout.folder(each.state)}/{each.entry_name}" for each in seen]
         for each, path, node in zip(seen, paths, self._judge.link.nodes(paths) if paths else (), strict=True):
             if node is None:
@@ -86,10 +94,9 @@ class QueueHoldsRecords:
             layout = MERRITT["job"] if queue == MERRITT["job"].queue else layout_of(plain(queue.split("/")[3]))
             parsed.append((path, layout, layout.state_of(folder), layout.parse(name)))
         nodes = judge.link.nodes(subjects)
-        seen = look(judge.link, [Ref(layout.kind, entry.id if entry else "-") for _, layout, _, entry in parsed])
-        homes = judge.link.nodes([f"{layout.home(entry.id if entry else '-')}/status" for _, layout, _, entry in parsed])
-        for (path, layout, state, entry), node, each, status in zip(parsed, nodes, seen, homes, strict=True):
-            if node is None or (each is None and status is not None):  # a record whose status cannot be read: another rule
+        refs = [Ref(layout.kind, entry.id if entry else "-") for _, layout, _, entry in parsed]
+        for (path, layout, state, entry), node, each, damaged in zip(parsed, nodes, *looked(judge, refs), strict=True):
+            if node is None or damaged:
                 continue
             if entry is None or each is None:
                 problem, guard = "stands for no record", []
@@ -141,8 +148,8 @@ class NotesAreTrue:
         link = self._judge.link
         nodes = link.nodes(subjects)
         refs = [_noted(path, node.data if node is not None else b"") for path, node in zip(subjects, nodes, strict=True)]
-        for path, node, ref, seen in zip(subjects, nodes, refs, look(link, refs), strict=True):
-            if node is not None and (seen is None or path not in _notes_of(seen)):
+        for path, node, ref, seen, damaged in zip(subjects, nodes, refs, *looked(self._judge, refs), strict=True):
+            if node is not None and not damaged and (seen is None or path not in _notes_of(seen)):
                 ops = [*(Records.guard(seen) if seen is not None else ()), wire.delete(path, "", node.version)]
                 problem = f"is not true of {ref}" if seen is not None else f"is about {ref}, which is not there"
                 yield self._judge.fault(self.name, path, problem, "take it away", ops, since=node.ctime / 1000, ref=ref)
@@ -186,7 +193,9 @@ class KeysHaveHolders:
             kind, _, id = node.data.decode(errors="replace").partition(" ") if node is not None else ("", "", "")
             if node is not None and id:  # one without a name is another service's
                 ours.append((path, node, Ref(kind, id)))
-        for (path, node, ref), seen in zip(ours, look(link, [ref for _, _, ref in ours]), strict=True):
+        for (path, node, ref), seen, damaged in zip(ours, *looked(self._judge, [ref for _, _, ref in ours]), strict=True):
+            if damaged:
+                continue
             if seen is None or seen.side is None or path not in map(key_path, seen.side.holds):
                 ops = [*(Records.guard(seen) if seen is not None else ()), wire.delete(path, "", node.version)]
                 problem = f"is held by {ref}, which {'does not have it' if seen is not None else 'is not there'}"
