@@ -1,0 +1,94 @@
+"""What ZooKeeper cannot hold is refused before it is sent, with a sentence that says what to do."""
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.stores.zookeeper.harness import MerrittHarness
+from tests.stores.zookeeper.records import commit, make_batch, make_job, make_jobs, move
+from waybill.record import BadStore, Change, Committed, Group, Record, Store, TooLarge, Unavailable
+from waybill.stores import open_store
+from waybill.stores.zookeeper import ZookeeperStore
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [("job", "jid"), ("parcel", "p")])
+def test_no_folder_gets_more_names_than_clients_can_list(merritt: MerrittHarness, kind: str, prefix: str) -> None:
+    merritt.options["max_names"] = 5
+    store = merritt.open()
+    parent = make_batch(store).ref if kind == "job" else None
+    draft = Change(None, Record(kind, f"{prefix}*", "Pending", parent=parent), "submit")
+    room = 4 if kind == "job" else 5  # the folder of the states counts too
+    first, second, third = store.commit([Group((draft,) * (room - 1)), Group((draft, draft)), Group((draft,))])
+    assert isinstance(first, Committed)
+    assert isinstance(second, TooLarge)
+    assert "Remove what has settled" in str(second)
+    assert "5 records" in str(second)
+    assert isinstance(third, Committed), "one more fits"
+    (full,) = store.commit([Group((draft,))])
+    assert isinstance(full, TooLarge)
+    assert sum(store.tally(kind).values()) == room
+    commit(store, Change(store.find(kind).records[0], None, "remove"))
+    commit(store, draft)
+
+
+def test_a_group_that_would_be_too_large_a_transaction_is_refused_before_it_is_sent_a11(store: ZookeeperStore, zk: KazooClient) -> None:
+    """ZooKeeper hangs up on a request of more than a megabyte, which looks like a lost connection."""
+    batch = make_batch(store)
+    draft = Change(None, Record("job", "jid*", "Pending", parent=batch.ref), "submit", docs={"configuration": b'"' + b"x" * 600 + b'"'})
+    answers = store.commit([Group((draft,) * 990), Group((draft,) * 200)])
+    assert isinstance(answers[0], TooLarge)
+    assert "portions" in str(answers[0])
+    assert isinstance(answers[1], Committed)
+    assert store.tally("job") == {"Pending": 200}
+
+
+def test_groups_that_fit_alone_are_not_refused_together_a11(store: ZookeeperStore) -> None:
+    """Each of 900 KB: one transaction each."""
+    jobs = make_jobs(store, make_batch(store), 6)
+    body = b'"' + b"x" * 440_000 + b'"'
+    answers = store.commit([Group((Change(job, job, "note", docs={"metadata": body, "other": body}),)) for job in jobs])
+    assert all(isinstance(answer, Committed) for answer in answers)
+    assert all(len(store.get("job", job.id).docs.raw["other"]) == len(body) for job in jobs)
+    assert len(store.find("job", docs=True).records) == 6
+
+
+def test_documents_can_add_up_to_more_than_one_node_holds(store: ZookeeperStore) -> None:
+    job = make_job(store, make_batch(store))
+    bodies = {f"d{i}": b'"' + bytes([65 + i]) * 500_000 + b'"' for i in range(4)}
+    for name, body in bodies.items():
+        job = move(store, job, "Pending", docs={name: body})
+    assert store.get("job", job.id).docs.raw == bodies
+
+
+def test_a_urls_mistakes_are_sentences(zookeeper_url: str) -> None:
+    for url, words in (
+        ("zookeeper:///chroot", "names no server"),
+        (f"{zookeeper_url}//x", "no chroot"),
+        (f"{zookeeper_url}?colour=red", "colour"),
+        (f"{zookeeper_url}?timeout=soon", "numbers"),
+    ):
+        with pytest.raises(BadStore, match=words):
+            ZookeeperStore(url)
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="No ZooKeeper server answers"):
+        ZookeeperStore("zookeeper://127.0.0.1:1/x", timeout=0.5)
+
+
+def test_the_chroot_is_made_when_it_is_missing(zookeeper_url: str) -> None:
+    store = open_store(f"{zookeeper_url}/deep/er", timeout=5)
+    assert isinstance(store, Store)
+    assert store.find("job").records == []
+    store.close()
+    again = open_store(f"{zookeeper_url}/deep/er", migrate=False)
+    assert again.tally("job") == {}
+    again.close()
+
+
+def test_a_tree_that_is_not_set_up_or_newer_is_refused(merritt: MerrittHarness, zookeeper_url: str) -> None:
+    with pytest.raises(BadStore, match="migrate=True"):
+        ZookeeperStore(zookeeper_url, migrate=False)
+    merritt.open()
+    merritt.stranger().set("/waybill/layout", b"2")
+    with pytest.raises(BadStore, match="has layout 2 and this release knows 1"):
+        ZookeeperStore(zookeeper_url)
