@@ -88,7 +88,7 @@ class Depot:
 def built_in() -> Iterator[Machine]:
     """The machines that every process has."""
     from waybill.duties import DUTY
-    from waybill.http.auth import TOKEN
+    from waybill.tokens import TOKEN
 
     yield DUTY
     yield TOKEN

@@ -40,6 +40,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("sim", "--seed", "1", "--seeds", "2"), 2, "usage", "Give one of --seeds, --seed and --minutes."),
     (("ls", "--store", "mysql://host/db"), 5, "bad-store", "mysql is no kind of store; a store URL is sqlite:///path"),
     (("ls", "--store", "postgresql://me:secret@127.0.0.1:1/db"), 5, "unavailable", "127.0.0.1"),
+    (("doctor", "--config", "objects.toml"), 5, "objects", "ftp:// is not an address of objects: use a path, file:///path or s3://bucket"),
     (("ls", "--config", "missing.toml"), 2, "bad-config", "missing.toml cannot be read: No such file or directory."),
     (("up", "--host", "192.0.2.1", "--open-loopback"), 2, "usage", "192.0.2.1 is not loopback"),
     (("up", "--host", "192.0.2.1"), 1, "no-socket", "give another with --port"),
@@ -48,6 +49,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
 
 @pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[" ".join(wrong[0]) for wrong in WRONG])
 def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments: tuple[str, ...], code: int, name: str, part: str) -> None:
+    Path("objects.toml").write_text('data = "data"\nobjects = "ftp://host/x"\n')
     said = waybill(*arguments)
     assert (said.code, said.out) == (code, "")
     assert part in said.err
@@ -156,7 +158,10 @@ def locked(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("arguments", [("migrate",), ("up", "--port", "0"), ("work",)])
-def test_a_folder_that_cannot_be_written_is_a_sentence(bare: Waybill, locked: Path, arguments: tuple[str, ...]) -> None:
+def test_a_folder_that_cannot_be_written_is_a_sentence(
+    bare: Waybill, locked: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WAYBILL_DEMO")
     said = bare(*arguments, "--data", locked / "data")
     assert (said.code, said.out) == (5, "")
     assert f"{locked}/data cannot be made: " in said.err

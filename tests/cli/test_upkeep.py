@@ -15,8 +15,8 @@ from tests.cli.conftest import Waybill, ship, stepped
 from waybill.config import SETTINGS, load
 from waybill.demo import PARCEL
 from waybill.depot import Depot
-from waybill.http.auth import identify
 from waybill.record import Change, Group
+from waybill.tokens import identify
 
 
 def depot() -> Depot:
@@ -59,6 +59,14 @@ def test_doctor_explains_mends_and_answers_by_its_exit_code(waybill: Waybill, da
     assert not forgotten.exists()
     assert waybill("doctor").code == 0
     assert stepped(waybill, "shipment")["id"] == shipment
+
+
+def test_what_was_kept_long_enough_is_not_wrong(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAYBILL_RETENTION", "token.Revoked=0")
+    token = waybill("tokens", "new", "me", "--json").json["id"]
+    waybill("tokens", "revoke", token)
+    assert waybill("doctor", "--fix").code == 0
+    assert waybill("show", "token", token).code == 0, "the duty removes it, when it is due"
 
 
 def test_what_cannot_be_mended_stays_a_finding(waybill: Waybill) -> None:

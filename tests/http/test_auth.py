@@ -11,7 +11,9 @@ from starlette.testclient import TestClient
 
 from tests.http.yard import Site, depot_at
 from waybill.depot import Depot
-from waybill.http.auth import (
+from waybill.record import Ref
+from waybill.rules import Refused
+from waybill.tokens import (
     BadTokenFile,
     allows,
     ensure_admin_token,
@@ -21,8 +23,6 @@ from waybill.http.auth import (
     read_token,
     revoke,
 )
-from waybill.record import Ref
-from waybill.rules import Refused
 
 API = "/api/v1"
 RANKS = ["reader", "submitter", "operator", "admin"]
@@ -160,7 +160,7 @@ def test_a_secret_of_another_token_does_not_open_this_one(site: Site) -> None:
 
 def test_secrets_are_compared_in_constant_time_even_for_ids_that_do_not_exist(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[str, str]] = []
-    monkeypatch.setattr("waybill.http.auth.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
+    monkeypatch.setattr("waybill.tokens.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
     with site.engine() as engine:
         for token in (site.tokens["admin"], "wb_none_" + "A" * 43):
             assert identify(engine.store, token) is None

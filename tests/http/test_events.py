@@ -20,11 +20,11 @@ from tests.http.yard import Site, served
 from tests.servers.process import wait_until
 from waybill.depot import Depot
 from waybill.http import hub as hubs
-from waybill.http.auth import revoke
 from waybill.http.events import EventStream, reader
 from waybill.http.hub import Hub, Topic
 from waybill.record import Ref, Store, Unavailable
 from waybill.step import New
+from waybill.tokens import revoke
 
 API = "/api/v1"
 WAIT = 30.0

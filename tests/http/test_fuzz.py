@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from tests.budget import Budget
 from tests.http.yard import Site, depot_at, served
-from waybill.http.auth import ROLES, issue
 from waybill.record import Ref
+from waybill.tokens import ROLES, issue
 from waybill.views import BadToken, PageTokens, Query
 
 API = "/api/v1"

@@ -13,11 +13,11 @@ from waybill.application import Application
 from waybill.depot import Depot
 from waybill.engine import Engine
 from waybill.http import Server, create_app
-from waybill.http.auth import issue
 from waybill.machine import RESUME, STAY, Document, Machine, action, end, join, rest, work
 from waybill.record import Committed, Group, Record, Ref, Store
 from waybill.rules import settle
 from waybill.step import Done, Fail, New
+from waybill.tokens import issue
 
 
 def _sealed(crate: Record, store: Store) -> str | None:

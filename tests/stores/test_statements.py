@@ -2,7 +2,7 @@
 
 import pytest
 
-from waybill.stores.statements import parse
+from waybill.statements import parse
 
 TEXT = """-- What this file is.
 -- name: first

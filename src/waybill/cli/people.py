@@ -9,8 +9,8 @@ import typer
 from waybill import views
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk, command
-from waybill.http.auth import Role, issue, revoke
 from waybill.record import MAX_PAGE
+from waybill.tokens import Role, issue, revoke
 
 PANEL = "Workers and tokens"
 

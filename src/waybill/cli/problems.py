@@ -5,7 +5,7 @@
     2  the command or a setting is not right
     3  there is no such thing: a kind, a record, a state, an action, or a step that is due
     4  the record moved on, a worker holds it, or a name is taken: look again, then decide again
-    5  the store cannot be reached, opened or written; nothing was lost
+    5  the store, or the objects' store, cannot be reached, opened or written; nothing was lost
 
 A sentence goes to stderr; with --json it is {"error": {"code", "message", "hint"}}. A traceback is shown only with WAYBILL_DEBUG=1.
 """
@@ -20,10 +20,11 @@ from typer import TyperException
 
 from waybill.application import BadApplication
 from waybill.config import BadConfig
-from waybill.http.auth import BadTokenFile
 from waybill.machine import MachineError
+from waybill.objects.protocol import ObjectsError
 from waybill.record import BadStore, Conflict, Exists, NotFound, StoreError, Taken, TooLarge, Unavailable, Unknown
 from waybill.rules import Refused, UnknownKind
+from waybill.tokens import BadTokenFile
 from waybill.views import BadToken
 
 OK = 0
@@ -41,7 +42,7 @@ EXIT_CODES: dict[int, str] = {
     USAGE: "The command, one of its options or a setting is not right. Nothing was tried.",
     MISSING: "There is no such kind, record, state, action, mark or token; `work --once`: no step is due.",
     CONFLICT: "The record moved on, a worker holds it, or a name is taken. Look again, then decide again.",
-    STORE: "The store cannot be reached, opened or written. Nothing is half written.",
+    STORE: "The store, or the objects' store, cannot be reached, opened or written. Nothing is half written.",
 }
 
 
@@ -91,6 +92,8 @@ def describe(error: BaseException) -> Problem | None:
             return Problem(CONFLICT, error.code, text)
         case Unavailable() | Unknown() | BadStore():
             return Problem(STORE, error.code, text)
+        case ObjectsError():
+            return Problem(STORE, "objects", text)
         case TooLarge() | StoreError():
             return Problem(FAILED, error.code, text)
         case Refused() | MachineError() | BadTokenFile():

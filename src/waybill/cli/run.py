@@ -125,8 +125,8 @@ def _ready(desk: Desk) -> Depot:
     """The store made or upgraded, what every process needs in it, and the log."""
     logs.set_up(desk.config.log)
     depot = desk.depot
+    make_folder(desk.config.data)
     if desk.config.demo and desk.config.origins["demo"] != "default":
-        make_folder(desk.config.data)
         (desk.config.data / DEMO_FILE).touch()
     post = _post(depot)
     post.take_up()

@@ -30,7 +30,7 @@ class Site:
 
     def __init__(self, depot: Depot) -> None:
         from waybill.http import Server, create_app
-        from waybill.http.auth import FILE, ensure_admin_token
+        from waybill.tokens import FILE, ensure_admin_token
 
         self.ready = threading.Event()  # it serves, or it has ended
         host, port = depot.config.http.host, depot.config.http.port

@@ -18,7 +18,6 @@ from typing_extensions import TypedDict
 from waybill.application import BadApplication
 from waybill.depot import Depot
 from waybill.http import errors, events, machines, records, tokens, upkeep
-from waybill.http.auth import Identity, is_active
 from waybill.http.connections import Connections
 from waybill.http.front import Front
 from waybill.http.guard import DESCRIBED, Guard, need
@@ -26,6 +25,7 @@ from waybill.http.hub import Hub
 from waybill.http.metrics import CONTENT_TYPE, Measured, Metrics
 from waybill.http.shield import Shield
 from waybill.http.wire import answer, json_route
+from waybill.tokens import Identity, is_active
 
 ABOUT = """Records in explicit states, moved by steps that survive any crash.
 

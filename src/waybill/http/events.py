@@ -21,13 +21,13 @@ from fastapi.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from waybill import views
-from waybill.http.auth import TOKEN, Identity
 from waybill.http.errors import Problem, responses
 from waybill.http.front import Front, Id, Kind, Parent
 from waybill.http.guard import need
 from waybill.http.hub import Full, Hub, Listener, Topic
 from waybill.record import NotFound, Store
 from waybill.rules import Machines
+from waybill.tokens import TOKEN, Identity
 
 HEARTBEAT = 15.0  # seconds of silence before a comment says that the server is still there; proxies cut silent streams
 SEND = 30.0  # seconds that a reader may take to take one event

@@ -9,7 +9,6 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from waybill.depot import Depot
-from waybill.http.auth import TOKEN
 from waybill.http.connections import Connections
 from waybill.http.errors import Problem
 from waybill.http.guard import DESCRIBED, Guard
@@ -18,6 +17,7 @@ from waybill.http.wire import json_route
 from waybill.machine import Machine
 from waybill.record import NotFound, Ref, Store
 from waybill.rules import bad_id
+from waybill.tokens import TOKEN
 from waybill.views import PageTokens
 
 PREFIX = "/api/v1"

@@ -14,10 +14,10 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
-from waybill.http.auth import Identity, identify
 from waybill.http.connections import Connections
 from waybill.http.errors import Problem
 from waybill.http.shield import host_of, is_loopback_name
+from waybill.tokens import Identity, identify
 
 # Tells the description of the API that routes want a token; the guard reads it.
 DESCRIBED = Depends(HTTPBearer(scheme_name="token", description="A token, `wb_...`, of the role that the route needs.", auto_error=False))
@@ -104,7 +104,7 @@ def demand(identity: Identity, role: str) -> None:
 def need(role: str) -> Any:
     """A route's parameter that answers who asks, once they have this role."""
 
-    def who(request: Request) -> Identity:
+    async def who(request: Request) -> Identity:  # not a thread of the pool for one comparison
         identity: Identity = request.state.identity
         demand(identity, role)
         return identity

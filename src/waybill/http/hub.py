@@ -39,8 +39,11 @@ Change = tuple[str, bytes]  # an event's name and its JSON
 END: None = None
 
 
+What = Literal["tally", "record", "sessions", "marks"]
+
+
 class Topic(NamedTuple):
-    what: Literal["tally", "record", "sessions", "marks"]
+    what: What
     kind: str = ""
     id: str = ""
     parent: Ref | None = None

@@ -9,11 +9,11 @@ from fastapi.responses import Response
 from typing_extensions import TypedDict
 
 from waybill import drawing, views
-from waybill.http.auth import Identity
 from waybill.http.errors import responses
 from waybill.http.front import Front, Kind, Parent
 from waybill.http.guard import need
 from waybill.http.wire import answer
+from waybill.tokens import Identity
 from waybill.views.shapes import MachineView, TallyView
 
 SVG_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the picture needs nothing: its colours are attributes

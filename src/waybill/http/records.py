@@ -18,7 +18,6 @@ from typing_extensions import TypedDict
 
 from waybill import rules, views
 from waybill.engine import Acted
-from waybill.http.auth import Identity
 from waybill.http.errors import Problem, responses
 from waybill.http.front import PREFIX, Front, Id, Kind, Parent
 from waybill.http.guard import demand, need
@@ -26,6 +25,7 @@ from waybill.http.wire import Body, Name, Text, answer
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Record, Store
 from waybill.step import New
+from waybill.tokens import Identity
 from waybill.views import BadToken
 from waybill.views.shapes import LineView, PageView, RecordView
 

@@ -10,13 +10,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from waybill import views
-from waybill.http.auth import MAX_NAME, TOKEN, Identity, Role, issue, revoke
 from waybill.http.errors import responses
 from waybill.http.front import Front
 from waybill.http.guard import need
 from waybill.http.wire import Body, Name, answer
 from waybill.record import MAX_PAGE, NotFound, Record
 from waybill.rules import bad_id
+from waybill.tokens import MAX_NAME, TOKEN, Identity, Role, issue, revoke
 from waybill.views import BadToken, moment
 
 

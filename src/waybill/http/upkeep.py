@@ -9,11 +9,11 @@ from fastapi.responses import Response
 from typing_extensions import TypedDict
 
 from waybill import views
-from waybill.http.auth import Identity
 from waybill.http.errors import Problem, responses
 from waybill.http.front import Front
 from waybill.http.guard import need
 from waybill.http.wire import Body, Name, Text, answer
+from waybill.tokens import Identity
 from waybill.views.shapes import SessionView
 
 

@@ -13,8 +13,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Literal
 
+from waybill import statements
 from waybill.record import BadStore
-from waybill.stores import statements
 
 Dialect = Literal["sqlite", "postgres"]
 

@@ -55,6 +55,7 @@ def audit(simulation: Simulation, store: Store) -> Iterator[str]:
                 yield f"{record.ref} is {record.state} and its history ends in {lines[-1][1] if lines else 'nothing'}"
         if store.tally(kind) != counts:
             yield f"the tally of {kind} is {store.tally(kind)} and there are {counts}"
+    yield from _tallies(store, stored)
     yield from _compare(ledger, stored)
     yield from _promises(simulation, store)
     yield from (f"{finding.rule}: {finding.problem}" for finding in store.check())
@@ -73,6 +74,18 @@ def _compare(ledger: Ledger, stored: dict[Ref, Record]) -> Iterator[str]:
     for ref in stored:
         if ref not in ledger.entries:
             yield f"{ref} is in the store and was never made, or was removed"
+
+
+def _tallies(store: Store, stored: dict[Ref, Record]) -> Iterator[str]:
+    """How many of each kind in each state every parent has."""
+    counts: dict[tuple[Ref, str], dict[str, int]] = {}
+    for record in stored.values():
+        if record.parent is not None:
+            states = counts.setdefault((record.parent, record.kind), {})
+            states[record.state] = states.get(record.state, 0) + 1
+    for (parent, kind), states in counts.items():
+        if (tally := store.tally(kind, parent=parent)) != states:
+            yield f"the tally of {kind} below {parent} is {tally} and there are {states}"
 
 
 def _promises(simulation: Simulation, store: Store) -> Iterator[str]:

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from waybill.record import Change, Finding, Group, Record, Ref, Role
+from waybill.statements import load
 from waybill.stores.sqlite import SqliteStore, migrations
-from waybill.stores.statements import load
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from waybill.step import Context, Done, Fail, New, Outcome, Wait
 SOON = Backoff(1.0, 2.0, 4.0)
 
 
-def _is_wanted(order: Record, store: Store) -> str | None:
-    """A guard that reads the store, as guards do."""
+def _has_items(order: Record, store: Store) -> str | None:
+    """Guards read the store, also in the middle of a worker's commit."""
     there = store.tally("item", parent=order.ref)
-    return "An order without items has nothing to complete." if not there else None
+    return None if there else "An order without items is left as it is."
 
 
 ORDER = Machine(
@@ -46,8 +46,8 @@ ORDER = Machine(
     ),
     actions=(
         action("resume", "Failed", RESUME, "Try again."),
-        action("complete", "Short", "Labelling", "Send what is there.", guard=_is_wanted, claimed="wait"),
-        action("cancel", "Filling Gathering Labelling", "Deleting", "Do not send it.", claimed="wait", confirm="All is lost."),
+        action("complete", "Short", "Labelling", "Send what is there.", guard=_has_items),
+        action("cancel", "Filling Gathering Labelling", "Deleting", "Do not send it.", claimed="wait", guard=_has_items, confirm="Sure?"),
         action("delete", "Sent Short Failed", "Deleting", "Forget it."),
         action("annotate", "Filling Gathering Sent", STAY, "Leave a note.", claimed="wait", writes=lambda r, _: {"note": {"at": r.state}}),
     ),
@@ -127,6 +127,9 @@ def label(order: Record, ctx: Context) -> Outcome:
     world = current()
     if "label" not in order.docs:
         mine = f"{order.id}-{ctx.attempt}"
+        saved = _orders(world).labels.get(order.id)
+        if saved is not None and saved <= ctx.attempt:
+            raise Violation(f"{order.ref} has had a label since version {saved}, and attempt {ctx.attempt} makes another")
         world.happen("label", order.id)
         ctx.save({"label": {"name": mine}})
     world.meet_trouble("the printer")
@@ -254,6 +257,12 @@ class Orders(Scenario):
             for (name, key), count in self.world.effects.items():
                 if name in ("label", "tell") and count > 1:
                     yield f"{name} {key} happened {count} times, and nothing had gone wrong"
+
+
+def _orders(world: World) -> Orders:
+    scenario = world.simulation.scenario
+    assert isinstance(scenario, Orders)
+    return scenario
 
 
 def _document(change: Change, name: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from waybill.record import (
     Role,
     SessionInfo,
 )
+from waybill.statements import load
 from waybill.stores.postgres import schema as schemas
 from waybill.stores.postgres.bell import Listener, Ringer
 from waybill.stores.postgres.claims import Claims, higher
@@ -37,7 +38,6 @@ from waybill.stores.postgres.commits import Commits, columns
 from waybill.stores.postgres.connection import Connection
 from waybill.stores.postgres.rows import SELECTED, ask, documents, record, record_with_documents
 from waybill.stores.postgres.upkeep import Upkeep
-from waybill.stores.statements import load
 
 STATEMENTS = load(schemas.PACKAGE, "queries.sql")
 PAGES = load(schemas.PACKAGE, "pages.sql")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from waybill.record import MAX_PAGE, Finding, Ref
+from waybill.statements import load
 from waybill.stores.postgres.connection import Connection
-from waybill.stores.statements import load
 
 FOLDED = 50_000  # counts folded in one sweep
 

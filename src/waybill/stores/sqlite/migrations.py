@@ -10,8 +10,8 @@ import re
 from importlib import resources
 
 from waybill.record import BadStore
+from waybill.statements import load
 from waybill.stores.sqlite.database import Database
-from waybill.stores.statements import load
 
 OURS = 0x57617962  # "Wayb"
 _NAME = re.compile(r"(\d{4})_[a-z_]+\.sql")

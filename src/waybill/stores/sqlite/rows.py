@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from waybill.record import NO_DOCS, Docs, Record, Ref
-from waybill.stores.statements import load
+from waybill.statements import load
 
 COLUMNS = (
     "kind, id, state, parent_kind, parent_id, owner, priority, last_done, retries, tries, message, session, keys, gates, parked, open, "

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from waybill.record import Finding, Ref
+from waybill.statements import load
 from waybill.stores.sqlite.database import Database
 from waybill.stores.sqlite.rows import SQL
-from waybill.stores.statements import load
 
 UPKEEP = load(__package__, "upkeep.sql")
 ORPHANS = "rows without a record"
