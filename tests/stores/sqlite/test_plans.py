@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from waybill.stores.sqlite import NEWEST, SqliteStore
+from waybill.stores.sqlite import SqliteStore
+from waybill.stores.sqlite.reading import NEWEST
 from waybill.stores.sqlite.rows import SQL
 
 SEARCHES = {
@@ -33,7 +34,6 @@ SEARCHES = {
     "asked_of": "INTEGER PRIMARY KEY (rowid=?)",
     "asks": "INTEGER PRIMARY KEY (rowid=?)",
     "history": "PRIMARY KEY (record=?)",
-    "documents": "PRIMARY KEY (record=?)",
     "documents_of": "PRIMARY KEY (record=?)",
     "waited_keys": "record_parked (parked>? AND parked<?)",
 }

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import Ask, Claimed, Conflict, Docs, NotFound, Record, Ref, Role, SessionLost
+from waybill.record import Ask, Claimed, Conflict, NotFound, Record, Ref, Role, SessionLost
 from waybill.stores.sqlite import keys
 from waybill.stores.sqlite.database import Database, Execute
+from waybill.stores.sqlite.reading import load
 from waybill.stores.sqlite.rows import SQL, record_of
 
 CLAIM, PARK, URGENT, OLDEST = SQL["claim"], SQL["park"], SQL["urgent"], SQL["oldest"]
@@ -136,21 +137,14 @@ class Portion:
         if not self.claimed:
             return []
         execute = self.execute
-        seqs = [each.record.seq for each in self.claimed]
-        docs: dict[int, dict[str, bytes]] = {}
-        for seq, name, body in execute(SQL["documents_of"], (msgspec.json.encode(seqs).decode(),)):
-            docs.setdefault(seq, {})[name] = body
+        loaded = load(execute, [each.record for each in self.claimed])
         asks = {}
         if execute(SQL["any_asks"]).fetchall():
             asks = {Ref(*row[:2]): Ask(Ref(*row[:2]), *row[2:]) for row in execute(SQL["asked_of"], (self.session,))}
         turns: dict[str, int] = {}
-        for place, each in enumerate(self.claimed):
-            record = each.record
+        for record in loaded:
             turns[record.kind] = max(turns.get(record.kind, 0), record.turn or 0)
-            if record.seq in docs or asks:
-                loaded = replace(record, docs=Docs(docs.get(record.seq)))
-                self.claimed[place] = Claimed(loaded, each.mark, asks.get(record.ref))
         for kind, turn in turns.items():
             execute(SQL["turn_has_come"], (kind, turn))
         execute(SQL["wrote"], (now,))
-        return self.claimed
+        return [Claimed(record, each.mark, asks.get(record.ref)) for record, each in zip(loaded, self.claimed, strict=True)]

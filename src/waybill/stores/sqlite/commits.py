@@ -20,7 +20,6 @@ from waybill.record import (
     ClaimLost,
     Committed,
     Conflict,
-    Docs,
     Exists,
     Group,
     Record,
@@ -31,6 +30,7 @@ from waybill.record import (
 from waybill.stores.groups import vet
 from waybill.stores.sqlite import keys
 from waybill.stores.sqlite.database import Database, Execute
+from waybill.stores.sqlite.reading import load
 from waybill.stores.sqlite.rows import SQL, made_row, moved_row, parked_of, record_of
 
 KEEP, LET_GO, NUDGES, NOTE = SQL["keep"], SQL["let_go"], SQL["nudges"], SQL["note"]
@@ -158,8 +158,7 @@ class Call:
         rows = self.execute(SQL["requested"], (after.kind, after.request)).fetchall()
         if not rows:
             return None
-        record = record_of(rows[0])
-        return replace(record, docs=Docs(dict(self.execute(SQL["documents"], (record.seq,)).fetchall())))
+        return load(self.execute, [record_of(rows[0])])[0]
 
     def _change(self, change: Change) -> Record | None:
         if change.before is None:

@@ -3,9 +3,6 @@
 -- name: get
 select $columns from record where kind = ?1 and id = ?2
 
--- name: documents
-select name, body from document where record = ?1 order by name
-
 -- name: documents_of
 -- ?1: a JSON list of seqs
 select record, name, body from document where record in (select value from json_each(?1)) order by record, name
