@@ -302,7 +302,8 @@ def answer(machine: Machine, record: Record, ask: Ask, *, store: Store) -> Chang
         if ask.action == PRIORITY:
             return reprioritise(record, int(args[PRIORITY]), ask.who, ask.why, answers=True)
         return act(machine, record, ask.action, store=store, who=ask.who, why=ask.why, args=args, confirmed=True, answers=True)
-    except Refused as refusal:
+    except (Refused, MachineError, LookupError, TypeError, ValueError) as refusal:
+        # Also what a guard or a rewrite dies of: whoever asked is told, and the worker goes on with the others.
         free = replace(record, session=None)
         return Change(record, free, f"{ask.action} refused", ask.who, clip(str(refusal)), answers=True)
 

@@ -277,7 +277,12 @@ class Worker:
 
     def _answer(self, machine: Machine, record: Record, ask: Ask) -> Change:
         assert self.store is not None
-        return rules.answer(machine, record, ask, store=self.store)
+        try:
+            return rules.answer(machine, record, ask, store=self.store)
+        except StoreError as error:
+            # A guard could not read. The request stays where it is, and is applied when the store answers again.
+            log.warning("%s could not be asked to %s now: %s", record.ref, ask.action, error)
+            return rules.release(record, self.who)
 
     def _warn_of_undeclared(self, store: Store) -> None:
         for kind, machine in self.machines.items():
