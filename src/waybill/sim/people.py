@@ -37,7 +37,7 @@ class Promises:
     def answered(self, new: New, ref: Ref) -> None:
         assert new.request is not None
         known = self.known.setdefault((new.kind, new.request), ref)
-        if known != ref and known in self.simulation.ledger.entries:
+        if known != ref and known in self.simulation.ledger.entries and ref in self.simulation.ledger.entries:
             raise Violation(f"the request {new.request} is answered with {known} and with {ref}")
         self.known[new.kind, new.request] = ref
 
@@ -107,6 +107,8 @@ class Operator:
             if ref.kind == "duty" and rng.random() < 0.95:
                 continue
             number = len(entry.machine.leaves(entry.state)) if entry is not None else 0
+            if entry is not None and entry.session is not None:
+                number += 2  # a worker holds it: more can go wrong
             if number > most:
                 best, most = ref, number
         return best

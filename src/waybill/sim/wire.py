@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MUCH = 3.0  # is at stake where something is written
+LITTLE = 0.3  # where an idle worker looks around
 
 
 class Wire:
@@ -55,7 +56,7 @@ class Wire:
 
     # --- one call
 
-    def _send(self, verb: str, weight: float = 0.3) -> None:
+    def _send(self, verb: str, weight: float = LITTLE) -> None:
         """The way to the store."""
         process = self.process
         if process.dead:
@@ -67,7 +68,7 @@ class Wire:
         if max(process.simulation.faults.away_until, process.cut_until) > process.simulation.hub.now:
             raise Unavailable("the store is away (simulated)")
 
-    def _back(self, verb: str, writes: bool = True, weight: float = 0.3) -> None:
+    def _back(self, verb: str, writes: bool = True, weight: float = LITTLE) -> None:
         """The way back."""
         process = self.process
         process.simulation.point(f"{verb} done", weight)
@@ -75,10 +76,10 @@ class Wire:
             process.wire_fault = None
             raise Unknown("the answer was lost (simulated)")
 
-    def _asked(self, verb: str, call: Callable[[], T], writes: bool = False) -> T:
-        self._send(verb)
+    def _asked(self, verb: str, call: Callable[[], T], writes: bool = False, weight: float = 1.0) -> T:
+        self._send(verb, weight)
         answer = call()
-        self._back(verb, writes)
+        self._back(verb, writes, weight)
         return answer
 
     # --- commits
@@ -172,7 +173,7 @@ class Wire:
         self.ledger.claimed(session, claimed)
         if claimed:
             simulation.trace.claimed(session, claimed)
-        self._back("claim", weight=MUCH if claimed else 0.3)
+        self._back("claim", weight=MUCH if claimed else LITTLE)
         return claimed
 
     def take(self, kind: str, id: str, session: str) -> Claimed:
@@ -270,7 +271,7 @@ class Wire:
         return self._asked("asks", lambda: self.store.asks(limit))
 
     def marks(self) -> dict[str, str]:
-        return self._asked("marks", self.store.marks)
+        return self._asked("marks", self.store.marks, weight=LITTLE)
 
     def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
         return self._asked("idle_parents", lambda: self.store.idle_parents(limit))

@@ -28,6 +28,13 @@ def _has_items(order: Record, store: Store) -> str | None:
     return None if there else "An order without items is left as it is."
 
 
+def _is_not_sold(item: Record, store: Store) -> str | None:
+    if item.parent is None:
+        return None
+    order = next(iter(store.find("order", state="Sending", limit=1).records), None)
+    return "Its order is being sent." if order is not None and order.ref == item.parent else None
+
+
 ORDER = Machine(
     name="order",
     plural="orders",
@@ -80,7 +87,7 @@ ITEM = Machine(
     actions=(
         action("resume", "Failed", RESUME, "Look again."),
         action("reopen", "Held", "Picking", "Its aisle is open."),
-        action("drop", "Picking Packing Weighing Held Failed", "Dropped", "Leave it.", claimed="wait"),
+        action("drop", "Picking Packing Weighing Held Failed", "Dropped", "Leave it.", claimed="wait", guard=_is_not_sold),
     ),
     documents=(Document("item", "service", "Where it is."), Document("weight", "step", "What it weighs.")),
     gates=lambda record: (f"aisle/{record.docs['item']['aisle']}",),
