@@ -61,6 +61,13 @@ def test_json_lines_have_the_counts_and_the_time(running: Start, waybill: Waybil
     assert watch.end(signal.SIGINT).code == 0
 
 
+def test_nothing_is_said_twice(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [{"kinds": [views.tally(PARCEL, {"Sending": n})], "steps": [], "workers": 1} for n in (1, 1, 2, 2, 1)]
+    monkeypatch.setattr(watching, "_looks", lambda *arguments: iter(looks))
+    assert [line["kinds"][0]["total"] for line in waybill("watch", "parcel", "--json").lines] == [1, 2, 1]
+    assert waybill("watch", "parcel").out == "parcel: 1 Sending\nparcel: 2 Sending\nparcel: 1 Sending\n"
+
+
 def test_settled_ends_when_nothing_is_open(waybill: Waybill) -> None:
     done = waybill("watch", "shipment", "--settled", "--json")
     assert (done.code, len(done.lines)) == (0, 1)
