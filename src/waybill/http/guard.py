@@ -1,4 +1,4 @@
-"""Who asks, and may they? The request's side of tokens (auth.py).
+"""Who asks, and may they? The request's side of tokens (waybill.tokens).
 
 A request is let in by the header `Authorization: Bearer wb_...`, or by the cookie that the web page keeps it in. A server started with
 `open_loopback` also lets in whoever comes from this machine without a token, as admin: for one's own computer, not for a shared one.
