@@ -23,7 +23,8 @@ class Claims(Suite):
 
     def test_most_urgent_first_then_by_turn(self, yard: Yard) -> None:
         made = [yard.one(priority=priority) for priority in (5, 9, 1, 5, 1)]
-        taken = yard.claimed(yard.store, yard.session(), 3) + yard.claimed(yard.store, yard.session(yard.harness.open()), 5)
+        other = yard.harness.open()
+        taken = yard.claimed(yard.store, yard.session(), 3) + yard.claimed(other, yard.session(other), 5)
         assert yard.ids(taken) == [made[i].id for i in (2, 4, 0, 3, 1)]
 
     def test_the_limit_is_kept(self, yard: Yard) -> None:
