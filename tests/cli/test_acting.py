@@ -225,4 +225,14 @@ def test_a_single_step_of_a_paused_kind_says_so(waybill: Waybill) -> None:
     shipment = ship(waybill)
     waybill("pause", "shipment")
     refused = waybill("step", "shipment", shipment)
-    assert (refused.code, refused.err) == (4, "Work on shipments is paused (queue/shipment); `waybill unpause shipment` ends that.\n")
+    assert (refused.code, refused.err) == (4, f"Work on shipment {shipment} is paused by queue/shipment; `waybill release` that first.\n")
+
+
+def test_the_queue_of_one_state_can_be_held(waybill: Waybill) -> None:
+    shipment = ship(waybill)
+    waybill("hold", "queue/shipment.Sorting")
+    assert waybill("work", "--once", "--role", "shipment").code == 3
+    assert waybill("work", "--once", "--role", "shipment.Sorting").code == 3
+    assert waybill("step", "shipment", shipment).code == 4
+    waybill("release", "queue/shipment.Sorting")
+    assert stepped(waybill, "shipment.Sorting")["after"] == "Travelling"

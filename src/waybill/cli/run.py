@@ -26,7 +26,7 @@ from waybill.cli.problems import FAILED, MISSING, Misuse
 from waybill.cli.site import Site, is_loopback
 from waybill.config import DAY, DEMO_FILE
 from waybill.depot import Depot, make_folder
-from waybill.record import Conflict, Ref
+from waybill.record import Conflict, Record, Ref
 
 if TYPE_CHECKING:
     from waybill.duties import Post
@@ -164,9 +164,7 @@ def _step(desk: Desk, target: Ref | None) -> int | None:
 
     depot, settings = desk.depot, desk.config.work
     with desk.store() as store:
-        if target is not None:
-            store.get(*target)
-        roles = _unpaused(depot, store.marks(), target)
+        roles = _unpaused(depot, store.marks(), store.get(*target) if target is not None else None)
     if not roles:
         return _say_arrow(desk, None)
     make_folder(settings.root)
@@ -178,15 +176,22 @@ def _step(desk: Desk, target: Ref | None) -> int | None:
     return _say_arrow(desk, arrow)
 
 
-def _unpaused(depot: Depot, marks: Iterable[str], target: Ref | None) -> tuple[str, ...]:
-    """The roles of a single step. Upkeep is due at any time, so it is taken only by whoever asks for it."""
-    set_marks = set(marks)
+def _unpaused(depot: Depot, marks: Iterable[str], target: Record | None) -> tuple[str, ...]:
+    """The roles of a single step, without those whose queue is paused: nothing is due there."""
+    from waybill.worker import roles_of
+
+    paused = set(marks)
+
+    def by(kind: str, state: str) -> set[str]:
+        return {depot.machines[kind].queue, f"queue/{kind}.{state}"} & paused
+
     if target is not None:
-        if (queue := depot.machines[target.kind].queue) in set_marks:
-            raise Conflict(f"Work on {depot.machines[target.kind].plural} is paused ({queue}); `waybill unpause {target.kind}` ends that.")
+        if stops := by(target.kind, target.state):
+            raise Conflict(f"Work on {target.ref} is paused by {', '.join(sorted(stops))}; `waybill release` that first.")
         return (target.kind,)
-    roles = depot.config.work.roles or tuple(kind for kind in _roles(depot) if kind != "duty")
-    return tuple(role for role in roles if depot.machines[role.partition(".")[0]].queue not in set_marks)
+    # Upkeep is due at any time, so it is taken only by whoever asks for it.
+    words = depot.config.work.roles or tuple(kind for kind in _roles(depot) if kind != "duty")
+    return tuple(f"{role.kind}.{role.state}" for role in roles_of(depot.machines, words) if not by(role.kind, role.state))
 
 
 def _say_arrow(desk: Desk, arrow: Arrow | None) -> int | None:
