@@ -1,7 +1,6 @@
 """Ids foretold from the folder's stat, and made by name in the transaction that makes all the rest."""
 
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -77,10 +76,10 @@ def test_many_creators_and_another_service_share_the_numbers_a8(merritt: Merritt
 
 
 @pytest.fixture
-def followers(zookeeper_ensemble: ZooKeeperEnsemble) -> Iterator[list[str]]:
+def followers(zookeeper_ensemble: ZooKeeperEnsemble) -> list[str]:
     """The URL of one tree by each of three servers."""
     root = zookeeper_ensemble.create_chroot().rpartition("/")[2]
-    yield [f"zookeeper://{zookeeper_ensemble.host(number)}/{root}" for number in zookeeper_ensemble.numbers]
+    return [f"zookeeper://{zookeeper_ensemble.host(number)}/{root}" for number in zookeeper_ensemble.numbers]
 
 
 def test_numbers_hold_on_an_ensemble_whose_followers_lag_a8(followers: list[str], budget: Budget) -> None:

@@ -77,7 +77,7 @@ def create(plan: Plan, change: Change, ref: Ref, seq: int, turn: int, now: float
     if uuid := notes.batch_uuid(docs.get("submission")) if ref.kind == "batch" else None:
         plan.ops.append(wire.create(f"/batch-uuids/{uuid}", ref.id.encode(), "uuid"))
     if ref.kind == "batch" and after.state != "Pending":
-        plan.ops += _states(f"{home}/states", after.state)
+        plan.ops += [wire.create(path, b"", "new") for path in _states(f"{home}/states", after.state)]
     if after.request is not None:
         path = places.request(ref.kind, after.request)
         plan.folder(*chain(parent_of(path)))
@@ -288,17 +288,16 @@ def _rename(plan: Plan, seen: Seen, submission: bytes | None) -> StoreError | No
     return None
 
 
-def _states(path: str, state: str) -> list[wire.Op]:
+def _states(path: str, state: str) -> tuple[str, str]:
     """The node that says that a batch is no longer pending. It is never empty, and that of a held batch looks like no finished one."""
-    folder = "batch-completed" if state == "Held" else "batch-processing"
-    return [wire.create(path, b"", "states"), wire.create(f"{path}/{folder}", b"", "states")]
+    return path, f"{path}/{'batch-completed' if state == 'Held' else 'batch-processing'}"
 
 
 def _pend(plan: Plan, seen: Seen, state: str) -> None:
     """Merritt's services take a batch without the node `states` for a pending one, and an empty batch-processing for a finished one."""
     states = f"{seen.layout.home(seen.ref.id)}/states"
     if state != "Pending" and "states" not in seen.nodes:
-        plan.ops += _states(states, state)
+        plan.folder(*_states(states, state))  # jobs that the same group makes need the folder too
     elif state == "Pending" and "states" in seen.nodes:
         found = {bucket: plan.real.get(f"{states}/{bucket}") for bucket in BUCKETS} if plan.real is not None else {}
         plan.touched += [f"{states}/{bucket}" for bucket in BUCKETS]

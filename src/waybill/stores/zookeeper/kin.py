@@ -150,13 +150,13 @@ def assert_settled(plan: Plan, seen: Seen, state: str | None) -> None:
     states = f"{seen.layout.home(seen.ref.id)}/states"
     processing = f"{states}/batch-processing"
     plan.touched += [processing, *(f"{states}/{bucket}" for bucket in BUCKETS)]
-    if real.get(processing) is not None:
+    made = state not in (seen.state, "Held", "Pending") and "states" not in seen.nodes  # the plan makes it, as it leaves Pending
+    if made or real.get(processing) is not None:
         plan.last += (wire.delete(processing, "children"), wire.create(processing, b"", "children"))
     elif "states" in seen.nodes:
         plan.last.append(wire.create(processing, b"", "children"))
-    elif state == seen.state:
-        plan.last += wire.absent(states, "children")
-    # else it leaves Pending, and the plan makes the node itself: were it there, or a job in it, that would be refused
+    else:
+        plan.last += wire.absent(processing if state == "Held" else states, "children")
 
 
 def forget(plan: Plan, ref: Ref) -> None:

@@ -172,7 +172,9 @@ class Link:
         return result
 
     def stop(self) -> None:
-        """End the session of ZooKeeper; its ephemeral nodes go at once."""
+        """End the session of ZooKeeper; its ephemeral nodes go at once, if the server can be told."""
+        if not self._lost.is_set():
+            self._client._live.wait(self.patience)
         try:
             self._client.stop()
         except (KazooException, ConnectionClosedError, OSError):

@@ -20,7 +20,7 @@ from waybill.stores.zookeeper import places, wire
 from waybill.stores.zookeeper.asks import Asks
 from waybill.stores.zookeeper.link import Link
 from waybill.stores.zookeeper.plan import chain, parent_of
-from waybill.stores.zookeeper.seen import session_name
+from waybill.stores.zookeeper.seen import Seen, session_name
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import BAD_VERSION, NO_NODE, Failure
 
@@ -123,9 +123,14 @@ class Sessions:
         if session is None:
             return
         session.link.stop()
-        self._release(name)
+        held = self._release(name)
         link = self._tree.link
         link.sync()  # whoever reads after this sees the claims free
+        if link.node(places.session(name)) is not None:
+            # The server could not be told: what we know of is freed by hand, the rest when its ttl is over.
+            link.write([wire.delete(places.session(name))])
+            for seen in held:
+                link.write([wire.delete(f"{seen.layout.home(seen.ref.id)}/lock")])
         link.write([wire.delete(places.worker(name))])
         self._tree.rings()
 
@@ -162,7 +167,9 @@ class Sessions:
             session.link.stop()
         self._release(name)
 
-    def _release(self, name: str) -> None:
-        held = self._tree.held
-        for ref in [ref for ref, seen in held.items() if seen.holder == name]:
-            del held[ref]
+    def _release(self, name: str) -> list[Seen]:
+        """Forget what it held."""
+        mine = [seen for seen in self._tree.held.values() if seen.holder == name]
+        for seen in mine:
+            del self._tree.held[seen.ref]
+        return mine

@@ -52,7 +52,7 @@ class Tree:
     def learn(self, written: Sequence[Op]) -> None:
         """Folders that were made or taken away."""
         for op in written:
-            if op.creates and op.means in ("folder", "states"):
+            if op.creates and op.means == "folder":
                 self.know(op.path)
             elif op.deletes:
                 self.folders.discard(op.path)

@@ -1,0 +1,141 @@
+"""Lost connections and lost leaders: the store goes on by itself, and never says that something was written which was not."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.budget import Budget
+from tests.servers.process import wait_until
+from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+from tests.stores.zookeeper.harness import MerrittHarness
+from tests.stores.zookeeper.records import claim, make_batch, make_job, make_jobs, move, moving
+from waybill.record import Answer, Committed, Conflict, Group, Record, StoreError, Unavailable, Unknown
+from waybill.stores.zookeeper import ZookeeperStore
+
+
+@pytest.fixture
+def server() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKeeperEnsemble, budget: Budget) -> None:
+    """One writer, a record each time; Committed is there, Unavailable and Conflict are not, Unknown may be either."""
+    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), timeout=4, patience=0.3)
+    jobs = make_jobs(store, make_batch(store), 60)
+    answers: list[tuple[Record, Answer]] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        for n in range(10**9):
+            job = jobs[n % len(jobs)]
+            if stop.is_set():
+                return
+            try:
+                read = store.get("job", job.id)
+                (answer,) = store.commit([Group((moving(read, "Pending", event="note", message=f"{n}"),))])
+            except (Unavailable, Unknown):
+                continue
+            answers.append((read, answer))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for _ in range(budget.pick(small=2, long=20)):
+        before = len(answers)
+        wait_until(lambda: len(answers) > before + 20, "some writes", seconds=60)  # noqa: B023
+        leader = zookeeper_ensemble.leader()
+        zookeeper_ensemble.kill(leader)
+        zookeeper_ensemble.leader()
+        zookeeper_ensemble.start(leader)
+    before = len(answers)
+    wait_until(lambda: len(answers) > before + 20, "writes after the last leader", seconds=60)
+    stop.set()
+    writer.join(60)
+    last: dict[str, tuple[int, bool]] = {}  # id -> the version of the last write that is certain, and whether one that is not came after
+    for read, answer in answers:
+        version, unsure = last.get(read.id, (0, False))
+        assert read.version == version or unsure or version == 0, "what was answered as written was read afterwards"
+        if isinstance(answer, Committed) and answer.records[0] is not None:
+            last[read.id] = (answer.records[0].version, False)
+        else:
+            assert isinstance(answer, (Unavailable, Unknown, Conflict))
+            last[read.id] = (read.version, not isinstance(answer, Unavailable))
+    for job in jobs:
+        version, unsure = last.get(job.id, (job.version, False))
+        assert store.get("job", job.id).version in ((version, version + 1) if unsure else (version,))
+    assert list(store.check()) == []
+    store.close()
+
+
+def test_a_session_outlives_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
+    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), timeout=10, patience=10)
+    job = make_job(store, make_batch(store))
+    session = store.open_session(host="h", ttl=20, about={})
+    (mine,) = claim(store, session)
+    leader = zookeeper_ensemble.leader()
+    zookeeper_ensemble.kill(leader)
+    zookeeper_ensemble.leader()
+    alive: list[bool] = []
+
+    def renewed() -> bool:
+        try:
+            alive.append(store.renew(session).alive)
+        except StoreError:
+            return False
+        return True
+
+    wait_until(renewed, "the session to be renewed", seconds=60)
+    assert alive == [True]
+    assert move(store, store.get("job", job.id), "Estimating", session=None).version == mine.version + 1
+    store.close()
+
+
+def test_nothing_is_written_while_no_server_can_be_reached(server: ZooKeeperServer) -> None:
+    harness = MerrittHarness(server.create_chroot(), patience=0.2, timeout=2)
+    store = harness.open()
+    job = make_job(store, make_batch(store))
+    server.kill()
+    wait_until(lambda: not store._link._client.connected, "the connection to be noticed as lost", seconds=20)
+    with pytest.raises(Unavailable, match="nothing was written"):
+        store.commit([Group((moving(job, "Held"),))])
+    with pytest.raises(Unavailable):
+        store.get("job", job.id)
+    with pytest.raises(Unavailable):
+        store.watch(0.1)
+    server.start()
+
+    def back() -> bool:
+        try:
+            return store.get("job", job.id) == job
+        except Unavailable:
+            return False
+
+    wait_until(back, "the store to go on by itself", seconds=60)
+    assert move(store, job, "Held").state == "Held"
+    harness.close()
+
+
+def test_a_transaction_that_was_cut_off_is_unknown_and_its_neighbours_are_answered_a11(merritt: MerrittHarness) -> None:
+    """Sixty groups are three transactions: the first goes through and its answer is lost; no answer may be a wrong success."""
+    store, reader = merritt.open(), merritt.open()
+    jobs = make_jobs(reader, make_batch(reader), 60)
+    with merritt.lose_answer(store):
+        answers = store.commit([Group((moving(job, "Held"),)) for job in jobs])
+    assert all(isinstance(answer, Unknown) for answer in answers[:25])
+    assert all(reader.get("job", job.id).state == "Held" for job in jobs[:25]), "it was written"
+    for job, answer in zip(jobs[25:], answers[25:], strict=True):
+        assert isinstance(answer, (Unknown, Unavailable))
+        if isinstance(answer, Unavailable):
+            assert reader.get("job", job.id).state == "Pending"
+
+
+def test_a_lost_answer_to_a_claim_ends_with_the_session_a11(merritt: MerrittHarness) -> None:
+    store = merritt.open()
+    make_jobs(store, make_batch(store), 3)
+    session = store.open_session(host="h", ttl=10, about={})
+    port = store._sessions._open[session].link._client._connection._socket.getsockname()[1]
+    with merritt.proxy.lose_answer(port), pytest.raises(Unknown):
+        claim(store, session)
+    store.close_session(session)
+    assert len(claim(store, store.open_session(host="h", ttl=10, about={}))) == 3
