@@ -270,9 +270,9 @@ class TestLockOrder:
         """The codes of all errors that the server answered; the driver sends again what a deadlock undid, and nobody would notice."""
         codes: list[str] = []
 
-        def told(error: psycopg.Error, calling: Any = troubles.calling) -> StoreError:
+        def told(error: psycopg.Error, user: str, calling: Any = troubles.calling) -> StoreError:
             codes.append(error.sqlstate or "")
-            refusal: StoreError = calling(error)
+            refusal: StoreError = calling(error, user)
             return refusal
 
         monkeypatch.setattr(troubles, "calling", told)

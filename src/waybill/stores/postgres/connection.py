@@ -87,8 +87,9 @@ class Connection:
             prepare(db)
             self._begin(db)
         except psycopg.Error as error:
+            user = db.info.user
             db.close()
-            raise troubles.opening(error, self.place) from error
+            raise troubles.opening(error, self.place, user) from error
         except BaseException:
             db.close()
             raise
@@ -169,7 +170,7 @@ class Connection:
 
     def _trouble(self, db: psycopg.Connection[Row], error: psycopg.Error, writing: bool) -> Exception:
         if not db.closed and db.pgconn.status == psycopg.pq.ConnStatus.OK:
-            return troubles.calling(error)
+            return troubles.calling(error, db.info.user)
         db.close()
         self._db = None
         return troubles.losing(error, writing)

@@ -77,5 +77,6 @@ def version(db: psycopg.Connection[Row], schema: str) -> int:
     """The number of the last migration; 0: there is no store yet."""
     if not db.execute(_MADE, [schema]).fetchall()[0][1]:
         return 0
-    (number,) = db.execute("select coalesce(max(number), 0) from migration").fetchall()[0]
+    # With the schema's name, so that a user who may not use it is told so, and not that there is no such table.
+    (number,) = db.execute(sql.SQL("select coalesce(max(number), 0) from {}").format(sql.Identifier(schema, "migration"))).fetchall()[0]
     return int(number)

@@ -42,14 +42,14 @@ SENTENCES = {
 }
 
 
-def opening(error: psycopg.Error, place: str) -> BadStore:
+def opening(error: psycopg.Error, place: str, user: str = "of this URL") -> BadStore:
     """Why `place`, the URL without secrets, cannot be opened."""
     said = " ".join(str(error).split())
     said = said.rpartition("FATAL: ")[2].strip() or said
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return BadStore("The store's URL is malformed; it is postgresql://user:password@host:port/database, special characters as %XX.")
     if error.sqlstate is not None:
-        return BadStore(f"{place} cannot be opened. {sentence(error)}")
+        return BadStore(f"{place} cannot be opened. {sentence(error, user)}")
     if error.pgconn is not None and (error.pgconn.needs_password or error.pgconn.used_password):
         return BadStore(f"{place} refuses the password, or the lack of one ({said}): put it into the URL, PGPASSWORD or ~/.pgpass.")
     if "database" in said and "does not exist" in said:
@@ -64,7 +64,8 @@ def unreachable(error: psycopg.Error, place: str) -> Unavailable:
     return Unavailable(str(opening(error, place)))
 
 
-def calling(error: psycopg.Error) -> StoreError:
+def calling(error: psycopg.Error, user: str) -> StoreError:
+    """The server refused a statement of this user."""
     code = error.sqlstate or ""
     if code in AGAIN:
         return Again(f"Others wrote the same rows in that moment: {error.diag.message_primary}.")
@@ -72,7 +73,7 @@ def calling(error: psycopg.Error) -> StoreError:
         return SessionLost()
     if code[:2] in ("22", "23"):  # a value that no row can hold: a null character, a number out of range, a broken rule of the table
         return StoreError(f"PostgreSQL cannot keep this: {error.diag.message_primary}.")
-    return Unavailable(sentence(error))
+    return Unavailable(sentence(error, user))
 
 
 def losing(error: psycopg.Error, writing: bool) -> StoreError:
@@ -82,9 +83,8 @@ def losing(error: psycopg.Error, writing: bool) -> StoreError:
     return Unavailable(f"The connection to the database was lost ({said}). It is made again with the next call.")
 
 
-def sentence(error: psycopg.Error) -> str:
+def sentence(error: psycopg.Error, user: str) -> str:
     code = error.sqlstate or ""
     said = (error.diag.message_primary or " ".join(str(error).split()) or "no reason given").rstrip(".")
     form = SENTENCES.get(code) or SENTENCES.get(code[:2]) or "PostgreSQL refused: {said}."
-    user = error.pgconn.user.decode(errors="replace") if error.pgconn is not None and error.pgconn.status == 0 else "of this URL"
     return form.format(said=said, user=user)
