@@ -34,6 +34,9 @@ class UnknownKind(LookupError):
     """There is no such machine."""
 
 
+MISTAKES = (Refused, MachineError, LookupError, TypeError, ValueError)  # what a table, a guard or a step's answer may be wrong by
+
+
 class Machines(dict[str, Machine]):
     """The machines of a process, by kind."""
 
@@ -57,7 +60,11 @@ class Machines(dict[str, Machine]):
 
 
 def clip(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+    """A message or a reason as every store can keep it: not too long, no half characters, no null."""
+    text = text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+    if not text.isascii():
+        text = text.encode(errors="replace").decode()
+    return text.replace("\0", "?")
 
 
 def documents(machine: Machine, docs: Mapping[str, Any], writer: str | None = None) -> dict[str, bytes | None]:
@@ -185,7 +192,7 @@ def settle(
         if isinstance(outcome, Wait):
             return _wait(machine, state, record, outcome, who)
         raise Fail(f"The step of {machine.name}.{state.name} answered {outcome!r}; a step answers Done or Wait, or raises.")
-    except (Fail, MachineError, LookupError, TypeError, ValueError) as error:
+    except (Fail, *MISTAKES) as error:
         # The table, its gates or its keys cannot take this outcome: a mistake of the program, which trying again does not mend.
         return _trouble(machine, state, record, Fail(str(error)), who)
 
@@ -302,7 +309,7 @@ def answer(machine: Machine, record: Record, ask: Ask, *, store: Store) -> Chang
         if ask.action == PRIORITY:
             return reprioritise(record, int(args[PRIORITY]), ask.who, ask.why, answers=True)
         return act(machine, record, ask.action, store=store, who=ask.who, why=ask.why, args=args, confirmed=True, answers=True)
-    except (Refused, MachineError, LookupError, TypeError, ValueError) as refusal:
+    except MISTAKES as refusal:
         # Also what a guard or a rewrite dies of: whoever asked is told, and the worker goes on with the others.
         free = replace(record, session=None)
         return Change(record, free, f"{ask.action} refused", ask.who, clip(str(refusal)), answers=True)

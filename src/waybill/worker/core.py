@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from waybill import rules
-from waybill.machine import Machine, MachineError
+from waybill.machine import Machine
 from waybill.record import (
     Ask,
     Change,
@@ -338,13 +338,9 @@ class Core:
             self._settled(task, rules.wait_for_key(machine, record, keys, key, self.who))
             return
         if task.ask is not None and task.ask.action != PRIORITY:
-            if isinstance(outcome, Done) and outcome.docs:
-                docs = rules.documents(machine, outcome.docs)
-                answered = self.answer(machine, replace(record, docs=record.docs.with_changes(docs)), task.ask)
-                change = replace(answered, before=record, docs={**docs, **answered.docs})
-            else:
-                change = self.answer(machine, record, task.ask)
-            self._settled(task, change)
+            docs = self._written_by(machine, outcome)
+            answered = self.answer(machine, replace(record, docs=record.docs.with_changes(docs)) if docs else record, task.ask)
+            self._settled(task, replace(answered, before=record, docs={**docs, **answered.docs}) if docs else answered)
             return
         stopped = isinstance(outcome, Stopped) or (task.stopping and isinstance(outcome, Exception) and not isinstance(outcome, Fail))
         if stopped:
@@ -361,9 +357,16 @@ class Core:
         if isinstance(outcome, Done) and outcome.spawn:
             try:
                 spawn = tuple(rules.create(self.machines, n, maker=record, who=self.who) for n in outcome.spawn)
-            except (rules.Refused, rules.UnknownKind, MachineError) as error:
+            except rules.MISTAKES as error:
                 change = rules.settle(machine, record, Fail(str(error)), who=self.who)
         self._settled(task, change, spawn)
+
+    def _written_by(self, machine: Machine, outcome: Outcome | Exception | Stopped) -> dict[str, bytes | None]:
+        """What a step found out is kept also when a person decides what becomes of its record; what cannot be stored is not."""
+        try:
+            return rules.documents(machine, outcome.docs, "step") if isinstance(outcome, Done) and outcome.docs else {}
+        except rules.MISTAKES:
+            return {}
 
     def _may_go_on(self, task: m.Task, machine: Machine, outcome: Done, now: float) -> bool:
         if self.stopping or self.draining or task.stopping or task.kept >= KEEP_STATES or now - task.since >= KEEP_SECONDS:
@@ -384,7 +387,7 @@ class Core:
             docs = rules.documents(machine, event.docs, "step") if event.docs else {}
             keys = rules.check_more_keys(machine, record, event.keys) if event.keys else record.keys
             spawn = tuple(rules.create(self.machines, n, maker=record, who=self.who) for n in event.spawn)
-        except (rules.Refused, rules.UnknownKind, MachineError) as error:
+        except rules.MISTAKES as error:
             self.commands.append(m.Reply(task, error))
             return
         change = Change(record, replace(record, keys=keys), "", self.who, docs=docs)

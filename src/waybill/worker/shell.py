@@ -337,6 +337,8 @@ class Worker:
             return step(task.record, context)
         except Stopped as stopped:
             return stopped
+        except SystemExit as left:  # it would end this thread in silence, and the record would be held for ever
+            return RuntimeError(f"The step left the program with {left.code!r}; a step answers, or raises an error.")
         except Exception as error:
             context.log.info("%s: %s", type(error).__name__, error, exc_info=True)
             return error
