@@ -109,10 +109,16 @@ class SimulatedWorker(Worker):
             threads=self.threads, portion=self.portion, ttl=self.ttl,
         )  # fmt: skip
         for n in range(self.threads):
-            self.process.spawn(f"step-{n}", self._work)
+            self.process.spawn(f"step-{n}", self._hand)
         self._loop(self.store)
         self.store.close()
         self.simulation.exited(self.process)
+
+    def _hand(self) -> None:
+        try:
+            self._work()
+        except SystemExit:
+            return  # as a thread that meets it: it is gone, and nobody is told
 
     def stop(self) -> None:
         if self.owner is not None and not self.process.dead:

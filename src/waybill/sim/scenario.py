@@ -31,6 +31,7 @@ GROUP = "waybill.scenarios"
 class Scenario:
     name: ClassVar[str] = ""
     doc: ClassVar[str] = ""
+    sound: ClassVar[bool] = True  # its steps meet trouble only when the world does
     real_files: ClassVar[bool] = False  # its steps use ctx.workdir: give them a folder
 
     def __init__(self, world: World) -> None:

@@ -245,7 +245,7 @@ class Simulation:
                 break
 
     def _changed(self, change: Change, record: Record | None, entry: Entry) -> None:
-        if change.event == "retry" and not self.profile.trouble and self.profile.weather in SOUND:
+        if change.event == "retry" and not self.profile.trouble and self.profile.weather in SOUND and self.scenario.sound:
             raise Violation(f"{entry.ref} met trouble in {entry.state} though nothing was wrong: {change.why}")
         self.scenario.changed(change, record, entry)
 
