@@ -6,7 +6,8 @@
 
 docs/machines/NAME.md is all that a machine's table says, in the order in which it says it: the figure, the states, the actions, the
 documents. Every machine that a process can have has one: the built-in ones, those of the applications, those of the demonstration.
-docs/reference/config.md is the list of settings, docs/reference/cli.md the list of commands.
+docs/reference/config.md is the list of settings, docs/reference/cli.md the list of commands. README.md in reference, concepts and how-to
+lists the pages of its folder.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from waybill.machine import RESUME, STAY, Machine
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MACHINES = DOCS / "machines"
 NOTICE = "<!-- Written by `make docs` from what the code declares. Change that, not this page. -->"
+GENERATED = {"cli.md": "Commands", "config.md": "Settings"}
+FOLDERS = {"reference": "Reference", "concepts": "Concepts", "how-to": "How to"}
 IN_WORDS = {RESUME: "the state after the last one done", STAY: "stays where it is"}
 
 
@@ -149,12 +152,23 @@ def _options(command: Any, *, common: bool) -> list[tuple[str, str]]:
     return rows
 
 
+def contents(folder: str, title: str, generated: Iterable[Path]) -> str:
+    """The pages of a folder by their titles, so that none is written and never found."""
+    pages = {path for path in (DOCS / folder).glob("*.md") if path.name != "README.md"}
+    texts = {path: path.read_text(encoding="utf-8") for path in pages - set(generated)}
+    titles = {path.name: next((line[2:] for line in text.splitlines() if line.startswith("# ")), path.stem) for path, text in texts.items()}
+    titles |= {path.name: GENERATED[path.name] for path in generated if path.parent == DOCS / folder}
+    return "\n\n".join([NOTICE, f"# {title}", "\n".join(f"- [{titles[name]}]({name})" for name in sorted(titles))]) + "\n"
+
+
 def wanted() -> dict[Path, str]:
     found = machines()
     pages = {DOCS / "reference" / "config.md": settings(), DOCS / "reference" / "cli.md": commands()}
     pages |= {MACHINES / f"{machine.name}.md": page(machine) for machine in found}
     if found:
         pages[MACHINES / "README.md"] = index(found)
+    for folder, title in FOLDERS.items():
+        pages[DOCS / folder / "README.md"] = contents(folder, title, list(pages))
     return pages
 
 
