@@ -1,6 +1,6 @@
 """The duties of a simulation: the real machine and the real duties, at a pace that fits virtual time.
 
-Left out are those that look at real files and real clocks (folders, leftovers), and the slow look of `consistency`, which the audit does.
+Left out are those that look at real files and real clocks (folders, leftovers).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from waybill.duties import DUTY, Duty, Post
+from waybill.duties.consistency import Consistency
 from waybill.duties.hosts import Hosts
 from waybill.duties.joins import Joins
 from waybill.duties.requests import Requests
@@ -19,6 +20,7 @@ from waybill.sim.world import current
 from waybill.step import Context, Outcome
 
 if TYPE_CHECKING:
+    from waybill.sim.process import Process
     from waybill.sim.simulation import Simulation
 
 SIMULATED = replace(DUTY, steps={}, _by_name={})  # its own steps: the real machine's belong to the process that simulates
@@ -31,8 +33,12 @@ def a_round(record: Record, ctx: Context) -> Outcome:
 
 
 def built_in() -> tuple[Duty, ...]:
-    return (Joins(every=20.0), Upkeep(every=20.0), Requests(every=10.0), Hosts(grace=25.0, every=10.0), Retention(every=20.0))
+    return (
+        Joins(every=20.0), Upkeep(every=20.0), Requests(every=10.0), Hosts(grace=25.0, every=10.0), Retention(every=20.0),
+        Consistency(every=40.0),
+    )  # fmt: skip
 
 
-def post_of(simulation: Simulation, host: str) -> Post:
-    return Post(simulation.duties, simulation.machines, host, simulation.root_of(host))
+def post_of(simulation: Simulation, process: Process) -> Post:
+    root = simulation.root_of(process.host)
+    return Post(simulation.duties, simulation.machines, process.host, root, open_store=lambda: simulation.stage.wire(process))

@@ -95,6 +95,7 @@ class Operator:
     def move(self) -> None:
         moves: tuple[tuple[Callable[[], None], int], ...] = (
             (self.act, 12), (self.priority, 2), (self.mark, 3), (self.act_all, 1), (self.remove, 2), (self.submit_again, 1),
+            (self.step_once, 1),
         )  # fmt: skip
         self.rng.choices([m for m, _ in moves], [w for _, w in moves])[0]()
 
@@ -149,6 +150,9 @@ class Operator:
         ref = self._any()
         if ref is not None and self.engine.machines[ref.kind].parent is None:
             self.engine.remove(ref, who=self.promises.signature())
+
+    def step_once(self) -> None:
+        self.simulation.stage.step_once(self._any() if self.rng.random() < 0.7 else None)
 
     def submit_again(self) -> None:
         """What is there already, or will be: with the same request key."""

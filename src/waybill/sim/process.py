@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waybill.record import Record, Store
-from waybill.rules import Machines
 from waybill.sim.fibers import Fiber, Hub
 from waybill.sim.ledger import Violation
 from waybill.worker import messages as m
 from waybill.worker.core import Core
+from waybill.worker.once import Once
 from waybill.worker.shell import Worker
 
 if TYPE_CHECKING:
@@ -80,20 +79,43 @@ class Hands:
         return True
 
 
-class SimulatedWorker(Worker):
-    """Steps run as fibers; a message to the owner is a message to its fiber; sleeping is virtual."""
+class OnStage(Worker):
+    """A worker in a simulated process: the simulation knows which steps run and whose files are cleared."""
 
-    def __init__(
-        self, process: Process, open_store: Callable[[], Store], machines: Machines, *, roles: Iterable[str] | None, threads: int,
-        ttl: float, portion: int, root: Path, objects: Any,
-    ) -> None:  # fmt: skip
-        hub = process.simulation.hub
+    def __init__(self, process: Process, *, roles: Iterable[str] | None, threads: int) -> None:
+        simulation = process.simulation
         super().__init__(
-            open_store, machines, host=process.host, work_root=root, objects=objects, roles=roles, threads=threads, ttl=ttl,
-            portion=portion, clock=process.clock, now=lambda: hub.now,
+            lambda: simulation.stage.wire(process), simulation.machines, host=process.host, work_root=simulation.root_of(process.host),
+            objects=simulation.scenario.objects(), roles=roles, threads=threads, ttl=simulation.profile.ttl,
+            portion=simulation.profile.portion, clock=process.clock, now=lambda: simulation.hub.now,
         )  # fmt: skip
         self.who = process.name
-        self.process, self.simulation, self.hub = process, process.simulation, hub
+        self.process, self.simulation, self.hub = process, simulation, simulation.hub
+
+    def _run_step(self, task: m.Task) -> Any:
+        with self.simulation.steps.running(self.process, task):
+            return super()._run_step(task)
+
+    def _clear(self, store: Store, command: m.Clear) -> None:
+        self.simulation.point("before clear")
+        self.simulation.world.clear_files(self.host, command.ref)
+        if self.simulation.scenario.real_files:
+            super()._clear(store, command)
+
+
+class SimulatedOnce(OnStage, Once):
+    """`waybill step` and `waybill work --once`: one step, in the process of whoever asked for it."""
+
+    def _sleep(self, store: Store, command: m.Sleep) -> None:
+        self.simulation.pass_time(max(0.001, min(1.0, command.until - self.clock())))
+
+
+class SimulatedWorker(OnStage):
+    """Steps run as fibers; a message to the owner is a message to its fiber; sleeping is virtual."""
+
+    def __init__(self, process: Process, *, roles: Iterable[str] | None, threads: int) -> None:
+        super().__init__(process, roles=roles, threads=threads)
+        hub = self.hub
         self._hands = Hands(hub)  # type: ignore[assignment]
         self.owner: Fiber | None = None
         self.listens = False  # asleep, and a hint would wake it
@@ -158,16 +180,6 @@ class SimulatedWorker(Worker):
         """Whether the step of that task is told to stop."""
         context = self._contexts.get(task)
         return context is None or context.stopped
-
-    def _clear(self, store: Store, command: m.Clear) -> None:
-        self.simulation.world.point("before clear")
-        self.simulation.world.clear_files(self.host, command.ref)
-        if self.simulation.scenario.real_files:
-            super()._clear(store, command)
-
-    def _run_step(self, task: m.Task) -> Any:
-        with self.simulation.steps.running(self.process, task):
-            return super()._run_step(task)
 
     def _send(self, saving: m.Saving) -> list[Record]:
         replies: Reply = Reply(self.hub)

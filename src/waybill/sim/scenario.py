@@ -6,7 +6,6 @@ One object of it is made for each seed. A scenario of an application is a subcla
     machines       the tables, with their steps
     submissions    what is asked for at the beginning, each with a request key
     marks          the marks that people set and clear
-    move           one thing that a person does (default: anything that the tables allow, and some that they do not)
     changed        called with every change that was written: raise Violation for what must not be
     finished       called when all is quiet: a sentence for each thing that is wrong
 """

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from waybill.engine import Engine
-from waybill.record import Store
+from waybill.record import Ref, Store, StoreError
+from waybill.rules import Refused
 from waybill.sim.duty import post_of
 from waybill.sim.people import Operator, Submitter
-from waybill.sim.process import Process, SimulatedWorker
+from waybill.sim.process import Process, SimulatedOnce, SimulatedWorker
 from waybill.sim.wire import Direct, Wire
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Stage:
         if simulation.duties:
             setup = Direct(Process(simulation, "setup", ""), simulation.observer, loose=False)
             for host in self.hosts:
-                post_of(simulation, host).ensure(Engine(setup, simulation.machines))
+                post_of(simulation, Process(simulation, "setup", host)).ensure(Engine(setup, simulation.machines))
         for n in range(simulation.profile.workers):
             self.start_worker(n % len(self.hosts), self._roles())
         people = [self.start_submitter]
@@ -54,14 +55,26 @@ class Stage:
     # --- coming
 
     def start_worker(self, slot: int, roles: list[str] | None) -> None:
-        simulation, profile = self.simulation, self.simulation.profile
         process = self._process("w", self.hosts[slot], lambda: self.start_worker(slot, roles))
-        process.post = post_of(simulation, process.host)
-        process.worker = SimulatedWorker(
-            process, lambda: self.wire(process), simulation.machines, roles=roles, threads=profile.threads, ttl=profile.ttl,
-            portion=profile.portion, root=simulation.root_of(process.host), objects=simulation.scenario.objects(),
-        )  # fmt: skip
+        process.post = post_of(self.simulation, process)
+        process.worker = SimulatedWorker(process, roles=roles, threads=self.simulation.profile.threads)
         process.spawn("owner", process.worker.live)
+
+    def step_once(self, target: Ref | None) -> None:
+        """Somebody takes one step by hand, on some host."""
+        process = self._process("once", self.rng.choice(self.hosts), lambda: None)
+        process.post = post_of(self.simulation, process)
+
+        def main() -> None:
+            once = SimulatedOnce(process, roles=None, threads=1)
+            once.target = target
+            try:
+                self.simulation.note(f"took {once.take_one()}")
+            except (StoreError, Refused) as refusal:
+                self.simulation.note(f"refused: {type(refusal).__name__} {refusal}")
+            process.end()
+
+        process.spawn("main", main)
 
     def start_submitter(self) -> None:
         process = self._process("submitter", "", self.start_submitter)
