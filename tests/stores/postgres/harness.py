@@ -71,9 +71,12 @@ class PostgresHarness(Harness):
         yield
         assert self._proxy.lost.is_set()
 
-    def close(self) -> None:
+    def close_stores(self) -> None:
         for store in self._stores:
             store.close()
+
+    def close(self) -> None:
+        self.close_stores()
         self.admin.execute(f"drop schema {self.schema} cascade")
         self.admin.close()
         self._proxy.close()

@@ -149,10 +149,14 @@ class Listener:
             return True
 
     def _interrupted(self) -> bool:
-        try:
-            return bool(self._ear.recv(4096))
-        except BlockingIOError:
-            return False
+        told = False
+        while True:
+            try:
+                if not self._ear.recv(65536):
+                    return told
+                told = True
+            except BlockingIOError:
+                return told
 
     def close(self) -> None:
         if self._db is not None:

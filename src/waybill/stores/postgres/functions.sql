@@ -254,7 +254,7 @@ begin
                    coalesce(greatest((select t.turn from turn t where t.kind = m.kind),
                                      (select t.turn from unnest(turns) t where t.kind = m.kind),
                                      (select k.turn + 1 from record k
-                                      where k.parent_id = m.parent_id and k.parent_kind = m.parent_kind and k.kind = m.kind and k.seq > 0
+                                      where k.parent_id = m.parent_id and k.parent_kind = m.parent_kind and k.kind = m.kind and k.id <> ''
                                       order by k.seq desc limit 1)), 0) as turn
             from (select distinct c.kind, c.parent_kind, c.parent_id from unnest(creations) c where c.parent_id is not null and c.turn is null) m),
         made as (

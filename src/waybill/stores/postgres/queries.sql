@@ -131,7 +131,7 @@ returning 1;
 -- name: wake
 with due as materialized (
     select r.kind, r.id from record r
-    where r.parked = 'wait' and r.wake_at <= waybill_now()
+    where r.parked = 'wait' and r.wake_at <= (select waybill_now())  -- once: it could not be looked up in the index otherwise
     order by r.wake_at, r.priority, r.turn, r.seq limit %s for update skip locked),
 woken as (
     update record r set parked = null, wake_at = 0 from due d where r.id = d.id and r.kind = d.kind returning 1)

@@ -54,8 +54,8 @@ create table record (
 );
 
 -- A statement must leave the planner no choice: what it takes for cheap on an empty table, or in a state that all records are in, may cost a
--- walk over the whole of it. So the primary key alone begins with id, and the indexes for pages are only for statements that say seq > 0, which
--- is always so.
+-- walk over the whole of it. So the primary key alone begins with id, and each index for pages is only for statements that repeat its own
+-- condition, which is always true (and of columns that never change, or no update could stay within its page).
 --
 -- Only what can be claimed now is in the two indexes of the queue: rows at its head that may not be taken would be looked at by every claim.
 create index record_urgent on record (state, kind, host, priority, turn, seq) where session is null and parked is null;
@@ -65,9 +65,9 @@ create index record_held on record (session) where session is not null;
 create index record_parked on record (parked, wake_at, priority, turn, seq) where parked is not null;
 -- One for each filter of find, in creation order.
 create index record_of_kind on record (kind, seq) where seq > 0;
-create index record_in_state on record (state, kind, seq) where seq > 0;
-create index record_of_owner on record (owner, kind, seq) where seq > 0 and owner <> '';
-create index record_of_parent on record (parent_id, parent_kind, kind, seq) where seq > 0 and parent_id is not null;
+create index record_in_state on record (state, kind, seq) where created >= 0;
+create index record_of_owner on record (owner, kind, seq) where owner <> '';
+create index record_of_parent on record (parent_id, parent_kind, kind, seq) where id <> '' and parent_id is not null;
 create index record_open_child on record (parent_id, parent_kind) where open and parent_id is not null;
 create unique index record_request on record (request, kind) where request is not null;
 

@@ -1,0 +1,149 @@
+"""watch on PostgreSQL: told outside of commits, at most every 20 ms for each process, and heard through a lost connection."""
+
+import threading
+import time
+from typing import Any
+
+import psycopg
+
+from tests.servers.process import wait_until
+from tests.stores.postgres.harness import PostgresHarness
+from waybill.record import Group
+from waybill.stores.conformance import Yard
+from waybill.stores.conformance.yard import change
+from waybill.stores.postgres import bell
+from waybill.stores.postgres.bell import Ringer
+
+
+def listening(harness: PostgresHarness) -> "psycopg.Connection[Any]":
+    db = psycopg.connect(harness.url, autocommit=True)
+    db.execute(f'listen "{bell.channel(harness.schema)}"')
+    return db
+
+
+def quiet(db: "psycopg.Connection[Any]") -> None:
+    """Until nothing has been told for as long as a ringer pauses, three times over."""
+    while list(db.notifies(timeout=3 * bell.PAUSE, stop_after=1)):
+        pass
+
+
+def test_a_commit_itself_notifies_nobody_b7(yard: Yard, harness: PostgresHarness) -> None:
+    """A NOTIFY inside a commit takes a lock that all such commits wait for. It comes from another connection, afterwards."""
+    ear = listening(harness)
+    yard.one()
+    told = list(ear.notifies(timeout=20, stop_after=1))
+    assert len(told) == 1
+    store: Any = yard.store
+    assert told[0].pid != store._connection._db.info.backend_pid
+    ear.close()
+
+
+def test_a_process_tells_at_most_every_20_ms_and_forgets_nothing_b7(yard: Yard, harness: PostgresHarness) -> None:
+    ear = listening(harness)
+    quiet(ear)
+    began = time.monotonic()
+    for _ in range(200):
+        yard.one()
+    last = time.monotonic()
+    told = []
+    while more := list(ear.notifies(timeout=10 * bell.PAUSE, stop_after=1)):
+        told += more
+    assert 1 <= len(told) <= (last - began) / bell.PAUSE + 3
+    assert len({each.pid for each in told}) == 1
+    ear.close()
+
+
+def test_what_makes_nothing_claimable_rings_no_bell_b7(yard: Yard, harness: PostgresHarness) -> None:
+    yard.one()
+    (mine,) = yard.claimed(yard.store, yard.session())
+    ear = listening(harness)
+    quiet(ear)
+    mine = yard.save(mine, message="half way")
+    mine = yard.update(mine, event="done", state="Weighing")
+    mine = yard.release(mine, parked="wait", delay=100)
+    yard.store.wake()
+    yard.store.sweep()
+    assert list(ear.notifies(timeout=10 * bell.PAUSE, stop_after=1)) == []
+    yard.update(mine, parked=None)
+    assert len(list(ear.notifies(timeout=20, stop_after=1))) == 1
+    ear.close()
+
+
+def test_all_that_frees_a_record_rings_the_bell_b7(yard: Yard, harness: PostgresHarness) -> None:
+    h = yard.harness
+    gate, key = yard.gate("g"), yard.key("k")
+    stopped = yard.one(gates=(gate,))
+    yard.store.mark(gate, True)
+    waits = yard.one(parked="children")
+    holder = yard.one(keys=(key,))
+    session = yard.session()
+    (held,) = yard.claimed(yard.store, session)
+    assert held.id == holder.id
+    late = yard.update(yard.one(), parked="wait", delay=10)
+    ear = listening(harness)
+    h.tick(20)
+    calls = {
+        "a mark that is cleared": lambda: yard.store.mark(gate, False),
+        "a nudge": lambda: yard.write(nudges=(waits.ref,)),
+        "a wait that is due": lambda: yard.store.wake(),
+        "a session that is closed": lambda: yard.store.close_session(session),
+        "a record that is removed, and its keys with it": lambda: yard.remove(yard.get(holder)),
+    }
+    for what, call in calls.items():
+        quiet(ear)
+        call()
+        assert len(list(ear.notifies(timeout=20, stop_after=1))) == 1, what
+    assert {yard.get(record).parked for record in (stopped, waits, late)} == {None}
+    ear.close()
+
+
+def test_a_watch_goes_on_when_its_connection_was_lost_b7(yard: Yard, harness: PostgresHarness) -> None:
+    watcher = harness.open()
+    watcher.watch(0)
+    while watcher.watch(0):
+        pass
+    harness.outage(0)
+    assert watcher.watch(30) is True, "it may have missed something while it was away"
+    while watcher.watch(0):
+        pass
+    yard.store.now()
+    yard.one()
+    assert watcher.watch(20) is True
+
+
+def test_the_ringer_ends_with_the_last_store_of_the_process(harness: PostgresHarness) -> None:
+    first, second = harness.open(), harness.open()
+    key = first._ringer._key
+    assert first._ringer is second._ringer
+    yard = Yard(harness)
+    yard.one()
+    thread = first._ringer._thread
+    assert isinstance(thread, threading.Thread)
+    harness.close_stores()
+    wait_until(lambda: not thread.is_alive(), "the ringer to end")
+    assert key not in Ringer._all
+
+
+def test_many_interrupts_end_one_watch_b7(harness: PostgresHarness) -> None:
+    """More than the socket between the threads can hold: nobody blocks, and they end one watch."""
+    watcher = harness.open()
+    while watcher.watch(0):
+        pass
+    for _ in range(20_000):
+        watcher.interrupt()
+    waited = []
+    for _ in range(2):
+        began = time.monotonic()
+        watcher.watch(0.3)
+        waited.append(time.monotonic() - began >= 0.3)
+    assert waited == [False, True]
+
+
+def test_a_commit_that_fails_rings_no_bell(yard: Yard, harness: PostgresHarness) -> None:
+    made = yard.one()
+    yard.update(made)
+    ear = listening(harness)
+    quiet(ear)
+    yard.store.commit([Group((change(made, message="stale"),))])
+    assert list(ear.notifies(timeout=5 * bell.PAUSE, stop_after=1)) == []
+    ear.close()
