@@ -1,0 +1,1 @@
+"""Applications: each a folder of its own, none of which imports another."""

@@ -1,0 +1,1 @@
+"""Ingest: deposits, from submission to inventory."""
