@@ -73,6 +73,8 @@ class ZookeeperHarness(Harness):
 
     def close(self) -> None:
         for store in self._open:
+            for session in list(store._sessions._open):
+                store.close_session(session)  # else the server would keep them until their ttl is over
             store.close()
         if self._stranger is not None:
             self._stranger.stop()

@@ -116,6 +116,20 @@ def test_nothing_is_written_while_no_server_can_be_reached(server: ZooKeeperServ
     harness.close()
 
 
+def test_a_connection_that_goes_leaves_its_session_to_its_ttl_b14(merritt: MerrittHarness) -> None:
+    """A step may still run under it; only close_session frees claims at once."""
+    store, other = merritt.open(), merritt.open()
+    job = make_job(store, make_batch(store))
+    session = store.open_session(host="h", ttl=2, about={})
+    (mine,) = claim(store, session)
+    store.close()
+    assert other.get("job", job.id) == mine
+    assert [info.name for info in other.sessions()] == [session]
+    wait_until(lambda: other.reap() == [session], "the session to die by itself", seconds=30)
+    freed = other.get("job", job.id)
+    assert (freed.session, freed.version) == (None, mine.version + 1)
+
+
 def test_a_transaction_that_was_cut_off_is_unknown_and_its_neighbours_are_answered_a11(merritt: MerrittHarness) -> None:
     """Sixty groups are three transactions: the first goes through and its answer is lost; no answer may be a wrong success."""
     store, reader = merritt.open(), merritt.open()

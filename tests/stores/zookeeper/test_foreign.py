@@ -81,6 +81,44 @@ def test_a_move_from_outside_is_noted_when_found_b13(
     assert nodedump.faults(zk) == []
 
 
+@pytest.mark.parametrize("parked", ["wait", "children"])
+def test_a_wait_is_void_when_another_service_moved_the_record_there_and_back(
+    merritt: MerrittHarness, store: ZookeeperStore, peers: Callable[..., Peer], parked: str
+) -> None:
+    """The note that hides it from claims must not hide it for ever."""
+    job = make_job(store, make_batch(store), parked=parked)
+    peer = peers()
+    peer.work("Pending", "Failed")
+    peer.work("Failed", "Pending")
+    assert store.get("job", job.id).parked is None
+    if parked == "wait":
+        merritt.tick(1)
+        assert store.wake().woken == 1
+    else:
+        assert store.sweep() == 1
+    assert [line.event for line in store.history("job", job.id)] == ["submit", OUTSIDE]
+    assert [record.id for record in claim(store, session_of(store))] == [job.id]
+    assert list(store.check()) == []
+
+
+def test_a_move_from_outside_is_noted_by_the_walk_too_b13(store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]) -> None:
+    batch = make_batch(store, parked="wait")
+    job = make_job(store, batch, owner="ann", keys=("own/k",))
+    peer = peers()
+    peer.work("Pending", "Estimating")
+    peer.acquire_pending_batch()
+    peer.set_batch_status(batch.id, "Processing")
+    peer.unlock(f"/batches/{batch.id}")
+    before = [store.get("job", job.id), store.get("batch", batch.id)]
+    assert store.sweep() == 2
+    assert [store.get("job", job.id), store.get("batch", batch.id)] == before, "noted, and nothing else"
+    assert [line.event for line in store.history("batch", batch.id)] == ["submit", OUTSIDE]
+    assert store.tally("batch") == {"Processing": 1}
+    assert store.sweep() == 0
+    assert list(store.check()) == []
+    assert nodedump.faults(zk) == []
+
+
 def test_a_batch_that_another_service_made_is_found_and_claimed(store: ZookeeperStore, peers: Callable[..., Peer]) -> None:
     session = session_of(store)
     assert claim(store, session, kind="batch") == []

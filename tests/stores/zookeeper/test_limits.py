@@ -4,7 +4,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.stores.zookeeper.harness import MerrittHarness
-from tests.stores.zookeeper.records import commit, make_batch, make_job, make_jobs, move
+from tests.stores.zookeeper.records import commit, make_batch, make_job, make_jobs, move, moving
 from waybill.record import BadStore, Change, Committed, Group, Record, Store, TooLarge, Unavailable
 from waybill.stores import open_store
 from waybill.stores.zookeeper import ZookeeperStore
@@ -57,6 +57,21 @@ def test_documents_can_add_up_to_more_than_one_node_holds(store: ZookeeperStore)
     for name, body in bodies.items():
         job = move(store, job, "Pending", docs={name: body})
     assert store.get("job", job.id).docs.raw == bodies
+
+
+def test_a_long_chroot_counts_too_a11(merritt: MerrittHarness, zookeeper_url: str) -> None:
+    """Each operation names its whole path."""
+    store = ZookeeperStore(f"{zookeeper_url}/{'x' * 600}")
+    batch = make_batch(store)
+    draft = Change(None, Record("job", "jid*", "Pending", parent=batch.ref), "submit")
+    answers = store.commit([Group((draft,) * 300), *[Group((draft,) * 40)] * 5])
+    assert isinstance(answers[0], TooLarge)
+    assert all(isinstance(answer, Committed) for answer in answers[1:])
+    jobs = store.find("job", limit=1000).records
+    assert len(jobs) == 200
+    assert all(isinstance(answer, Committed) for answer in store.commit([Group((moving(job, "Held"),)) for job in jobs]))
+    assert len(store.find("job", limit=1000, docs=True).records) == 200
+    store.close()
 
 
 def test_a_urls_mistakes_are_sentences(zookeeper_url: str) -> None:

@@ -19,7 +19,7 @@ from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.layout import BUCKETS, Layout, layout_of
 from waybill.stores.zookeeper.names import checksum, key_path, quote
 from waybill.stores.zookeeper.plan import Plan, chain, parent_of
-from waybill.stores.zookeeper.seen import Seen
+from waybill.stores.zookeeper.seen import Seen, caught_up
 from waybill.stores.zookeeper.side import LINES, Side
 from waybill.stores.zookeeper.side import encode as encode_side
 from waybill.stores.zookeeper.status import Status
@@ -104,7 +104,7 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
     layout, ref, home = seen.layout, seen.ref, seen.layout.home(seen.ref.id)
     if refusal := _unfit(layout, after):
         return refusal
-    old = seen.side or _adopted(seen)
+    old = seen.side or caught_up(seen)
     session = after.session
     if session is not None and change.goes_on and any(gate in marks for gate in after.gates):
         session = None
@@ -203,7 +203,7 @@ def remove(plan: Plan, change: Change, seen: Seen) -> Result | StoreError:
     before = change.before
     assert before is not None
     layout, ref, home = seen.layout, seen.ref, seen.layout.home(seen.ref.id)
-    side = seen.side or _adopted(seen)
+    side = seen.side or caught_up(seen)
     if before.session is None:
         plan.ops += wire.absent(f"{home}/lock", "free")
     else:
@@ -262,13 +262,6 @@ def _unfit(layout: Layout, after: Record) -> StoreError | None:
     if layout.parent and (after.parent is None or after.parent.kind != layout.parent):
         return StoreError(f"A {layout.kind} in Merritt's tree needs a {layout.parent} as its parent.")
     return None
-
-
-def _adopted(seen: Seen) -> Side:
-    """The side node of a record that another service made."""
-    return Side(
-        seq=seen.seq, turn=seen.seq, state=seen.state, priority=seen.priority, created=seen.made, updated=seen.updated, open=seen.open
-    )  # fmt: skip
 
 
 def _rename(plan: Plan, seen: Seen, submission: bytes | None) -> StoreError | None:

@@ -22,13 +22,13 @@ from waybill.stores.zookeeper.foreign import Foreign
 from waybill.stores.zookeeper.layout import Entry
 from waybill.stores.zookeeper.link import Pending
 from waybill.stores.zookeeper.marks import Marks
-from waybill.stores.zookeeper.names import checksum, key_path
+from waybill.stores.zookeeper.names import key_path
 from waybill.stores.zookeeper.parking import Parking
 from waybill.stores.zookeeper.plan import Plan
 from waybill.stores.zookeeper.queues import Queue, Queues
-from waybill.stores.zookeeper.seen import Seen, look, look_one
+from waybill.stores.zookeeper.seen import Seen, caught_up, look, look_one
 from waybill.stores.zookeeper.sessions import Session
-from waybill.stores.zookeeper.side import LINES, Side
+from waybill.stores.zookeeper.side import Side
 from waybill.stores.zookeeper.side import encode as encode_side
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import Failure, Op
@@ -230,7 +230,8 @@ class Claims:
         each.side = None
         if old is None or seen.foreign or seen.bereft or each.keys or old.parked is not None:
             plan = Plan(self._tree.folders)
-            each.side = self._side(each)
+            side = caught_up(seen)
+            each.side = side = replace(side, holds=(*side.holds, *each.keys))
             notes.park(plan, ref, old, each.side)
             ops += plan.ops
             body = encode_side(each.side)
@@ -239,15 +240,6 @@ class Claims:
         else:
             ops.append(wire.check(aside, "side", seen.side_version))
         return ops
-
-    def _side(self, each: Candidate) -> Side:
-        seen = each.seen
-        base = seen.side or self._foreign.adopted(seen)
-        return replace(
-            base, lift=seen.lift, at=seen.version, seen=checksum(seen.status), state=seen.state, session=None, parked=None, wake_at=0.0,
-            spot="", tries=0 if seen.foreign else base.tries, open=seen.open, priority=seen.priority, holds=(*base.holds, *each.keys),
-            updated=seen.updated, lines=seen.lines()[-LINES:],
-        )  # fmt: skip
 
     def _hold(self, each: Candidate, session: Session) -> None:
         """It is ours: what its nodes are now."""
@@ -303,7 +295,7 @@ class Claims:
             assert reason is not None
             ref, home = seen.ref, seen.layout.home(seen.ref.id)
             spot = places.waiting_name(seen.priority, seen.turn, seen.seq, ref) if reason.startswith("key ") else ""
-            parked = replace(self._side(each) if seen.foreign else seen.side, parked=reason, wake_at=0.0, spot=spot)
+            parked = replace(caught_up(seen) if seen.foreign else seen.side, parked=reason, wake_at=0.0, spot=spot)
             plan = Plan(self._tree.folders)
             notes.park(plan, ref, seen.side, parked)
             if reason.startswith("key "):

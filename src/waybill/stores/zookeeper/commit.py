@@ -1,7 +1,7 @@
 """commit: groups of changes as ZooKeeper transactions, 25 groups each.
 
-    look      read the records that are changed, called or closed (those that we hold are remembered from their claim)
-    plan      each group's operations, or its refusal
+    look      read the records that are changed, called or closed (survey.py)
+    plan      each group's operations, or its refusal (planner.py)
     send      transactions that only move records one behind the other; those that create, one after the other (numbers.py)
     react     the first refused operation names its group and what is the matter; all others of the transaction are sent again
     follow    parents without open children, what was asked meanwhile, waiters of keys that are free now, the bell
@@ -12,75 +12,36 @@ After three rounds the groups are sent singly, so that none is kept from its pla
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
-from waybill.record import Answer, Ask, Change, ClaimLost, Committed, Conflict, Exists, Group, Ref, StoreError, TooLarge, Unavailable
+from waybill.record import Answer, Ask, ClaimLost, Committed, Conflict, Exists, Group, Ref, StoreError, Unavailable
 from waybill.stores.groups import vet
-from waybill.stores.zookeeper import changes, kin, notes, places, wire
+from waybill.stores.zookeeper import places, wire
 from waybill.stores.zookeeper.asks import Asks
 from waybill.stores.zookeeper.changes import Result
-from waybill.stores.zookeeper.layout import JOB, layout_of
+from waybill.stores.zookeeper.kin import Kin
 from waybill.stores.zookeeper.link import MAX_REQUEST, Pending
 from waybill.stores.zookeeper.marks import Marks
 from waybill.stores.zookeeper.numbers import Numbers
 from waybill.stores.zookeeper.parking import Parking
-from waybill.stores.zookeeper.plan import Plan, Real
-from waybill.stores.zookeeper.seen import Seen, look, look_one
-from waybill.stores.zookeeper.side import encode as encode_side
+from waybill.stores.zookeeper.planner import MARGIN, PATIENCE, Planner
+from waybill.stores.zookeeper.survey import Survey
 from waybill.stores.zookeeper.tree import Tree
-from waybill.stores.zookeeper.wire import NO_NODE, NODE_EXISTS, NOT_EMPTY, Failure, Node, Op, data, names
+from waybill.stores.zookeeper.tries import Pack, Try
+from waybill.stores.zookeeper.wire import NO_NODE, NODE_EXISTS, NOT_EMPTY, Failure, Op
 
 GROUPS = 25  # in one transaction: more gain little, and one that is refused costs its neighbours a second trip
-PATIENCE = 10  # how often a group may meet a tree that is not as expected before it is told so
-UNWRITABLE = (ValueError, TypeError)  # a text that has no bytes, say
-_HERE = Node(b"", *(0,) * 11)  # stands for a node that a listing named
-
-
-@dataclass(slots=True)
-class Try:
-    """A group on its way."""
-
-    place: int
-    group: Group
-    answer: Answer | None = None
-    careful: bool = False  # plan from what is really there
-    failures: int = 0
-    seen: dict[Ref, Seen | None] = field(default_factory=dict)
-    real: Real | None = None
-    plan: Plan | None = None
-    results: list[Result] = field(default_factory=list)
-    marks: Collection[str] = ()
-
-    @property
-    def counts(self) -> bool:
-        """Whether it takes numbers, so that no other such transaction may be under way."""
-        return any(c.before is None or (c.after is None and not layout_of(c.ref.kind).prefix) for c in self.group.changes)
-
-    @property
-    def sessions(self) -> set[str]:
-        return {c.before.session for c in self.group.changes if c.before is not None and c.before.session is not None}
-
-
-@dataclass(slots=True)
-class Pack:
-    """Groups in one transaction."""
-
-    tries: list[Try] = field(default_factory=list)
-    sessions: dict[str, None] = field(default_factory=dict)
-    ops: list[Op] = field(default_factory=list)
-    whose: list[Try | None] = field(default_factory=list)  # the group of each operation
-    size: int = 0
-    counts: bool = False
+ROUNDS = 300  # somebody else is always faster with the next number: then all give up for a while
 
 
 class Committer:
-    def __init__(self, tree: Tree, family: kin.Kin, marks: Marks, parking: Parking, asks: Asks) -> None:
+    def __init__(self, tree: Tree, family: Kin, marks: Marks, parking: Parking, asks: Asks) -> None:
         self._tree = tree
         self._link = tree.link
         self._kin = family
-        self._marks = marks
         self._parking = parking
         self._asks = asks
+        self._planner = Planner(tree, parking)
+        self._survey = Survey(tree, family, marks, self._planner)
 
     def commit(self, groups: Sequence[Group]) -> list[Answer]:
         tries = [Try(place, group) for place, group in enumerate(groups)]
@@ -90,8 +51,12 @@ class Committer:
         rounds = 0
         while waiting := [each for each in tries if each.answer is None]:
             rounds += 1
+            if rounds > ROUNDS:
+                for each in waiting:
+                    each.answer = Unavailable("Too many create records at the same time; nothing of this was written. Try again.")
+                break
             try:
-                self._look(waiting)
+                self._survey.look(waiting)
                 self._send([each for each in waiting if each.answer is None], numbers, GROUPS if rounds <= 3 else 1)
             except Unavailable as error:
                 if rounds == 1 and all(each.answer is None for each in tries):
@@ -100,183 +65,6 @@ class Committer:
                     each.answer = each.answer or error
         self._follow(tries)
         return [each.answer for each in tries if each.answer is not None]
-
-    # --- look
-
-    def _look(self, tries: Sequence[Try]) -> None:
-        wanted: dict[Ref, bool] = {}
-        requests: list[tuple[Try, str, str]] = []
-        for each in tries:
-            each.seen, each.real = {}, None
-            for change in each.group.changes:
-                if change.before is None:
-                    if change.after is not None and change.after.request is not None:
-                        requests.append((each, change.ref.kind, change.after.request))
-                    continue
-                if known := None if each.careful else self._remembered(change):
-                    each.seen[change.ref] = known
-                    continue
-                each.careful = each.careful or _needs_care(change)
-                wanted[change.ref] = wanted.get(change.ref, False) or _needs_documents(change)
-            wanted.update((ref, wanted.get(ref, False)) for ref in each.group.nudges)
-        found = self._read(wanted)
-        for each in tries:
-            for ref in [*(c.ref for c in each.group.changes if c.before is not None), *each.group.nudges]:
-                each.seen.setdefault(ref, found.get(ref))
-        self._answer_known_requests(requests)
-        if any(c.goes_on and c.after and c.after.gates for each in tries for c in each.group.changes):
-            marks = self._marks.in_force()
-            for each in tries:
-                each.marks = marks
-        self._refuse_parents([each for each in tries if each.answer is None])
-        self._survey([each for each in tries if each.careful and each.answer is None])
-
-    def _remembered(self, change: Change) -> Seen | None:
-        """What we know of a record that we hold, if that is enough to move it."""
-        before, after = change.before, change.after
-        seen = self._tree.held.get(change.ref)
-        if seen is None or before is None or after is None or change.closes or change.answers:
-            return None
-        if seen.holder != before.session or seen.record_version != before.version:
-            return None
-        if change.ref.kind == JOB.parent and (after.state != before.state or "submission" in change.docs):
-            return None  # its node `states` may have come meanwhile
-        return seen
-
-    def _read(self, wanted: dict[Ref, bool]) -> dict[Ref, Seen | None]:
-        found: dict[Ref, Seen | None] = {}
-        for docs in (False, True):
-            refs = [ref for ref, with_docs in wanted.items() if with_docs is docs]
-            found.update(zip(refs, look(self._link, refs, docs), strict=True) if refs else ())
-        return found
-
-    def _answer_known_requests(self, requests: Sequence[tuple[Try, str, str]]) -> None:
-        """What was asked for before and made then is answered with what was made."""
-        nodes = self._link.nodes([places.request(kind, request) for _, kind, request in requests]) if requests else []
-        for (each, kind, request), node in zip(requests, nodes, strict=True):
-            if node is None or each.answer is not None:
-                continue
-            seen = look_one(self._link, Ref(kind, node.data.decode()), docs=True)
-            if seen is not None:
-                asked = [c.before is None and c.after is not None and c.after.request == request for c in each.group.changes]
-                each.plan = None
-                each.answer = Committed(tuple(seen.record() if this else None for this in asked))
-
-    def _refuse_parents(self, tries: Sequence[Try]) -> None:
-        """A parent that closes while a child is open is refused before anything is sent."""
-        for each in tries:
-            closing = [c.ref for c in each.group.changes if c.closes]
-            if not closing:
-                continue
-            settled = [c.ref for c in each.group.changes if c.before is not None and (c.after is None or not c.after.open)]
-            if still := self._kin.open_parents(closing, settled):
-                each.answer = Conflict(f"{min(still)} still has an open child; it cannot be closed.")
-
-    def _survey(self, tries: Sequence[Try]) -> None:
-        """Find out what is really there of all that these groups would touch."""
-        asks: list[list[wire.Ask]] = []
-        for each in tries:
-            scratch = Plan(self._tree.folders)
-            folders: dict[str, None] = {}
-            for change in each.group.changes:
-                seen = each.seen.get(change.ref)
-                if change.before is None or seen is None:
-                    continue
-                try:
-                    self._plan_change(each, scratch, change, None)
-                except UNWRITABLE:
-                    continue  # the plan itself will say so
-                if seen.layout.native and each.failures:  # somebody left its entry in any of the queues
-                    folders |= {seen.layout.folder(state): None for state in seen.layout.states}
-            asks.append([data(path) for path in dict.fromkeys(scratch.touched)] + [names(path) for path in folders])
-        found = self._link.read([ask for each in asks for ask in each])
-        place = 0
-        for each, part in zip(tries, asks, strict=True):
-            real: dict[str, Node | None] = {}
-            for (_, path), node in zip(part, found[place : place + len(part)], strict=True):
-                if isinstance(node, list):
-                    real.update((f"{path}/{name}", _HERE) for name in node if f"{path}/{name}" not in real)
-                else:
-                    real[path] = node
-            each.real = real
-            place += len(part)
-
-    # --- plan
-
-    def _plan(self, each: Try, numbers: Numbers) -> bool:
-        """Make the group's operations; False when it is refused."""
-        plan = Plan(self._tree.folders, each.real)
-        kept = None
-        if each.counts:
-            numbers.prepare(c for c in each.group.changes if c.before is None or c.after is None)
-            kept = numbers.save()
-        each.results, each.plan = [], None
-        for change in each.group.changes:
-            try:
-                result = self._plan_change(each, plan, change, numbers)
-            except UNWRITABLE as error:
-                result = StoreError(f"{change.ref} cannot be written: {error}.")
-            if isinstance(result, StoreError):
-                each.answer = result
-                if kept is not None:
-                    numbers.restore(kept)
-                return False
-            each.results.append(result)
-        self._call_parents(each, plan)
-        if kept is not None:
-            numbers.note_turns(plan)
-        plan.ops += plan.last
-        plan.last = []
-        if plan.size > MAX_REQUEST - 2000:
-            each.answer = TooLarge(f"One group of {plan.size} bytes with all its nodes; ZooKeeper takes {MAX_REQUEST}. Write in portions.")
-            if kept is not None:
-                numbers.restore(kept)
-            return False
-        each.plan = plan
-        return True
-
-    def _plan_change(self, each: Try, plan: Plan, change: Change, numbers: Numbers | None) -> Result | StoreError:
-        now = self._tree.now()
-        if change.before is None:
-            assert numbers is not None
-            given = numbers.take(change)
-            return given if isinstance(given, StoreError) else changes.create(plan, change, *given, now=now)
-        seen = each.seen.get(change.ref)
-        if refusal := changes.outdated(change, seen):
-            return refusal
-        assert seen is not None
-        if change.closes:
-            kin.assert_settled(plan, seen, change.after.state if change.after else None)
-        if change.after is not None:
-            return changes.move(plan, change, seen, now, each.marks, nudged=change.ref in each.group.nudges)
-        kin.forget(plan, change.ref)
-        if numbers is not None and not seen.layout.prefix:
-            numbers.leave_behind(seen.record_version)
-        return changes.remove(plan, change, seen)
-
-    def _call_parents(self, each: Try, plan: Plan) -> None:
-        """Nudges: a number that grows, and the end of a wait. Not versioned, and no matter if nobody is there."""
-        changed = {change.ref for change in each.group.changes}
-        for ref in dict.fromkeys(each.group.nudges):
-            seen = each.seen.get(ref)
-            if seen is None:
-                continue
-            plan.last.append(wire.put(seen.layout.home(ref.id), b"", "nudge"))
-            if ref in changed:
-                continue
-            if each.failures > PATIENCE // 2:
-                continue  # others keep writing it: the call counts all the same, and it is woken when this is written (see _follow)
-            if seen.side is None:
-                plan.last += wire.absent(seen.layout.side(ref.id), "nudge")
-                continue
-            if seen.parked not in ("wait", "children"):  # nor was it parked since it was looked at
-                plan.last.append(wire.check(seen.layout.side(ref.id), "nudge", seen.side_version))
-                continue
-            awake = self._parking.awake(seen.side)
-            scratch = Plan(self._tree.folders)
-            notes.park(scratch, ref, seen.side, awake)
-            plan.last += [op._replace(means="nudge") for op in scratch.ops]
-            plan.last.append(wire.put(seen.layout.side(ref.id), encode_side(awake), "nudge", seen.side_version))
 
     # --- send
 
@@ -288,17 +76,17 @@ class Committer:
                 self._launch(pack, numbers, flights)
                 pack = Pack()
             kept = numbers.save() if each.counts else None
-            if not self._plan(each, numbers) or each.plan is None:
+            if not self._planner.plan(each, numbers) or each.plan is None:
                 continue
-            if pack.tries and pack.size + each.plan.size > MAX_REQUEST - 2000:
+            if pack.tries and pack.size + each.size > MAX_REQUEST - MARGIN:
                 if kept is not None:
                     numbers.restore(kept)  # those that go first must not leave a hole before it
                 self._launch(pack, numbers, flights)
                 pack = Pack()
-                if not self._plan(each, numbers):
+                if not self._planner.plan(each, numbers):
                     continue
             pack.tries.append(each)
-            pack.size += each.plan.size
+            pack.size += each.size
             pack.counts = pack.counts or each.counts
             pack.sessions.update(dict.fromkeys(each.sessions))
         if pack.tries:
@@ -438,13 +226,3 @@ def _idle(results: Iterable[Result], idle: Collection[Ref]) -> tuple[Ref, ...]:
 
 def _asked(results: Iterable[Result], asked: dict[Ref, Ask]) -> tuple[Ask, ...]:
     return tuple(asked[r.record.ref] for r in results if r.released and r.record is not None and r.record.ref in asked)
-
-
-def _needs_care(change: Change) -> bool:
-    """Whether more must be known than the record itself: what was asked, the children, all that goes with it."""
-    pends = change.ref.kind == JOB.parent and change.after is not None and change.after.state == "Pending"
-    return change.after is None or change.answers or change.closes or pends or "submission" in change.docs
-
-
-def _needs_documents(change: Change) -> bool:
-    return change.ref.kind == JOB.parent and (change.after is None or "submission" in change.docs)

@@ -15,12 +15,10 @@ import time
 from collections.abc import Collection, Sequence
 
 from waybill.record import Ref
-from waybill.stores.zookeeper import wire
+from waybill.stores.zookeeper import notes, wire
 from waybill.stores.zookeeper.layout import BUCKETS, MERRITT, Layout, layout_of
-from waybill.stores.zookeeper.names import checksum
 from waybill.stores.zookeeper.plan import Plan, chain, parent_of
-from waybill.stores.zookeeper.seen import Seen, look
-from waybill.stores.zookeeper.side import Side
+from waybill.stores.zookeeper.seen import Seen, caught_up, look
 from waybill.stores.zookeeper.side import encode as encode_side
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import Op, data, names
@@ -32,14 +30,6 @@ class Foreign:
         self._grace = grace  # seconds in which whoever writes a record without a lock has written all of it
         self._as_of: dict[str, int] = {}  # kind -> the transaction that last changed the names of its homes
         self._cursor: tuple[str, str] = ("", "")
-
-    @staticmethod
-    def adopted(seen: Seen) -> Side:
-        """The side node of a record that another service made."""
-        return Side(
-            seq=seen.seq, turn=seen.seq, at=seen.version, seen=checksum(seen.status), state=seen.state, priority=seen.priority,
-            created=seen.made, updated=seen.updated, open=seen.open, lines=seen.lines(),
-        )  # fmt: skip
 
     def adopt_new(self, kinds: Collection[str]) -> int:
         """Records of these kinds that have no side node yet and whose entries are ours alone to make."""
@@ -64,7 +54,7 @@ class Foreign:
         plan.folder(*chain(parent_of(entry)))
         plan.make(entry, "entry")
         home = seen.layout.home(seen.ref.id)
-        side = wire.create(seen.layout.side(seen.ref.id), encode_side(self.adopted(seen)), "side")
+        side = wire.create(seen.layout.side(seen.ref.id), encode_side(caught_up(seen)), "side")
         return self._tree.write([wire.check(f"{home}/status", "status", seen.version), side, *plan.ops]) is None
 
     def refile(self, misfiled: Sequence[tuple[Seen, str]]) -> int:
@@ -104,10 +94,25 @@ class Foreign:
         """Its entry and its place among its batch's jobs, if they are not there. True when something was written."""
         if not self._settled(seen):
             return False
-        ops = self.lacking(seen)
         if not seen.layout.native and seen.side is None:
             return self._adopt(seen)
+        ops = self.lacking(seen)
+        if seen.foreign:
+            ops += self._note_move(seen)
         return bool(ops) and self._write_free(seen, ops)
+
+    def _note_move(self, seen: Seen) -> list[Op]:
+        """What was noted of it in its old state is void, and its history says that it moved outside."""
+        old, new = seen.side, caught_up(seen)
+        assert old is not None
+        plan = Plan(self._tree.folders)
+        notes.park(plan, seen.ref, old, new)
+        entry = f"{seen.layout.folder(old.state)}/{seen.layout.entry(old.priority, old.turn, old.seq, seen.ref.id)}"
+        if not seen.layout.native and entry != f"{seen.layout.folder(seen.state)}/{_right_entry(seen)}":
+            plan.drop(entry, "entry")
+        there = dict(zip(plan.touched, self._tree.link.nodes(plan.touched), strict=True)) if plan.touched else {}
+        ops = [op for op in plan.ops if there.get(op.path) is not None]
+        return [*ops, wire.put(seen.layout.side(seen.ref.id), encode_side(new), "side", seen.side_version)]
 
     def lacking(self, seen: Seen) -> list[Op]:
         """The operations that put it where it belongs; none when it is there."""

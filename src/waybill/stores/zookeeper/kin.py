@@ -70,22 +70,22 @@ class Kin:
     def open_parents(self, refs: Iterable[Ref], settled: Collection[Ref] = ()) -> set[Ref]:
         """Which of these have an open child, those in `settled` left out: the same group settles them."""
         wanted = list(dict.fromkeys(refs))
-        found = self._link.read([ask for ref in wanted for ask in (names(f"{places.kin(ref)}/open"), data(_processing(ref)))])
+        found = self._link.read([ask for ref in wanted for ask in (data(f"{places.kin(ref)}/open"), data(_processing(ref)))])
         still, batches = set(), []
-        for ref, children, processing in zip(wanted, found[::2], found[1::2], strict=True):
-            leaving = {child for child in settled if child != ref}
-            if any(Ref(child.kind, child.id) not in leaving for child in map(places.parse_child, children or ())):
+        for ref, open, processing in zip(wanted, found[::2], found[1::2], strict=True):
+            many = any(folder is not None and folder.children > len(settled) for folder in (open, processing))
+            if many or (open is not None and open.children and any(child not in settled for child in self._open(ref))):
                 still.add(ref)
             elif ref.kind == JOB.parent:
-                own = sum(child.kind == JOB.kind for child in leaving)
-                if processing is not None and processing.children > own:
-                    still.add(ref)
-                else:
-                    batches.append(ref)
+                batches.append(ref)
         if batches:
             unborn = self.members.refresh()
             still.update(ref for ref in batches if unborn or self._working(ref, settled))
         return still
+
+    def _open(self, parent: Ref) -> list[Ref]:
+        children = map(places.parse_child, self._link.names(f"{places.kin(parent)}/open"))
+        return [Ref(child.kind, child.id) for child in children]
 
     def _working(self, batch: Ref, settled: Collection[Ref]) -> bool:
         jobs = [id for id in self.members.of(batch.id) if Ref(JOB.kind, id) not in settled]

@@ -9,8 +9,10 @@ again.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from kazoo.client import KazooClient
@@ -55,6 +57,7 @@ class Link:
     def __init__(self, hosts: str, root: str, timeout: float, patience: float = 2.0) -> None:
         self.root = root
         self.patience = patience
+        self.timeout = timeout  # what was asked for; the server may have cut it
         self._hosts = hosts
         self._client = KazooClient(hosts=hosts, timeout=timeout, connection_retry=dict(_RETRY), command_retry={"max_tries": 0})
         self._answer_within = 3 * timeout + 10
@@ -76,11 +79,6 @@ class Link:
         """Whether the session that this link began with has ended."""
         return self._lost.is_set()
 
-    @property
-    def ttl(self) -> float:
-        """Seconds that the server lets a session live without a sign of life: it may give another time than was asked for."""
-        return float(self._client._session_timeout) / 1000.0
-
     def _heard(self, state: str) -> None:
         if state == KazooState.LOST:
             self._lost.set()
@@ -93,7 +91,7 @@ class Link:
             return self._read(asks)
 
     def _read(self, asks: Sequence[Ask]) -> list[Any]:
-        portions = [asks[i : i + _READS] for i in range(0, len(asks), _READS)]
+        portions = self._portions(asks)
         sent = [self._send(Read(self.root, portion)) for portion in portions]
         found: list[Any] = []
         for portion, result in zip(portions, sent, strict=True):
@@ -106,6 +104,21 @@ class Link:
                 raise StoreError(f"ZooKeeper refuses to read {self.root}{place} (error {answer[0].code}); its nodes must be open to all.")
             found += answer
         return found
+
+    def _portions(self, asks: Sequence[Ask]) -> list[Sequence[Ask]]:
+        """As many readings in a request as the server takes."""
+        portions: list[Sequence[Ask]] = []
+        start = size = 0
+        for place, (_, path) in enumerate(asks):
+            size += len(path) + len(self.root) + 14
+            if place - start >= _READS or size > MAX_REQUEST:
+                portions.append(asks[start:place])
+                start, size = place, len(path) + len(self.root) + 14
+        return [*portions, asks[start:]] if asks else []
+
+    def size(self, ops: Sequence[Op]) -> int:
+        """About as many bytes as these operations take in a request."""
+        return sum(len(op.path) + len(op.data) for op in ops) + len(ops) * (len(self.root) + 50)
 
     def nodes(self, paths: Sequence[str]) -> list[Node | None]:
         return cast(list[Node | None], self.read([data(path) for path in paths]))
@@ -170,6 +183,17 @@ class Link:
         # The only way in for a request of our own; kazoo sends whatever has a type and serialises itself.
         client._call(request, result)
         return result
+
+    def abandon(self) -> None:
+        """Let go of the connection and leave the session of ZooKeeper to its timeout: somebody may still be at work under it."""
+        client = self._client
+        client._stopped.set()  # kazoo has no word for it: its loop ends here without saying goodbye to the server
+        connection = client._connection._socket
+        if connection is not None:
+            with suppress(OSError):  # gone already
+                connection.shutdown(socket.SHUT_RDWR)
+        client._safe_close()
+        client.close()
 
     def stop(self) -> None:
         """End the session of ZooKeeper; its ephemeral nodes go at once, if the server can be told."""

@@ -19,7 +19,7 @@ from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.layout import layout_of
 from waybill.stores.zookeeper.names import key_path, plain
 from waybill.stores.zookeeper.plan import Plan
-from waybill.stores.zookeeper.seen import Seen, look
+from waybill.stores.zookeeper.seen import Seen, caught_up, look
 from waybill.stores.zookeeper.side import Side
 from waybill.stores.zookeeper.side import encode as encode_side
 from waybill.stores.zookeeper.tree import Tree
@@ -61,6 +61,7 @@ class Parking:
         self._link = tree.link
         self._shelf = Shelf(tree)
         self._cursor: tuple[str, str, str] | None = None
+        self._next_parent = 0
 
     @staticmethod
     def awake(side: Side) -> Side:
@@ -72,8 +73,9 @@ class Parking:
         """Unpark those to whom the reason still applies; how many."""
         waiting, done = list(dict.fromkeys(refs)), 0
         for _ in range(_TRIES):
-            parked = [seen for seen in look(self._link, waiting) if seen is not None and seen.side is not None]
-            parked = [seen for seen in parked if seen.parked is not None and seen.holder is None and applies(seen)]
+            found = [seen for seen in look(self._link, waiting) if seen is not None and seen.holder is None]
+            # A move from outside makes every reason void.
+            parked = [seen for seen in found if seen.side is not None and seen.side.parked is not None and (seen.foreign or applies(seen))]
             if not parked:
                 break
             written = [(part, self._link.post([op for seen in part for op in self._free(seen)])) for part in _portions(parked)]
@@ -95,7 +97,7 @@ class Parking:
         side = seen.side
         assert side is not None
         plan = Plan(self._tree.folders)
-        awake = self.awake(side)
+        awake = caught_up(seen) if seen.foreign else self.awake(side)
         notes.park(plan, seen.ref, side, awake)
         return [wire.put(seen.layout.side(seen.ref.id), encode_side(awake), "side", seen.side_version), *plan.ops]
 
@@ -163,9 +165,12 @@ class Parking:
 
     # --- looking after
 
-    def children(self) -> list[Ref]:
-        """The records that wait for children to call."""
-        return [Ref(kind, places.parse_parked(note).id) for kind, _, note in self._shelf.entries() if note.startswith("c~")]
+    def children(self, limit: int) -> list[Ref]:
+        """Records that wait for children to call: a portion with each call, the next one goes on behind it."""
+        waiting = [Ref(kind, places.parse_parked(note).id) for kind, _, note in self._shelf.entries() if note.startswith("c~")]
+        start = self._next_parent if self._next_parent < len(waiting) else 0
+        self._next_parent = start + limit
+        return waiting[start : start + limit]
 
     def sweep_marks(self, in_force: Collection[str], limit: int) -> int:
         """Unpark what is parked on marks that are off."""

@@ -81,10 +81,6 @@ class Plan:
             self.folder(states, f"{states}/{new}")
             self.make(f"{states}/{new}/{id}", "entry")
 
-    @property
-    def size(self) -> int:
-        return sum(op.size for op in self.ops) + sum(op.size for op in self.last)
-
 
 def _is_entry(path: str, id: str) -> bool:
     return path.startswith("/jobs/states/") and path.endswith(f"-{id}")

@@ -149,7 +149,9 @@ class NotesAreTrue:
         nodes = link.nodes(subjects)
         refs = [_noted(path, node.data if node is not None else b"") for path, node in zip(subjects, nodes, strict=True)]
         for path, node, ref, seen, damaged in zip(subjects, nodes, refs, *looked(self._judge, refs), strict=True):
-            if node is not None and not damaged and (seen is None or path not in _notes_of(seen)):
+            if node is None or damaged or (seen is not None and seen.foreign):  # what is said of its old state goes when the move is noted
+                continue
+            if seen is None or path not in _notes_of(seen):
                 ops = [*(Records.guard(seen) if seen is not None else ()), wire.delete(path, "", node.version)]
                 problem = f"is not true of {ref}" if seen is not None else f"is about {ref}, which is not there"
                 yield self._judge.fault(self.name, path, problem, "take it away", ops, since=node.ctime / 1000, ref=ref)
@@ -261,7 +263,9 @@ def _notes_of(seen: Seen) -> list[str]:
     side, ref = seen.side, seen.ref
     if side is None:
         return []
-    found = [notes.parked_path(ref, side), notes.waiting_path(side), notes.child_path(seen.layout, ref, side, side.open)]
+    found = [notes.child_path(seen.layout, ref, side, side.open)]
+    if not seen.foreign:
+        found += (notes.parked_path(ref, side), notes.waiting_path(side))
     if side.owner:
         found.append(places.owner(side.owner, ref.kind, side.seq, ref.id))
     if side.request is not None:

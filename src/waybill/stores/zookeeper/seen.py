@@ -15,11 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from waybill.record import Docs, Line, Record, Ref
 from waybill.stores.zookeeper.layout import Layout, layout_of
 from waybill.stores.zookeeper.link import Link
 from waybill.stores.zookeeper.names import checksum, quote
-from waybill.stores.zookeeper.side import OUTSIDE, Side
+from waybill.stores.zookeeper.side import LINES, OUTSIDE, Side
 from waybill.stores.zookeeper.side import decode as decode_side
 from waybill.stores.zookeeper.status import Status
 from waybill.stores.zookeeper.status import decode as decode_status
@@ -148,6 +150,16 @@ class Seen:
             updated=self.updated,
             docs=Docs(self.docs),
         )
+
+
+def caught_up(seen: Seen) -> Side:
+    """The side node of a record that others made or moved, or whose worker died, up to date with its status; its version stays."""
+    base = seen.side or Side(seq=seen.seq, turn=seen.seq, created=seen.made)
+    return replace(
+        base, lift=seen.lift, at=seen.version, seen=checksum(seen.status), state=seen.state, session=None, parked=None, wake_at=0.0,
+        spot="", tries=0 if seen.foreign else base.tries, open=seen.open, priority=seen.priority, updated=seen.updated,
+        lines=seen.lines()[-LINES:],
+    )  # fmt: skip
 
 
 def asks_of(layout: Layout, ref: Ref, docs: bool) -> list[Ask]:

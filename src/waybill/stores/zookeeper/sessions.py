@@ -24,7 +24,7 @@ from waybill.stores.zookeeper.seen import Seen, session_name
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import BAD_VERSION, NO_NODE, Failure
 
-LONGEST = 6 * 3600.0  # seconds without a sign of life; the server may allow less
+LONGEST = 120.0  # seconds without a sign of life; kazoo waits as long for a server that does not answer, and most servers allow less
 
 
 class About(msgspec.Struct):
@@ -54,7 +54,7 @@ class Sessions:
 
     def open(self, host: str, ttl: float, about: Mapping[str, Any]) -> str:
         link = self._connect(min(ttl, LONGEST))
-        said = About(host, self._tree.now(), link.ttl, dict(about))
+        said = About(host, self._tree.now(), link.timeout, dict(about))
         name = session_name(link.number)
         body = msgspec.json.encode(said)
         try:
@@ -154,10 +154,10 @@ class Sessions:
             self._tree.rings()
         return dead
 
-    def close_all(self) -> None:
-        """The connection goes, and with it its sessions of ZooKeeper: they cannot be kept without it."""
+    def leave(self) -> None:
+        """The connection goes. Sessions that were not closed live on until their ttl is over: a step may still run under them."""
         for session in self._open.values():
-            session.link.stop()
+            session.link.abandon()
         self._open.clear()
         self._tree.held.clear()
 

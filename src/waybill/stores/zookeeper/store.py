@@ -181,7 +181,7 @@ class ZookeeperStore:
         return mended + self._foreign.walk(limit)
 
     def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        waiting = self._parking.children()
+        waiting = self._parking.children(4 * limit)
         busy = self._kin.open_parents(waiting) if waiting else set()
         return [ref for ref in waiting if ref not in busy][:limit]
 
@@ -202,9 +202,8 @@ class ZookeeperStore:
         return self._checker.mend(finding)
 
     def close(self) -> None:
-        """A session of ZooKeeper ends with its connection, so the sessions opened here end too."""
         self._bell.stop()
-        self._sessions.close_all()
+        self._sessions.leave()
         self._link.stop()
 
 

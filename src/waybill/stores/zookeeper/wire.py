@@ -45,11 +45,6 @@ class Op(NamedTuple):
     def deletes(self) -> bool:
         return self.code == _DELETE
 
-    @property
-    def size(self) -> int:
-        """About as many bytes as it takes in the request, the chroot left out."""
-        return len(self.path) + len(self.data) + 64
-
 
 def create(path: str, data: bytes = b"", means: str = "", *, ephemeral: bool = False) -> Op:
     return Op(_CREATE, path, data, 1 if ephemeral else 0, means)
