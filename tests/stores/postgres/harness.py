@@ -63,7 +63,7 @@ class PostgresHarness(Harness):
         """The store's connection leads through the proxy, which passes on the commit and not the answer."""
         assert isinstance(store, PostgresStore)
         direct = store._connection._conninfo
-        store._connection.close()
+        store._connection._ready().close()
         store._connection._conninfo = {**direct, "host": str(self._proxy.folder)}
         store.commit([Group((), (Ref("nothing", "nobody"),))])  # the statement is prepared: what comes next is the commit and no more
         store._connection._conninfo = direct

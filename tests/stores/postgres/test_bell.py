@@ -1,14 +1,16 @@
 """watch on PostgreSQL: told outside of commits, at most every 20 ms for each process, and heard through a lost connection."""
 
+import select
 import threading
 import time
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.servers.process import wait_until
 from tests.stores.postgres.harness import PostgresHarness
-from waybill.record import Group
+from waybill.record import Group, Unavailable
 from waybill.stores.conformance import Yard
 from waybill.stores.conformance.yard import change
 from waybill.stores.postgres import bell
@@ -99,10 +101,10 @@ def test_all_that_frees_a_record_rings_the_bell_b7(yard: Yard, harness: Postgres
 
 def test_a_watch_goes_on_when_its_connection_was_lost_b7(yard: Yard, harness: PostgresHarness) -> None:
     watcher = harness.open()
-    watcher.watch(0)
+    yard.one()
     while watcher.watch(0):
         pass
-    harness.outage(0)
+    harness.outage(0)  # of the watcher's connection and of the one that tells
     assert watcher.watch(30) is True, "it may have missed something while it was away"
     while watcher.watch(0):
         pass
@@ -137,6 +139,35 @@ def test_many_interrupts_end_one_watch_b7(harness: PostgresHarness) -> None:
         watcher.watch(0.3)
         waited.append(time.monotonic() - began >= 0.3)
     assert waited == [False, True]
+
+
+def test_what_nobody_watches_for_is_taken_in_with_the_heartbeat_b7(yard: Yard, harness: PostgresHarness) -> None:
+    worker = harness.open()
+    session = worker.open_session(host="", ttl=1e6, about={})
+    while worker.watch(0):
+        pass
+    ear = listening(harness)
+    yard.one()
+    assert list(ear.notifies(timeout=20, stop_after=1))
+    wait_until(lambda: bool(worker._listener._db and _readable(worker._listener._db)), "the server to tell the worker too")
+    assert worker.renew(session).alive
+    assert worker._listener._db is not None
+    assert not _readable(worker._listener._db)
+    assert worker.watch(0) is True, "and it is not forgotten"
+    ear.close()
+
+
+def _readable(db: "psycopg.Connection[Any]") -> bool:
+    return bool(select.select([db.pgconn.socket], [], [], 0)[0])
+
+
+def test_a_closed_store_says_so(harness: PostgresHarness) -> None:
+    store = harness.open()
+    store.close()
+    store.interrupt()
+    with pytest.raises(Unavailable, match="closed"):
+        store.now()
+    store.close()
 
 
 def test_a_commit_that_fails_rings_no_bell(yard: Yard, harness: PostgresHarness) -> None:

@@ -23,6 +23,7 @@ import psycopg
 from psycopg import sql
 
 from waybill.record import Unavailable
+from waybill.stores.postgres import troubles
 from waybill.stores.postgres.connection import Connection, Row
 
 PAUSE = 0.02  # seconds between two notifications of a process
@@ -89,12 +90,14 @@ class Ringer:
             self._rung.wait()
             last = self._stopped.is_set()
             self._rung.clear()
-            try:
-                if db is None or db.closed:
-                    db = self._connect()
-                db.execute("select pg_notify(%s, '')", [self._channel], prepare=True)
-            except (psycopg.Error, Unavailable) as error:
-                log.warning("Others are not told that there is something to do; they look by themselves in a while: %s", error)
+            for attempt in ("on the connection that was there", "on a new one"):
+                try:
+                    if db is None or db.closed:
+                        db = self._connect()
+                    db.execute("select pg_notify(%s, '')", [self._channel], prepare=True)
+                    break
+                except (psycopg.Error, Unavailable) as error:
+                    log.warning("Others could not be told, %s, that there is something to do: %s", attempt, error)
             self._stopped.wait(PAUSE)
         if db is not None:
             db.close()
@@ -107,6 +110,7 @@ class Listener:
         self._channel = channel(connection.schema)
         self._connect: Connect = connection.another
         self._db: psycopg.Connection[Row] | None = None
+        self._told = False
         self._ear, self._mouth = socket.socketpair()
         self._ear.setblocking(False)
         self._mouth.setblocking(False)
@@ -114,39 +118,49 @@ class Listener:
     def interrupt(self) -> None:
         try:
             self._mouth.send(b"!")
-        except BlockingIOError:
-            return  # it has been interrupted often enough
+        except OSError:
+            return  # it has been interrupted often enough, or is closed
 
     def wait(self, timeout: float) -> bool:
         """True: something was told since the last call, or may have been while nobody listened."""
-        if self._db is None:
-            self._listen()
-            return True
         until = time.monotonic() + timeout
         while True:
-            heard, interrupted = self._heard(), self._interrupted()
-            if heard or interrupted:
-                return heard
+            self.hear()
+            db = self._db
+            if db is None:
+                db = self._listen()
+                self._told = True
+            interrupted, told, self._told = self._interrupted(), self._told, False
+            if told or interrupted:
+                return told
             left = until - time.monotonic()
             ears = select.poll()
-            ears.register(self._db.pgconn.socket, select.POLLIN)
+            ears.register(db.pgconn.socket, select.POLLIN)
             ears.register(self._ear, select.POLLIN)
             if not ears.poll(max(0.0, left) * 1000) and left <= 0:
                 return False
 
-    def _listen(self) -> None:
-        self._db = self._connect()
-        self._db.execute(sql.SQL("listen {}").format(sql.Identifier(self._channel)))
-
-    def _heard(self) -> bool:
-        assert self._db is not None
+    def _listen(self) -> psycopg.Connection[Row]:
+        db = self._connect()
         try:
-            return sum(1 for _ in self._db.notifies(timeout=0)) > 0
+            db.execute(sql.SQL("listen {}").format(sql.Identifier(self._channel)))
+        except psycopg.Error as error:
+            db.close()
+            raise troubles.losing(error, writing=False) from error
+        self._db = db
+        return db
+
+    def hear(self) -> None:
+        """Take in what was told. Called now and then even if nobody watches: what is not taken in piles up, at last in the server."""
+        if self._db is None:
+            return
+        try:
+            for _ in self._db.notifies(timeout=0):
+                self._told = True
         except psycopg.OperationalError:
             self._db.close()
             self._db = None
-            self._listen()  # or Unavailable
-            return True
+            self._told = True  # perhaps, while nobody listened
 
     def _interrupted(self) -> bool:
         told = False

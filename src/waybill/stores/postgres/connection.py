@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from waybill.record import BadStore
+from waybill.record import BadStore, Unavailable
 from waybill.stores.postgres import troubles
 from waybill.stores.postgres.wire import Rows, rows_dumper
 from waybill.stores.presence import Presence
@@ -65,6 +65,7 @@ class Connection:
         self.schema = schema
         self.presence = Presence(0.0)
         self._db: psycopg.Connection[Row] | None = None
+        self._closed = False
         self._socket = select.poll()
         try:
             given = conninfo_to_dict(url)
@@ -122,6 +123,7 @@ class Connection:
             raise troubles.unreachable(error, self.place) from error
 
     def close(self) -> None:
+        self._closed = True
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -136,6 +138,8 @@ class Connection:
                 db.pgconn.consume_input()  # what the server says unasked: a setting that changed, or its farewell
             except psycopg.OperationalError:
                 db.close()
+        if self._closed:
+            raise Unavailable("This store was closed; open another.")
         if db is None or db.closed:
             self._db = None
             try:

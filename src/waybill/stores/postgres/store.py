@@ -149,6 +149,7 @@ class PostgresStore:
         if not rows:
             return Renewed(False)
         self._touch(rows[0][0])
+        self._listener.hear()
         if turns := higher(self._claims.turns, self._written_turns):
             self._connection.run(STATEMENTS["note_turns"], [list(turns), list(turns.values())])
             self._written_turns |= turns
