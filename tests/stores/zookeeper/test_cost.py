@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 from tests.stores.zookeeper.harness import MerrittHarness
 from tests.stores.zookeeper.records import claim, make_batch, make_job, make_jobs, moving
-from waybill.record import Committed, Conflict, Group, Record, Role
+from waybill.record import Committed, Conflict, Group, Record, Role, Unavailable
 from waybill.stores.zookeeper import ZookeeperStore
 from waybill.stores.zookeeper.link import Link
 from waybill.stores.zookeeper.wire import Read, Write
@@ -74,6 +74,25 @@ def test_one_bad_group_costs_its_neighbours_one_more_transaction_b1(store: Zooke
     assert [isinstance(answer, Committed) for answer in answers] == [n != 7 for n in range(25)]
     assert isinstance(answers[7], Conflict)
     assert len(traffic.writes) == 2
+
+
+def test_what_was_sent_is_answered_whatever_happens_to_the_rest_a11(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection goes while the second transaction is being planned: the first is under way, and its answer is waited for."""
+    mine = held(store, 60)
+    planner = store._committer._planner
+    plan, calls = planner.plan, []
+
+    def plan_some(each: Any, numbers: Any) -> bool:
+        calls.append(each)
+        if len(calls) == 30:
+            raise Unavailable
+        return plan(each, numbers)
+
+    monkeypatch.setattr(planner, "plan", plan_some)
+    answers = store.commit([Group((moving(job, "Estimating"),)) for job in mine])
+    assert [isinstance(answer, Committed) for answer in answers] == [n < 25 for n in range(60)]
+    assert all(isinstance(answer, Unavailable) for answer in answers[25:])
+    assert store.tally("job") == {"Estimating": 25, "Pending": 35}
 
 
 def test_a_listing_serves_claims_until_it_is_used_up_b7(merritt: MerrittHarness) -> None:

@@ -70,6 +70,13 @@ class Committer:
 
     def _send(self, tries: Sequence[Try], numbers: Numbers, most: int) -> None:
         flights: list[tuple[Pack, Pending]] = []
+        try:
+            self._send_packs(tries, numbers, most, flights)
+        finally:  # whatever happened to the others: what was sent is answered with what became of it
+            for flown, pending in flights:
+                self._land(flown, pending, numbers)
+
+    def _send_packs(self, tries: Sequence[Try], numbers: Numbers, most: int, flights: list[tuple[Pack, Pending]]) -> None:
         pack = Pack()
         for each in tries:
             if len(pack.tries) >= most:
@@ -91,8 +98,6 @@ class Committer:
             pack.sessions.update(dict.fromkeys(each.sessions))
         if pack.tries:
             self._launch(pack, numbers, flights)
-        for flown, pending in flights:
-            self._land(flown, pending, numbers)
 
     def _launch(self, pack: Pack, numbers: Numbers, flights: list[tuple[Pack, Pending]]) -> None:
         self._find_folders(pack)

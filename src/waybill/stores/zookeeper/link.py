@@ -9,6 +9,7 @@ again.
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -59,7 +60,9 @@ class Link:
         self.patience = patience
         self.timeout = timeout  # what was asked for; the server may have cut it
         self._hosts = hosts
-        self._client = KazooClient(hosts=hosts, timeout=timeout, connection_retry=dict(_RETRY), command_retry={"max_tries": 0})
+        self._log = logging.Logger("waybill.stores.zookeeper")
+        self._log.parent = logging.getLogger("waybill.stores")
+        self._client = KazooClient(hosts=hosts, timeout=timeout, connection_retry=dict(_RETRY), logger=self._log)
         self._answer_within = 3 * timeout + 10
         self._lost = threading.Event()
         self._client.add_listener(self._heard)
@@ -187,6 +190,7 @@ class Link:
     def abandon(self) -> None:
         """Let go of the connection and leave the session of ZooKeeper to its timeout: somebody may still be at work under it."""
         client = self._client
+        self._log.disabled = True  # it would warn of a lost connection
         client._stopped.set()  # kazoo has no word for it: its loop ends here without saying goodbye to the server
         connection = client._connection._socket
         if connection is not None:
