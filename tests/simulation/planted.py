@@ -164,7 +164,7 @@ def a_claim_parks_on_a_key_that_was_freed_meanwhile(patch: Patch) -> None:
     """A10: the key must be locked and seen again before parking on it."""
 
     def park(self: Shelves, ref: Ref, reason: str) -> None:
-        for _ in range(3):
+        for _ in range(10):
             current().point("between looking and parking")
         record = self.shelf.records.get(ref)
         if record is not None and record.session is None and record.parked is None:

@@ -103,13 +103,15 @@ class Operator:
         """A record: of a few that come to mind, the one on which most can be done. Duties are mostly left alone."""
         ledger, rng = self.simulation.ledger, self.rng
         best, most = None, -1
-        for ref in rng.choices(ledger.refs, k=3) if ledger.refs else ():
+        for ref in rng.choices(ledger.refs, k=4) if ledger.refs else ():
             entry = ledger.entries.get(ref)
             if ref.kind == "duty" and rng.random() < 0.95:
                 continue
             number = len(entry.machine.leaves(entry.state)) if entry is not None else 0
             if entry is not None and entry.session is not None:
                 number += 2  # a worker holds it: more can go wrong
+            elif entry is not None and not entry.declared.works:
+                number *= 2  # it waits for somebody
             if number > most:
                 best, most = ref, number
         return best

@@ -176,6 +176,24 @@ class SimulatedWorker(OnStage):
         if self.rung:
             self.core.on(m.Woke(), self.clock())
 
+    # Threads of the pool run beside their owner: also between two of its commands.
+
+    def _start(self, store: Store, command: m.Start) -> None:
+        super()._start(store, command)
+        self._let_others_run()
+
+    def _signal(self, store: Store, command: m.Signal) -> None:
+        self._let_others_run()
+        super()._signal(store, command)
+
+    def _recall(self, store: Store, command: m.Recall) -> None:
+        self._let_others_run()
+        super()._recall(store, command)
+
+    def _let_others_run(self) -> None:
+        if self.simulation.chance(self.simulation.profile.switch):
+            self.hub.give_way()
+
     def told(self, task: int) -> bool:
         """Whether the step of that task is told to stop."""
         context = self._contexts.get(task)

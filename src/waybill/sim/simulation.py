@@ -194,7 +194,7 @@ class Simulation:
         process = fiber.owner
         if process.dead:
             raise Crashed
-        if self.faults.rate and (fault := self.faults.draw(weight)) is not None:
+        if self.faults.rate and (fault := self.faults.draw(name, weight)) is not None:
             assert isinstance(process, Process)
             self._strike(fault, process, name)
         if self.rng.random() < self.profile.switch:

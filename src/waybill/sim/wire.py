@@ -189,7 +189,7 @@ class Wire:
         names = self.store.reap()
         if names:
             self.ledger.reaped(names)
-            self.simulation.note(f"reap {' '.join(names)}")
+            self.simulation.note(f"reap {' '.join(sorted(map(self.simulation.trace.alias, names)))}")
             self.simulation.stage.ring()
         self._back("reap")
         return names

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from waybill.sim.simulation import Simulation
 
 
+MUCH = 10.0  # is at stake where something is done that cannot be undone
+
 _current: list[World] = []
 
 
@@ -50,10 +52,10 @@ class World:
 
     def happen(self, name: str, key: str) -> int:
         """A side effect; answers how often it has happened now."""
-        self.simulation.point(f"before {name}", 3.0)
+        self.simulation.point(f"before {name}", MUCH)
         count = self.effects[name, key] = self.effects.get((name, key), 0) + 1
         self.simulation.note(f"{name} {key} ({count})")
-        self.simulation.point(f"after {name}", 3.0)
+        self.simulation.point(f"after {name}", MUCH)
         return count
 
     def count(self, name: str, key: str) -> int:
@@ -88,9 +90,9 @@ class World:
     # --- files of hosts
 
     def write_files(self, record: Record) -> None:
-        self.point("before write")
+        self.simulation.point("before write", MUCH)
         self.disks.setdefault(self.simulation.stage.here().host, {})[record.ref] = None
-        self.point("after write")
+        self.simulation.point("after write", MUCH)
 
     def has_files(self, record: Record) -> bool:
         return record.ref in self.disks.get(self.simulation.stage.here().host, {})

@@ -43,8 +43,8 @@ ORDER = Machine(
     states=(
         work("Filling", "Gathering", "Makes its items, a portion at a time.", backoff=SOON),
         join("Gathering", "Labelling", "Its items are on their way.", also=("Short",), fails="Failed"),
-        work("Labelling", "Sending", "Gets a label, which costs money.", backoff=SOON),
-        work("Sending", "Sent", "Hands it over and says so.", backoff=SOON),
+        work("Labelling", "Sending", "Gets a label, which costs money.", tries=2, backoff=SOON),
+        work("Sending", "Sent", "Hands it over and says so.", tries=2, backoff=SOON),
         work("Deleting", "Deleted", "Removes its items.", fails=None, every=1.0, backoff=SOON),
         rest("Short", "An item is missing.", settled=True),
         rest("Failed", "A step gave up.", settled=True),
@@ -75,8 +75,8 @@ ITEM = Machine(
     begins=("Wrapping",),
     states=(
         work("Picking", "Packing", "Takes it from its aisle.", holds="Held", backoff=SOON),
-        work("Packing", "Weighing", "Packs it, on this host.", leaves_files=True, backoff=SOON),
-        work("Weighing", "Shelving", "Weighs the package.", remakes="Packing", every=2.0, backoff=SOON),
+        work("Packing", "Weighing", "Packs it, on this host.", leaves_files=True, tries=2, backoff=SOON),
+        work("Weighing", "Shelving", "Weighs the package.", remakes="Packing", every=2.0, tries=2, backoff=SOON),
         work("Shelving", "Shelved", "Puts it on its shelf.", gated=True, fails=None, backoff=SOON),
         retired("Wrapping", "Shelving", "Was done by hand once."),
         rest("Held", "Its aisle is closed."),
@@ -125,6 +125,7 @@ def _slowly(news: Iterable[New]) -> Iterator[New]:
 @ORDER.step("Gathering")
 def gather(order: Record, ctx: Context) -> Outcome:
     states = ctx.tally("item", parent=order.ref)
+    current().meet_trouble("the list")
     return Done(to="Short") if states.get("Failed") else Done()
 
 

@@ -24,8 +24,8 @@ TRANSFER = Machine(
     states=(
         work("Arriving", "Loading", "Not yet on a ship.", also=("Sunk",), backoff=SOON),
         work("Loading", "Docking", "Goes on the ship, slowly.", needs=("ship",), every=1.0, backoff=SOON),
-        work("Docking", "Leaving", "Takes a berth.", needs=("ship", "berth"), fails="Stuck", every=1.0, backoff=SOON),
-        work("Leaving", "Gone", "Goes to sea.", needs=("ship",), fails="Stuck", backoff=SOON),
+        work("Docking", "Leaving", "Takes a berth.", needs=("ship", "berth"), fails="Stuck", every=1.0, tries=2, backoff=SOON),
+        work("Leaving", "Gone", "Goes to sea.", needs=("ship",), fails="Stuck", tries=2, backoff=SOON),
         rest("Stuck", "On its ship, and goes nowhere.", needs=("ship",)),
         rest("Failed", "Never got on."),
         end("Gone", "At sea.", keep=60.0),
