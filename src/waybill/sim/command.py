@@ -24,7 +24,7 @@ def main_sim(
         say("The simulator needs the package greenlet; install waybill[sim].")
         return 2
     from waybill.sim.backends import BACKENDS
-    from waybill.sim.run import ALL, BOTH, cases, run, simulate
+    from waybill.sim.run import ALL, BOTH, Report, cases, run, simulate
     from waybill.sim.scenario import scenarios
 
     if store not in (*BACKENDS, BOTH):
@@ -47,11 +47,8 @@ def main_sim(
     every = 100 if verbose else 1000
     said = 0
 
-    def progress(report: object) -> None:
+    def progress(report: Report) -> None:
         nonlocal said
-        from waybill.sim.run import Report
-
-        assert isinstance(report, Report)
         if report.cases // every > said:
             said = report.cases // every
             say(f"{report.cases} simulated, {report.per_minute:,.0f} a minute")

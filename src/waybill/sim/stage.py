@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,8 @@ class Stage:
         self.born += 1
         self.hosts[self.hosts.index(host)] = f"host{self.born}"
         self.simulation.world.wipe(host)
+        if self.simulation.scenario.real_files:
+            shutil.rmtree(self.simulation.root_of(host), ignore_errors=True)
         for process in list(self.processes):
             if process.host == host and not process.dead:
                 self.gone(process)
