@@ -28,9 +28,9 @@ def manifest(*rows: str, kind: Kind = Kind.OBJECT) -> bytes:
     return f"#%checkm_0.7\n{PROFILE}{kind}\n{PREFIXES}{fields}{''.join(row + chr(10) for row in rows)}#%eof\n".encode()
 
 
-def complaints(data: bytes, **more: Kind) -> list[Complaint]:
+def complaints(data: bytes, kind: Kind | None = None) -> list[Complaint]:
     with pytest.raises(BadManifest) as caught:
-        read(data, **more)
+        read(data, kind=kind)
     assert caught.value.complaints
     assert str(caught.value).startswith(str(caught.value.complaints[0]))
     return caught.value.complaints
