@@ -45,10 +45,14 @@ class Folders:
         if self._fsync:
             os.fsync(fd)
 
+    def _open_root(self) -> int:
+        # Not a dup: that would share its place in the list of entries with every other thread that reads it.
+        return os.open(".", OPEN_FOLDER, dir_fd=self.root)
+
     @contextmanager
     def find(self, path: list[str]) -> Iterator[int]:
         """A descriptor of the folder at the path; NotFound if there is none, or something else lies there."""
-        fd = os.dup(self.root)
+        fd = self._open_root()
         try:
             for component in path:
                 try:
@@ -66,7 +70,7 @@ class Folders:
     @contextmanager
     def make(self, path: list[str]) -> Iterator[int]:
         """The same, and folders that are missing are made, durably; a file that is in the way moves into the folder."""
-        fd = os.dup(self.root)
+        fd = self._open_root()
         try:
             for depth, component in enumerate(path):
                 below = self._enter(fd, path[: depth + 1], component)
