@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from benchmarks import machines
 from benchmarks.peers.report import report
-from benchmarks.timed import TimedStore
+from benchmarks.timed import Race
 from waybill import rules
 from waybill.engine import Engine
 from waybill.record import Committed, Group, Store
@@ -52,8 +52,7 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     arguments = parser.parse_args()
     table = Machines.of((machines.batch(), machines.job()) if arguments.kind == "job" else (machines.parcel(),))
-    last = table[arguments.kind].states[-1].name
-    opened: list[TimedStore] = []
+    race = Race(table[arguments.kind].states[-1].name, arguments.count, lambda: worker.stop())
 
     with tempfile.TemporaryDirectory() as root:
         store = open_store(arguments.url)
@@ -61,15 +60,9 @@ def main() -> None:
         queue(store, table, arguments.kind, arguments.count)
         creating = time.perf_counter() - asked
         store.close()
-
-        def opener() -> Store:
-            timed = TimedStore(open_store(arguments.url), last=last, expected=arguments.count, on_last=lambda: worker.stop())
-            opened.append(timed)
-            return cast(Store, timed)
-
         worker = Worker(
-            opener, table, host="bench", work_root=Path(root), objects=cast(Any, None), roles=[arguments.kind],
-            threads=arguments.threads, portion=arguments.portion,
+            lambda: cast(Store, race.enter(open_store(arguments.url))), table, host="bench", work_root=Path(root),
+            objects=cast(Any, None), roles=[arguments.kind], threads=arguments.threads, portion=arguments.portion,
         )  # fmt: skip
         used = time.process_time()
         for _ in _profiled(arguments.profile):
@@ -77,13 +70,8 @@ def main() -> None:
             worker.run()
             owner = time.thread_time() - owner
         used = time.process_time() - used
-    timed = opened[0]
-    assert timed.began is not None
-    seconds = timed.ended - timed.began
-    report(
-        arguments.count, seconds, created_rate=arguments.count / (seconds + creating), cpu=used, owner_cpu=owner,
-        verbs={name: [calls, round(timed.seconds[name], 4), round(timed.cpu[name], 4)] for name, calls in timed.calls.items()},
-    )  # fmt: skip
+    created_rate = arguments.count / (race.seconds + creating)
+    report(arguments.count, race.seconds, created_rate=created_rate, cpu=used, owner_cpu=owner, verbs=race.verbs())
 
 
 def _profiled(file: Path | None) -> Iterator[None]:

@@ -4,54 +4,83 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from waybill.record import Answer, Claimed, Committed, Group, Role, Store
 
 
-class TimedStore:
-    """Wraps a store. `began`: when the first portion was asked for; `ended`: when the last record had reached `last`."""
+class Race:
+    """From the first claim that brings something to the commit that brings the last record to its end, over all connections of a worker."""
 
-    def __init__(self, store: Store, *, last: str, expected: int, on_last: Any) -> None:
-        self.store, self.last, self.expected, self.on_last = store, last, expected, on_last
-        self.calls: dict[str, int] = defaultdict(int)
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.cpu: dict[str, float] = defaultdict(float)
-        self.began: float | None = None
-        self.ended = 0.0
+    def __init__(self, last: str, expected: int, on_end: Callable[[], None]) -> None:
+        self.last, self.expected, self.on_end = last, expected, on_end
+        self.stores: list[TimedStore] = []
+        self.began = self.ended = 0.0
+
+    def enter(self, store: Store) -> TimedStore:
+        self.stores.append(TimedStore(store, self))
+        return self.stores[-1]
+
+    def start(self, at: float) -> None:
+        self.began = min(self.began or at, at)
+
+    def look(self) -> None:
+        if not self.ended and sum(store.arrived for store in self.stores) >= self.expected:
+            self.ended = time.perf_counter()
+            self.on_end()
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    def verbs(self) -> dict[str, list[float]]:
+        """Of each verb: calls, seconds, seconds of CPU."""
+        found: dict[str, list[float]] = {}
+        for store in self.stores:
+            for name, (calls, seconds, cpu) in store.verbs.items():
+                had = found.get(name, [0, 0.0, 0.0])
+                found[name] = [had[0] + calls, round(had[1] + seconds, 4), round(had[2] + cpu, 4)]
+        return found
+
+
+class TimedStore:
+    def __init__(self, store: Store, race: Race) -> None:
+        self.store, self.race = store, race
+        self.verbs: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
         self.arrived = 0
 
     def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
         asked = time.perf_counter()
         claimed: list[Claimed] = self._time("claim", self.store.claim, roles, session, limit)
-        if claimed and self.began is None:
-            self.began = asked
+        if claimed:
+            self.race.start(asked)
         return claimed
 
     def commit(self, groups: Sequence[Group]) -> list[Answer]:
         answers: list[Answer] = self._time("commit", self.store.commit, groups)
+        last, arrived = self.race.last, 0
         for answer in answers:
-            if isinstance(answer, Committed):
-                self.arrived += sum(1 for record in answer.records if record is not None and record.state == self.last)
-            else:
+            if not isinstance(answer, Committed):
                 raise answer  # nothing may be refused here
-        if self.arrived >= self.expected and not self.ended:
-            self.ended = time.perf_counter()
-            self.on_last()
+            arrived += sum(1 for record in answer.records if record is not None and record.state == last)
+        if arrived:
+            self.arrived += arrived
+            self.race.look()
         return answers
 
-    def _time(self, name: str, verb: Any, *args: Any, **options: Any) -> Any:
+    def _time(self, name: str, verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
         began, worked = time.perf_counter(), time.thread_time()
         try:
             return verb(*args, **options)
         finally:
-            self.calls[name] += 1
-            self.seconds[name] += time.perf_counter() - began
-            self.cpu[name] += time.thread_time() - worked
+            noted = self.verbs[name]
+            noted[0] += 1
+            noted[1] += time.perf_counter() - began
+            noted[2] += time.thread_time() - worked
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.store, name)
-        if not callable(value) or name == "interrupt":
+        if not callable(value) or name == "interrupt":  # which other threads call
             return value
         return lambda *args, **options: self._time(name, value, *args, **options)

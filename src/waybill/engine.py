@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from waybill import rules
 from waybill.machine import Machine
 from waybill.record import Answer, Ask, Change, Committed, Conflict, Group, NotFound, Record, Ref, Store, StoreError, Unavailable, encode
-from waybill.rules import PRIORITY, Machines, Refused
+from waybill.rules import PRIORITY, Held, Machines, Refused
 from waybill.step import New
 
 READS = 8  # how often a verb reads again when the record keeps moving
@@ -95,7 +95,7 @@ class Engine:
         removed = sum(self.remove_children(ref, child, who=who, why=why)[0] for child in self.machines.children_of(ref.kind))
         record = self.store.get(*ref)
         if record.session is not None:
-            raise Refused(f"A worker holds {ref} now; try again when it has let go.")
+            raise Held(f"A worker holds {ref} now; try again when it has let go.")
         self._commit(Group((Change(record, None, "remove", who, why),)))
         return removed + 1
 
@@ -132,6 +132,16 @@ class Engine:
 
     def pending(self, limit: int = 100) -> int:
         """Apply requests whose worker went before it could; how many."""
+        applied = 0
+        for _ in range(READS):
+            now, moved = self._apply(limit)
+            applied += now
+            if not moved:
+                break
+        return applied
+
+    def _apply(self, limit: int) -> tuple[int, int]:
+        """How many were applied, and how many of their records moved before they could be."""
         found: dict[Ask, Record] = {}
         for ask in self.store.asks(limit):
             try:
@@ -140,7 +150,7 @@ class Engine:
                 continue  # removed meanwhile, and the request with it
             if record.session is None:
                 found[ask] = record
-        applied = 0
+        applied = moved = 0
         # Seen again after their records were read: whoever applies a request moves its record, and a commit of the version read is refused.
         for ask in self.store.asks(limit) if found else ():
             if ask in found:
@@ -149,7 +159,9 @@ class Engine:
                 if isinstance(answer, Committed):
                     applied += 1
                     self._after(answer)
-        return applied
+                else:
+                    moved += isinstance(answer, Conflict)
+        return applied, moved
 
     def _change(self, ref: Ref, decide: Callable[[Record], Change], ask: Ask, waits: Callable[[Record], bool]) -> Acted:
         refusal: StoreError | None = None
@@ -158,7 +170,7 @@ class Engine:
             change = decide(record)
             if record.session is not None:
                 if not waits(record):
-                    raise Refused(f"A worker holds {ref} in {record.state} now; try again when it has let go.")
+                    raise Held(f"A worker holds {ref} in {record.state} now; try again when it has let go.")
                 if self.store.ask(ask):
                     return Acted(record, pending=True)
                 continue

@@ -30,6 +30,10 @@ class Refused(Exception):
     """This is not allowed now."""
 
 
+class Held(Refused):
+    """A worker holds the record now; try again when it has let go."""
+
+
 class UnknownKind(LookupError):
     """There is no such machine."""
 

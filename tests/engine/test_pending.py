@@ -79,3 +79,16 @@ def test_a_request_that_closes_the_last_child_calls_the_parent() -> None:
     assert engine.store.get(*parcel).state == "Lost"
     assert engine.store.get(*crate).nudges == 1
 
+
+
+def test_a_request_whose_record_moves_while_it_is_applied_is_applied_to_what_it_has_become() -> None:
+    world, _, parcel = left_behind("shelve")
+    engine = Engine(ModelStore(world), MACHINES)
+
+    def someone_acts() -> None:
+        slow._meanwhile = lambda: engine.act(parcel, "lose", who="bob")  # between the second reading and the commit
+
+    slow: Any = Slow(ModelStore(world), someone_acts)
+    Engine(slow, MACHINES).pending()
+    assert [line.event for line in engine.store.history(*parcel)] == ["submit", "lose", "shelve refused"]
+    assert engine.store.asks() == []

@@ -409,3 +409,38 @@ def test_a_request_asked_twice_is_made_once(yard: Yard) -> None:
     answer = yard.store.commit([])
     assert answer == []
     assert isinstance(yard.store.commit([Group((), (first.ref,))])[0], Committed)
+
+
+def test_once_finds_nothing_due_where_all_is_paused(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel"))
+    for kind in yard.machines:
+        yard.store.mark(f"queue/{kind}", True)
+    assert yard.once() is None
+    with pytest.raises(Conflict, match="is paused. Unpause its queue"):
+        yard.once(target=parcel.ref)
+    assert yard.store.sessions() == []
+
+
+def test_once_says_that_the_store_is_away(yard: Yard) -> None:
+    opened = yard.open_store
+
+    def away() -> Any:
+        store = opened()
+
+        def refuse(**options: Any) -> str:
+            raise Unavailable
+
+        store.open_session = refuse  # type: ignore[method-assign]
+        return store
+
+    yard.open_store = away
+    with pytest.raises(Unavailable):
+        yard.once()
+
+
+def test_a_machine_without_work_needs_no_role(yard: Yard) -> None:
+    from waybill.rules import Machines
+    from waybill.tokens import TOKEN
+    from waybill.worker import roles_of
+
+    assert {r.kind for r in roles_of(Machines.of((*yard.machines.values(), TOKEN)))} == {"crate", "parcel"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +10,9 @@ import typer
 
 from waybill import views
 from waybill.cli.desk import ID, KIND, WHY, Desk, command, complete_action
-from waybill.cli.problems import CONFLICT, FAILED, Held, Missing, Misuse
+from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.cli.records import PANEL, check_state
-from waybill.engine import Acted, Engine
+from waybill.engine import Acted
 from waybill.machine import Action, Machine
 from waybill.record import Ref
 from waybill.rules import Refused
@@ -98,16 +97,12 @@ def act(
     ref = Ref(kind, id)
     with desk.engine() as engine:
         if to is not None:
-            _acted(desk, f"moved to {to}", _careful(engine, ref, lambda: engine.move(ref, to, who=desk.who, why=why)))
+            _acted(desk, f"moved to {to}", engine.move(ref, to, who=desk.who, why=why))
             return None
         wanted = _action(machine, action)
         confirmed = yes or _agreed(desk, wanted, str(ref))
-        values = _arguments(arg)
-
-        def take() -> Acted:
-            return engine.act(ref, wanted.name, who=desk.who, why=why, args=values, confirmed=confirmed)
-
-        _acted(desk, wanted.name, _careful(engine, ref, take))
+        acted = engine.act(ref, wanted.name, who=desk.who, why=why, args=_arguments(arg), confirmed=confirmed)
+        _acted(desk, wanted.name, acted)
         return None
 
 
@@ -142,16 +137,6 @@ def _arguments(pairs: list[str] | None) -> dict[str, Any]:
         except ValueError:
             values[name] = text
     return values
-
-
-def _careful(engine: Engine, ref: Ref, take: Callable[[], Acted]) -> Acted:
-    """An action that was refused because a worker holds the record is a conflict: it may be allowed a moment later."""
-    try:
-        return take()
-    except Refused as refusal:
-        if "worker holds" in str(refusal) and engine.store.get(*ref).session is not None:
-            raise Held(str(refusal)) from refusal
-        raise
 
 
 def _acted(desk: Desk, what: str, acted: Acted) -> None:

@@ -23,7 +23,7 @@ from waybill.config import BadConfig
 from waybill.machine import MachineError
 from waybill.objects.protocol import ObjectsError
 from waybill.record import BadStore, Conflict, Exists, NotFound, StoreError, Taken, TooLarge, Unavailable, Unknown
-from waybill.rules import Refused, UnknownKind
+from waybill.rules import Held, Refused, UnknownKind
 from waybill.tokens import BadTokenFile
 from waybill.views import BadToken
 
@@ -63,10 +63,6 @@ class Missing(Exception):
 
 class PipeClosed(Exception):
     """Whoever read our output has gone; there is nobody to tell."""
-
-
-class Held(Exception):
-    """A worker holds the record."""
 
 
 def describe(error: BaseException) -> Problem | None:

@@ -224,7 +224,7 @@ class Core:
                 self.commands.append(m.ReadMarks())
             else:
                 self.fresh, self.look_at = False, now + LOOK_SLOWLY
-                if roles := self._unpaused():
+                if roles := self.unpaused():
                     self.commands.append(m.Claim(roles, room))
 
     def _give_back(self, now: float) -> None:
@@ -243,7 +243,7 @@ class Core:
         # Claim in portions: wait until half of the target is free, unless a thread would idle.
         return room if room >= target / 2 or len(self.tasks) < self.threads else 0
 
-    def _unpaused(self) -> tuple[Role, ...]:
+    def unpaused(self) -> tuple[Role, ...]:
         if not self.marks:
             return self.roles
         return tuple(r for r in self.roles if not ({self.machines[r.kind].queue, f"queue/{r.kind}.{r.state}"} & self.marks))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from waybill.record import Answer, Claimed, Committed, Conflict, Record, Ref, Store
+from waybill.record import Answer, Claimed, Committed, Conflict, Record, Ref, Store, StoreError
 from waybill.rules import Machines
 from waybill.worker import messages as m
 from waybill.worker.core import Core
@@ -65,16 +65,25 @@ class Once(Worker):
             return
 
         def call() -> m.Event:
-            return m.Took(store.claim(command.roles, session, 1) if target is None else [self._take(store, target, session)], 1)
+            return m.Took(store.claim(command.roles, session, 1) if target is None else [self._take(store, target, session, command)], 1)
 
         self.claimed = True
         self._guarded(call)
 
-    def _take(self, store: Store, target: Ref, session: str) -> Claimed:
+    def _read_marks(self, store: Store, command: m.ReadMarks) -> None:
+        super()._read_marks(store, command)
+        if not self.core.unpaused():
+            self.claimed = True  # all is paused, so nothing is due
+            if self.target is not None:
+                raise Conflict(f"Work on {self.target} is paused. Unpause its queue first.")
+
+    def _take(self, store: Store, target: Ref, session: str, command: m.Claim) -> Claimed:
         record, machine = store.get(*target), self.machines[target.kind]
         if (record.kind, record.state) not in {(r.kind, r.state) for r in self.roles}:
             possible = ", ".join(a.name for a in machine.leaves(record.state)) or "none"
             raise Conflict(f"{target} is {record.state}, where no step runs here. Actions possible now: {possible}.")
+        if (record.kind, record.state) not in {(r.kind, r.state) for r in command.roles}:
+            raise Conflict(f"Work on {target} is paused. Unpause its queue first.")
         return store.take(*target, session)
 
     def _start(self, store: Store, command: m.Start) -> None:
@@ -110,6 +119,9 @@ class Once(Worker):
     def _read(self, question: Callable[[Store], Any]) -> Any:
         assert self.store is not None
         return question(self.store)
+
+    def _away(self, error: StoreError) -> None:
+        raise error  # somebody waits for the answer
 
     def _sleep(self, store: Store, command: m.Sleep) -> None:
         store.watch(max(0.0, min(1.0, command.until - self.clock())))

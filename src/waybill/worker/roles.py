@@ -16,7 +16,7 @@ def roles_of(machines: Machines, words: Iterable[str] | None = None) -> tuple[Ro
         kind, _, name = word.partition(".")
         machine = machines[kind]
         states = machine.working() if not name else tuple(s for s in machine.working() if s.name == name)
-        if not states:
+        if not states and asked:
             names = ", ".join(f"{kind}.{s.name}" for s in machine.working()) or "none"
             raise Refused(f"{word} is no role: no work is done there. Roles of {kind}: {names}.")
         lacking = machine.without_steps()

@@ -30,6 +30,7 @@ from waybill.worker import messages as m
 from waybill.worker.context import Desk, StepContext
 from waybill.worker.core import Core
 from waybill.worker.folders import clear_folder
+from waybill.worker.lanes import Beside, shares
 from waybill.worker.roles import roles_of
 from waybill.worker.roots import check_root
 
@@ -71,14 +72,16 @@ class Worker:
     def __init__(
         self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
         roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 256,
-        grace: float = GRACE, clock: Callable[[], float] = awake_clock, now: Callable[[], float] = time.time,
+        grace: float = GRACE, clock: Callable[[], float] = awake_clock, now: Callable[[], float] = time.time, lane: bool = False,
     ) -> None:  # fmt: skip
+        """`lane`: it runs beside another worker of this process, which has looked after all else (see lanes.py)."""
         self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
         self.root, self.threads, self.ttl, self.grace, self.clock, self.now = work_root, threads, ttl, grace, clock, now
         self.roles: tuple[Role, ...] = roles_of(machines, roles)
         self.who = f"worker {host} {os.getpid()}"
         self.shared = shared
         self.portion = portion
+        self.lane = lane
         self.store: Store | None = None
         self._inbox: queue.SimpleQueue[m.Ended | Callable[[], None]] = queue.SimpleQueue()
         self._pool: deque[m.Task | None] = deque()
@@ -87,6 +90,7 @@ class Worker:
         self._replies: dict[int, queue.SimpleQueue[list[Record] | BaseException]] = {}
         self._asleep = False  # in `watch`, and nobody has called it back yet
         self._stopping_at: float | None = None
+        self._beside = Beside(self, ())
         self.core: Core
 
     # --- from other threads
@@ -98,6 +102,7 @@ class Worker:
     def _stop(self) -> None:
         if self._stopping_at is None:
             self._stopping_at = self.clock()
+            self._beside.stop()
         self.core.on(m.Stop(), self.clock())
 
     def _post(self, message: m.Ended | Callable[[], None]) -> None:
@@ -116,8 +121,12 @@ class Worker:
                 raise MachineError(f"{role.kind}.{role.state} has no step: leave the role out, or register one.")
         self.store = self.open_store()
         try:
-            check_root(self.store, self.root, self.shared)
-            self._warn_of_undeclared(self.store)
+            if not self.lane:
+                check_root(self.store, self.root, self.shared)
+                self._warn_of_undeclared(self.store)
+                self.threads, *others = shares(self.store.url, self.threads)
+                self._beside = Beside(self, [self._lane(threads) for threads in others])
+                self._beside.start()
             self.core = Core(
                 self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
                 threads=self.threads, portion=self.portion, ttl=self.ttl,
@@ -132,6 +141,14 @@ class Worker:
         finally:
             store, self.store = self.store, None
             store.close()
+            self._beside.join()
+
+    def _lane(self, threads: int) -> Worker:
+        return Worker(
+            self.open_store, self.machines, host=self.host, work_root=self.root, objects=self.objects,
+            roles=[f"{role.kind}.{role.state}" for role in self.roles], shared=self.shared, threads=threads, ttl=self.ttl,
+            portion=self.portion, grace=self.grace, clock=self.clock, now=self.now, lane=True,
+        )  # fmt: skip
 
     def _loop(self, store: Store) -> None:
         while True:

@@ -41,16 +41,19 @@ class TestTogether:
         assert type(answers[3]) is Conflict
         assert yard.store.tally("parcel") == {"Weighing": 198, "Packing": 2}
 
-    def test_a_poison_group_is_found_and_the_others_are_written_b1(self, yard: Yard) -> None:
-        """A name with a null character: no text of PostgreSQL holds it, and the whole statement fails."""
+    @pytest.mark.parametrize(
+        "poison", [{"state": "a\0b"}, {"owner": "".join(map(chr, random.Random(1).choices(range(256, 9000), k=4000)))}]
+    )
+    def test_a_poison_group_is_found_and_the_others_are_written_b1(self, yard: Yard, poison: dict[str, str]) -> None:
+        """What only the server can know: a state with a null character, a name that no index can hold. The whole statement fails."""
         records = yard.make(6)
-        groups = [Group((change(record, owner="a\0b" if i == 2 else "ann"),)) for i, record in enumerate(records)]
+        groups = [Group((change(record, **(poison if i == 2 else {"owner": "ann"})),)) for i, record in enumerate(records)]
         answers = commit(yard.store, *groups)
         assert [isinstance(answer, Committed) for answer in answers] == [True, True, False, True, True, True]
         assert "cannot keep" in str(answers[2])
         assert [yard.get(record).owner for record in records] == ["ann", "ann", "", "ann", "ann", "ann"]
 
-    @pytest.mark.parametrize(("field", "value"), [("tries", 2**40), ("owner", "\ud800"), ("turn", 2**70)])
+    @pytest.mark.parametrize(("field", "value"), [("tries", 2**40), ("state", "\ud800"), ("turn", 2**70)])
     def test_a_value_that_has_no_bytes_never_leaves_the_process_b1(self, yard: Yard, calls: list[str], field: str, value: Any) -> None:
         first, second = yard.make(2)
         calls.clear()

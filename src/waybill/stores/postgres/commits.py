@@ -68,7 +68,8 @@ class Commits:
             except (UnicodeEncodeError, struct.error) as error:
                 answers[place] = StoreError(f"PostgreSQL cannot keep a value of this group: {error}.")
         self._send(wave, groups, answers)
-        return self._look_idle(groups, [answer if answer is not None else Committed(()) for answer in answers])
+        assert None not in answers
+        return self._look_idle(groups, [answer for answer in answers if answer is not None])
 
     def _send(self, wave: Wave, groups: Sequence[Group], answers: list[Answer | None]) -> None:
         if not wave.groups:

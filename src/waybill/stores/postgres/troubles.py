@@ -71,9 +71,10 @@ def calling(error: psycopg.Error, user: str) -> StoreError:
         return Again(f"Others wrote the same rows in that moment: {error.diag.message_primary}.")
     if code == SESSION_GONE:
         return SessionLost()
-    if code[:2] in ("22", "23"):  # a value that no row can hold: a null character, a number out of range, a broken rule of the table
-        return StoreError(f"PostgreSQL cannot keep this: {error.diag.message_primary}.")
-    return Unavailable(sentence(error, user))
+    if code in SENTENCES or code[:2] in SENTENCES:
+        return Unavailable(sentence(error, user))
+    # A value that no row can hold: a null character, a number out of range, a name too long for an index, a broken rule of the table.
+    return StoreError(f"PostgreSQL cannot keep this: {error.diag.message_primary}.")
 
 
 def losing(error: psycopg.Error, writing: bool) -> StoreError:
