@@ -50,7 +50,8 @@ def test_work_done_by_a_process_is_seen_by_another(anywhere: Waybill, running: C
     watched = running("watch", "shipment", shipment, "--json").end(timeout=100)
     assert watched.code == 0
     assert [line["after"] for line in watched.lines if "event" in line] == ["Sorting", "Travelling", "Delivered"]
-    assert len(anywhere("sessions", "--json").json["sessions"]) == 1
+    sessions = anywhere("sessions", "--json").json["sessions"]
+    assert len({session["about"]["pid"] for session in sessions}) == 1  # of one process, which may have several lanes
     assert work.end(signal.SIGTERM).code == 0
     assert anywhere("sessions", "--json").json["sessions"] == []
     assert anywhere("doctor").code == 0

@@ -25,7 +25,7 @@ from waybill.engine import Engine
 from waybill.machine import Machine, MachineError
 from waybill.record import Answer, Ask, Change, Record, Ref, Role, SessionLost, Store, StoreError, Unavailable, Unknown
 from waybill.rules import Machines
-from waybill.step import Stopped
+from waybill.step import Fail, Stopped
 from waybill.worker import messages as m
 from waybill.worker.context import Desk, StepContext
 from waybill.worker.core import Core
@@ -357,7 +357,7 @@ class Worker:
         except SystemExit as left:  # it would end this thread in silence, and the record would be held for ever
             return RuntimeError(f"The step left the program with {left.code!r}; a step answers, or raises an error.")
         except Exception as error:
-            context.log.info("%s: %s", type(error).__name__, error, exc_info=True)
+            context.log.info("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, Fail))
             return error
         finally:
             self._contexts.pop(task.number, None)
