@@ -51,6 +51,20 @@ def test_groups_that_fit_alone_are_not_refused_together_a11(store: ZookeeperStor
     assert len(store.find("job", docs=True).records) == 6
 
 
+@pytest.mark.parametrize(("kind", "prefix"), [("job", "jid"), ("parcel", "p")])
+def test_a_group_that_creates_may_have_to_wait_for_the_next_transaction_a8(store: ZookeeperStore, kind: str, prefix: str) -> None:
+    """It took its numbers before it was found that it does not fit: it gives them back and takes them again."""
+    batch = make_batch(store)
+    job = make_job(store, batch)
+    body = b'"' + b"x" * 440_000 + b'"'
+    draft = Change(None, Record(kind, f"{prefix}*", "Pending", parent=batch.ref), "submit", docs={"some": body})
+    full = Change(job, job, "note", docs={"metadata": body, "other": body})
+    answers = store.commit([Group((full,)), *[Group((draft,))] * 4])
+    assert all(isinstance(answer, Committed) for answer in answers)
+    numbers = [int(record.id[-10:]) for answer in answers[1:] if isinstance(answer, Committed) for record in answer.records if record]
+    assert numbers == list(range(numbers[0], numbers[0] + 4))
+
+
 def test_documents_can_add_up_to_more_than_one_node_holds(store: ZookeeperStore) -> None:
     job = make_job(store, make_batch(store))
     bodies = {f"d{i}": b'"' + bytes([65 + i]) * 500_000 + b'"' for i in range(4)}

@@ -82,6 +82,7 @@ class Committer:
             if len(pack.tries) >= most:
                 self._launch(pack, numbers, flights)
                 pack = Pack()
+            self._planner.prepare(each, numbers)
             kept = numbers.save() if each.counts else None
             if not self._planner.plan(each, numbers) or each.plan is None:
                 continue

@@ -24,13 +24,17 @@ class Planner:
         self._link = tree.link
         self._parking = parking
 
+    @staticmethod
+    def prepare(each: Try, numbers: Numbers) -> None:
+        """Read what the numbers that it takes are made of, if that is not known yet."""
+        if each.counts:
+            numbers.prepare(c for c in each.group.changes if c.before is None or c.after is None)
+
     def plan(self, each: Try, numbers: Numbers) -> bool:
         """Make the group's operations; False when it is refused."""
         plan = Plan(self._tree.folders, each.real)
-        kept = None
-        if each.counts:
-            numbers.prepare(c for c in each.group.changes if c.before is None or c.after is None)
-            kept = numbers.save()
+        self.prepare(each, numbers)
+        kept = numbers.save() if each.counts else None
         each.results, each.plan = [], None
         for change in each.group.changes:
             try:
