@@ -12,6 +12,8 @@ from waybill.stores.conformance.yard import change, commit, present
 from waybill.stores.postgres import PostgresStore
 from waybill.stores.postgres.rows import COLUMNS
 
+LONG_NAME = "".join(map(chr, random.Random(1).choices(range(256, 9000), k=4000)))  # and too various to be made shorter
+
 
 @pytest.fixture
 def calls(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -41,9 +43,7 @@ class TestTogether:
         assert type(answers[3]) is Conflict
         assert yard.store.tally("parcel") == {"Weighing": 198, "Packing": 2}
 
-    @pytest.mark.parametrize(
-        "poison", [{"state": "a\0b"}, {"owner": "".join(map(chr, random.Random(1).choices(range(256, 9000), k=4000)))}]
-    )
+    @pytest.mark.parametrize("poison", [{"state": "a\0b"}, {"owner": LONG_NAME}], ids=["a null character", "a long name"])
     def test_a_poison_group_is_found_and_the_others_are_written_b1(self, yard: Yard, poison: dict[str, str]) -> None:
         """What only the server can know: a state with a null character, a name that no index can hold. The whole statement fails."""
         records = yard.make(6)

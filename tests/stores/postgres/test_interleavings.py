@@ -356,6 +356,19 @@ class TestCutOff:
         assert isinstance(commit(a, Group((change(made, message="written"),)))[0], Committed)
         assert connection(a).info.backend_pid != pid
 
+    def test_rows_that_somebody_keeps_locked_are_given_up_with_nothing_written(self, yard: Yard) -> None:
+        h = yard.harness
+        assert isinstance(h, PostgresHarness)
+        first, second = yard.make(2)
+        a = h.open()
+        connection(a).execute("set lock_timeout = '100ms'")
+        with h.admin.transaction():
+            h.admin.execute("select from record where id = %s for update", [second.id])
+            with pytest.raises(Unavailable, match="locked for too long"):
+                a.commit([Group((change(first, message="x"),)), Group((change(second, message="y"),))])
+        assert [yard.get(record).message for record in (first, second)] == ["", ""]
+        assert isinstance(commit(a, Group((change(second, message="y"),)))[0], Committed)
+
     def test_a_read_that_is_cut_off_is_unavailable_and_can_be_repeated(self, yard: Yard, hold: Hold) -> None:
         h = yard.harness
         assert isinstance(h, PostgresHarness)
