@@ -1,0 +1,177 @@
+"""Profiles and collections: documents, and profiles imported from properties files."""
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waybill.apps.ingest.profile import BadProfile, Callback, Collection, Mail, Minter, Profile, from_document, to_document
+from waybill.apps.ingest.profile_import import import_profile
+
+FILE = """\
+# A profile as one of Merritt's looks
+ProfileID: demo_content
+ProfileDescription: Grüße aus Köln
+Identifier-scheme: ARK
+Identifier-namespace: 99999
+Collection.1: ark:/13030/m5qv8jks
+Collection.10: ark:/13030/c
+Collection.2: ark:/13030/b
+Type: MRT-curatorial
+Role: MRT-content
+Aggregate:
+Owner: ark:/13030/j2rn30xp
+Context: demo
+Notification.1: john@example.org
+Notification.2: jane@example.org
+NotificationType: verbose
+NotificationSuppression: full
+CallbackURL: https://me:p%40ss@example.org/done
+Priority: 7
+StorageService: http://store.example.org:8080/
+StorageNode: 9501
+ObjectMinterURL: https://ezid.cdlib.org/shoulder/ark:/99999/fk4
+EZID_co-owner: merritt
+SuppressDublinCoreLocalID: true
+CreationDate: 2019-01-01T00:00:00-08:00
+ModificationDate: 2020-01-01T00:00:00-08:00
+HandlerProcess.2: org.example.process.HandlerMinter
+HandlerProcess.1: org.example.process.HandlerCorroborate
+HandlerNotify.1: org.example.notify.HandlerCallback
+Colour: blue
+"""
+DEMO = Profile(
+    name="demo_content",
+    description="Grüße aus Köln",
+    collections=("ark:/13030/m5qv8jks", "ark:/13030/b", "ark:/13030/c"),
+    owner="ark:/13030/j2rn30xp",
+    context="demo",
+    type="MRT-curatorial",
+    role="MRT-content",
+    minter=Minter(naan="99999", shoulder="fk4", url="https://ezid.cdlib.org/shoulder/ark:/99999/fk4", co_owner="merritt"),
+    mail=Mail(to=("john@example.org", "jane@example.org"), kind="verbose", suppressed=True),
+    callback=Callback("https://example.org/done", "me", "p@ss"),
+    priority=7,
+    storage_service="http://store.example.org:8080/",
+    storage_node=9501,
+    local_id_in_dublin_core=False,
+    created="2019-01-01T00:00:00-08:00",
+    modified="2020-01-01T00:00:00-08:00",
+    handlers={"HandlerProcess": ("Corroborate", "Minter"), "HandlerNotify": ("Callback",)},
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1"])
+def test_a_profile_is_imported(encoding: str) -> None:
+    found = import_profile(FILE.encode(encoding))
+    assert found.profile == DEMO
+    assert [remark.split()[0] for remark in found.remarks] == ["CallbackURL", "'Colour'"]
+
+
+def test_the_name_of_the_file_wins() -> None:
+    found = import_profile(b"ProfileID: a\n", name="b_content")
+    assert found.profile == Profile(name="b_content")
+    assert "is called 'b_content'" in found.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "no settings"),
+        ("Owner: ark:/1/a", "missing required field `name`"),
+        ("ProfileID: a b", "$.name"),
+        ("ProfileID: a\nPriority: high", "Priority is 'high', and must be a number"),
+        ("ProfileID: a\nPriority: 100", "<= 99"),
+        ("ProfileID: a\nStorageNode: x", "StorageNode is 'x'"),
+        ("ProfileID: a\nIdentifier-scheme: DOI", "only ARKs are minted"),
+        ("ProfileID: a\nNotification.1: nobody", "'nobody' is not a mail address"),
+        ("ProfileID: a\nCallbackURL: ftp://example.org", "The URL of the callback"),
+        ("ProfileID: a\nCallbackURL: https://[x", "The URL of the callback"),
+        ("ProfileID: a\nOwner: ${OWNER}", "$.owner"),
+        ("ProfileID: a\nCollection.1: ark:/13030/${X}", "$.collections"),
+        ("ProfileID: a\\u12", "four hex digits"),
+    ],
+)
+def test_a_profile_with_faults(text: str, fault: str) -> None:
+    with pytest.raises(BadProfile) as caught:
+        import_profile(text.encode())
+    assert fault in str(caught.value)
+    assert caught.value.faults
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(BadProfile) as caught:
+        import_profile(b"ProfileID: a\nPriority: x\nStorageNode: y\n")
+    assert len(caught.value.faults) == 2
+
+
+def test_a_minter_that_contradicts_itself_is_remarked() -> None:
+    found = import_profile(
+        b"ProfileID: a\nIdentifier-namespace: 13030\nObjectMinterURL: https://ezid.example.org/shoulder/ark:/99999/fk4\n"
+    )
+    assert "mints under 99999" in found.remarks[0]
+    assert found.profile.minter.naan == "99999"
+
+
+@pytest.mark.parametrize("thing", [DEMO, Profile(name="a"), Collection("demo", "Demo", "ark:/13030/m5qv8jks")])
+def test_a_document_and_back(thing: Profile | Collection) -> None:
+    document = msgspec.json.decode(msgspec.json.encode(to_document(thing)))
+    assert document["v"] == 1
+    assert from_document(type(thing), document) == thing
+
+
+def test_fields_of_a_newer_version_are_kept() -> None:
+    thing = from_document(Collection, {"mnemonic": "demo", "colour": "blue", "v": 1})
+    assert to_document(thing) == {"mnemonic": "demo", "colour": "blue", "v": 1}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {},
+        {1: 2},
+        {"name": 7},
+        {"name": "a", "v": 2},
+        {"name": "a", "priority": -1},
+        {"name": "a\n"},
+        {"name": "a", "owner": "ark:/1/a\n"},
+    ],
+)
+def test_other_things_are_no_profiles(document: object) -> None:
+    with pytest.raises(BadProfile):
+        from_document(Profile, document)
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "p@ss" not in repr(DEMO)
+
+
+KEY = st.sampled_from([line.partition(":")[0] for line in FILE.splitlines()[1:]])
+
+
+@given(
+    st.one_of(
+        st.binary(), st.lists(st.tuples(KEY, st.text())).map(lambda said: "\n".join(f"{key}: {value}" for key, value in said).encode())
+    )
+)
+def test_any_bytes_are_imported_or_refused(data: bytes) -> None:
+    with suppress(BadProfile):
+        profile = import_profile(data, name="a").profile
+        assert from_document(Profile, to_document(profile)) == profile
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda below: st.lists(below) | st.dictionaries(st.text(), below)
+)
+
+
+@given(st.dictionaries(st.sampled_from(Profile.__struct_fields__) | st.text(), JSON))
+def test_any_json_is_a_profile_or_refused(document: dict[str, object]) -> None:
+    kinds: list[type[Profile | Collection]] = [Profile, Collection]
+    for kind in kinds:
+        with suppress(BadProfile):
+            from_document(kind, document)
