@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from waybill import rules
 from waybill.machine import Machine
-from waybill.record import Answer, Ask, Change, Committed, Conflict, Group, NotFound, Record, Ref, Store, StoreError, Unavailable, encode
+from waybill.record import Answer, Ask, Change, Committed, Conflict, Group, NotFound, Record, Ref, Store, StoreError, Unavailable, Unknown, encode
 from waybill.rules import PRIORITY, Held, Machines, Refused
 from waybill.step import New
 
@@ -191,10 +191,17 @@ class Engine:
         return answer
 
     def _after(self, answer: Committed) -> None:
-        """A closed child was its parent's last: call the parent. A crash before this is mended by the duty that looks for idle parents."""
+        """A closed child was its parent's last: call the parent.
+
+        What was asked for is written whatever comes of the call; one that is lost, or a crash before it, is mended by the duty that looks
+        for idle parents.
+        """
         if answer.idle:
-            nudged = self.store.commit([Group((), answer.idle)])[0]
-            if isinstance(nudged, StoreError) and not isinstance(nudged, Unavailable):
+            try:
+                nudged = self.store.commit([Group((), answer.idle)])[0]
+            except (Unavailable, Unknown):
+                return
+            if isinstance(nudged, StoreError) and not isinstance(nudged, (Unavailable, Unknown)):
                 raise nudged
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from waybill import rules
 from waybill.engine import Engine
 from waybill.machine import Machine, action, end, join, rest, work
-from waybill.record import Committed, Group, Ref, Role, Store
+from waybill.record import Committed, Group, Ref, Role, Store, StoreError, Unavailable, Unknown
 from waybill.rules import Machines
 from waybill.step import Done, New
 from waybill.stores.model import ModelStore, World
@@ -92,3 +94,21 @@ def test_a_request_whose_record_moves_while_it_is_applied_is_applied_to_what_it_
     Engine(slow, MACHINES).pending()
     assert [line.event for line in engine.store.history(*parcel)] == ["submit", "lose", "shelve refused"]
     assert engine.store.asks() == []
+
+
+@pytest.mark.parametrize("trouble", [Unavailable("away"), Unknown("cut")])
+@pytest.mark.parametrize("raised", [True, False])
+def test_an_action_that_was_written_is_not_called_refused_when_its_nudge_is_lost(trouble: StoreError, raised: bool) -> None:
+    world, _, parcel = left_behind("shelve")
+    store = ModelStore(world)
+    commit = store.commit
+
+    def lose_nudges(groups: Any) -> Any:
+        if groups[0].nudges:
+            if raised:
+                raise trouble
+            return [trouble]
+        return commit(groups)
+
+    store.commit = lose_nudges  # type: ignore[method-assign]
+    assert Engine(store, MACHINES).act(parcel, "lose", who="bob").record.state == "Lost"
