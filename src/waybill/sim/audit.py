@@ -96,6 +96,9 @@ def _promises(simulation: Simulation, store: Store) -> Iterator[str]:
     for ref, action, who in promises.asked:
         if ref in ledger.entries and not any(line.who == who for line in store.history(*ref)):
             yield f"{who} left {action} with the worker of {ref}, and nothing came of it"
+    for ref, who, event in ledger.signed:
+        if who in promises.denied and not event.endswith("refused"):
+            yield f"{event} of {ref} was done, and {who} was told {promises.denied[who]!r}"
     for key, ref in ledger.holders.items():
         holder = ledger.entries[ref]
         if not holder.declared.works and key.partition("/")[0] not in holder.declared.needs:

@@ -7,7 +7,8 @@ Every request is signed with a name that is used once, so that the ledger sees w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from waybill.engine import Engine
@@ -28,6 +29,7 @@ class Promises:
         self.simulation, self.wanted = simulation, wanted
         self.known: dict[tuple[str, str], Ref] = {}  # requests that were answered, and with which record
         self.asked: list[tuple[Ref, str, str]] = []  # actions that were left with a worker
+        self.denied: dict[str, str] = {}  # requests that were refused, by signature, and with which words
         self._moves = self._signatures = 0
 
     def unknown(self) -> list[New]:
@@ -51,6 +53,18 @@ class Promises:
     def signature(self) -> str:
         self._signatures += 1
         return f"ask {self._signatures}"
+
+    @contextmanager
+    def signed(self) -> Iterator[str]:
+        """A request, under its signature. Whoever is told that it was refused is told that nothing was written."""
+        who = self.signature()
+        try:
+            yield who
+        except Unknown:
+            raise
+        except (StoreError, Refused) as refusal:
+            self.denied[who] = f"{type(refusal).__name__}: {refusal}"
+            raise
 
 
 class Submitter:
@@ -123,14 +137,15 @@ class Operator:
         state = self.engine.store.get(*ref).state
         possible = machine.leaves(state) or machine.actions
         action = self.rng.choice(possible if self.rng.random() < 0.9 else machine.actions)
-        who = self.promises.signature()
-        acted = self.engine.act(ref, action.name, who=who, confirmed=True)
+        with self.promises.signed() as who:
+            acted = self.engine.act(ref, action.name, who=who, confirmed=True)
         if acted.pending:
             self.promises.left(ref, action.name, who)
 
     def priority(self) -> None:
         if (ref := self._any()) is not None:
-            self.engine.priority(ref, self.rng.randrange(100), who=self.promises.signature())
+            with self.promises.signed() as who:
+                self.engine.priority(ref, self.rng.randrange(100), who=who)
 
     def mark(self) -> None:
         if names := self.simulation.marks:
