@@ -12,7 +12,22 @@ from typing import Any, NamedTuple
 
 from waybill import rules
 from waybill.machine import Machine
-from waybill.record import Answer, Ask, Change, Committed, Conflict, Group, NotFound, Record, Ref, Store, StoreError, Unavailable, Unknown, encode
+from waybill.record import (
+    Answer,
+    Ask,
+    Change,
+    Committed,
+    Conflict,
+    Group,
+    NotFound,
+    Record,
+    Ref,
+    Store,
+    StoreError,
+    Unavailable,
+    Unknown,
+    encode,
+)
 from waybill.rules import PRIORITY, Held, Machines, Refused
 from waybill.step import New
 
