@@ -167,7 +167,7 @@ create table migration (
     name   text             not null,
     at     double precision not null
 );
--- The verbs that write more than one statement's worth: commit_groups, claim_records, take_record, pass_keys, reap_sessions.
+-- The verbs that take more than one statement: commit_groups, claim_records, end_sessions; and what they share.
 --
 -- They are functions because each must see, in a later statement, what others committed while an earlier one waited for a lock (a
 -- statement's own snapshot is older than the lock it got), and because a worker that is paused between two statements of a transaction
