@@ -134,14 +134,13 @@ def enter(machine: Machine, record: Record, target: str, **fields: Any) -> Recor
     state = machine.state(target)
     if state is None:
         raise MachineError(f"{machine.name}: {target} is no state.")
-    fresh: dict[str, Any] = {"state": target, "parked": None, "tries": 0, "open": state.open, **fields}
     if state.clears_files:
-        fresh["host"] = ""
+        fields["host"] = ""
     if machine.gates is not None or record.gates:
-        fresh["gates"] = tuple(machine.gates(record)) if machine.gates is not None and (state.holds or state.gated) else ()
+        fields["gates"] = tuple(machine.gates(record)) if machine.gates is not None and (state.holds or state.gated) else ()
     if machine.keys or record.keys:
-        fresh["keys"] = keys_in(machine, state, record)
-    return replace(record, **fresh)
+        fields["keys"] = keys_in(machine, state, record)
+    return replace(record, state=target, parked=None, tries=0, open=state.open, **fields)
 
 
 def create(machines: Machines, new: New, *, maker: Record | None = None, who: str = "", why: str = "") -> Change:

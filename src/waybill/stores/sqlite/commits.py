@@ -38,6 +38,7 @@ POISON = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, UnicodeErr
 replace = msgspec.structs.replace
 
 Place = tuple[str, str, str, str]  # a row of the tally: kind, parent's kind and id, state
+Move = tuple[str, Ref | None, str | None, str | None]  # kind, parent, from and to: hundreds of one call are the same few
 
 
 def commit(database: Database, groups: Sequence[Group], now: float) -> list[Answer]:
@@ -71,11 +72,11 @@ class Call:
         self.now = now
         self.careful = careful
         self.answers: list[Answer] = []
-        self.counts: Counter[Place] = Counter()
+        self.moves: Counter[Move] = Counter()
         self.closed: list[tuple[int, list[Ref]]] = []  # by place of the answer: parents whose child the group closed
         self.has_asks = bool(execute(SQL["any_asks"]).fetchall())
         self.marks = {name for name, _, _ in execute(SQL["marks"])}
-        self._moves: list[tuple[Place, int]] = []
+        self._moves: list[Move] = []
         self._parents: list[Ref] = []
         self._asked: list[Ask] = []
         self._turns: dict[tuple[str, Ref], int] = {}
@@ -110,8 +111,8 @@ class Call:
                 self._undo()
                 return StoreError(f"This cannot be stored: {error}.")
             self.execute("release one")
-        for place, n in self._moves:
-            self.counts[place] += n
+        for move in self._moves:
+            self.moves[move] += 1
         if self._parents:
             self.closed.append((len(self.answers), self._parents))
         return Committed(tuple(records), (), tuple(self._asked))
@@ -122,19 +123,23 @@ class Call:
 
     def _count_now(self) -> None:
         """Inside the group: then a count that cannot be is its own mistake, and not the call's."""
-        self.counts, kept = Counter(), self.counts
-        for place, n in self._moves:
-            self.counts[place] += n
-        self._write_counts()
-        self.counts, self._moves = kept, []
+        self._write_counts(Counter(self._moves))
+        self._moves = []
 
     def finish(self) -> None:
         """What is written once for the whole call."""
-        self._write_counts()
+        self._write_counts(self.moves)
         self.execute(SQL["wrote"], (self.now,))
 
-    def _write_counts(self) -> None:
-        for place, n in self.counts.items():
+    def _write_counts(self, moves: Counter[Move]) -> None:
+        counts: Counter[Place] = Counter()
+        for (kind, parent, before, after), n in moves.items():
+            for family in (("", ""),) if parent is None else (("", ""), parent):
+                if before is not None:
+                    counts[kind, *family, before] -= n
+                if after is not None:
+                    counts[kind, *family, after] += n
+        for place, n in counts.items():
             if n > 0:
                 self.execute(SQL["count"], (*place, n))
             elif n < 0:
@@ -191,7 +196,7 @@ class Call:
                 break
             if not minted:
                 raise Exists(f"There is a {after.kind} {after.id} already.")
-        self._count(after, after.state, 1)
+        self._moves.append((after.kind, after.parent, None, after.state))
         self._documents(seq, change)
         if change.event:
             execute(NOTE, (seq, seq, now, change.who, change.event, None, after.state, change.why))
@@ -238,7 +243,7 @@ class Call:
             raise self._lost(before)
         self.execute(SQL["count_up"], (0, before.version)).fetchall()
         keys.pass_turn(self.execute, before.keys)
-        self._count(before, before.state, -1)
+        self._moves.append((before.kind, before.parent, before.state, None))
         if before.open and before.parent is not None:
             self._parents.append(before.parent)
 
@@ -277,8 +282,7 @@ class Call:
         elif self.has_asks and session is None and before.session is not None:
             self._asked += [Ask(before.ref, *row) for row in execute(SQL["asked"], (before.seq,))]
         if before.state != after.state:
-            self._count(before, before.state, -1)
-            self._count(before, after.state, 1)
+            self._moves.append((before.kind, before.parent, before.state, after.state))
         if before.open and not after.open and before.parent is not None:
             self._parents.append(before.parent)
         return replace(
@@ -312,11 +316,6 @@ class Call:
                 self.execute(SQL["remove_document"], (seq, name))
             else:
                 self.execute(SQL["write_document"], (seq, name, body))
-
-    def _count(self, record: Record, state: str, n: int) -> None:
-        self._moves.append(((record.kind, "", "", state), n))
-        if record.parent is not None:
-            self._moves.append(((record.kind, *record.parent, state), n))
 
 
 def _is_plain(change: Change) -> bool:
