@@ -22,6 +22,8 @@ from benchmarks.rounds import Contestant, Results, rounds, strongest
 
 UNIT = "lifecycles/s"
 OURS = "waybill"
+DBOS, HUEY = "benchmarks.peers.dbos_workflows", "benchmarks.peers.huey_chain"
+PGQUEUER, KAZOO = "benchmarks.peers.pgqueuer_chain", "benchmarks.peers.kazoo_multi"
 MERRITT_JAVA = 10.2  # jobs/s, created and led through 8 transitions: the best of several runs of mrt-zk, 4 threads with their own sessions
 
 # Room for a run's writes, so that nobody's run is the one that meets the checkpoint. The same for all on the server.
@@ -35,11 +37,11 @@ def sqlite(effort: Effort) -> Iterator[Figure]:
             effort,
             Contestant(OURS, "benchmarks.lifecycles", lambda: f"sqlite:///{file()}", (effort.pick(20_000, 40),)),
             *(
-                Contestant(f"dbos {how}", "benchmarks.peers.dbos_workflows", lambda: f"sqlite:///{file()}", (effort.pick(60, 2), how))
+                Contestant(f"dbos {how}", DBOS, lambda: f"sqlite:///{file()}", (effort.pick(50, 2), how))
                 for how in ("sequential", "threads", "queue")
             ),
             *(
-                Contestant(f"huey {threads}", "benchmarks.peers.huey_chain", file, (effort.pick(300, 2), threads))
+                Contestant(f"huey {threads}", HUEY, file, (effort.pick(300, 2), threads))
                 for threads in (1, 2, 4)
             ),
         )
@@ -54,14 +56,14 @@ def postgres(effort: Effort) -> Iterator[Figure]:
             effort,
             Contestant(OURS, "benchmarks.lifecycles", server.create_database, (effort.pick(20_000, 40),)),
             *(
-                Contestant(f"dbos {how}", "benchmarks.peers.dbos_workflows", server.create_database, (effort.pick(100, 2), how))
+                Contestant(f"dbos {how}", DBOS, server.create_database, (effort.pick(100, 2), how))
                 for how in ("sequential", "threads", "queue")
             ),
             *(
-                Contestant(f"pgqueuer {batch}", "benchmarks.peers.pgqueuer_chain", server.create_database, (effort.pick(400, 2), batch, 1))
+                Contestant(f"pgqueuer {batch}", PGQUEUER, server.create_database, (effort.pick(400, 2), batch, 1))
                 for batch in (10, 50, 100)
             ),
-            Contestant("pooled pgqueuer", "benchmarks.peers.pgqueuer_chain", server.create_database, (effort.pick(400, 2), 50, 10)),
+            Contestant("pooled pgqueuer", PGQUEUER, server.create_database, (effort.pick(400, 2), 50, 10)),
         )
     yield _against("engine.postgres.dbos", results, "dbos", 50)
     yield _against("engine.postgres.pgqueuer", results, "pgqueuer", 15)
@@ -75,7 +77,7 @@ def zookeeper(effort: Effort) -> Iterator[Figure]:
         results, disk = _measure(
             effort,
             Contestant(OURS, "benchmarks.lifecycles", server.create_chroot, (count, "job")),
-            Contestant("kazoo", "benchmarks.peers.kazoo_multi", server.create_chroot, (effort.pick(300, 4),)),
+            Contestant("kazoo", KAZOO, server.create_chroot, (effort.pick(300, 4),)),
         )
     ours = results[OURS]
     yield Figure(
