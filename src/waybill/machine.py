@@ -49,7 +49,10 @@ class Backoff:
     most: float = 300.0
 
     def delay(self, tries: int) -> float:
-        return float(min(self.most, self.first * self.factor ** min(tries, 64)))
+        try:
+            return float(min(self.most, self.first * self.factor ** min(tries, 64)))
+        except OverflowError:
+            return float(self.most)
 
 
 @dataclass(frozen=True, slots=True)

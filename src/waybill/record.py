@@ -323,8 +323,12 @@ def check_group(group: Group) -> None:
     total = 0
     for change in group.changes:
         if change.after is not None:
-            total += len(change.after.message) + len(change.why) + 256
+            after = change.after
+            total += len(after.message) + len(change.why) + len(change.who) + len(after.owner) + len(after.host) + 256
+            total += len(after.id) + len(after.request or "") if change.before is None else 0
+            total += sum(map(len, after.keys)) + sum(map(len, after.gates)) if after.keys or after.gates else 0
         for name, body in change.docs.items():
+            total += len(name)
             if body is None:
                 continue
             if len(body) > MAX_DOCUMENT:

@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from waybill.machine import RESUME, STAY, Action, Machine, MachineError, State
-from waybill.record import MAX_MESSAGE, Ask, Change, Record, Store, encode
+from waybill.record import MAX_MESSAGE, Ask, Change, Record, Store, StoreError, encode
 from waybill.step import Done, Fail, New, Outcome, Wait
 
 RETRY_LINES = 20  # tries beyond this one leave no history line: a step that never gives up must not fill the history
@@ -38,7 +41,7 @@ class UnknownKind(LookupError):
     """There is no such machine."""
 
 
-MISTAKES = (Refused, MachineError, LookupError, TypeError, ValueError)  # what a table, a guard or a step's answer may be wrong by
+MAX_WAIT = 1e9  # seconds; 31 years are as good as for ever, and every store can keep them
 
 
 class Machines(dict[str, Machine]):
@@ -69,6 +72,14 @@ def clip(text: str) -> str:
     if not text.isascii():
         text = text.encode(errors="replace").decode()
     return text.replace("\0", "?")
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, even of one that cannot say it."""
+    try:
+        return str(error)
+    except Exception as worse:  # noqa: BLE001 - whatever __str__ of a stranger's class may raise
+        return f"{type(error).__name__}, which raises {type(worse).__name__} when asked what it says"
 
 
 def documents(machine: Machine, docs: Mapping[str, Any], writer: str | None = None) -> dict[str, bytes | None]:
@@ -195,16 +206,18 @@ def settle(
         if isinstance(outcome, Wait):
             return _wait(machine, state, record, outcome, who)
         raise Fail(f"The step of {machine.name}.{state.name} answered {outcome!r}; a step answers Done or Wait, or raises.")
-    except (Fail, *MISTAKES) as error:
+    except Exception as error:  # noqa: BLE001 - the functions of a table may raise anything, and the worker has other records
         # The table, its gates or its keys cannot take this outcome: a mistake of the program, which trying again does not mend.
-        return _trouble(machine, state, record, Fail(str(error)), who)
+        return _trouble(machine, state, record, Fail(said(error)), who)
 
 
 def _wait(machine: Machine, state: State, record: Record, outcome: Wait, who: str) -> Change:
     seconds = outcome.seconds if outcome.seconds is not None else state.every
     docs = documents(machine, outcome.docs, "step") if outcome.docs else {}
+    if not seconds < math.inf:
+        raise Fail(f"The step wanted to wait for {seconds} seconds; say a number of seconds.")
     waits = replace(record, session=None, parked="wait", message=clip(outcome.message), tries=0)
-    return Change(record, waits, "", who, docs=docs, delay=max(0.0, seconds))
+    return Change(record, waits, "", who, docs=docs, delay=float(min(MAX_WAIT, max(0.0, seconds))))
 
 
 def _done(machine: Machine, state: State, record: Record, outcome: Done, who: str, here: str, go_on: bool) -> Change:
@@ -216,7 +229,7 @@ def _done(machine: Machine, state: State, record: Record, outcome: Done, who: st
     known = replace(record, docs=record.docs.with_changes(docs)) if docs else record
     fields: dict[str, Any] = {"last_done": state.name, "message": clip(outcome.message)}
     if outcome.priority is not None:
-        fields["priority"] = min(99, max(0, outcome.priority))
+        fields["priority"] = min(99, max(0, operator.index(outcome.priority)))
     if state.leaves_files and here:
         fields["host"] = here
     if not go_on:
@@ -226,14 +239,28 @@ def _done(machine: Machine, state: State, record: Record, outcome: Done, who: st
 
 
 def _trouble(machine: Machine, state: State, record: Record, error: Exception, who: str) -> Change:
-    reason = clip(str(error) or type(error).__name__) if isinstance(error, Fail) else clip(f"{type(error).__name__}: {error}")
+    words = said(error)
+    reason = clip(words or type(error).__name__) if isinstance(error, Fail) else clip(f"{type(error).__name__}: {words}")
     tries = record.tries + 1
     if state.fails is None or (not isinstance(error, Fail) and tries < state.tries):
         again = replace(record, session=None, parked="wait", tries=tries, message=reason)
         event = "retry" if tries <= RETRY_LINES else ""
         return Change(record, again, event, who, reason, delay=state.backoff.delay(tries - 1))
-    failed = enter(machine, record, state.fails, session=None, message=reason)
+    fields: dict[str, Any] = {"session": None, "message": reason}
+    try:
+        failed = enter(machine, record, state.fails, **fields)
+    except Exception as worse:  # noqa: BLE001 - the table's own functions are what is wrong; failing must not fail
+        fields["message"] = reason = clip(f"{reason} (and {machine.name} cannot say what it needs in {state.fails}: {said(worse)})")
+        failed = enter(_plain(machine), record, state.fails, **fields)
     return Change(record, failed, "fail", who, reason)
+
+
+def _plain(machine: Machine) -> Machine:
+    """The machine without the functions that reckon keys and marks from documents."""
+    return dataclasses.replace(
+        machine, gates=(lambda record: record.gates) if machine.gates is not None else None,
+        keys=tuple(dataclasses.replace(family, of=None) for family in machine.keys),
+    )  # fmt: skip
 
 
 def look(record: Record, who: str = "") -> Change:
@@ -312,10 +339,15 @@ def answer(machine: Machine, record: Record, ask: Ask, *, store: Store) -> Chang
         if ask.action == PRIORITY:
             return reprioritise(record, int(args[PRIORITY]), ask.who, ask.why, answers=True)
         return act(machine, record, ask.action, store=store, who=ask.who, why=ask.why, args=args, confirmed=True, answers=True)
-    except MISTAKES as refusal:
-        # Also what a guard or a rewrite dies of: whoever asked is told, and the worker goes on with the others.
-        free = replace(record, session=None)
-        return Change(record, free, f"{ask.action} refused", ask.who, clip(str(refusal)), answers=True)
+    except StoreError:
+        raise  # a guard could not read: the request stays where it is
+    except Exception as refusal:  # noqa: BLE001 - also what a guard or a rewrite dies of: the worker goes on with the others
+        return refuse(record, ask, said(refusal))
+
+
+def refuse(record: Record, ask: Ask, why: str) -> Change:
+    """Whoever asked is told by a line of history, and the record is let go as it is."""
+    return Change(record, replace(record, session=None), f"{ask.action} refused", clip(ask.who), clip(why), answers=True)
 
 
 def reprioritise(record: Record, priority: int, who: str = "", why: str = "", *, answers: bool = False) -> Change:
@@ -325,7 +357,7 @@ def reprioritise(record: Record, priority: int, who: str = "", why: str = "", *,
 
 
 def check_priority(priority: int) -> None:
-    if not 0 <= priority <= 99:
+    if not isinstance(priority, int) or not 0 <= priority <= 99:
         raise Refused(f"A priority is a number from 0 to 99, lower first; {priority} is not.")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from waybill.record import Record, Store
-from waybill.sim.fibers import Fiber, Hub
+from waybill.sim.fibers import Crashed, Fiber, Hub
 from waybill.sim.ledger import Violation
 from waybill.worker import messages as m
 from waybill.worker.core import Core
@@ -81,6 +81,8 @@ class Hands:
 
 class OnStage(Worker):
     """A worker in a simulated process: the simulation knows which steps run and whose files are cleared."""
+
+    passes: tuple[type[BaseException], ...] = (Crashed, Violation)
 
     def __init__(self, process: Process, *, roles: Iterable[str] | None, threads: int) -> None:
         simulation = process.simulation

@@ -6,9 +6,10 @@ are written. So a worker that commits for many records at once never loses the w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from waybill.record import Change, Group, StoreError, TooLarge, check_group
+from waybill.record import Change, Group, Record, StoreError, TooLarge, check_group
 
 
 def vet(groups: Sequence[Group]) -> list[StoreError | None]:
@@ -48,14 +49,16 @@ def _refusal(group: Group, seen: set[tuple[str, str]]) -> StoreError | None:
     return None
 
 
-def misshapen(change: Change) -> str | None:
-    """What is wrong with the pair as such, whatever the store holds."""
-    before, after = change.before, change.after
-    if after is None:
-        return None
-    if not 0 <= after.priority <= 99:
-        return f"priority {after.priority} is not within 0..99"
-    said = f"{after.message}{change.why}{change.who}{after.owner}"
+def _mistold(change: Change, after: Record) -> str | None:
+    """What is wrong with its texts: each is kept, compared or part of a name on some store."""
+    words = [after.message, change.why, change.who, change.event, after.owner, after.state, after.host, *after.keys, *after.gates]
+    words.extend(change.docs)
+    if change.before is None:
+        words += (after.kind, after.id, after.request or "")
+    try:
+        said = "".join(words)
+    except TypeError:
+        return f"{next(word for word in words if not isinstance(word, str))!r} is no text"
     if "\0" in said:
         return "its text holds a null character, which PostgreSQL cannot keep"
     if not said.isascii():
@@ -63,6 +66,22 @@ def misshapen(change: Change) -> str | None:
             said.encode()
         except UnicodeEncodeError:
             return "its text holds half a character (a lone surrogate), which no store can keep"
+    if "" in change.docs:
+        return "a document needs a name"
+    return None
+
+
+def misshapen(change: Change) -> str | None:
+    """What is wrong with the pair as such, whatever the store holds."""
+    before, after = change.before, change.after
+    if after is None:
+        return None
+    if not isinstance(after.priority, int) or not 0 <= after.priority <= 99:
+        return f"priority {after.priority} is not a whole number within 0..99"
+    if not 0 <= change.delay < math.inf:
+        return f"a delay of {change.delay} seconds is none"
+    if (problem := _mistold(change, after)) is not None:
+        return problem
     if after.session is not None:
         if before is None:
             return "a record is created free; claim it afterwards"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from waybill.record import Page, Record, Ref, Store
+from waybill.rules import clip
 from waybill.step import New, Stopped
 from waybill.worker.messages import Saving, Task
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from waybill.objects import Objects
 
 T = TypeVar("T")
+MAX_UNIT = 40  # characters: all progress of a worker is one row or node
 logger = logging.getLogger("waybill.step")
 
 
@@ -101,7 +103,9 @@ class StepContext:
         return self._desk.remove(self.record.ref, kind)
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
-        self.progressed = (done, total, unit)
+        # Checked here, where the step is told: with the heartbeat it would be the worker's trouble.
+        done, total = float(done), None if total is None else float(total)
+        self.progressed = (done, total, clip(str(unit))[:MAX_UNIT])
 
     def get(self, kind: str, id: str) -> Record:
         return self._asked(lambda store: store.get(kind, id))

@@ -289,7 +289,10 @@ class Core:
                 self._settled(task, self.answer(machine, record, claimed.ask))
                 return
         if claimed.mark is not None:
-            self._settled(task, rules.hold(machine, record, claimed.mark, self.who))
+            try:
+                self._settled(task, rules.hold(machine, record, claimed.mark, self.who))
+            except Exception as error:  # noqa: BLE001 - the table cannot say what it needs to rest
+                self._settled(task, rules.settle(machine, record, Fail(rules.said(error)), who=self.who))
             return
         self._run(task)
 
@@ -350,22 +353,21 @@ class Core:
         go_on = isinstance(outcome, Done) and self._may_go_on(task, machine, outcome, now)
         change = rules.settle(machine, record, outcome, who=self.who, here=self.here, go_on=go_on)
         if task.ask is not None and change.after is not None:  # a new priority stops nothing and rides along
-            wanted = rules.reprioritise(record, int(Docs({"a": task.ask.args})["a"][PRIORITY])).after
-            change = replace(change, after=replace(change.after, priority=wanted.priority if wanted else record.priority), answers=True)
+            change = _with_priority(change, change.after, task.ask)
             task.ask = None
         spawn: tuple[Change, ...] = ()
         if isinstance(outcome, Done) and outcome.spawn:
             try:
                 spawn = tuple(rules.create(self.machines, n, maker=record, who=self.who) for n in outcome.spawn)
-            except rules.MISTAKES as error:
-                change = rules.settle(machine, record, Fail(str(error)), who=self.who)
+            except Exception as error:  # noqa: BLE001 - what a step wants to make may be anything
+                change = rules.settle(machine, record, Fail(rules.said(error)), who=self.who)
         self._settled(task, change, spawn)
 
     def _written_by(self, machine: Machine, outcome: Outcome | Exception | Stopped) -> dict[str, bytes | None]:
         """What a step found out is kept also when a person decides what becomes of its record; what cannot be stored is not."""
         try:
             return rules.documents(machine, outcome.docs, "step") if isinstance(outcome, Done) and outcome.docs else {}
-        except rules.MISTAKES:
+        except Exception:  # noqa: BLE001 - what a step answers may be anything
             return {}
 
     def _may_go_on(self, task: m.Task, machine: Machine, outcome: Done, now: float) -> bool:
@@ -387,7 +389,7 @@ class Core:
             docs = rules.documents(machine, event.docs, "step") if event.docs else {}
             keys = rules.check_more_keys(machine, record, event.keys) if event.keys else record.keys
             spawn = tuple(rules.create(self.machines, n, maker=record, who=self.who) for n in event.spawn)
-        except rules.MISTAKES as error:
+        except Exception as error:  # noqa: BLE001 - what a step saves may be anything: the step is told
             self.commands.append(m.Reply(task, error))
             return
         change = Change(record, replace(record, keys=keys), "", self.who, docs=docs)
@@ -412,7 +414,9 @@ class Core:
             if isinstance(answer, Committed):
                 if answer.idle:
                     idle.update(dict.fromkeys(answer.idle))
-                if entry.task is not None:
+                if entry.task is not None and entry.group.changes[0].after is not None and answer.records[0] is None:
+                    self._without_known(entry, entry.task, answer)
+                elif entry.task is not None:
                     self._written(entry, entry.task, answer, now)
             elif isinstance(answer, Unavailable) or (entry.task is None and isinstance(answer, Unknown)):
                 # Nothing was written, or a nudge perhaps was and may be repeated: the same again, while the session lasts.
@@ -432,6 +436,14 @@ class Core:
         if idle:
             self.out.append(m.Entry(Group((), tuple(idle))))
 
+    def _without_known(self, entry: m.Entry, task: m.Task, answer: Committed) -> None:
+        """A child whose request made a record before is that record. Nothing of the group was written: the rest is sent again."""
+        places = (place for place in range(len(answer.records) + len(entry.known)) if place not in entry.known)
+        # The first of the group is the maker, and place 0 is the first child.
+        found = {place: child for place, child in zip(places, answer.records[1:], strict=False) if child is not None}
+        rest = tuple(change for change, record in zip(entry.group.changes, answer.records, strict=True) if record is None)
+        self.out.append(m.Entry(Group(rest, entry.group.nudges), task, entry.saves, {**entry.known, **found}))
+
     def _written(self, entry: m.Entry, task: m.Task, answer: Committed, now: float) -> None:
         if answer.asked:
             self.commands.append(m.Apply(answer.asked))
@@ -439,7 +451,10 @@ class Core:
         if entry.saves:
             if record is not None:
                 task.record = record
-            self.commands.append(m.Reply(task, [r for r in answer.records if r is not None]))
+            made = [r for r in answer.records if r is not None]
+            for place in sorted(entry.known):
+                made.insert(place + 1, entry.known[place])
+            self.commands.append(m.Reply(task, made))
             return
         change = entry.group.changes[0]
         if record is not None and record.parked == "wait":
@@ -474,14 +489,22 @@ class Core:
         elif isinstance(answer, Conflict):
             self._settled(task, rules.look(task.record, self.who))  # a child came while we looked: wait for it too
         else:
-            # What the step answered cannot be stored. Its state fails with the reason; if even that is refused, the claim is given back.
+            self._unstorable(entry, task, answer)
+
+    def _unstorable(self, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
+        """What was decided cannot be stored: the request is refused or the state fails, with the reason; if even that is refused, the
+        claim is given back."""
+        change = entry.group.changes[0]
+        waits = change.after is not None and change.after.parked == "wait" and not change.after.tries
+        if change.answers and task.ask is not None and not change.event.endswith(" refused"):
+            self._settled(task, rules.refuse(task.record, task.ask, str(answer)))
+        elif len(entry.group.changes) > 1 or change.docs or waits or change.event not in ("", "fail", "retry"):
             machine = self.machines[task.record.kind]
-            if len(entry.group.changes) > 1 or entry.group.changes[0].docs:
-                self._settled(task, rules.settle(machine, task.record, Fail(str(answer)), who=self.who))
-            elif entry.group.changes[0].event:
-                self._settled(task, rules.release(task.record, self.who))
-            else:
-                self._drain(f"{task.record.ref} can be neither stored nor given back: {answer}")
+            self._settled(task, rules.settle(machine, task.record, Fail(str(answer)), who=self.who))
+        elif change.event:
+            self._settled(task, rules.release(task.record, self.who))
+        else:
+            self._drain(f"{task.record.ref} can be neither stored nor given back: {answer}")
 
     def _forget(self, task: m.Task) -> None:
         if not task.running:
@@ -508,6 +531,16 @@ class Core:
                     until = min(until, self.ended_at + RECALL_SECONDS)
         watch = self.session is not None and not (self.stopping or self.draining) and self._room() > 0 and self.away_until <= now
         return m.Sleep(max(until, now), watch)
+
+
+def _with_priority(change: Change, after: Record, ask: Ask) -> Change:
+    """The change with the priority that was asked for; a request that makes no sense stays, and is refused when the record is free."""
+    try:
+        wanted = int(Docs({"a": ask.args})["a"][PRIORITY])
+        rules.check_priority(wanted)
+    except Exception:  # noqa: BLE001 - it was left with us by another process
+        return change
+    return replace(change, after=replace(after, priority=wanted), answers=True)
 
 
 HANDLERS: dict[type, Callable[[Core, Any, float], None]] = {

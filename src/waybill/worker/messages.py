@@ -32,6 +32,7 @@ class Entry(msgspec.Struct):
     group: Group
     task: Task | None = None
     saves: bool = False
+    known: dict[int, Record] = {}  # by place among the children: those whose request had made them before
 
 
 # --- events

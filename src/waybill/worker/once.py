@@ -29,6 +29,7 @@ class Arrow(NamedTuple):
 class Once(Worker):
     """A worker of one task: the same core and the same commands, with the step run inline."""
 
+    passes: tuple[type[BaseException], ...] = (KeyboardInterrupt,)  # the step runs where Ctrl-C arrives
     arrow: Arrow | None = None
     target: Ref | None = None
     claimed = False

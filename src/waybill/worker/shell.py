@@ -69,6 +69,8 @@ class Hands:
 class Worker:
     """Claims, runs and commits until it is stopped. Use from one thread; `stop` may be called from any."""
 
+    passes: tuple[type[BaseException], ...] = ()  # what is no business of a step, and passes through it
+
     def __init__(
         self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
         roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 256,
@@ -353,12 +355,17 @@ class Worker:
                 return Stopped("told to stop before it began")
             return step(task.record, context)
         except Stopped as stopped:
-            return stopped
-        except SystemExit as left:  # it would end this thread in silence, and the record would be held for ever
-            return RuntimeError(f"The step left the program with {left.code!r}; a step answers, or raises an error.")
+            # Of itself it would be given back and taken up again at once, for ever.
+            told = task.stopping or task.dead or task.taken is not None
+            return stopped if told else RuntimeError("The step raised Stopped and nobody had told it to stop.")
         except Exception as error:
-            context.log.info("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, Fail))
+            context.log.info("%s: %s", type(error).__name__, rules.said(error), exc_info=not isinstance(error, Fail))
             return error
+        except self.passes:
+            raise
+        except BaseException as left:  # noqa: BLE001 - it would end this thread in silence, and the record would be held for ever
+            code = repr(left.code) if isinstance(left, SystemExit) else type(left).__name__
+            return RuntimeError(f"The step left the program with {code}; a step answers, or raises an error.")
         finally:
             self._contexts.pop(task.number, None)
             self._replies.pop(task.number, None)
@@ -387,7 +394,7 @@ def _try(question: Callable[[Store], Any], store: Store | None) -> Any:
         return Stopped("the worker has ended")
     try:
         return question(store)
-    except Exception as error:  # noqa: BLE001 - carried over to the thread that asked, and raised there
+    except BaseException as error:  # noqa: BLE001 - carried over to the thread that asked, and raised there
         return error
 
 
