@@ -233,6 +233,18 @@ class Machine:
         done = self._by_name.get(last_done) if last_done else None
         return done.then if done is not None and done.then is not None else self.initial
 
+    def before(self, state: str, last_done: str | None) -> str | None:
+        """What was last done when `state` failed, so that resume comes back to it.
+
+        A record that was led back (by an action, or because its files are gone) has done more than counts now; one that took another way,
+        or began here, has not done what leads here.
+        """
+        if self.resume(last_done) == state:
+            return last_done
+        if state == self.initial:
+            return None
+        return next((s.name for s in self.states if s.then == state), last_done)
+
     def working(self) -> tuple[State, ...]:
         return tuple(s for s in self.states if s.works)
 

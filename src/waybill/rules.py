@@ -246,7 +246,7 @@ def _trouble(machine: Machine, state: State, record: Record, error: Exception, w
         again = replace(record, session=None, parked="wait", tries=tries, message=reason)
         event = "retry" if tries <= RETRY_LINES else ""
         return Change(record, again, event, who, reason, delay=state.backoff.delay(tries - 1))
-    fields: dict[str, Any] = {"session": None, "message": reason}
+    fields: dict[str, Any] = {"session": None, "message": reason, "last_done": machine.before(state.name, record.last_done)}
     try:
         failed = enter(machine, record, state.fails, **fields)
     except Exception as worse:  # noqa: BLE001 - the table's own functions are what is wrong; failing must not fail

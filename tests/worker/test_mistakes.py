@@ -10,11 +10,12 @@ import pytest
 
 from tests.worker.test_core import Driver, parcel, started
 from tests.worker.yard import Yard
+from waybill import rules
 from waybill.engine import Engine
 from waybill.machine import RESUME, Keys, Machine, action, end, rest, work
-from waybill.record import Record
+from waybill.record import Group, Record
 from waybill.rules import Machines
-from waybill.step import Context, Done, New, Stopped, Wait
+from waybill.step import Context, Done, Fail, New, Stopped, Wait
 from waybill.stores.model import ModelStore, World
 from waybill.worker import messages as m
 from waybill.worker import step_once
@@ -173,3 +174,38 @@ def test_a_step_that_ends_with_a_child_made_before_is_not_left_held(yard: Yard) 
     assert yard.until_state(crate, "Shipped").session is None
     assert yard.store.tally("parcel") == {"Sent": 3}
     assert yard.store.tally("parcel", parent=crate.ref) == {"Sent": 2}
+
+
+@pytest.mark.parametrize("back", ["again", "remake"])
+def test_resume_comes_back_to_the_state_that_failed_also_when_the_record_was_led_back(back: str, tmp_path: Path) -> None:
+    """A download that is done again, and fails, must not be resumed after it: the step that follows would find no files."""
+    states = (
+        work("Fetching", "Opening", "", leaves_files=True),
+        work("Opening", "Finished", "", remakes="Fetching"),
+        rest("Failed", ""),
+        end("Finished", ""),
+    )
+    actions = (action("resume", "Failed", RESUME, ""), action("again", "Failed", "Fetching", ""))
+    chore = Machine(name="chore", plural="chores", prefix="chr", doc="", states=states, actions=actions)
+
+    def fail(record: Record, ctx: Context) -> Any:
+        raise Fail("no")
+
+    chore.steps.update(Fetching=lambda record, ctx: Done(), Opening=fail)
+    machines, world = Machines.of((chore,)), World(lambda: 1000.0)
+    engine = Engine(ModelStore(world), machines)
+    ref = engine.submit(New("chore")).ref
+
+    def step() -> Record:
+        step_once(lambda: ModelStore(world), machines, host="h", work_root=tmp_path, objects=OBJECTS)
+        return engine.store.get(*ref)
+
+    step()
+    if back == "again":
+        step()
+        engine.act(ref, "again")
+    else:
+        engine.store.commit([Group((rules.remake(chore, engine.store.get(*ref)),))])
+    chore.steps["Fetching"] = fail
+    assert step().state == "Failed"
+    assert engine.act(ref, "resume").record.state == "Fetching"
