@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.budget import Budget
 
 SCRIPT = """
@@ -32,6 +34,7 @@ def peak(folder: Path, count: int) -> int:
     return int(run.stdout)
 
 
+@pytest.mark.timeout(3600)
 def test_many_lines_take_no_more_memory_than_few(tmp_path: Path, budget: Budget) -> None:
     few = peak(tmp_path / "few", 30_000)
     many = peak(tmp_path / "many", budget.pick(small=300_000, long=10_000_000))

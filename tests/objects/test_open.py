@@ -12,7 +12,6 @@ from waybill.objects import (
     Directory,
     NoSpace,
     NotFound,
-    Objects,
     ObjectsError,
     Refused,
     Unavailable,
@@ -27,7 +26,6 @@ def test_a_directory_by_path_or_url(tmp_path: Path) -> None:
     for address in (tmp_path / "a b", str(tmp_path / "a b"), f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a%20b"):
         with open_objects(address) as objects:
             assert isinstance(objects, Directory)
-            assert isinstance(objects, Objects)
             assert objects.root == tmp_path / "a b"
 
 
@@ -36,7 +34,6 @@ def test_s3_is_probed_when_it_is_opened() -> None:
         address = f"s3://bucket/some/prefix/?endpoint={server.endpoint}&region=eu-west-1"
         with open_objects(address, credentials=Credentials("key", "secret")) as objects:
             assert isinstance(objects, S3)
-            assert isinstance(objects, Objects)
             assert server.requests
             assert "secret" not in repr(objects)
             objects.put("a", b"")

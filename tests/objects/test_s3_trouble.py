@@ -265,3 +265,21 @@ def test_parts_are_as_large_as_they_must_be() -> None:
 def test_a_prefix_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(Refused, match="too long"):
         S3("bucket", "p" * 101)
+
+
+def test_credentials_that_change_are_asked_for(server: FakeS3) -> None:
+    asked = 0
+
+    def changing() -> Credentials:
+        nonlocal asked
+        asked += 1
+        return Credentials(f"key{asked}", "secret")
+
+    with S3("bucket", endpoint=server.endpoint, credentials=changing) as objects:
+        assert asked == 0
+        objects.put("a", b"")
+        assert asked >= 1
+        with objects.upload("b") as upload:  # ours are asked for with each request
+            before = asked
+            upload.part(1, b"x")
+            assert asked > before

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import obstore
@@ -78,7 +78,7 @@ class Bucket:
                 "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
             },
             config={"endpoint": self.endpoint} if self.endpoint else {},
-            credential_provider=_provider(provider) if provider else None,
+            credential_provider=_provider(provider, changing=callable(credentials)) if provider else None,
         )
         self.multipart: Multipart | None = None
         if provider is not None:
@@ -145,10 +145,12 @@ def _always(credentials: Credentials) -> Callable[[], Credentials]:
     return lambda: credentials
 
 
-def _provider(credentials: Callable[[], Credentials]) -> Callable[[], S3Credential]:
+def _provider(credentials: Callable[[], Credentials], *, changing: bool) -> Callable[[], S3Credential]:
     def provide() -> S3Credential:
         now = credentials()
-        return {"access_key_id": now.access_key, "secret_access_key": now.secret_key, "token": now.token, "expires_at": None}
+        # Those that may change are asked for again before long.
+        expires = datetime.now(UTC) + timedelta(minutes=5) if changing else None
+        return {"access_key_id": now.access_key, "secret_access_key": now.secret_key, "token": now.token, "expires_at": expires}
 
     return provide
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import BinaryIO, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import BinaryIO, ClassVar, Literal, Protocol, Self, TypeAlias
 
 Data: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Iterable[bytes]
 
@@ -193,7 +193,10 @@ class Upload(Protocol):
         ...
 
     def complete(self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None) -> ObjectInfo:
-        """Join the parts in the order of their numbers into the object; atomic, like put."""
+        """Join the parts in the order of their numbers into the object; atomic, like put.
+
+        A promised `sha256` is Refused where it cannot be checked: in S3, if the parts did not all come through this very object, in order.
+        """
         ...
 
     def abort(self) -> None:
@@ -205,7 +208,6 @@ class Upload(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
-@runtime_checkable
 class Objects(Protocol):
     """The verbs of an object store."""
 
