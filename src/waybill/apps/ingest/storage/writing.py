@@ -1,0 +1,231 @@
+"""Writing a version: from a deposit to a version at rest, so that a crash anywhere leaves the version before it, or this one.
+
+    1  the root inventory is read; a request that made a version before is answered with it
+    2  content, each under its SHA-256:          <object>/v2/content/<sha256>, read back and compared
+    3  the version's manifest, a file like any:  <object>/v2/content/<sha256>
+    4  <object>/v2/inventory.json and its sidecar; for a new object its declaration
+    5  <object>/inventory.json                   **the version is there**, or the write was Late
+    6  <object>/inventory.json.sha512            and what an earlier try left behind is removed
+
+Content that is named by its digest cannot be confused with another try's: what is there and reads back right is used, and two writers of
+the same version never overwrite each other's bytes. Nothing of another's is removed before step 5 has succeeded, for until then it may be
+the other one who wins. A crash before 5 leaves content that nobody refers to, a crash after 5 an old sidecar: the next write, or
+`recover`, removes the one and writes the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+
+from waybill.apps.ingest.storage import ocfl_inventory as ocfl
+from waybill.apps.ingest.storage.holding import (
+    DECLARATION,
+    Held,
+    etag_of,
+    load,
+    put_checked,
+    put_guarded,
+    read_back,
+    sidecar_data,
+    stored_in,
+)
+from waybill.apps.ingest.storage.ocfl_inventory import Algorithm, Content, NewVersion
+from waybill.apps.ingest.storage.planning import Wanted, entries, planned
+from waybill.apps.ingest.storage.protocol import MANIFEST, Deposit, Late, Sources, Stored
+from waybill.apps.ingest.storage.recovery import agrees_at_a_glance, mend, remove_below
+from waybill.manifests import Header, Writer
+from waybill.objects import Damaged, NotFound, Objects
+from waybill.objects.streams import portions
+
+IN_FLIGHT = 2  # files waiting for each thread
+
+
+class VersionWriter:
+    """One write of one object."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        root: str,
+        sources: Sources,
+        *,
+        algorithm: Algorithm,
+        threads: int,
+        now: Callable[[], datetime],
+        check: Callable[[], None],
+    ) -> None:
+        self._objects, self._root, self._sources = objects, root, sources
+        self._algorithm, self._threads, self._now, self._check = algorithm, threads, now, check
+
+    def write(self, deposit: Deposit) -> Stored:
+        held = load(self._objects, self._root)
+        if held is not None:
+            for version in held.inventory.described():
+                if version.request == deposit.request:
+                    mend(self._objects, held)  # the version is there; its last write may not be
+                    return stored_in(self._objects, held, version.number)
+            if not agrees_at_a_glance(self._objects, held):
+                mend(self._objects, held)
+            self._algorithm = held.inventory.algorithm
+        files = planned(self._objects, deposit, held)
+        number = held.inventory.number + 1 if held else 1
+        folder = f"{self._root}/v{number}"
+        left = next(iter(self._objects.list(folder, limit=1)), None) is not None  # by a try that was interrupted
+        # Which version of them a try may replace is settled now: a writer that was overtaken must not replace what came later.
+        main, beside = self._names()
+        etags = {name: etag_of(self._objects, f"{folder}/{name}") if left else None for name in (main, beside)}
+        etags["above"] = etag_of(self._objects, f"{self._root}/{beside}") if held else None
+
+        contents = {c.sha256: c for c in held.inventory.contents() if c.sha256} if held else {}
+        new = self._keep_all(files, contents, f"v{number}/content", left)
+        contents.update((content.sha256, content) for content in new)
+        created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        manifest, size = self._keep_manifest(deposit, files, contents, number, created)
+        new.append(manifest)
+
+        states = {path: contents[wanted.sha256].digest for path, wanted in files.items()}
+        states[MANIFEST] = manifest.digest
+        made = NewVersion(
+            deposit.object, number, self._algorithm, created, deposit.message, deposit.request, deposit.user, deposit.address, new, states
+        )
+        try:
+            self._publish(held, made, etags)
+        except Late:
+            if not self._is_there(number, deposit.request):
+                raise
+        if left:
+            mine = {content.place.removeprefix(f"v{number}/") for content in new}
+            remove_below(self._objects, folder, lambda name, info: name.startswith("content/") and name not in mine)
+        return Stored(
+            object=deposit.object, version=number, request=deposit.request, created=created,
+            place=manifest.place, sha256=manifest.sha256.hex(), size=size,
+        )  # fmt: skip
+
+    def _keep_all(self, files: dict[str, Wanted], known: dict[bytes, Content], folder: str, left: bool) -> list[Content]:
+        """Keep what the object does not have yet, some at a time; in the order of the digests, so that a second try does the same."""
+        missing: dict[bytes, str] = {}
+        for path, wanted in files.items():
+            if wanted.sha256 not in known:
+                missing.setdefault(wanted.sha256, path)
+
+        def keep(sha256: bytes) -> Content:
+            return self._keep(missing[sha256], files[missing[sha256]], f"{folder}/{sha256.hex()}", left)
+
+        order = sorted(missing)
+        if len(order) < 2 or self._threads < 2:
+            return [keep(sha256) for sha256 in self._watched(order)]
+        kept: list[Content] = []
+        running: set[Future[Content]] = set()
+        with ThreadPoolExecutor(min(self._threads, len(order))) as pool:
+            try:
+                for sha256 in self._watched(order):
+                    running.add(pool.submit(keep, sha256))
+                    if len(running) >= self._threads * IN_FLIGHT:
+                        done, running = wait(running, return_when=FIRST_COMPLETED)
+                        kept.extend(future.result() for future in done)
+                kept.extend(future.result() for future in running)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return sorted(kept)
+
+    def _watched(self, order: list[bytes]) -> Iterator[bytes]:
+        for count, sha256 in enumerate(order):
+            if count % 100 == 0:
+                self._check()
+            yield sha256
+
+    def _keep(self, path: str, wanted: Wanted, place: str, left: bool) -> Content:
+        name = f"{self._root}/{place}"
+        sha256 = wanted.sha256.hex()
+        if left and (found := self._measured(name)) and found[:2] == (wanted.size, sha256):
+            return Content(place, bytes.fromhex(found[2]), wanted.sha256)
+        tee = _Tee(self._algorithm)
+        with self._sources(wanted.source) as data:
+            try:
+                self._objects.put(name, tee.through(portions(data)), size=wanted.size, sha256=sha256)
+            except Damaged as error:
+                raise Damaged(f"{path}: {error}") from error
+        read_back(self._objects, name, wanted.size, sha256)
+        return Content(place, tee.digest or wanted.sha256, wanted.sha256)
+
+    def _measured(self, name: str) -> tuple[int, str, str] | None:
+        try:
+            with self._objects.get(name) as body:
+                return ocfl.digest_of(body, self._algorithm)
+        except NotFound:
+            return None
+
+    def _keep_manifest(
+        self, deposit: Deposit, files: dict[str, Wanted], contents: dict[bytes, Content], number: int, created: str
+    ) -> tuple[Content, int]:
+        about = {
+            "object": deposit.object, "version": number, "request": deposit.request, "created": created, "mode": deposit.mode,
+            "about": dict(deposit.about),
+        }  # fmt: skip
+        places = {sha256: content.place for sha256, content in contents.items()}
+
+        def written() -> Iterable[bytes]:
+            return Writer(Header(ordered=True, about=about)).portions(entries(files, places))
+
+        size, sha256, digest = ocfl.digest_of(written(), self._algorithm)
+        place = f"v{number}/content/{sha256}"
+        put_checked(self._objects, f"{self._root}/{place}", written, size, sha256)
+        return Content(place, bytes.fromhex(digest), bytes.fromhex(sha256)), size
+
+    def _names(self) -> tuple[str, str]:
+        return ocfl.FILE, ocfl.sidecar(self._algorithm)
+
+    def _publish(self, held: Held | None, new: NewVersion, etags: dict[str, str | None]) -> None:
+        before = held.inventory if held else None
+
+        def inventory() -> Iterable[bytes]:
+            return ocfl.encode(before, new)
+
+        size, sha256, digest = ocfl.digest_of(inventory(), self._algorithm)
+        side, side_sha256 = _side(digest)
+        folder, (main, beside) = f"{self._root}/v{new.number}", self._names()
+        put_guarded(self._objects, f"{folder}/{main}", inventory, size, sha256, etags[main])
+        put_guarded(self._objects, f"{folder}/{beside}", lambda: [side], len(side), side_sha256, etags[beside])
+        if held is None:
+            name, words = DECLARATION
+            put_checked(self._objects, f"{self._root}/{name}", lambda: [words], len(words), hashlib.sha256(words).hexdigest())
+        self._check()
+        put_guarded(self._objects, f"{self._root}/{main}", inventory, size, sha256, held.etag if held else None)
+        put_guarded(self._objects, f"{self._root}/{beside}", lambda: [side], len(side), side_sha256, etags["above"])
+
+    def _is_there(self, number: int, request: str) -> bool:
+        """Whether this version was published before someone else went on; if not, what was written beside theirs is theirs again."""
+        held = load(self._objects, self._root)
+        if held is None:
+            return False
+        if any((version.number, version.request) == (number, request) for version in held.inventory.described()):
+            return True
+        if held.inventory.number == number:
+            mend(self._objects, held)
+        return False
+
+
+class _Tee:
+    """The digest that OCFL wants, taken from bytes on their way; none if it is the SHA-256 that is known already."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._hash = hashlib.new(algorithm) if algorithm != "sha256" else None
+
+    @property
+    def digest(self) -> bytes:
+        return self._hash.digest() if self._hash else b""
+
+    def through(self, data: Iterable[bytes]) -> Iterator[bytes]:
+        for portion in data:
+            if self._hash:
+                self._hash.update(portion)
+            yield portion
+
+
+def _side(digest: str) -> tuple[bytes, str]:
+    data = sidecar_data(digest)
+    return data, hashlib.sha256(data).hexdigest()
