@@ -416,7 +416,7 @@ def test_once_finds_nothing_due_where_all_is_paused(yard: Yard) -> None:
     for kind in yard.machines:
         yard.store.mark(f"queue/{kind}", True)
     assert yard.once() is None
-    with pytest.raises(Conflict, match="is paused. Unpause its queue"):
+    with pytest.raises(Conflict, match=r"is paused\. Unpause its queue"):
         yard.once(target=parcel.ref)
     assert yard.store.sessions() == []
 
