@@ -138,6 +138,20 @@ def test_waking_reads_nothing_again_that_did_not_change(store: ZookeeperStore, t
     assert traffic.writes == []
 
 
+def test_the_look_for_open_children_is_behind_a_sync_a5(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower may not know yet of the sibling that settled on another server; two such looks must not both miss it."""
+    first, second = make_jobs(store, make_batch(store), 2)
+    synced: list[str] = []
+    sync, read = Link.sync, Link.read
+    monkeypatch.setattr(Link, "sync", lambda link: (synced.append("sync"), sync(link)))
+    monkeypatch.setattr(Link, "read", lambda link, asks: (synced.append("read"), read(link, asks))[1])
+    for job in (first, second):
+        synced.clear()
+        (answer,) = store.commit([Group((moving(job, "Completed"),))])
+        assert isinstance(answer, Committed)
+        assert synced[synced.index("sync") :] == ["sync", "read"]
+
+
 def test_the_bell_is_touched_at_most_every_20_ms_b7(store: ZookeeperStore, zk: KazooClient) -> None:
     batch = make_batch(store)
     before, start = zk.exists("/waybill/bell").version, time.monotonic()

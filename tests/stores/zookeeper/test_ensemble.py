@@ -11,6 +11,7 @@ from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.stores.zookeeper.harness import MerrittHarness
 from tests.stores.zookeeper.records import claim, make_batch, make_job, make_jobs, move, moving
 from waybill.record import Answer, Committed, Conflict, Group, Record, StoreError, Unavailable, Unknown
+from waybill.stores.conformance import race_in_threads
 from waybill.stores.zookeeper import ZookeeperStore
 
 
@@ -153,3 +154,29 @@ def test_a_lost_answer_to_a_claim_ends_with_the_session_a11(merritt: MerrittHarn
         claim(store, session)
     store.close_session(session)
     assert len(claim(store, store.open_session(host="h", ttl=10, about={}))) == 3
+
+
+def test_the_last_two_children_on_two_servers_a5(zookeeper_ensemble: ZooKeeperEnsemble, budget: Budget) -> None:
+    """Each follower knows its own client's commit and may not know the other's yet; one of the two must be told all the same."""
+    leader = zookeeper_ensemble.leader()
+    root = zookeeper_ensemble.create_chroot().rpartition("/")[2]
+    first, second = (ZookeeperStore(f"zookeeper://{zookeeper_ensemble.host(n)}/{root}") for n in zookeeper_ensemble.numbers if n != leader)
+    for _ in range(budget.pick(small=25, long=300)):
+        batch = make_batch(first, state="Processing")
+        jobs = make_jobs(first, batch, 2)
+        answers = race_in_threads(
+            lambda: first.commit([Group((moving(jobs[0], "Completed"),))])[0],  # noqa: B023
+            lambda: _when_seen(second, jobs[1]),  # noqa: B023
+        )
+        assert all(isinstance(answer, Committed) for answer in answers)
+        assert batch.ref in {ref for answer in answers for ref in answer.idle}
+    first.close()
+    second.close()
+
+
+def _when_seen(store: ZookeeperStore, job: Record) -> Answer:
+    """A follower that lags says that it moved on, or is not there yet."""
+    while True:
+        (answer,) = store.commit([Group((moving(job, "Completed"),))])
+        if not isinstance(answer, Conflict):
+            return answer

@@ -22,7 +22,7 @@ def test_any_walk_leaves_the_tree_sound_after_every_step(merritt: MerrittHarness
     rng = random.Random(seed)
     workers = [Ingest(merritt.open(), rng) for _ in range(3)]
     checker = merritt.open()
-    for n in range(budget.pick(small=100, long=2000)):
+    for n in range(budget.pick(small=100, long=700)):
         rng.choice(workers).step()
         merritt.tick(0.02)
         assert nodedump.faults(zk) == [], f"after step {n}"
