@@ -65,6 +65,16 @@ class Names:
             self._folders.setdefault(folder, name)
         return None
 
+    def enter(self, folder: str) -> str | None:
+        """Take note of a folder, or say as a sentence why there can be none of this name."""
+        key = self._key(folder)
+        blocked = next((each for each in (*_folders(key), key) if each in self._files), None)
+        if blocked is not None:
+            return f"{shown(folder)} is a folder, and {shown(self._files[blocked])} is a file."
+        for each in (*_folders(key), key):
+            self._folders.setdefault(each, f"{folder}/")
+        return None
+
     def _key(self, name: str) -> str:
         key = unicodedata.normalize("NFC", name)
         return unicodedata.normalize("NFC", key.casefold()) if self._ignoring_case else key
