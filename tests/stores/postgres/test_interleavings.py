@@ -249,6 +249,21 @@ class TestAsks:
         assert asking.result(30) is False
         assert b.asks() == []
 
+    def test_b11_a_release_that_waited_for_a_request_tells_of_it(self, yard: Yard, hold: Hold) -> None:
+        """It began before the request was there, and is answered after: what it tells must not be older than the row it waited for."""
+        made = yard.one()
+        a, b = yard.harness.open(), yard.harness.open()
+        (mine,) = yard.claimed(a, yard.session(a))
+        ask = Ask(made.ref, "cancel", "ann", "")
+        db = connection(b)
+        db.autocommit = False
+        assert b.ask(ask) is True  # left, not yet committed
+        releasing = hold.background(lambda: a.commit([Group((change(mine, session=None),))]))
+        hold.wait_until_blocked(a)
+        db.commit()
+        db.autocommit = True
+        assert releasing.result(30)[0].asked == (ask,)
+
 
 DEADLOCK = "40P01"
 STAND_AT_SECOND_KEY = """
