@@ -93,7 +93,7 @@ def test_every_path_that_a_depositor_can_write(objects: Objects, storage: OcflSt
     assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
-@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "a/../b", "\ud800", MANIFEST, "system", f"{MANIFEST}/x"])
+@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "a/../b", "a\0b", "\ud800", MANIFEST, "system", f"{MANIFEST}/x"])
 def test_paths_that_are_none(storage: OcflStorage, path: str) -> None:
     with pytest.raises(NotStorable):
         storage.write(Deposit(object=ARK, request="one", files=[FileToStore(path, 0, sha256(b""), "")]))

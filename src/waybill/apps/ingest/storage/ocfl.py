@@ -15,7 +15,7 @@ from waybill import manifests
 from waybill.apps.ingest.storage import auditing, recovery
 from waybill.apps.ingest.storage.holding import Held, load, stored_in
 from waybill.apps.ingest.storage.ocfl_inventory import Algorithm
-from waybill.apps.ingest.storage.protocol import Deposit, Finding, NotStored, Recovered, Sources, Stored, Version
+from waybill.apps.ingest.storage.protocol import Deposit, Finding, NotStored, Recovered, Sources, Stored, Unsound, Version
 from waybill.apps.ingest.storage.root import Root
 from waybill.apps.ingest.storage.writing import VersionWriter
 from waybill.manifests import Reader
@@ -98,13 +98,20 @@ class OcflStorage:
         """
         before = self._now() - timedelta(seconds=older_than)
         for root in self._root.walk(after):
-            done = recovery.recover(self._objects, root, old=lambda info: info.modified < before, folders=False)
-            if done.mended or done.removed:
+            try:
+                done = recovery.recover(self._objects, root, old=lambda info: info.modified < before, folders=False)
+            except Unsound as error:
+                done = Recovered(trouble=str(error))
+            if done != Recovered():
                 yield self._root.cursor(root), done
 
     def objects(self, after: str = "") -> Iterator[tuple[str, str]]:
         for root in self._root.walk(after):
-            held = load(self._objects, root)
+            try:
+                held = load(self._objects, root)
+            except Unsound:
+                yield self._root.cursor(root), ""
+                continue
             if held is not None:
                 yield self._root.cursor(root), held.inventory.id
 

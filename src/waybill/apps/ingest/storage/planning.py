@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
 
 def planned(objects: Objects, deposit: Deposit, held: Held | None) -> dict[str, Wanted]:
     """The files of the version by their paths, without its manifest."""
-    if not deposit.object or not deposit.request.strip() or "\n" in deposit.request:
+    if not deposit.object or not deposit.request.strip() or not deposit.request.isprintable():
         raise NotStorable("A deposit names its object, and its request in one line of text.")
     if deposit.mode == "add" and deposit.deletions:
         raise NotStorable("A deposit in mode add says all that the version has: deletions belong to mode update.")
@@ -62,8 +62,8 @@ def check_path(path: str) -> None:
         raise NotStorable(f"{path!a} is no path of a file: it holds half of a surrogate pair, which UTF-8 cannot express.") from None
     if path == MANIFEST:
         raise NotStorable(f"{MANIFEST} is written by the storage itself.")
-    if not path or any(segment in ("", ".", "..") for segment in path.split("/")):
-        raise NotStorable(f"{path!r} is no path of a file: a segment of it is empty, '.' or '..'.")
+    if "\0" in path or any(segment in ("", ".", "..") for segment in path.split("/")):
+        raise NotStorable(f"{path!r} is no path of a file: it holds a zero byte, or a segment of it is empty, '.' or '..'.")
 
 
 def _kept(objects: Objects, deposit: Deposit, held: Held | None, new: dict[str, Wanted]) -> Iterator[tuple[str, Wanted]]:

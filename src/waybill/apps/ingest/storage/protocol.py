@@ -114,6 +114,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
     mended: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    trouble: str = ""  # why nothing was done
 
 
 class StorageService(Protocol):
@@ -153,4 +154,4 @@ class StorageService(Protocol):
         """Remove or finish what an interrupted write left. The caller holds the object's exclusive key."""
 
     def objects(self, after: str = "") -> Iterator[tuple[str, str]]:
-        """Every object as (cursor, id), in the storage's own order, from a cursor on."""
+        """Every object as (cursor, id), in the storage's own order, from a cursor on; without an id if it is too damaged to have one."""
