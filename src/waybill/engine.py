@@ -18,6 +18,7 @@ from waybill.record import (
     Change,
     Committed,
     Conflict,
+    Exists,
     Group,
     NotFound,
     Record,
@@ -54,9 +55,12 @@ class Engine:
         return self.submit_all([new], who=who, why=why)[0]
 
     def submit_all(self, news: Sequence[New], *, who: str = "", why: str = "") -> list[Record]:
-        """Make several, all or nothing."""
+        """Make several, all or nothing. Of those that carry a `request` either all have been made before, or none."""
         group = Group(tuple(rules.create(self.machines, new, who=who, why=why) for new in news))
-        return [r for r in self._commit(group).records if r is not None]
+        made = [r for r in self._commit(group).records if r is not None]
+        if len(made) < len(news):
+            raise Exists(f"{made[0].ref} was made by the request {made[0].request} before, and the others were not; nothing was made now.")
+        return made
 
     def act(
         self, ref: Ref, name: str, *, who: str = "", why: str = "", args: Mapping[str, Any] | None = None, confirmed: bool = False
@@ -103,27 +107,37 @@ class Engine:
             after = page.after
 
     def remove(self, ref: Ref, *, who: str = "", why: str = "") -> int:
-        """Remove a record that has settled, with all below it, in portions; how many. Safe to repeat: the record itself goes last."""
+        """Remove a record that has settled, with all below it, in portions; how many. Safe to repeat: the record itself goes last.
+
+        Held while a worker has it, or one below it: without its parent that one would never be called home. Conflict when it moved
+        meanwhile: somebody has taken it up again.
+        """
         record = self.store.get(*ref)
         if record.open:
             raise Refused(f"{ref} is {record.state} and still at work; only what has settled can be removed.")
-        removed = sum(self.remove_children(ref, child, who=who, why=why)[0] for child in self.machines.children_of(ref.kind))
-        record = self.store.get(*ref)
         if record.session is not None:
             raise Held(f"A worker holds {ref} now; try again when it has let go.")
-        self._commit(Group((Change(record, None, "remove", who, why),)))
+        removed, held = self._remove_below(ref, who, why)
+        if held:
+            raise Held(f"Workers hold {held} of the records below {ref} now; try again when they have let go.")
+        self._commit(Group((Change(record, None, "remove", who, why),)))  # as it was read: not if it was taken up again
         return removed + 1
+
+    def _remove_below(self, ref: Ref, who: str, why: str) -> tuple[int, int]:
+        counts = [self.remove_children(ref, child, who=who, why=why) for child in self.machines.children_of(ref.kind)]
+        return sum(removed for removed, _ in counts), sum(held for _, held in counts)
 
     def remove_children(self, parent: Ref, machine: Machine, *, who: str = "", why: str = "") -> tuple[int, int]:
         """Remove the children of one kind; how many went, and how many are left because a worker holds them."""
         removed, held, after = 0, 0, None
         while True:
             page = self.store.find(machine.name, parent=parent, after=after, limit=PORTION)
-            free = [r for r in page.records if r.session is None]
-            held += len(page.records) - len(free)
-            for record in free:
-                for below in self.machines.children_of(machine.name):
-                    removed += self.remove_children(record.ref, below, who=who, why=why)[0]
+            free = []
+            for record in page.records:
+                gone, left = self._remove_below(record.ref, who, why) if record.session is None else (0, 1)
+                removed, held = removed + gone, held + left
+                if not left:
+                    free.append(record)
             answers = self.store.commit([Group((Change(r, None, "remove", who, why),)) for r in free]) if free else []
             removed += sum(isinstance(a, Committed) for a in answers)
             held += sum(isinstance(a, Conflict) for a in answers)
@@ -146,7 +160,7 @@ class Engine:
         self.store.mark(mark, False, who, why)
 
     def pending(self, limit: int = 100) -> int:
-        """Apply requests whose worker went before it could; how many."""
+        """Apply requests whose worker went before it could; how many. Those of kinds that are not known here are left to others."""
         applied = 0
         for _ in range(READS):
             now, moved = self._apply(limit)
@@ -159,6 +173,8 @@ class Engine:
         """How many were applied, and how many of their records moved before they could be."""
         found: dict[Ask, Record] = {}
         for ask in self.store.asks(limit):
+            if ask.ref.kind not in self.machines:
+                continue
             try:
                 record = self.store.get(*ask.ref)
             except NotFound:
@@ -174,8 +190,12 @@ class Engine:
                 if isinstance(answer, Committed):
                     applied += 1
                     self._after(answer)
-                else:
-                    moved += isinstance(answer, Conflict)
+                elif isinstance(answer, Conflict):
+                    moved += 1
+                elif not isinstance(answer, (Unavailable, Unknown)):
+                    # What the action would write cannot be stored: left as it is, the request would stand in the way of every other.
+                    refusal = self.store.commit([Group((rules.refuse(found[ask], ask, str(answer)),))])[0]
+                    applied += isinstance(refusal, Committed)
         return applied, moved
 
     def _change(self, ref: Ref, decide: Callable[[Record], Change], ask: Ask, waits: Callable[[Record], bool]) -> Acted:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from waybill.duties import Hand
+from waybill.duties.requests import Requests
 from waybill.engine import Engine
 from waybill.machine import Guard, Machine, action, end, rest, work
-from waybill.record import Record, Ref, Role, Store, Unavailable
+from waybill.record import MAX_DOCUMENT, Exists, Record, Ref, Role, Store, Unavailable
 from waybill.rules import Machines
 from waybill.step import Done, New
 from waybill.stores.model import ModelStore, World
@@ -71,3 +73,40 @@ def test_a_guard_that_fails_refuses_and_the_worker_goes_on(mistake: Exception, t
     assert (last.event, last.who, last.why) == ("lose refused", "ann", str(mistake))
     assert engine.store.asks() == []
     assert engine.store.get(*ref).session is None
+
+
+def test_a_request_to_a_kind_that_is_not_known_here_is_left_to_others(tmp_path: Path) -> None:
+    machines, world, ref = asked(lambda record, store: None)
+    other = Machine(name="crate", plural="crates", prefix="crt", doc="", states=(work("Filling", "Full", "", fails=None), end("Full", "")))
+    knows_crates = Engine(ModelStore(world), Machines.of((other,)))
+    assert knows_crates.pending() == 0
+    hand = Hand(knows_crates.store, knows_crates.machines, "h", tmp_path)
+    assert list(Requests().check(hand)) == []
+    assert [ask.ref for ask in knows_crates.store.asks()] == [ref]
+    assert Engine(ModelStore(world), machines).pending() == 1
+
+
+@pytest.mark.parametrize("by", ["worker", "pending"])
+def test_a_request_whose_documents_no_store_keeps_is_refused_and_stands_in_nobodys_way(by: str, tmp_path: Path) -> None:
+    machines, world, ref = asked(lambda record, store: None)
+    object.__setattr__(machines["parcel"].actions[0], "writes", lambda record, args: {"note": "x" * MAX_DOCUMENT})
+    engine = Engine(ModelStore(world), machines)
+    if by == "worker":
+        step_once(lambda: ModelStore(world), machines, host="h", work_root=tmp_path, objects=OBJECTS)
+    else:
+        assert engine.pending() == 1
+    last = engine.store.history(*ref)[-1]
+    assert (last.event, last.who, last.after) == ("lose refused", "ann", "Packing")
+    assert "bytes" in last.why
+    assert engine.store.asks() == []
+    assert engine.store.get(*ref).session is None
+
+
+def test_several_are_made_all_or_none_also_when_one_was_made_before() -> None:
+    machines, world, _ = asked(lambda record, store: None)
+    engine = Engine(ModelStore(world), machines)
+    first = engine.submit_all([New("parcel", request="a"), New("parcel", request="b")])
+    assert engine.submit_all([New("parcel", request="a"), New("parcel", request="b")]) == first
+    with pytest.raises(Exists, match="nothing was made now"):
+        engine.submit_all([New("parcel", request="a"), New("parcel", request="c")])
+    assert engine.store.tally("parcel") == {"Packing": 3}
