@@ -2,6 +2,9 @@
 
 The id of an upload is `<token>.<the server's own id>`; the token is in the metadata of the object to be, so that one who gets no answer to
 `complete` can ask the object whether it is his.
+
+Of a part that was sent twice SeaweedFS keeps both and lists either, but completes by the etag that it is told. So what was sent through
+here is remembered and counts; the server's list counts for what another process sent.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class S3Upload:
         self._open = True
         self._digest: hashlib._Hash | None = None
         self._next = 1
+        self._sent: dict[int, PartInfo] = {}
         if resume is None:
             self._token = token()
             self._upload = multipart.begin(key, {**metadata, TOKEN: self._token})
@@ -59,7 +63,7 @@ class S3Upload:
     def parts(self) -> Mapping[int, PartInfo]:
         try:
             if self._upload:
-                return self._multipart.parts(self._key, self._upload)
+                return dict(sorted({**self._multipart.parts(self._key, self._upload), **self._sent}.items()))
         except (NotFound, Refused):  # some servers refuse an id that cannot be one of theirs
             pass
         raise NotFound(f"There is no upload {self.id!r} of {self.name!r}: it was completed, aborted or swept.")
@@ -72,7 +76,8 @@ class S3Upload:
             self._next += 1
         else:
             self._digest = None
-        return self._multipart.send(self._key, self._upload, number, data)
+        self._sent[number] = self._multipart.send(self._key, self._upload, number, data)
+        return self._sent[number]
 
     def complete(self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None) -> ObjectInfo:
         self._allowed(if_absent, if_match)
