@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -9,10 +10,15 @@ from typing import Any
 import pytest
 
 from tests.worker.yard import Yard
+from waybill import engine
+from waybill.engine import Engine
 from waybill.machine import MachineError
-from waybill.record import Answer, Committed, Conflict, Group, NotFound, Record, Ref, Unavailable, Unknown
-from waybill.rules import Refused, path_is_legal
+from waybill.record import Answer, Committed, Conflict, Group, NotFound, Record, Ref, Role, Unavailable, Unknown
+from waybill.rules import Held, Refused, path_is_legal
 from waybill.step import Context, Done, Fail, New, Outcome, Wait
+from waybill.worker import Worker
+
+OBJECTS: Any = None
 
 
 class Gate:
@@ -444,3 +450,125 @@ def test_a_machine_without_work_needs_no_role(yard: Yard) -> None:
     from waybill.worker import roles_of
 
     assert {r.kind for r in roles_of(Machines.of((*yard.machines.values(), TOKEN)))} == {"crate", "parcel"}
+
+
+def test_once_keeps_its_session_while_the_step_lasts(yard: Yard) -> None:
+    def pack(record: Record, ctx: Context) -> Outcome:
+        begun = ctx.call(lambda store: store.sessions())[0].expires
+        yard.until(lambda: ctx.call(lambda store: store.sessions())[0].expires > begun + 1.0, "the session is kept beyond its first ttl")
+        return Done()
+
+    yard.steps(Packing=pack)
+    yard.engine.submit(New("parcel"))
+    arrow = yard.once(ttl=1.0)
+    assert arrow is not None
+    assert (arrow.before, arrow.after) == ("Packing", "Sending")
+    assert yard.store.sessions() == []
+
+
+def test_once_gives_the_record_back_when_it_is_interrupted(yard: Yard) -> None:
+    def pack(record: Record, ctx: Context) -> Outcome:
+        _thread.interrupt_main()
+        while True:
+            ctx.check()
+
+    yard.steps(Packing=pack)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.once()
+    after = yard.get(parcel)
+    assert (after.state, after.session, after.tries) == ("Packing", None, 0)
+    assert yard.store.sessions() == []
+
+
+def test_steps_that_ask_without_a_pause_do_not_keep_the_owner_from_its_heartbeat(yard: Yard) -> None:
+    worker = Worker(yard.open_store, yard.machines, host="h1", work_root=yard.root, objects=OBJECTS)
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        assert len(asked) < 10, "the owner never comes to its heartbeat"
+        worker._inbox.put(ask)
+
+    worker._inbox.put(ask)
+    worker._inbox.put(ask)
+    worker._drain_inbox()
+    assert len(asked) == 2
+
+
+def test_a_step_that_removes_many_children_gives_way_between_portions(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "PORTION", 10)
+    removed: list[int] = []
+
+    def delete(record: Record, ctx: Context) -> Outcome:
+        def stop_soon(store: Any) -> int:
+            removed.append(50 - sum(store.tally("parcel", parent=record.ref).values()))
+            return len(removed)
+
+        whole = ctx.call
+
+        def call(question: Any) -> Any:
+            answer = whole(question)
+            if whole(stop_soon) == 4:
+                worker.stop()
+                yard.until(lambda: ctx.stop, "the step is told to stop")
+            return answer
+
+        ctx.call = call  # type: ignore[method-assign]
+        ctx.remove_children("parcel")
+        return Done()
+
+    yard.store.mark("queue/parcel", True)
+    yard.steps(Filling=lambda record, ctx: Done(spawn=tuple(New("parcel") for _ in range(50))), Deleting=delete)
+    crate = yard.engine.submit(New("crate"))
+    worker = yard.worker()
+    yard.until_state(crate, "Waiting")
+    yard.until(lambda: yard.get(crate).parked == "children")
+    yard.engine.act(crate.ref, "delete")
+    yard.until(lambda: len(removed) >= 4, "some are removed")
+    yard.stop(worker)
+    assert yard.store.tally("parcel", parent=crate.ref) == {"Packing": 30}
+    assert (yard.get(crate).state, yard.get(crate).session) == ("Deleting", None)
+
+
+def test_what_has_a_child_in_a_workers_hands_is_not_removed(yard: Yard) -> None:
+    crate = yard.engine.submit(New("crate"))
+    yard.store.mark("queue/parcel", True)
+
+    def fill(record: Record, ctx: Context) -> Outcome:
+        ctx.spawn([New("parcel"), New("parcel")])
+        return _fail()
+
+    yard.steps(Filling=fill)
+    worker = yard.worker()
+    yard.until_state(crate, "Failed")
+    yard.stop(worker)
+    session = yard.store.open_session(host="h1", ttl=15, about={})
+    held = yard.store.claim([Role("parcel", "Packing")], session, 1)[0].record
+    with pytest.raises(Held, match="Workers hold 1 of the records below"):
+        yard.engine.remove(crate.ref)
+    assert yard.get(crate).state == "Failed"
+    assert yard.store.tally("parcel") == {"Packing": 1}
+    yard.store.close_session(session)
+    assert yard.engine.remove(crate.ref) == 2
+    with pytest.raises(NotFound):
+        yard.get(held)
+
+
+def test_what_is_taken_up_again_is_not_removed(yard: Yard) -> None:
+    yard.steps(Filling=lambda record, ctx: _fail())
+    crate = yard.engine.submit(New("crate"))
+    yard.once()
+    assert yard.get(crate).state == "Failed"
+
+    class Meanwhile(Engine):
+        def remove_children(self, *args: Any, **options: Any) -> tuple[int, int]:
+            yard.engine.act(crate.ref, "resume", who="ann")
+            return super().remove_children(*args, **options)
+
+    with pytest.raises(Conflict):
+        Meanwhile(yard.store, yard.machines).remove(crate.ref)
+    assert yard.get(crate).state == "Filling"
+
+
+def _fail() -> Outcome:
+    raise Fail("it cannot be filled")

@@ -22,6 +22,7 @@ from waybill.machine import STAY, Backoff, Document, Machine, action, end, work
 from waybill.record import Exists, Finding, Record, Ref, Store
 from waybill.rules import Machines
 from waybill.step import Context, New, Outcome, Wait
+from waybill.worker.context import ByMessage
 
 if TYPE_CHECKING:
     from waybill.objects import Objects
@@ -130,21 +131,6 @@ class Post:
     def take_up(self) -> None:
         """Let the machine's one work state run these duties."""
         self.machines[DUTY.name].steps["Watching"] = self.step
-
-
-class ByMessage:
-    """A store whose verbs are carried out by the worker's owner thread, one at a time."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-
-    def __getattr__(self, verb: str) -> Callable[..., Any]:
-        ctx = self._ctx
-
-        def call(*args: Any, **options: Any) -> Any:
-            return ctx.call(lambda store: getattr(store, verb)(*args, **options))
-
-        return call
 
 
 def ref_of(finding: Finding) -> Ref:

@@ -106,7 +106,33 @@ class OnStage(Worker):
 
 
 class SimulatedOnce(OnStage, Once):
-    """`waybill step` and `waybill work --once`: one step, in the process of whoever asked for it."""
+    """`waybill step` and `waybill work --once`: one step, in the process of whoever asked for it; here in the same fiber."""
+
+    replied: list[Record] | BaseException | None = None
+
+    def _get_hand(self) -> None:
+        pass
+
+    def _start(self, store: Store, command: m.Start) -> None:
+        for task in command.tasks:
+            self.core.on(m.Ended(task, self._run_step(task)), self.clock())
+
+    def _send(self, saving: m.Saving) -> list[Record]:
+        assert self.store is not None
+        self.replied = None
+        self.core.on(saving, self.clock())
+        while self.replied is None:
+            self._pump(self.store)
+        if isinstance(self.replied, BaseException):
+            raise self.replied
+        return self.replied
+
+    def _reply(self, store: Store, command: m.Reply) -> None:
+        self.replied = command.result
+
+    def _read(self, question: Callable[[Store], Any]) -> Any:
+        assert self.store is not None
+        return question(self.store)
 
     def _sleep(self, store: Store, command: m.Sleep) -> None:
         self.simulation.pass_time(max(0.001, min(1.0, command.until - self.clock())))

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from waybill.record import Page, Record, Ref, Store
 from waybill.rules import clip
-from waybill.step import New, Stopped
+from waybill.step import Context, New, Stopped
 from waybill.worker.messages import Saving, Task
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Desk(NamedTuple):
 
     send: Callable[[Saving], list[Record]]
     read: Callable[[Callable[[Store], Any]], Any]
-    remove: Callable[[Ref, str], int]
+    remove: Callable[[Store, Ref, str], int]
     now: Callable[[], float]
     root: Path
     objects: Objects
@@ -100,7 +100,7 @@ class StepContext:
 
     def remove_children(self, kind: str) -> int:
         self.check()
-        return self._desk.remove(self.record.ref, kind)
+        return self._desk.remove(cast(Store, ByMessage(self)), self.record.ref, kind)
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
         # Checked here, where the step is told: with the heartbeat it would be the worker's trouble.
@@ -137,3 +137,18 @@ class StepContext:
         self.check()
         answer: T = self._desk.read(question)
         return answer
+
+
+class ByMessage:
+    """A store whose verbs are carried out by the worker's owner thread, one at a time; a step that is told to stop ends at the next."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        ctx = self._ctx
+
+        def call(*args: Any, **options: Any) -> Any:
+            return ctx.call(lambda store: getattr(store, verb)(*args, **options))
+
+        return call

@@ -1,12 +1,18 @@
-"""Exactly one due step, run in the calling thread: for `waybill work --once`, `waybill step` and tests."""
+"""Exactly one due step: for `waybill work --once`, `waybill step` and tests.
+
+    claim -> the step in a thread of its own, the session kept alive meanwhile -> commit -> close the session
+
+Ctrl-C tells the step to stop and waits for it; a second one does not.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from waybill.record import Answer, Claimed, Committed, Conflict, Record, Ref, Store, StoreError
+from waybill.record import Answer, Claimed, Committed, Conflict, Ref, Store, StoreError
 from waybill.rules import Machines
 from waybill.worker import messages as m
 from waybill.worker.core import Core
@@ -27,13 +33,11 @@ class Arrow(NamedTuple):
 
 
 class Once(Worker):
-    """A worker of one task: the same core and the same commands, with the step run inline."""
+    """A worker of one task: the same core and the same commands."""
 
-    passes: tuple[type[BaseException], ...] = (KeyboardInterrupt,)  # the step runs where Ctrl-C arrives
     arrow: Arrow | None = None
     target: Ref | None = None
     claimed = False
-    replied: list[Record] | BaseException | None = None
 
     def take_one(self) -> Arrow | None:
         self.core = Core(
@@ -42,23 +46,47 @@ class Once(Worker):
         )  # fmt: skip
         self.core.served = set()  # one step, then let go
         self.store = store = self.open_store()
+        self._get_hand()
         try:
-            while self._pump(store):
-                if self.claimed and not self.core.tasks and not self.core.out:
-                    self._stop()
+            self._until_done(store)
             return self.arrow
         finally:
-            if self.core.session is not None:  # refused on the way; the step runs in this thread, so none runs any more
+            self._pool.append(None)
+            self._hands.release()
+            if self.core.session is not None and not self._busy():  # refused on the way, and no step runs any more
                 store.close_session(self.core.session)
             self.store = None
             store.close()
+
+    def _get_hand(self) -> None:
+        threading.Thread(target=self._work, name="step", daemon=True).start()
+
+    def _until_done(self, store: Store) -> None:
+        interrupted: KeyboardInterrupt | None = None
+        while True:
+            try:
+                if not self._pump(store):
+                    break
+            except KeyboardInterrupt as interrupt:
+                if interrupted is not None:
+                    raise
+                interrupted = interrupt
+                self._stop()
+        if interrupted is not None and self.arrow is None:
+            raise interrupted
 
     def _pump(self, store: Store) -> bool:
         for command in self.core.tick(self.clock()):
             if isinstance(command, m.Exit):
                 return False
             getattr(self, CARRY_OUT[type(command)])(store, command)
-        return True
+        self._drain_inbox()
+        if self.claimed and not self.core.tasks and not self.core.out:
+            self._stop()
+        return self._stopping_at is None or self.clock() - self._stopping_at <= self.grace
+
+    def _busy(self) -> bool:
+        return any(task.running for task in self.core.tasks.values())
 
     def _claim(self, store: Store, command: m.Claim) -> None:
         session, target = self.core.session, self.target
@@ -87,11 +115,6 @@ class Once(Worker):
             raise Conflict(f"Work on {target} is paused. Unpause its queue first.")
         return store.take(*target, session)
 
-    def _start(self, store: Store, command: m.Start) -> None:
-        for task in command.tasks:
-            outcome = self._run_step(task)
-            self.core.on(m.Ended(task, outcome), self.clock())
-
     def _commit_now(self, store: Store, command: m.Commit) -> list[Answer]:
         before = {e.task.number: e.task.record for e in command.batch if e.task is not None and not e.saves}
         answers = super()._commit_now(store, command)
@@ -103,29 +126,10 @@ class Once(Worker):
                     self.arrow = Arrow(old.ref, old.state, after.state, event, after.message)
         return answers
 
-    def _send(self, saving: m.Saving) -> list[Record]:
-        store = self.store
-        assert store is not None
-        self.replied = None
-        self.core.on(saving, self.clock())
-        while self.replied is None:
-            self._pump(store)
-        if isinstance(self.replied, BaseException):
-            raise self.replied
-        return self.replied
-
-    def _reply(self, store: Store, command: m.Reply) -> None:
-        self.replied = command.result
-
-    def _read(self, question: Callable[[Store], Any]) -> Any:
-        assert self.store is not None
-        return question(self.store)
-
     def _away(self, error: StoreError) -> None:
-        raise error  # somebody waits for the answer
-
-    def _sleep(self, store: Store, command: m.Sleep) -> None:
-        store.watch(max(0.0, min(1.0, command.until - self.clock())))
+        if not self.core.tasks:
+            raise error  # somebody waits for the answer
+        super()._away(error)  # what the step did is worth some patience: as long as the session lasts
 
 
 def step_once(

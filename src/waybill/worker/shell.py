@@ -165,19 +165,26 @@ class Worker:
                 return
 
     def _drain_inbox(self, wait: float = 0.0) -> None:
-        """Take in all that is there; wait so many seconds for the first."""
-        get, on = self._inbox.get_nowait, self.core.on
+        """Take in all that is there; wait so many seconds for the first.
+
+        Not what comes meanwhile: steps that ask the store without a pause would keep the owner from its heartbeat.
+        """
+        get = self._inbox.get_nowait
         try:
             message = self._inbox.get(timeout=wait) if wait > 0 else get()
             now = self.clock()
-            while True:
-                if isinstance(message, m.Ended):
-                    on(message, now)
-                else:
-                    message()
+            for _ in range(self._inbox.qsize()):
+                self._take_in(message, now)
                 message = get()
+            self._take_in(message, now)
         except queue.Empty:
             return
+
+    def _take_in(self, message: m.Ended | Callable[[], None], now: float) -> None:
+        if isinstance(message, m.Ended):
+            self.core.on(message, now)
+        else:
+            message()
 
     def _sleep(self, store: Store, command: m.Sleep) -> None:
         timeout = command.until - self.clock()
@@ -381,12 +388,9 @@ class Worker:
         self._post(lambda: answers.put(_try(question, self.store)))
         return _unwrap(answers.get())
 
-    def _remove_children(self, parent: Ref, kind: str) -> int:
-        def remove(store: Store) -> int:
-            return Engine(store, self.machines).remove_children(parent, self.machines[kind], who=self.who)[1]
-
-        left: int = self._read(remove)
-        return left
+    def _remove_children(self, store: Store, parent: Ref, kind: str) -> int:
+        """In the step's own thread, verb by verb: a million children are many heartbeats."""
+        return Engine(store, self.machines).remove_children(parent, self.machines[kind], who=self.who)[1]
 
 
 def _try(question: Callable[[Store], Any], store: Store | None) -> Any:
