@@ -8,7 +8,7 @@ from kazoo.client import KazooClient
 
 from tests.stores.zookeeper.harness import MerrittHarness
 from tests.stores.zookeeper.records import claim, make_batch, make_job, make_jobs, move
-from waybill.record import Conflict, SessionLost
+from waybill.record import Conflict, SessionLost, Unavailable
 from waybill.stores.zookeeper import ZookeeperStore
 from waybill.stores.zookeeper.link import Link
 
@@ -125,3 +125,29 @@ def test_two_workers_that_look_at_the_same_queue_take_all_of_it(merritt: Merritt
     before_writing(store._sessions._open[session].link, lambda: theirs.extend(job.id for job in claim(other, others, limit=30)))
     mine = [job.id for job in claim(store, session, limit=30)]
     assert (len(mine), len(theirs), len({*mine, *theirs})) == (30, 30, 60)
+
+
+@pytest.mark.parametrize("fails", ["the next look", "what was asked"])
+def test_what_was_claimed_is_handed_out_when_the_connection_goes_afterwards(
+    store: ZookeeperStore, zk: KazooClient, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Nobody else could work on it while the session lives."""
+    first, second, _ = make_jobs(store, make_batch(store), 3)
+    zk.create(f"/jobs/{first.id}/lock", ephemeral=True)
+    session = session_of(store)
+    if fails == "what was asked":
+        monkeypatch.setattr(store._asks, "of", lambda refs: unavailable())
+        assert second.id in [job.id for job in claim(store, session, limit=2)]
+        return
+    look, looks = store._claims._look, []
+
+    def look_once(*args: Any) -> Any:
+        looks.append(args)
+        return look(*args) if len(looks) == 1 else unavailable()
+
+    monkeypatch.setattr(store._claims, "_look", look_once)
+    assert [job.id for job in claim(store, session, limit=2)] == [second.id]
+
+
+def unavailable() -> None:
+    raise Unavailable

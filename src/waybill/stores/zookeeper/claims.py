@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from waybill.record import Claimed, Conflict, NotFound, Ref, Role, SessionLost, StoreError
+from waybill.record import Claimed, Conflict, NotFound, Ref, Role, SessionLost, StoreError, Unavailable
 from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.asks import Asks
 from waybill.stores.zookeeper.foreign import Foreign
@@ -47,7 +47,6 @@ class Candidate:
     keys: list[str] = field(default_factory=list)  # to be taken
     parks_on: str | None = None
     side: Side | None = None  # as it will be, if the claim writes it
-    refused: str = ""  # the meaning of the operation that was refused
 
 
 class Claims:
@@ -69,20 +68,28 @@ class Claims:
         taken: list[Candidate] = []
         looks = 0
         while len(taken) < limit and looks < LOOKS:
-            picked = self._pick(queues, limit - len(taken))
-            candidates = self._look(picked, session, holds, marks)
-            got = self._send(candidates, session)
-            offered = self._park([each for each in candidates if each.parks_on is not None], session)
-            yielded = [key for each in got if each.mark is not None and each.seen.side for key in each.seen.side.keys]
-            offered += self._parking.offer(yielded) if yielded else 0
-            taken += got
-            self._handed += len(got)
-            looks += len(picked) - len(got)
-            if offered:
-                queues, marks = self._queues.open(roles, again=True)
-            elif not picked:
-                break
+            try:
+                picked = self._pick(queues, limit - len(taken))
+                candidates = self._look(picked, session, holds, marks)
+                got = self._send(candidates, session)
+                taken += got
+                self._handed += len(got)
+                looks += len(picked) - len(got)
+                if self._let_others_try(candidates, got, session):
+                    queues, marks = self._queues.open(roles, again=True)
+                elif not picked:
+                    break
+            except Unavailable:
+                if not taken:
+                    raise
+                break  # what is ours must be handed out, or nobody would work on it while the session lives
         return self._hand_out(taken)
+
+    def _let_others_try(self, candidates: Sequence[Candidate], got: Sequence[Candidate], session: Session) -> int:
+        """Park what may not be taken; how many records may try for a key that these pass on to them."""
+        offered = self._park([each for each in candidates if each.parks_on is not None], session)
+        yielded = [key for each in got if each.mark is not None and each.seen.side for key in each.seen.side.keys]
+        return offered + (self._parking.offer(yielded) if yielded else 0)
 
     def take(self, ref: Ref, session: Session) -> Claimed:
         marks = self._marks.in_force()
@@ -215,8 +222,10 @@ class Claims:
                     self._crowded = True
                     self._missed(guilty, ops[outcome.place])
                     waiting += [each for each in part if each is not guilty]
-            if lost is not None:
+            if lost is not None and (not got or not isinstance(lost, Unavailable)):
                 raise lost
+            if lost is not None:
+                break
         order = {id(each): place for place, each in enumerate(candidates)}
         return sorted(got, key=lambda each: order[id(each)])
 
@@ -260,7 +269,10 @@ class Claims:
     def _hand_out(self, taken: Sequence[Candidate]) -> list[Claimed]:
         if not taken:
             return []
-        asked = {ask.ref: ask for ask in self._asks.of(each.seen.ref for each in taken)}
+        try:
+            asked = {ask.ref: ask for ask in self._asks.of(each.seen.ref for each in taken)}
+        except Unavailable:
+            asked = {}  # it is heard with the next heartbeat
         claimed = []
         for each in taken:
             seen = each.seen

@@ -44,14 +44,13 @@ def parked(kind: str, state: str, id: str, reason: str, wake_at: float) -> str:
 class Parked(NamedTuple):
     code: str  # "w" | "c" | "k" | "m"
     until: float  # when a wait is due
-    hash: str  # of the key or mark
     id: str
 
 
 def parse_parked(name: str) -> Parked:
     head, _, id = name.partition("~")
     until = int(head[1:]) / 1000 if head[0] == "w" else 0.0
-    return Parked(head[0], until, head, plain(id))
+    return Parked(head[0], until, plain(id))
 
 
 def waiting_folder(key: str) -> str:

@@ -96,6 +96,7 @@ class Survey:
             closing = [c.ref for c in each.group.changes if c.closes]
             if not closing:
                 continue
+            self._link.sync()  # a job that another server knows of already counts
             settled = [c.ref for c in each.group.changes if c.before is not None and (c.after is None or not c.after.open)]
             if still := self._kin.open_parents(closing, settled):
                 each.answer = Conflict(f"{min(still)} still has an open child; it cannot be closed.")

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-NO_NODE, BAD_VERSION, NODE_EXISTS, NOT_EMPTY, NO_CHILDREN_FOR_EPHEMERALS = -101, -103, -110, -111, -108
+NO_NODE, BAD_VERSION, NODE_EXISTS, NOT_EMPTY = -101, -103, -110, -111
 ANY = -1  # a version that fits every node
 
 _CREATE, _DELETE, _GET, _SET, _NAMES, _CHECK = 1, 2, 4, 5, 8, 13
