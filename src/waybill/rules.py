@@ -185,9 +185,9 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
 
 def bad_id(id: str) -> str | None:
     """Why this cannot be a record's id: ids are parts of paths, URLs and znode names."""
-    if not id or len(id) > 200:
-        return "An id has 1 to 200 characters."
     odd = any(ord(c) < 33 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) <= 0xDFFF for c in id)
+    if not id or len(id.encode(errors="replace")) > 200:  # a name of a file has at most 255 bytes
+        return "An id has 1 to 200 characters, and fewer where they are not ASCII: 200 bytes."
     if odd or id in (".", "..") or "/" in id or id.endswith("*"):
         return f"{id!r} is no id: no slash, no space, no control character, no star at its end, not . or .."
     return None

@@ -19,7 +19,7 @@ from waybill.duties.requests import Requests
 from waybill.duties.retention import Retention
 from waybill.record import Ask, Change, Finding, Group, NotFound, Record, Ref, Role
 from waybill.rules import Machines
-from waybill.step import New
+from waybill.step import New, Wait
 
 
 def hand(yard: Yard, **options: Any) -> Hand:
@@ -211,3 +211,40 @@ def test_a_duty_of_one_host_is_served_by_that_host_only(duty_yard: Yard) -> None
     yard.worker()
     yard.until(lambda: "memory" in yard.store.get("duty", "folders@h1").docs, "this host's round")
     assert "memory" not in yard.store.get("duty", "folders@elsewhere").docs
+
+
+def test_folders_leaves_alone_what_cannot_be_a_records_folder(yard: Yard) -> None:
+    kind = yard.root / "parcel"
+    kind.mkdir(parents=True)
+    (kind / "notes.txt").write_text("mine")
+    (kind / "two words").mkdir()
+    os.mkdir(os.fsencode(kind) + b"/\xff")
+    (kind / "pcl7777777777").mkdir()
+    mends(Folders(age=0.0), hand(yard), "folder without a record", Ref("parcel", "pcl7777777777"))
+    assert sorted(os.listdir(os.fsencode(kind))) == [b"notes.txt", b"two words", b"\xff"]
+
+
+def test_folders_does_not_touch_the_files_of_a_record_that_is_taken_up_again_in_that_moment(yard: Yard) -> None:
+    sent = moved(yard, yard.engine.submit(New("parcel", id="again")), state="Sent", open=False)
+    old, new = yard.root / "parcel" / "again" / "1", yard.root / "parcel" / "again" / str(sent.version + 5)
+    old.mkdir(parents=True)
+
+    class Late(Folders):
+        def _needed(self, hand: Hand, ref: Ref) -> bool:
+            needed = super()._needed(hand, ref)
+            new.mkdir(exist_ok=True)  # between the look and the clearing
+            return needed
+
+    finding = Finding("folder without a record", "", "", "", ref=sent.ref)
+    assert not Late().mend(hand(yard), finding)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_a_record_that_left_no_files_is_not_led_back_for_ever(yard: Yard) -> None:
+    yard.steps(Sending=lambda record, ctx: Wait(3600))
+    parcel = yard.engine.submit(New("parcel"))
+    worker = yard.worker()
+    yard.until(lambda: yard.get(parcel).parked == "wait", "it waits in Sending")
+    yard.stop(worker)
+    assert (yard.get(parcel).state, yard.get(parcel).host) == ("Sending", "h1")
+    assert found(Folders(), hand(yard)) == []

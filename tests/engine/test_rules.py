@@ -93,6 +93,7 @@ def test_a_child_belongs_to_its_maker_and_inherits_owner_and_priority() -> None:
         (New("parcel", id=".."), "is no id"),
         (New("parcel", id="x*"), "is no id"),
         (New("parcel", id=""), "1 to 200"),
+        (New("parcel", id="Ω" * 101), "200 bytes"),
     ],
 )
 def test_what_cannot_be_made_is_refused_with_a_sentence(new: New, sentence: str) -> None:

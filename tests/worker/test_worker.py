@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -572,3 +573,21 @@ def test_what_is_taken_up_again_is_not_removed(yard: Yard) -> None:
 
 def _fail() -> Outcome:
     raise Fail("it cannot be filled")
+
+
+def test_a_folder_is_cleared_up_to_the_attempt_that_ended(yard: Yard) -> None:
+    made: list[Path] = []
+
+    def send(record: Record, ctx: Context) -> Outcome:
+        (ctx.workdir / "file").write_text("x")
+        later = ctx.workdir.parent / str(record.version + 100)  # of the same id, taken up again by another worker
+        later.mkdir()
+        made.extend((ctx.workdir, later))
+        return Done()
+
+    yard.steps(Sending=send)
+    parcel = yard.engine.submit(New("parcel"))
+    worker = yard.worker()
+    yard.until_state(parcel, "Sent")
+    yard.stop(worker)
+    assert [folder.exists() for folder in made] == [False, True]

@@ -14,7 +14,7 @@ from pathlib import Path
 from waybill import rules
 from waybill.duties.duty import Hand, ref_of
 from waybill.record import Committed, Finding, Group, NotFound, Record, Ref
-from waybill.worker.folders import clear_folder
+from waybill.worker.folders import clear_folder, has_folder, last_attempt
 
 NO_RECORD = "folder without a record"
 NO_FOLDER = "record without its folder"
@@ -35,7 +35,11 @@ class Folders:
     def _folders(self, hand: Hand) -> Iterator[Finding]:
         for folder in _folders(hand):
             ref = Ref(folder.parent.name, folder.name)
-            if self._needed(hand, ref) or time.time() - folder.lstat().st_mtime < self.age:
+            try:
+                young = time.time() - folder.lstat().st_mtime < self.age
+            except FileNotFoundError:
+                continue  # cleared since it was listed
+            if young or self._needed(hand, ref):
                 continue
             problem = f"the folder {folder.parent.name}/{folder.name} is needed by no record."
             yield Finding(NO_RECORD, str(ref), problem, "remove the folder", ref=ref)
@@ -57,10 +61,11 @@ class Folders:
     def mend(self, hand: Hand, finding: Finding) -> bool:
         ref = ref_of(finding)
         if finding.rule == NO_RECORD:
+            last = last_attempt(hand.root, ref)
             if self._needed(hand, ref):  # looked at again: it may have been made or resumed meanwhile
                 return False
-            clear_folder(hand.root, ref)
-            return True
+            clear_folder(hand.root, ref, last)
+            return not has_folder(hand.root, ref)
         try:
             record = hand.store.get(*ref)
         except NotFound:
@@ -90,4 +95,9 @@ def _folders(hand: Hand) -> Iterator[Path]:
         return
     for kind in sorted(hand.root.iterdir()):
         if kind.is_dir() and not kind.is_symlink() and kind.name in hand.machines:
-            yield from sorted(kind.iterdir())
+            yield from (entry for entry in sorted(kind.iterdir()) if _may_be_ours(entry))
+
+
+def _may_be_ours(entry: Path) -> bool:
+    """What lies there and cannot be a record's folder is somebody else's business."""
+    return rules.bad_id(entry.name) is None and (entry.is_dir() or entry.is_symlink())

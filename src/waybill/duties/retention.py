@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from waybill.duties.duty import Hand, ref_of
-from waybill.record import Finding, NotFound
+from waybill.record import Conflict, Finding, NotFound
 from waybill.rules import Refused
-from waybill.worker.folders import clear_folder
+from waybill.worker.folders import clear_folder, last_attempt
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ class Retention:
 
     def mend(self, hand: Hand, finding: Finding) -> bool:
         ref = ref_of(finding)
+        last = last_attempt(hand.root, ref)
         try:
             hand.engine.remove(ref, who=hand.who, why="kept long enough")  # safe to repeat: the record itself goes last
-        except (NotFound, Refused):
+        except (NotFound, Refused, Conflict):
             return False
-        clear_folder(hand.root, ref)
+        clear_folder(hand.root, ref, last)
         return True
 
 

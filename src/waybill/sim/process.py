@@ -15,7 +15,9 @@ from waybill.record import Record, Store
 from waybill.sim.fibers import Crashed, Fiber, Hub
 from waybill.sim.ledger import Violation
 from waybill.worker import messages as m
+from waybill.worker.context import StepContext
 from waybill.worker.core import Core
+from waybill.worker.folders import clear_folder
 from waybill.worker.once import Once
 from waybill.worker.shell import Worker
 
@@ -102,7 +104,11 @@ class OnStage(Worker):
         self.simulation.point("before clear")
         self.simulation.world.clear_files(self.host, command.ref)
         if self.simulation.scenario.real_files:
-            super()._clear(store, command)
+            clear_folder(self.root, command.ref, command.upto)
+
+    def _bind_files(self, context: StepContext) -> None:
+        if self.simulation.scenario.real_files:
+            super()._bind_files(context)
 
 
 class SimulatedOnce(OnStage, Once):

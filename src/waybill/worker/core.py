@@ -462,7 +462,7 @@ class Core:
         if record is not None and change.event:
             state = self.machines[record.kind].state(record.state)
             if state is not None and state.clears_files:
-                self.commands.append(m.Clear(record.ref))
+                self.commands.append(m.Clear(record.ref, record.version))
         if record is None or record.session is None or record.session != self.session or task.dead:
             self._forget(task)
             self.look_at = min(self.look_at, now)

@@ -170,9 +170,10 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 class Clear(msgspec.Struct, frozen=True):
-    """Remove a record's working folder. Safe to repeat, and found by a duty if we die before it."""
+    """Remove a record's working folder, up to an attempt. Safe to repeat, and found by a duty if we die before it."""
 
     ref: Ref
+    upto: int
 
 
 class Close(msgspec.Struct, frozen=True):

@@ -57,6 +57,7 @@ class Once(Worker):
                 store.close_session(self.core.session)
             self.store = None
             store.close()
+            self._tidy_up()
 
     def _get_hand(self) -> None:
         threading.Thread(target=self._work, name="step", daemon=True).start()

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,11 @@ from waybill.engine import Engine
 from waybill.machine import Machine, MachineError
 from waybill.record import Answer, Ask, Change, Record, Ref, Role, SessionLost, Store, StoreError, Unavailable, Unknown
 from waybill.rules import Machines
-from waybill.step import Fail, Stopped
+from waybill.step import Done, Fail, Stopped
 from waybill.worker import messages as m
 from waybill.worker.context import Desk, StepContext
 from waybill.worker.core import Core
-from waybill.worker.folders import clear_folder
+from waybill.worker.folders import clear_folder, has_folder
 from waybill.worker.lanes import Beside, shares
 from waybill.worker.roles import roles_of
 from waybill.worker.roots import check_root
@@ -143,7 +144,16 @@ class Worker:
         finally:
             store, self.store = self.store, None
             store.close()
+            self._tidy_up()
             self._beside.join()
+
+    @cached_property
+    def _janitor(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "janitor")
+
+    def _tidy_up(self) -> None:
+        if "_janitor" in self.__dict__:
+            self._janitor.shutdown()
 
     def _lane(self, threads: int) -> Worker:
         return Worker(
@@ -299,7 +309,8 @@ class Worker:
             log.warning("requests left with this worker are applied by the next duty: %s", error)
 
     def _clear(self, store: Store, command: m.Clear) -> None:
-        clear_folder(self.root, command.ref)
+        if has_folder(self.root, command.ref):  # in a thread of its own: a million files are many heartbeats
+            self._janitor.submit(clear_folder, self.root, command.ref, command.upto)
 
     def _answer(self, machine: Machine, record: Record, ask: Ask) -> Change:
         assert self.store is not None
@@ -356,11 +367,15 @@ class Worker:
 
     def _run_step(self, task: m.Task) -> Any:
         context = self._contexts[task.number] = StepContext(task, self._desk)
-        step = self.machines[task.record.kind].steps[task.record.state]
+        machine = self.machines[task.record.kind]
+        step = machine.steps[task.record.state]
         try:
             if task.stopping:
                 return Stopped("told to stop before it began")
-            return step(task.record, context)
+            outcome = step(task.record, context)
+            if self.core.here and isinstance(outcome, Done) and _leaves_files(machine, task.record.state):
+                self._bind_files(context)
+            return outcome
         except Stopped as stopped:
             # Of itself it would be given back and taken up again at once, for ever.
             told = task.stopping or task.dead or task.taken is not None
@@ -377,6 +392,10 @@ class Worker:
             self._contexts.pop(task.number, None)
             self._replies.pop(task.number, None)
 
+    def _bind_files(self, context: StepContext) -> None:
+        """Also where the step left nothing: a record that is bound to a host has a folder there, or it would be led back for ever."""
+        context.workdir  # noqa: B018 - made when asked for
+
     def _send(self, saving: m.Saving) -> list[Record]:
         replies = self._replies.setdefault(saving.task.number, queue.SimpleQueue())
         self._post(lambda: self.core.on(saving, self.clock()))
@@ -391,6 +410,11 @@ class Worker:
     def _remove_children(self, store: Store, parent: Ref, kind: str) -> int:
         """In the step's own thread, verb by verb: a million children are many heartbeats."""
         return Engine(store, self.machines).remove_children(parent, self.machines[kind], who=self.who)[1]
+
+
+def _leaves_files(machine: Machine, state: str) -> bool:
+    declared = machine.state(state)
+    return declared is not None and declared.leaves_files
 
 
 def _try(question: Callable[[Store], Any], store: Store | None) -> Any:
