@@ -36,6 +36,7 @@ create table inventory_file (
     place text not null,
     primary key (ark, number, path)
 );
+create index inventory_file_place on inventory_file (ark, place);
 
 -- Bytes, once for all versions that have them: this is what a fixity audit reads. `audited` is a time, or empty before the first audit.
 create table inventory_content (
@@ -57,7 +58,7 @@ create table inventory_localid (
     ark text not null,
     primary key (owner, localid)
 );
-create index inventory_localid_ark on inventory_localid (ark);
+create index inventory_localid_ark on inventory_localid (ark, owner, localid);
 create index inventory_localid_any on inventory_localid (localid, ark);
 
 create table inventory_member (
@@ -65,7 +66,7 @@ create table inventory_member (
     ark text not null,
     primary key (collection, ark)
 );
-create index inventory_member_ark on inventory_member (ark);
+create index inventory_member_ark on inventory_member (ark, collection);
 
 -- The words of title, creator and date, folded, so that a search is a look into an index on both databases.
 create table inventory_word (
