@@ -9,7 +9,7 @@ where it fails for another reason its groups are sent one by one, so that a grou
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -104,15 +104,15 @@ class Commits:
         refused: dict[int, list[Reason]] = {}
         written: dict[int, list[Record | None]] = {place: [None] * len(groups[place].changes) for place in wave.groups}
         asked: dict[int, list[Ask]] = {}
-        for n, _, refusal, reason, *fields in rows:
+        for n, _, refusal, reason, seq, turn, session, parked, nudges, wake_at, moment, action, *more in rows:
             place, i = wave.places[n]
             change = groups[place].changes[i]
             if refusal is not None:
                 refused.setdefault(place, []).append((i, refusal, reason))
             elif change.after is not None:
-                written[place][i] = _answered(change, change.after, *fields[:7])
-                if fields[7] is not None:
-                    asked.setdefault(place, []).append(Ask(change.ref, *fields[7:]))
+                written[place][i] = _answered(change, change.after, seq, turn, session, parked, nudges, wake_at, moment)
+                if action is not None:
+                    asked.setdefault(place, []).append(Ask(change.ref, action, *more))
         if rows:
             self._connection.presence.touch(rows[0][10])
         for place in wave.groups:
@@ -133,10 +133,12 @@ class Commits:
             return Conflict("The record that this request had made was removed in that moment. Try again.")
 
     def _look_idle(self, groups: Sequence[Group], answers: list[Answer]) -> list[Answer]:
+        if not any(change.before is not None and change.before.parent is not None for group in groups for change in group.changes):
+            return answers
         closed = {
             place: parents
             for place, (group, answer) in enumerate(zip(groups, answers, strict=True))
-            if isinstance(answer, Committed) and (parents := list(_closed_under(group, answer)))
+            if isinstance(answer, Committed) and (parents := _closed_under(group, answer))
         }
         if not closed:
             return answers
@@ -175,13 +177,16 @@ def columns(refs: Iterable[Ref]) -> list[list[str]]:
     return [[ref.kind for ref in rows], [ref.id for ref in rows]]
 
 
-def _closed_under(group: Group, answer: Committed) -> Iterator[Ref]:
+def _closed_under(group: Group, answer: Committed) -> list[Ref]:
     """The parents of records that this group closed or removed; none for a group that was only answered with what is known."""
+    parents = []
     for change, record in zip(group.changes, answer.records, strict=True):
-        before, after = change.before, change.after
-        closed = after is None if record is None else not record.open
-        if closed and before is not None and before.parent is not None and before.open:
-            yield before.parent
+        before = change.before
+        if before is not None and before.parent is not None and before.open:
+            closed = change.after is None if record is None else not record.open
+            if closed:
+                parents.append(before.parent)
+    return parents
 
 
 def _claimable(record: Record) -> bool:

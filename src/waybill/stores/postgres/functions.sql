@@ -69,22 +69,27 @@ $$;
 --   documents  written, or removed where the body is null; `n` of the creation they belong to, or 0
 --   key_uses   use "take", "drop" or "pass" (neither taken nor kept: let the next one try)
 --   calls      parents to nudge                     turns  the highest turns that this process handed out
+--   plain      every group is one change of a record that is there, and none has to do with keys, children or calls, as most of what a
+--              worker commits: then the UPDATE itself judges, and no row is locked before it; the changes come in the order of (kind, id)
 --
 -- The answer has a row for each change that was written, and one for each reason why a group was refused.
 create function commit_groups(
-    changes change_row[], creations change_row[], documents document_row[], key_uses key_row[], calls nudge_row[], turns turn_row[])
+    changes change_row[], creations change_row[], documents document_row[], key_uses key_row[], calls nudge_row[], turns turn_row[],
+    plain boolean)
 returns setof answer_row language plpgsql volatile
 as $$
 declare
     moment   double precision;
     bad      refusal_row[] := '{}';
+    written  answer_row[];
+    released nudge_row[];  -- of those the records that were held: n, kind and id
     refused  integer[];  -- the groups left out
     freed    integer[] := '{}';  -- changes that go on without their claim
     taken    text[];
     first    bigint;  -- the seq before that of the first record made
     highest  bigint;  -- the highest version of what is removed
 begin
-    if cardinality(changes) + cardinality(calls) > 0 then
+    if not plain and cardinality(changes) + cardinality(calls) > 0 then
         perform from record r
         join (select c.kind, c.id from unnest(changes) c union select u.kind, u.id from unnest(calls) u) t on r.id = t.id and r.kind = t.kind
         order by r.kind, r.id for update of r;
@@ -92,7 +97,7 @@ begin
     moment := waybill_now();
 
     -- Judge. From here on the rows do not move, and each statement sees all that was committed before they were locked.
-    if cardinality(changes) > 0 then
+    if not plain and cardinality(changes) > 0 then
         bad := array(
             select (c.n, c.grp, case when c.holder is not null and c.holder is distinct from r.session then 'claim-lost' else 'conflict' end,
                     null)::refusal_row
@@ -183,8 +188,7 @@ begin
     end if;
 
     if cardinality(changes) > 0 then
-        return query
-        with written as (
+        with moved as (
             update record r set
                 state = c.state, version = r.version + 1, owner = c.owner, priority = c.priority, turn = coalesce(c.turn, r.turn),
                 last_done = c.last_done, retries = c.retries, tries = c.tries, message = c.message,
@@ -193,12 +197,31 @@ begin
                 parked = case when c.parked in ('wait', 'children') and r.nudges = c.nudges then c.parked end,
                 wake_at = case when c.parked = 'wait' and r.nudges = c.nudges then moment + c.delay else 0 end
             from unnest(changes) c
-            where r.id = c.id and r.kind = c.kind and c.op <> 'remove' and c.grp <> all (refused)
+            where r.id = c.id and r.kind = c.kind and r.version = c.version and r.session is not distinct from c.holder
+              and c.op <> 'remove' and c.grp <> all (refused)
             returning c.n, c.grp, c.holder, c.answers, r.kind, r.id, r.turn, r.session, r.parked, r.nudges, r.wake_at)
-        select w.n, w.grp, null::text, null::text, null::bigint, w.turn, w.session, w.parked, w.nudges, w.wake_at, moment,
-               a.action, a.who, a.why, a.args
-        from written w
-        left join ask a on w.holder is not null and w.session is null and not w.answers and a.kind = w.kind and a.id = w.id;
+        select coalesce(array_agg((m.n, m.grp, null, null, null, m.turn, m.session, m.parked, m.nudges, m.wake_at, moment,
+                                   null, null, null, null)::answer_row), '{}'),
+               array_agg((m.n, m.kind, m.id)::nudge_row) filter (where m.holder is not null and m.session is null and not m.answers)
+        into written, released
+        from moved m;
+        -- In a statement of its own, which sees what was asked while the one above waited for the row.
+        return query
+        select w.n, w.grp, w.refusal, w.reason, w.seq, w.turn, w.session, w.parked, w.nudges, w.wake_at, w.moment, a.action, a.who, a.why, a.args
+        from unnest(written) w
+        left join (select u.grp as n, a.action, a.who, a.why, a.args
+                   from unnest(released) u join ask a on a.kind = u.kind and a.id = u.id) a on a.n = w.n;
+        if plain and cardinality(written) < cardinality(changes) then
+            bad := array(
+                select (c.n, c.grp, case when c.holder is not null and c.holder is distinct from r.session then 'claim-lost' else 'conflict' end,
+                        null)::refusal_row
+                from unnest(changes) c left join record r on r.id = c.id and r.kind = c.kind
+                where c.n not in (select w.n from unnest(written) w));
+            refused := array(select b.grp from unnest(bad) b);
+            return query select b.n, b.grp, b.refusal, b.reason, null::bigint, null::bigint, null::text, null::text, null::bigint,
+                                null::double precision, moment, null::text, null::text, null::text, null::bytea
+                         from unnest(bad) b;
+        end if;
 
         insert into history (kind, id, version, at, who, event, before, after, why)
         select c.kind, c.id, c.version + 1, moment, c.who, c.event, c.was, c.state, c.why
@@ -230,15 +253,16 @@ begin
     end if;
 
     insert into tally_delta (kind, parent_kind, parent_id, state, n)
-    select d.kind, d.parent_kind, d.parent_id, d.state, sum(d.n)
-    from (select c.grp, c.kind, p.kind as parent_kind, p.id as parent_id, s.state, s.n
+    select m.kind, p.kind, p.id, s.state, sum(s.n)
+    from (select c.kind, c.parent_kind, c.parent_id, c.was, c.state, count(*) as n
           from unnest(changes || creations) c
-          cross join lateral (values (c.state, 1), (c.was, -1)) s(state, n)
-          cross join lateral (values ('', ''), (c.parent_kind, c.parent_id)) p(kind, id)
-          where c.was is distinct from c.state and s.state is not null and p.id is not null) d
-    where d.grp <> all (refused)
-    group by d.kind, d.parent_kind, d.parent_id, d.state
-    having sum(d.n) <> 0;
+          where c.was is distinct from c.state and c.grp <> all (refused)
+          group by c.kind, c.parent_kind, c.parent_id, c.was, c.state) m  -- hundreds of changes are the same few moves
+    cross join lateral (values (m.state, m.n), (m.was, -m.n)) s(state, n)
+    cross join lateral (values ('', ''), (m.parent_kind, m.parent_id)) p(kind, id)
+    where s.state is not null and p.id is not null
+    group by m.kind, p.kind, p.id, s.state
+    having sum(s.n) <> 0;
 
     -- The counter is the last lock: creations are then committed in the order of their seq, and no page misses one that comes late.
     if exists (select from unnest(creations) m where m.grp <> all (refused)) then

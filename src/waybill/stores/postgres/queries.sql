@@ -4,7 +4,7 @@
 select waybill_now();
 
 -- name: commit
-select * from commit_groups(%s, %s, %s, %s, %s, %s);
+select * from commit_groups(%s, %s, %s, %s, %s, %s, %s);
 
 -- name: look_idle
 -- Looked at after the commit that closed a child: of two that close the last two children, the later one sees both closed.

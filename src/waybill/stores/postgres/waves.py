@@ -9,12 +9,16 @@ all others go together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from waybill.record import Change, Group
-from waybill.stores.postgres.wire import Rows, bigint, blob, boolean, double, integer, row, text, texts
+from waybill.record import Change, Group, Record, Ref
+from waybill.stores.postgres.wire import Rows, bigint, blob, boolean, double, head, integer, row, text, texts
 
 Place = tuple[int, int]  # of a change: which group of the call, which change of the group
 Touched = tuple[set[object], set[object]]
+NOTHING: Touched = (set(), set())  # what a plain group touches besides its record
+COLUMNS = 32  # of change_row
+REMEMBERED = 4_000  # pieces kept of each sort
 
 
 class Wave:
@@ -28,11 +32,15 @@ class Wave:
         self.keys: list[bytes] = []
         self.calls: list[bytes] = []
         self.places: dict[int, Place] = {}  # by n
+        self.plain = True  # every group is; see functions.sql
+        self._names: list[tuple[str, str]] = []  # of the records of plain changes, by which those are ordered
         self._alone: set[object] = set()  # what only one group of a wave may touch
         self._shared: set[object] = set()  # what several may touch, if none of them needs it alone
 
     def admits(self, touched: Touched) -> bool:
         """Make room for a group, unless it has to do with one that is here already; then it belongs to a later wave."""
+        if touched is NOTHING:
+            return True
         alone, shared = touched
         if not (self._alone.isdisjoint(alone) and self._alone.isdisjoint(shared) and self._shared.isdisjoint(alone)):
             return False
@@ -42,6 +50,10 @@ class Wave:
 
     def add(self, place: int, group: Group) -> None:
         """Raises where a value has no bytes, and leaves the wave as it was."""
+        if (before := _plain(group)) is not None:
+            self._add_plain(place, group.changes[0], before)
+            return
+        self.plain = False
         changes, creations = len(self.changes), len(self.creations)
         made: list[tuple[list[bytes], bytes]] = []
         places: dict[int, Place] = {}
@@ -63,15 +75,28 @@ class Wave:
         self.places.update(places)
         self.groups.append(place)
 
-    def args(self, turns: Mapping[str, int]) -> list[Rows]:
+    def _add_plain(self, place: int, change: Change, before: Record) -> None:
+        """The same for what most groups are, in fewer words."""
+        n = len(self.changes) + 1
+        one = _change_row(n, place, change)
+        documents = [_document_row(0, place, change, name, body) for name, body in change.docs.items()] if change.docs else ()
+        self.changes.append(one)
+        self.documents.extend(documents)
+        self.places[n] = (place, 0)
+        self.groups.append(place)
+        self._names.append((before.kind, before.id))
+
+    def args(self, turns: Mapping[str, int]) -> list[Rows | bool]:
         noted = [row(text(kind), bigint(turn)) for kind, turn in turns.items()] if self.creations else []
+        changes = [one for _, one in sorted(zip(self._names, self.changes, strict=True))] if self.plain else self.changes
         return [
-            Rows("change_row", self.changes),
+            Rows("change_row", changes),
             Rows("change_row", self.creations),
             Rows("document_row", self.documents),
             Rows("key_row", self.keys),
             Rows("nudge_row", self.calls),
             Rows("turn_row", noted),
+            self.plain,
         ]
 
 
@@ -81,6 +106,9 @@ def touched_by(groups: Sequence[Group]) -> list[Touched]:
     closing = any(change.closes for group in groups for change in group.changes)
     touched = []
     for group in groups:
+        if not (nudging or closing) and _plain(group) is not None:
+            touched.append(NOTHING)
+            continue
         alone: set[object] = set()
         shared: set[object] = set(group.nudges)
         for change in group.changes:
@@ -101,6 +129,15 @@ def touched_by(groups: Sequence[Group]) -> list[Touched]:
     return touched
 
 
+def _plain(group: Group) -> Record | None:
+    """The record of a group that is one change of it and has to do with nothing else (see `plain` in functions.sql), or None."""
+    if len(group.changes) != 1 or group.nudges:
+        return None
+    change = group.changes[0]
+    before, after = change.before, change.after
+    return before if before is not None and after is not None and not (before.keys or after.keys or change.closes) else None
+
+
 def _operation(change: Change) -> str:
     if change.before is None:
         return "create"
@@ -110,44 +147,63 @@ def _operation(change: Change) -> str:
 
 
 def _change_row(n: int, place: int, change: Change) -> bytes:
+    """A row has 32 cells, of which few differ from one change of a worker to the next: the others are remembered in pieces."""
     before = change.before
     record = change.after if change.after is not None else before
     assert record is not None
-    parent = record.parent
-    return row(
-        integer(n),
-        integer(place),
-        text(_operation(change)),
-        text(record.kind),
-        text(record.id),
-        bigint(before.version if before is not None else None),
-        text(before.session if before is not None else None),
-        text(before.state if before is not None else None),
-        text(parent.kind if parent is not None else None),
-        text(parent.id if parent is not None else None),
-        text(record.state if change.after is not None else None),
-        text(record.owner),
-        integer(record.priority),
-        bigint(record.turn),
-        text(record.last_done),
-        integer(record.retries),
-        integer(record.tries),
-        text(record.message),
-        text(record.session),
-        texts(record.keys),
-        texts(record.gates),
-        text(record.parked),
-        boolean(record.open),
-        text(record.host),
-        text(record.request),
-        bigint(before.nudges if before is not None else 0),
-        double(change.delay),
-        boolean(change.closes),
-        boolean(change.answers),
-        text(change.event),
-        text(change.who),
-        text(change.why),
+    version, holder, was, nudges = (before.version, before.session, before.state, before.nudges) if before is not None else NEW
+    state = record.state if change.after is not None else None
+    return b"".join(
+        (
+            head(COLUMNS),
+            integer(n),
+            integer(place),
+            _operation_cells(_operation(change), record.kind),
+            text(record.id),
+            bigint(version),
+            _state_cells(holder, was, record.parent, state, record.owner, record.priority),
+            bigint(record.turn),
+            _try_cells(record.last_done, record.retries, record.tries),
+            text(record.message),
+            _hold_cells(record.session, record.keys, record.gates, record.parked, record.open, record.host),
+            text(record.request),
+            bigint(nudges),
+            double(change.delay),
+            _event_cells(change.closes, change.answers, change.event, change.who),
+            text(change.why),
+        )
     )
+
+
+NEW = (None, None, None, 0)  # version, holder, state and nudges of what is not there yet
+
+
+@lru_cache(REMEMBERED)
+def _operation_cells(operation: str, kind: str) -> bytes:
+    return text(operation) + text(kind)
+
+
+@lru_cache(REMEMBERED)
+def _state_cells(holder: str | None, was: str | None, parent: Ref | None, state: str | None, owner: str, priority: int) -> bytes:
+    kind, id = parent if parent is not None else (None, None)
+    return b"".join((text(holder), text(was), text(kind), text(id), text(state), text(owner), integer(priority)))
+
+
+@lru_cache(REMEMBERED)
+def _try_cells(last_done: str | None, retries: int, tries: int) -> bytes:
+    return text(last_done) + integer(retries) + integer(tries)
+
+
+@lru_cache(REMEMBERED)
+def _hold_cells(
+    session: str | None, keys: tuple[str, ...], gates: tuple[str, ...], parked: str | None, open: bool, host: str
+) -> bytes:
+    return b"".join((text(session), texts(keys), texts(gates), text(parked), boolean(open), text(host)))
+
+
+@lru_cache(REMEMBERED)
+def _event_cells(closes: bool, answers: bool, event: str, who: str) -> bytes:
+    return b"".join((boolean(closes), boolean(answers), text(event), text(who)))
 
 
 def _document_row(n: int, place: int, change: Change, name: str, body: bytes | None) -> bytes:
