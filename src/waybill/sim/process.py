@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from waybill.record import Record, Store
 from waybill.sim.fibers import Crashed, Fiber, Hub
 from waybill.sim.ledger import Violation
+from waybill.step import Stopped
 from waybill.worker import messages as m
 from waybill.worker.context import StepContext
 from waybill.worker.core import Core
@@ -111,64 +112,22 @@ class OnStage(Worker):
             super()._bind_files(context)
 
 
-class SimulatedOnce(OnStage, Once):
-    """`waybill step` and `waybill work --once`: one step, in the process of whoever asked for it; here in the same fiber."""
-
-    replied: list[Record] | BaseException | None = None
-
-    def _get_hand(self) -> None:
-        pass
-
-    def _start(self, store: Store, command: m.Start) -> None:
-        for task in command.tasks:
-            self.core.on(m.Ended(task, self._run_step(task)), self.clock())
-
-    def _send(self, saving: m.Saving) -> list[Record]:
-        assert self.store is not None
-        self.replied = None
-        self.core.on(saving, self.clock())
-        while self.replied is None:
-            self._pump(self.store)
-        if isinstance(self.replied, BaseException):
-            raise self.replied
-        return self.replied
-
-    def _reply(self, store: Store, command: m.Reply) -> None:
-        self.replied = command.result
-
-    def _read(self, question: Callable[[Store], Any]) -> Any:
-        assert self.store is not None
-        return question(self.store)
-
-    def _sleep(self, store: Store, command: m.Sleep) -> None:
-        self.simulation.pass_time(max(0.001, min(1.0, command.until - self.clock())))
-
-
-class SimulatedWorker(OnStage):
+class OnFibers(OnStage):
     """Steps run as fibers; a message to the owner is a message to its fiber; sleeping is virtual."""
 
     def __init__(self, process: Process, *, roles: Iterable[str] | None, threads: int) -> None:
         super().__init__(process, roles=roles, threads=threads)
-        hub = self.hub
-        self._hands = Hands(hub)  # type: ignore[assignment]
+        self._hands = Hands(self.hub)  # type: ignore[assignment]
         self.owner: Fiber | None = None
         self.listens = False  # asleep, and a hint would wake it
         self.rung = False
         self.spins = 0
 
-    def live(self) -> None:
-        """The owner's fiber: what `run` does, without threads."""
+    def hire(self, hands: int) -> None:
+        """Who calls this is the owner."""
         self.owner = self.hub.current
-        self.store = self.open_store()
-        self.core = Core(
-            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
-            threads=self.threads, portion=self.portion, ttl=self.ttl,
-        )  # fmt: skip
-        for n in range(self.threads):
+        for n in range(hands):
             self.process.spawn(f"step-{n}", self._hand)
-        self._loop(self.store)
-        self.store.close()
-        self.simulation.exited(self.process)
 
     def _hand(self) -> None:
         try:
@@ -176,19 +135,9 @@ class SimulatedWorker(OnStage):
         except SystemExit:
             return  # as a thread that meets it: it is gone, and nobody is told
 
-    def stop(self) -> None:
-        if self.owner is not None and not self.process.dead:
-            super().stop()
-
     def _post(self, message: m.Ended | Callable[[], None]) -> None:
         self._inbox.put(message)
         if self._asleep and self.owner is not None:
-            self.hub.rouse(self.owner)
-
-    def ring(self) -> None:
-        """Something may be claimable."""
-        if self.listens and self.owner is not None:
-            self.rung = True
             self.hub.rouse(self.owner)
 
     def _sleep(self, store: Store, command: m.Sleep) -> None:
@@ -228,11 +177,6 @@ class SimulatedWorker(OnStage):
         if self.simulation.chance(self.simulation.profile.switch):
             self.hub.give_way()
 
-    def told(self, task: int) -> bool:
-        """Whether the step of that task is told to stop."""
-        context = self._contexts.get(task)
-        return context is None or context.stopped
-
     def _send(self, saving: m.Saving) -> list[Record]:
         replies: Reply = Reply(self.hub)
         self._replies[saving.task.number] = replies  # type: ignore[assignment]
@@ -244,6 +188,42 @@ class SimulatedWorker(OnStage):
         answers = Reply(self.hub)
         self._post(lambda: answers.put(_tried(question, self.store)))
         return answers.get()
+
+
+class SimulatedOnce(OnFibers, Once):
+    """`waybill step` and `waybill work --once`: one step, in the process of whoever asked for it."""
+
+    def _get_hand(self) -> None:
+        self.hire(1)
+
+
+class SimulatedWorker(OnFibers):
+    def live(self) -> None:
+        """The owner's fiber: what `run` does, without threads."""
+        self.store = self.open_store()
+        self.core = Core(
+            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
+            threads=self.threads, portion=self.portion, ttl=self.ttl,
+        )  # fmt: skip
+        self.hire(self.threads)
+        self._loop(self.store)
+        self.store.close()
+        self.simulation.exited(self.process)
+
+    def stop(self) -> None:
+        if self.owner is not None and not self.process.dead:
+            super().stop()
+
+    def ring(self) -> None:
+        """Something may be claimable."""
+        if self.listens and self.owner is not None:
+            self.rung = True
+            self.hub.rouse(self.owner)
+
+    def told(self, task: int) -> bool:
+        """Whether the step of that task is told to stop."""
+        context = self._contexts.get(task)
+        return context is None or context.stopped
 
 
 class Reply:
@@ -267,7 +247,8 @@ class Reply:
 
 
 def _tried(question: Callable[[Store], Any], store: Store | None) -> Any:
-    assert store is not None
+    if store is None:
+        return Stopped("the worker has ended")
     try:
         return question(store)
     except Exception as error:  # noqa: BLE001 - raised again in the fiber that asked
