@@ -22,7 +22,9 @@ class Presence:
     def touch(self, now: float) -> None:
         gap = now - self._last
         self._last = now
-        if gap > NOTICED:
+        if gap < 0:  # the clock was set back: nothing that was noted by it tells how long we have been here
+            self._gaps = [(math.inf, now)]
+        elif gap > NOTICED:
             while self._gaps[-1][0] <= gap:
                 self._gaps.pop()
             self._gaps.append((gap, now))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
-from waybill.record import BadStore, Change, Group, Record, Store, StoreError, Unavailable, Unknown
+from waybill.record import BadStore, Change, Committed, Group, Record, Role, Store, StoreError, Unavailable, Unknown
 from waybill.stores import open_store
 from waybill.stores.sqlite import SqliteStore
 from waybill.stores.sqlite.database import check_library, path_of
@@ -225,6 +226,38 @@ def test_a_clock_that_is_behind_the_newest_write_is_refused(tmp_path: Path) -> N
     now[0] -= 2
     with pytest.raises(BadStore, match=r"The clock here is 61 s behind the newest write to .*Set the clock"):
         store.open_session(host="one", ttl=30, about={})
+
+
+def test_a_clock_that_was_wrong_once_does_not_keep_workers_out_for_ever(tmp_path: Path) -> None:
+    now = [1_000_000.0]
+    store = SqliteStore(f"sqlite:///{tmp_path}/store.db", clock=lambda: now[0])
+    (made,) = store.commit([draft()])
+    assert isinstance(made, Committed)
+    session = store.open_session(host="one", ttl=30, about={})
+    (claimed,) = store.claim([Role("parcel", "Packing")], session, 1)
+    waits = replace(claimed.record, session=None, parked="wait")
+    store.commit([Group((Change(claimed.record, waits, "", delay=60.0),))])
+    now[0] = 1_000.0
+    assert [finding.rule for finding in store.check()] == ["clock"]
+    assert all(store.mend(finding) for finding in store.check())
+    assert list(store.check()) == []
+    store.open_session(host="one", ttl=30, about={})
+    assert store.wake().woken == 1
+
+
+def test_a_session_of_before_the_clock_was_set_back_is_reaped_when_it_is_not_renewed(tmp_path: Path) -> None:
+    now = [5_000.0]
+    store = SqliteStore(f"sqlite:///{tmp_path}/store.db", clock=lambda: now[0])
+    store.commit([draft()])
+    dead, alive = (store.open_session(host="one", ttl=30, about={}) for _ in range(2))
+    (claimed,) = store.claim([Role("parcel", "Packing")], dead, 1)
+    now[0] = 1_400.0
+    for _ in range(4):
+        assert store.reap() == []
+        now[0] += 9
+        assert store.renew(alive).alive
+    assert store.reap() == [dead]
+    assert store.get(*claimed.record.ref).session is None
 
 
 def test_a_disk_that_fails_in_the_commit_leaves_nothing_half_written(tmp_path: Path) -> None:

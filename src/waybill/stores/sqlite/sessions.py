@@ -41,7 +41,10 @@ def _refuse_a_clock_behind(database: Database, execute: Execute, now: float) -> 
     ((newest,),) = execute(SQL["newest"]).fetchall()
     if newest > now + BEHIND:
         behind = f"{newest - now:.0f} s behind the newest write to {database.place}"
-        raise BadStore(f"The clock here is {behind}. Set the clock, then start again.")
+        raise BadStore(
+            f"The clock here is {behind}. Set the clock, then start again. (If this clock is right and another was wrong, "
+            f"stop all workers and run `waybill doctor --fix`.)"
+        )
 
 
 def renew(database: Database, session: str, progress: Mapping[str, Any] | None, now: float) -> Renewed:

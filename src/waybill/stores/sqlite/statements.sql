@@ -201,7 +201,8 @@ select host from session where name = ?1
 select name, host, since, expires, about, progress from session order by since, name
 
 -- name: expired
-select name, ttl from session where expires <= ?1
+-- Also what was renewed by a clock that has been set back since: the living are renewed by the clock of today within a ttl.
+select name, ttl from session where expires <= ?1 or expires > ?1 + ttl + 1
 
 -- name: free
 update record set session = null, version = version + 1 where session = ?1

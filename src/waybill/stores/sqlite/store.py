@@ -176,10 +176,10 @@ class SqliteStore:
         return str(kept)
 
     def check(self) -> Iterator[Finding]:
-        return upkeep.check(self._db)
+        return upkeep.check(self._db, self.now())
 
     def mend(self, finding: Finding) -> bool:
-        return upkeep.mend(self._db, finding)
+        return upkeep.mend(self._db, finding, self.now())
 
     def close(self) -> None:
         self._ear.close()

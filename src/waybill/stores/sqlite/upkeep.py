@@ -14,11 +14,13 @@ from waybill.stores.sqlite.rows import SQL
 
 UPKEEP = load(__package__, "upkeep.sql")
 ORPHANS = "rows without a record"
+CLOCK = "clock"
 MENDING = {
     "tally": ("mend_tally_clear", "mend_tally"),
     "held by the living": ("mend_held",),
     "keys": ("mend_keys",),
     "counter": ("mend_counter",),
+    CLOCK: ("mend_clock", "mend_waits"),
     ORPHANS: ("mend_document", "mend_history", "mend_key", "mend_ask"),
 }
 
@@ -42,7 +44,7 @@ def sweep(database: Database, limit: int) -> int:
     return mended
 
 
-def check(database: Database) -> Iterator[Finding]:
+def check(database: Database, now: float) -> Iterator[Finding]:
     """One rule after the other; between two of them others may write."""
     with database.sentences():
         damage = [text for (text,) in database.execute("pragma integrity_check(10)").fetchall() if text != "ok"]
@@ -51,6 +53,7 @@ def check(database: Database) -> Iterator[Finding]:
         held = database.execute(UPKEEP["find_held"]).fetchall()
         keys = database.execute(UPKEEP["find_keys"]).fetchall()
         counter = database.execute(UPKEEP["find_counter"]).fetchall()
+        clock = database.execute(UPKEEP["find_clock"], (now,)).fetchall()
     for text in damage:
         remedy = "Stop everything that uses the file and restore a backup, or recover what can be read with the sqlite3 shell's .recover."
         yield Finding("file", database.place, text, remedy, mendable=False)
@@ -65,14 +68,17 @@ def check(database: Database) -> Iterator[Finding]:
         yield Finding("keys", name, f"It is held by {kind} {id}, which does not ask for it.", "Let go of it.", ref=Ref(kind, id))
     for counted, true in counter:
         yield Finding("counter", "seq", f"{counted} is counted as the last record and {true} exists.", "Count on from there.")
+    for (ahead,) in clock:
+        problem = f"The newest write was made {ahead:.0f} s in the future, so no worker can start."
+        yield Finding(CLOCK, "newest", problem, "If the clock here is right: go on from now, and look again at what waits by the other.")
 
 
-def mend(database: Database, finding: Finding) -> bool:
+def mend(database: Database, finding: Finding, now: float) -> bool:
     """Mend all that violates the finding's rule, if anything still does."""
-    if finding.rule not in MENDING or finding.rule not in {found.rule for found in check(database)}:
+    if finding.rule not in MENDING or finding.rule not in {found.rule for found in check(database, now)}:
         return False
     before = database.db.total_changes()
     with database.write() as execute:
         for name in MENDING[finding.rule]:
-            execute(UPKEEP[name])
+            execute(UPKEEP[name], (now,) if finding.rule == CLOCK else None)
     return database.db.total_changes() > before

@@ -40,6 +40,16 @@ select c.seq, (select max(seq) from record) from counter c where c.seq < (select
 -- name: mend_counter
 update counter set seq = (select max(seq) from record) where seq < (select max(seq) from record)
 
+-- name: find_clock
+select newest - ?1 from counter where newest > ?1 + 60
+
+-- name: mend_clock
+update counter set newest = ?1 where newest > ?1 + 60
+
+-- name: mend_waits
+-- What was told to wait by the clock that was wrong; a step that is called too early answers Wait again.
+update record set wake_at = ?1 where parked = 'wait' and updated > ?1 + 60
+
 -- name: mend_document
 delete from document where not exists (select 1 from record where seq = document.record)
 
