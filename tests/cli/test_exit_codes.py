@@ -39,7 +39,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("tokens", "new", "me", "--role", "king"), 2, "usage", "king"),
     (("sim", "--seed", "1", "--seeds", "2"), 2, "usage", "Give one of --seeds, --seed and --minutes."),
     (("ls", "--store", "mysql://host/db"), 5, "bad-store", "mysql is no kind of store; a store URL is sqlite:///path"),
-    (("ls", "--store", "postgresql://me:secret@127.0.0.1:1/db"), 5, "bad-store", "127.0.0.1"),
+    (("ls", "--store", "postgresql://me:secret@127.0.0.1:1/db"), 5, "unavailable", "127.0.0.1"),
     (("doctor", "--config", "objects.toml"), 5, "objects", "ftp:// is not an address of objects: use a path, file:///path or s3://bucket"),
     (("ls", "--config", "missing.toml"), 2, "bad-config", "missing.toml cannot be read: No such file or directory."),
     (("up", "--host", "192.0.2.1", "--open-loopback"), 2, "usage", "192.0.2.1 is not loopback"),

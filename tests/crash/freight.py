@@ -18,7 +18,7 @@ from pathlib import Path
 from waybill.duties import DUTY, Post, all_duties
 from waybill.engine import Engine
 from waybill.machine import RESUME, Backoff, Keys, Machine, action, end, join, rest, work
-from waybill.record import Record
+from waybill.record import Record, Unavailable
 from waybill.rules import Machines
 from waybill.step import Context, Done, New, Outcome, Wait
 from waybill.stores import open_store
@@ -94,5 +94,10 @@ def main(url: str, folder: str) -> None:
     worker.run()
 
 
+AWAY = 75  # the exit code of a process that found no store when it started: whoever supervises it starts it again
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    try:
+        main(sys.argv[1], sys.argv[2])
+    except Unavailable:
+        sys.exit(AWAY)

@@ -127,12 +127,13 @@ def test_damage_is_found_and_not_mended(store: SqliteStore) -> None:
     assert store.mend(Finding("file", "x", "damaged", "restore")) is False
 
 
-def test_a_group_that_cannot_be_stored_is_undone_by_itself(store: SqliteStore) -> None:
+def test_a_group_that_cannot_be_stored_is_undone_by_itself(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unforeseen, half way through a group: the row is moved, and then its history line cannot be bound."""
     records = [store.get("parcel", f"p{i}") for i in range(3)]
     moved = [replace(record, state="Weighing", keys=()) for record in records]
-    events = ("done", "\ud800", "done")
-    changes = [Change(record, after, event=event) for record, after, event in zip(records, moved, events, strict=True)]
+    changes = [Change(record, after, event="done") for record, after in zip(records, moved, strict=True)]
+    changes[1] = replace(changes[1], event="\ud800")
+    monkeypatch.setattr("waybill.stores.sqlite.commits.vet", lambda groups: [None] * len(groups))  # which foresees this one
     answers = store.commit([Group((change,)) for change in changes])
     assert [type(answer).__name__ for answer in answers] == ["Committed", "StoreError", "Committed"]
     assert "cannot be stored" in str(answers[1])

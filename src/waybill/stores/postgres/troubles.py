@@ -1,6 +1,6 @@
 """What PostgreSQL says when something is wrong, told as what it means and what to do.
 
-    opening   the store cannot be opened                    -> BadStore
+    opening   the store cannot be opened                    -> BadStore, or Unavailable where nobody answers
     calling   a statement failed, the connection is there   -> Again, Unavailable, or StoreError for a value that no row can hold
     losing    the connection broke                          -> Unavailable, or Unknown where something was being written
 
@@ -42,7 +42,7 @@ SENTENCES = {
 }
 
 
-def opening(error: psycopg.Error, place: str, user: str = "of this URL") -> BadStore:
+def opening(error: psycopg.Error, place: str, user: str = "of this URL") -> StoreError:
     """Why `place`, the URL without secrets, cannot be opened."""
     said = " ".join(str(error).split())
     said = said.rpartition("FATAL: ")[2].strip() or said
@@ -56,7 +56,7 @@ def opening(error: psycopg.Error, place: str, user: str = "of this URL") -> BadS
         return BadStore(f"{place}: {said}. Create it: createdb --encoding=UTF8 NAME.")
     if "does not exist" in said or "pg_hba.conf" in said or "authentication" in said:
         return BadStore(f"{place} does not let this user in: {said}.")
-    return BadStore(f"{place} cannot be reached: {said} Start the server, or correct the URL.")
+    return Unavailable(f"{place} cannot be reached: {said} Start the server, or correct the URL.")
 
 
 def unreachable(error: psycopg.Error, place: str) -> Unavailable:
