@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.servers.postgres import PostgresServer
-from waybill.record import BadStore, Group, Store, Unavailable
+from waybill.record import BadStore, Group, Store, StoreError, Unavailable
 from waybill.stores import open_store
 from waybill.stores.conformance import Yard
 from waybill.stores.conformance.yard import change, commit
@@ -40,9 +40,9 @@ def at(server: PostgresServer, user: str, database: str, password: str | None = 
     return server.url(database).replace("postgres@", f"{user}{'' if password is None else f':{password}'}@")
 
 
-def refused(url: str, **options: object) -> str:
+def refused(url: str, kind: type[StoreError] = BadStore, **options: object) -> str:
     """The sentence with which it is refused; no trace of the error tells the password."""
-    with pytest.raises(BadStore) as refusal:
+    with pytest.raises(kind) as refusal:
         open_store(url, **options)
     told = "".join(traceback.format_exception(refusal.value))
     assert SECRET not in told
@@ -92,8 +92,8 @@ def test_no_such_user(fast_postgres_url: str) -> None:
 
 
 def test_no_server(tmp_path: object) -> None:
-    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@127.0.0.1:1/x")
-    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@/x?host={tmp_path}")
+    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@127.0.0.1:1/x", Unavailable)
+    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@/x?host={tmp_path}", Unavailable)
 
 
 def test_a_user_who_may_not_make_the_schema(guarded: PostgresServer) -> None:
