@@ -255,6 +255,18 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert "is a link or a device" in found["data/pipe"]
 
 
+def test_links_that_are_planted_meanwhile_are_not_followed(tmp_path: Path) -> None:
+    folder = bag(tmp_path / "bag", payload={"data/a": b"1", "data/b": b"2"})
+    (tmp_path / "secret").write_bytes(b"2")
+
+    def plant(count: int) -> None:
+        (folder / "data/b").unlink()
+        (folder / "data/b").symlink_to(tmp_path / "secret")
+
+    found = validate(folder, came=plant)
+    assert [(each.name, "replaced meanwhile" in each.text) for each in found.problems] == [("data/b", True)]
+
+
 def test_a_declaration_that_is_a_link_declares_nothing(tmp_path: Path) -> None:
     folder = bag(tmp_path / "bag", bagit=None)
     (tmp_path / "elsewhere").write_text(DECLARATION.format("1.0"))

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -27,6 +28,7 @@ _PAYLOAD = "data/"
 _MANIFEST = re.compile(r"(tag)?manifest-([A-Za-z0-9_-]+)\.txt")
 _WEAK = {"adler32", "crc32"}
 _OXUM = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _PORTION = 1024 * 1024
 _BESIDE = {"__MACOSX", ".DS_Store"}  # what a Mac puts beside the folder that was packed
 
@@ -175,7 +177,12 @@ class _Validating:
                 )
                 self._problem(name, missing)
                 continue
-            fault = self._read(name, list(digests)).fault(None, digests)
+            try:
+                fault = self._read(name, list(digests)).fault(None, digests)
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                fault = "it was taken away or replaced meanwhile"
             if fault:
                 self._problem(name, f"is not what the bag says: {fault}")
 
