@@ -18,7 +18,7 @@ from pathlib import Path
 from waybill.duties import DUTY, Post, all_duties
 from waybill.engine import Engine
 from waybill.machine import RESUME, Backoff, Keys, Machine, action, end, join, rest, work
-from waybill.record import Record, Unavailable
+from waybill.record import Record, Unavailable, Unknown
 from waybill.rules import Machines
 from waybill.step import Context, Done, New, Outcome, Wait
 from waybill.stores import open_store
@@ -99,5 +99,5 @@ AWAY = 75  # the exit code of a process that found no store when it started: who
 if __name__ == "__main__":
     try:
         main(sys.argv[1], sys.argv[2])
-    except Unavailable:
+    except (Unavailable, Unknown):
         sys.exit(AWAY)

@@ -12,6 +12,7 @@ are due. Every worker does those itself, with its heartbeat.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from waybill.engine import Engine
 from waybill.machine import STAY, Backoff, Document, Machine, action, end, work
-from waybill.record import Exists, Finding, Record, Ref, Store
+from waybill.record import Exists, Finding, Record, Ref, Store, Unknown
 from waybill.rules import Machines
 from waybill.step import Context, New, Outcome, Wait
 from waybill.worker.context import ByMessage
@@ -123,10 +124,14 @@ class Post:
         """Make the records that are not there yet. Safe to repeat and to race: an id exists once."""
         for duty in self.duties.values():
             name = f"{duty.name}@{self.host}" if duty.per_host else duty.name
+            new = New("duty", id=name, host=self.host if duty.per_host else "")
             try:
-                engine.submit(New("duty", id=name, host=self.host if duty.per_host else ""), who="setup", why=duty.doc)
+                engine.submit(new, who="setup", why=duty.doc)
             except Exists:
                 continue
+            except Unknown:
+                with suppress(Exists):  # it was written after all
+                    engine.submit(new, who="setup", why=duty.doc)
 
     def take_up(self) -> None:
         """Let the machine's one work state run these duties."""
