@@ -199,8 +199,11 @@ def test_a_round_can_be_asked_for(duty_yard: Yard) -> None:
     post_of(yard, {"joins": Joins(every=3600)}).ensure(yard.engine)
     yard.worker()
     yard.until(lambda: "memory" in yard.store.get("duty", "joins").docs, "the first round")
+    yard.store.mark("queue/crate", True)  # so that nobody takes it while the fault is planted
     crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
     yard.engine.act(Ref("duty", "joins"), "run", who="op")
+    yard.until(lambda: yard.get(crate).parked is None, "the round")
+    yard.store.mark("queue/crate", False)
     yard.until_state(crate, "Shipped")
 
 
