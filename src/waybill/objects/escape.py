@@ -9,9 +9,7 @@ read what is stored. What a file system would not keep apart is written with `%`
     <piece>%+         a folder that holds the continuation of a segment too long for one entry: the segment goes on in the next component
     %o                inside the folder `a`: the object named `a`, which is both an object and a prefix of others
 
-Hex digits are upper-case. A component has at most Components: TypeAlias = list[str]  # a path, entry by entry
-
-PIECE = 240 bytes before `%+`; a longer segment is cut after the last whole character
+Hex digits are upper-case. A component has at most 240 bytes before `%+`; a longer segment is cut after the last whole character
 that fits. An entry that is not exactly what this scheme writes (another's temporary file, `%zz`, a symbolic link) is no object: it is
 neither listed nor opened. `.waybill` in the root is the driver's own; no name begins with it.
 """
