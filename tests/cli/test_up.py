@@ -8,16 +8,19 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.cli.conftest import Running, Waybill, ship
 from tests.servers.process import wait_until
+from waybill.cli import run
 
 Start = Callable[..., Running]
 
@@ -206,3 +209,28 @@ def test_a_role_without_a_step_is_a_sentence(running: Start, waybill: Waybill) -
     ended = running("work", "--role", "run.Lost").end()
     assert ended.code == 1
     assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the role out, or register one."
+
+
+def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+
+    class Stuck:
+        def run(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            never.wait()
+
+        def stop(self) -> None:
+            pass
+
+    left: list[int] = []
+    monkeypatch.setattr(run, "PATIENCE", 0.05)
+    monkeypatch.setattr(os, "_exit", left.append)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        run._until_stopped(cast(Any, SimpleNamespace(config=SimpleNamespace(work=SimpleNamespace(host="h")), note=lambda said: None)),
+                           worker=cast(Any, Stuck()))  # fmt: skip
+    finally:
+        never.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert left == [1]

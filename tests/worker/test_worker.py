@@ -591,3 +591,34 @@ def test_a_folder_is_cleared_up_to_the_attempt_that_ended(yard: Yard) -> None:
     yard.until_state(parcel, "Sent")
     yard.stop(worker)
     assert [folder.exists() for folder in made] == [False, True]
+
+
+def test_steps_are_told_to_stop_also_when_the_owner_is_stuck_in_a_call(yard: Yard) -> None:
+    stuck, answer, told = threading.Event(), threading.Event(), threading.Event()
+    opened = yard.open_store
+
+    def open_and_hang() -> Any:
+        store = opened()
+        renew = store.renew
+
+        def hang(*args: Any) -> Any:
+            stuck.set()
+            answer.wait(30)
+            return renew(*args)
+
+        store.renew = hang  # type: ignore[method-assign, assignment]
+        return store
+
+    def pack(record: Record, ctx: Context) -> Outcome:
+        yard.until(lambda: ctx.stop, "the step is told to stop")
+        if stuck.is_set() and not answer.is_set():
+            told.set()
+        ctx.check()
+        return Done()
+
+    yard.steps(Packing=pack)
+    yard.open_store = open_and_hang
+    yard.engine.submit(New("parcel"))
+    yard.worker(ttl=0.6)
+    assert told.wait(30)
+    answer.set()

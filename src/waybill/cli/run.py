@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from waybill.worker import Arrow, Worker
 
 PANEL = "Running"
+PATIENCE = 60.0  # seconds from the signal to the end: steps have half of them
 log = logging.getLogger("waybill")
 
 HOST = Annotated[str | None, typer.Option("--host", help="The address to listen on.", show_default="127.0.0.1")]
@@ -256,8 +258,13 @@ def _until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | Non
         site.stop()
     if worker is not None and len(parts) == 1 + (site is not None):
         worker.stop()
+    leave = time.monotonic() + PATIENCE
     for thread in parts:
-        thread.join()
+        thread.join(max(0.0, leave - time.monotonic()))
+    if any(thread.is_alive() for thread in parts):
+        log.error("still waiting for the store or a request after %.0f s: leaving; claims are left to expire", PATIENCE)
+        logging.shutdown()
+        os._exit(FAILED)  # a thread that waits for an answer cannot be ended otherwise
     if faults:
         raise faults[0]
     return 0 if signals else FAILED

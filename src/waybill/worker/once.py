@@ -57,10 +57,12 @@ class Once(Worker):
                 store.close_session(self.core.session)
             self.store = None
             store.close()
+            self._over.set()
             self._tidy_up()
 
     def _get_hand(self) -> None:
         threading.Thread(target=self._work, name="step", daemon=True).start()
+        self._watch_over_steps()
 
     def _until_done(self, store: Store) -> None:
         interrupted: KeyboardInterrupt | None = None

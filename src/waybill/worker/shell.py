@@ -94,6 +94,7 @@ class Worker:
         self._asleep = False  # in `watch`, and nobody has called it back yet
         self._stopping_at: float | None = None
         self._beside = Beside(self, ())
+        self._over = threading.Event()
         self.core: Core
 
     # --- from other threads
@@ -137,6 +138,7 @@ class Worker:
             hands = [threading.Thread(target=self._work, name=f"step-{n}", daemon=True) for n in range(self.threads)]
             for hand in hands:
                 hand.start()
+            self._watch_over_steps()
             self._loop(self.store)
             for _ in hands:
                 self._pool.append(None)
@@ -144,6 +146,7 @@ class Worker:
         finally:
             store, self.store = self.store, None
             store.close()
+            self._over.set()
             self._tidy_up()
             self._beside.join()
 
@@ -161,6 +164,18 @@ class Worker:
             roles=[f"{role.kind}.{role.state}" for role in self.roles], shared=self.shared, threads=threads, ttl=self.ttl,
             portion=self.portion, grace=self.grace, clock=self.clock, now=self.now, lane=True,
         )  # fmt: skip
+
+    def _watch_over_steps(self) -> None:
+        """Beside the owner, which may be stuck in a call that nobody answers: steps that may have lost their claim are told to stop."""
+
+        def watch() -> None:
+            while not self._over.wait(self.ttl / 6):
+                core = self.core
+                if core.session is not None and self.clock() - core.renewed >= self.ttl * 2 / 3:
+                    for context in list(self._contexts.values()):
+                        context.stopped = True
+
+        threading.Thread(target=watch, name="watch", daemon=True).start()
 
     def _loop(self, store: Store) -> None:
         while True:
@@ -378,7 +393,7 @@ class Worker:
             return outcome
         except Stopped as stopped:
             # Of itself it would be given back and taken up again at once, for ever.
-            told = task.stopping or task.dead or task.taken is not None
+            told = context.stopped or task.stopping or task.dead or task.taken is not None
             return stopped if told else RuntimeError("The step raised Stopped and nobody had told it to stop.")
         except Exception as error:
             context.log.info("%s: %s", type(error).__name__, rules.said(error), exc_info=not isinstance(error, Fail))
