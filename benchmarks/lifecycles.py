@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("kind", nargs="?", default="parcel", choices=("parcel", "job"))
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--portion", type=int, default=256)
+    parser.add_argument("--portion", type=int, default=512)
     parser.add_argument("--profile", type=Path)
     arguments = parser.parse_args()
     table = Machines.of((machines.batch(), machines.job()) if arguments.kind == "job" else (machines.parcel(),))

@@ -63,7 +63,8 @@ class TimedStore:
         for answer in answers:
             if not isinstance(answer, Committed):
                 raise answer  # nothing may be refused here
-            arrived += sum(1 for record in answer.records if record is not None and record.state == last)
+            if answer.records and (record := answer.records[0]) is not None and record.state == last:
+                arrived += 1
         if arrived:
             self.arrived += arrived
             self.race.look()

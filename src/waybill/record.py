@@ -81,7 +81,8 @@ class Docs(Mapping[str, Any]):
 NO_DOCS = Docs()
 
 
-class Record(msgspec.Struct, frozen=True):
+# gc=False here and below: what is frozen and made of what was there before cannot be part of a cycle, so the collector need not look at it.
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One thing in motion. Fields up to `host` are the engine's to set; the rest are the store's."""
 
     kind: str
@@ -116,7 +117,7 @@ class Record(msgspec.Struct, frozen=True):
         return Ref(self.kind, self.id)
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """From `before` to `after`. See the head of this module for what the pair means."""
 
     before: Record | None
@@ -145,7 +146,7 @@ class Change(msgspec.Struct, frozen=True):
         return self.before is not None and self.after is not None and self.after.session is not None and bool(self.event)
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, gc=False):
     """Changes that are written together or not at all, and parents to call: a nudge is not versioned and never a Conflict."""
 
     changes: tuple[Change, ...]
@@ -162,7 +163,7 @@ class Ask(NamedTuple):
     args: bytes = b"{}"
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """A group was written. `records` answers the changes in order (None: removed)."""
 
     records: tuple[Record | None, ...]
@@ -170,7 +171,7 @@ class Committed(msgspec.Struct, frozen=True):
     asked: tuple[Ask, ...] = ()  # asked of records that the group released, and not yet answered
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """A record that is now ours, its `version` being the attempt. `mark`: a mark in force that its role says it must yield to."""
 
     record: Record

@@ -60,7 +60,7 @@ class Core:
 
     def __init__(
         self, machines: Machines, roles: Iterable[Role], *, who: str, answer: Callable[[Machine, Record, Ask], Change], here: str = "",
-        threads: int = 4, portion: int = 256, ttl: float = 15.0,
+        threads: int = 4, portion: int = 512, ttl: float = 15.0,
     ) -> None:  # fmt: skip
         self.machines, self.roles, self.who, self.answer, self.here = machines, tuple(roles), who, answer, here
         self.threads, self.portion, self.ttl = threads, portion, ttl

@@ -11,7 +11,7 @@ from waybill.record import Answer, Ask, Claimed, Group, Record, Ref, Renewed, Ro
 from waybill.step import New, Outcome, Stopped
 
 
-class Task(msgspec.Struct):
+class Task(msgspec.Struct, gc=False):
     """One claimed record, and the run of its step."""
 
     number: int
@@ -26,7 +26,7 @@ class Task(msgspec.Struct):
     taken: tuple[str, tuple[str, ...]] | None = None  # the key that another record holds, and all the keys asked for
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, gc=False):
     """A group on its way to the store. No task: nudges of parents."""
 
     group: Group
@@ -57,7 +57,7 @@ class Looked(msgspec.Struct, frozen=True):
     open: set[Ref]
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True, gc=False):
     task: Task
     outcome: Outcome | Exception | Stopped
     seconds: float | None = None

@@ -74,7 +74,7 @@ class Worker:
 
     def __init__(
         self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
-        roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 256,
+        roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 512,
         grace: float = GRACE, clock: Callable[[], float] = awake_clock, now: Callable[[], float] = time.time, lane: bool = False,
     ) -> None:  # fmt: skip
         """`lane`: it runs beside another worker of this process, which has looked after all else (see lanes.py)."""

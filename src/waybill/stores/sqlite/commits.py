@@ -85,9 +85,9 @@ class Call:
     def group(self, group: Group) -> Answer:
         self._moves, self._parents, self._asked = [], [], []
         changes = group.changes
-        if len(changes) == 1 and not group.nudges and not self.careful and _is_plain(changes[0]):
+        if len(changes) == 1 and not group.nudges and not self.careful and (pair := _plain(changes[0])) is not None:
             try:
-                records: list[Record | None] = [self._change(changes[0])]
+                records: list[Record | None] = [self._update(changes[0], *pair)]
             except StoreError as refusal:
                 return refusal
         else:
@@ -260,7 +260,8 @@ class Call:
                 raise self._lost(before)
             if taken:
                 raise Taken(f"{taken} is held by {' '.join(execute(SQL['holder_name'], (taken,)).fetchall()[0])}.", key=taken)
-            keys.take(execute, after.keys, before.seq)
+            if after.keys:
+                keys.take(execute, after.keys, before.seq)
         else:
             parked = parked_of(after)
             for (nudges,) in execute(NUDGES, (before.seq,)):
@@ -296,7 +297,7 @@ class Call:
             nudges=nudges,
             created=before.created,
             updated=now,
-            docs=after.docs.with_changes(change.docs),
+            docs=after.docs.with_changes(change.docs) if change.docs else after.docs,
         )
 
     def _lost(self, before: Record) -> Conflict:
@@ -318,7 +319,9 @@ class Call:
                 self.execute(SQL["write_document"], (seq, name, body))
 
 
-def _is_plain(change: Change) -> bool:
-    """One UPDATE decides whether it is refused, and nothing is written before it."""
+def _plain(change: Change) -> tuple[Record, Record] | None:
+    """Both sides of a change of which one UPDATE decides whether it is refused, with nothing written before it; or None."""
     before, after = change.before, change.after
-    return before is not None and after is not None and not (before.keys or after.keys or change.closes)
+    if before is None or after is None or before.keys or after.keys or change.closes:
+        return None
+    return before, after
