@@ -246,13 +246,19 @@ def _trouble(machine: Machine, state: State, record: Record, error: Exception, w
         again = replace(record, session=None, parked="wait", tries=tries, message=reason)
         event = "retry" if tries <= RETRY_LINES else ""
         return Change(record, again, event, who, reason, delay=state.backoff.delay(tries - 1))
-    fields: dict[str, Any] = {"session": None, "message": reason, "last_done": machine.before(state.name, record.last_done)}
+    fields: dict[str, Any] = {"session": None, "message": reason, **_leaving(machine, record)}
     try:
         failed = enter(machine, record, state.fails, **fields)
     except Exception as worse:  # noqa: BLE001 - the table's own functions are what is wrong; failing must not fail
         fields["message"] = reason = clip(f"{reason} (and {machine.name} cannot say what it needs in {state.fails}: {said(worse)})")
         failed = enter(_plain(machine), record, state.fails, **fields)
     return Change(record, failed, "fail", who, reason)
+
+
+def _leaving(machine: Machine, record: Record) -> dict[str, Any]:
+    """What counts as done of a record that leaves its work undone: resume comes back to it."""
+    state = machine.state(record.state)
+    return {"last_done": machine.before(record.state, record.last_done)} if state is not None and state.works else {}
 
 
 def _plain(machine: Machine) -> Machine:
@@ -282,7 +288,7 @@ def hold(machine: Machine, record: Record, mark: str, who: str = "") -> Change:
     state = _declared(machine, record)
     if state.holds is None:
         raise MachineError(f"{machine.name}.{state.name} has no state to be held in.")
-    held = enter(machine, record, state.holds, session=None, message=f"held by {mark}")
+    held = enter(machine, record, state.holds, session=None, message=f"held by {mark}", **_leaving(machine, record))
     return Change(record, held, "hold", who, f"{mark} is set")
 
 
@@ -325,7 +331,7 @@ def act(
     else:
         resumed = action.target == RESUME
         target = machine.resume(record.last_done) if resumed else action.target
-        fields: dict[str, Any] = {"session": None, "message": ""}
+        fields: dict[str, Any] = {"session": None, "message": "", **_leaving(machine, record)}
         if resumed:
             fields["retries"] = record.retries + 1
         after = replace(enter(machine, known, target, **fields), docs=record.docs)

@@ -299,3 +299,28 @@ def test_reasons_are_clipped_not_unbounded() -> None:
     after = rules.settle(PARCEL, parcel("Weighing"), Fail("x" * 100_000)).after
     assert after is not None
     assert len(after.message) == 4096
+
+
+def test_what_is_called_off_in_its_second_round_is_resumed_where_it_was() -> None:
+    """Its last round did everything; what was done then is not done now."""
+    ward = Machine(
+        name="ward", plural="wards", prefix="wrd", doc="", gates=lambda record: ("quiet",),
+        states=(
+            work("Looking", "Noting", ""), work("Noting", "Resting", "", holds="Held"), rest("Resting", ""), rest("Held", ""),
+            rest("Failed", ""), end("Gone", ""),
+        ),
+        actions=(
+            action("again", "Resting", "Looking", ""), action("stop", "Looking Noting", "Failed", ""),
+            action("resume", "Failed Held", RESUME, ""), action("close", "Resting", "Gone", ""),
+        ),
+    )  # fmt: skip
+    second = Record("ward", "w1", "Looking", last_done="Noting", seq=1, version=9)
+    for change, back in (
+        (rules.act(ward, second, "stop", store=OPEN), "Looking"),
+        (rules.settle(ward, replace(second, session="s"), Fail("no")), "Looking"),
+        (rules.hold(ward, replace(second, state="Noting", session="s"), "quiet"), "Noting"),
+    ):
+        assert change.after is not None
+        resumed = rules.act(ward, change.after, "resume", store=OPEN).after
+        assert resumed is not None
+        assert resumed.state == back
