@@ -209,6 +209,7 @@ def test_a_new_priority_stops_no_step_and_moves_the_record(yard: Yard) -> None:
     yard.until(lambda: any(t.ask for t in yard.workers[0][0].core.tasks.values()), "the worker hears of it")
     gate.open.set()
     assert yard.until_state(parcel, "Sent").priority == 77
+    assert any("priority 77 asked by ann" in line.why for line in yard.store.history("parcel", parcel.id))
     assert len(gate.runs) == 1
 
 

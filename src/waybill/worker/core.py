@@ -540,7 +540,10 @@ def _with_priority(change: Change, after: Record, ask: Ask) -> Change:
         rules.check_priority(wanted)
     except Exception:  # noqa: BLE001 - it was left with us by another process
         return change
-    return replace(change, after=replace(after, priority=wanted), answers=True)
+    by = f"priority {wanted} asked by {ask.who or 'somebody'}" + (f": {ask.why}" if ask.why else "")
+    who, event = (change.who, change.event) if change.event else (ask.who, PRIORITY)
+    why = rules.clip(f"{change.why} ({by})" if change.why else by)
+    return replace(change, after=replace(after, priority=wanted), event=event, who=who, why=why, answers=True)
 
 
 HANDLERS: dict[type, Callable[[Core, Any, float], None]] = {
