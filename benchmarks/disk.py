@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 
 BLOCK = b"\0" * 4096
@@ -16,9 +17,13 @@ BLOCK = b"\0" * 4096
 class Disk:
     """Syncs noted in the course of a run, on the disk that holds the stores (TMPDIR chooses it)."""
 
-    def __init__(self, writes: int = 200) -> None:
+    def __init__(self, writes: int) -> None:
         self.writes = writes
         self.rates: list[float] = []
+
+    @classmethod
+    def of(cls, effort: Effort) -> Disk:
+        return cls(effort.pick(200, 5))
 
     def note(self) -> None:
         with tempfile.NamedTemporaryFile() as file:

@@ -89,7 +89,7 @@ def zookeeper(effort: Effort) -> Iterator[Figure]:
 
 
 def _measure(effort: Effort, *contestants: Contestant) -> tuple[Mapping[str, Results], Disk]:
-    disk = Disk(effort.pick(200, 5))
+    disk = Disk.of(effort)
     return rounds(contestants, effort.pick(5, 1), disk.note), disk
 
 

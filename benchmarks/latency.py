@@ -21,6 +21,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.zookeeper import ZooKeeperServer
 
 from benchmarks import machines
+from benchmarks.disk import Disk
 from benchmarks.effort import Effort
 from benchmarks.engine import POSTGRES
 from benchmarks.figure import Figure
@@ -31,7 +32,7 @@ from waybill.stores import open_store
 
 PATIENCE = 60.0  # seconds for the worker to end
 IDLE_CPU = 0.6  # seconds of a minute: one percent of a core
-IDLE_CALLS = 120  # two a second are no storm
+IDLE_CALLS = 300  # five a second are no storm
 PAUSE = 0.11  # between two submits: the worker is asleep again, and not in step with anybody's interval
 
 
@@ -52,6 +53,8 @@ def zookeeper(effort: Effort) -> Iterator[Figure]:
 
 def _measure(name: str, url: str, effort: Effort, goal: float) -> Iterator[Figure]:
     submits, seconds = effort.pick(60, 4), effort.pick(60.0, 1.0)
+    disk = Disk.of(effort)
+    disk.note()
     store = open_store(url)
     engine = Engine(store, Machines.of((machines.parcel(),)))
     with tempfile.TemporaryDirectory() as root, Worker(url, root) as worker:
@@ -67,6 +70,8 @@ def _measure(name: str, url: str, effort: Effort, goal: float) -> Iterator[Figur
         note = f"in {seconds:.0f} s: {' '.join(f'{verb} {count}' for verb, count in calls.items())}"
         yield Figure(f"{name}.calls", sum(calls.values()) / minutes, "calls/min", goal=IDLE_CALLS, sense="at most", note=note)
     store.close()
+    disk.note()
+    yield disk.figure(name)
 
 
 class Worker:

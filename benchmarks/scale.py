@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from tests.servers.postgres import PostgresServer
 
+from benchmarks.disk import Disk
 from benchmarks.effort import Effort
 from benchmarks.engine import POSTGRES
 from benchmarks.figure import Figure
@@ -33,6 +34,8 @@ def postgres(effort: Effort) -> Iterator[Figure]:
 
 def _grow(name: str, effort: Effort, short: str, long: str, *, pages: bool) -> Iterator[Figure]:
     queued = effort.pick((SHORT, LONG), (200, 1_000))
+    disk = Disk.of(effort)
+    disk.note()
     found = child("benchmarks.queues", short, queued[0], long, queued[1], effort.pick(40, 5))
     for portion in ("one", "ten"):
         low, high = found[f"{portion} short"], found[f"{portion} long"]
@@ -42,3 +45,5 @@ def _grow(name: str, effort: Effort, short: str, long: str, *, pages: bool) -> I
         for verb in ("tally", "first page", "newest page"):
             note = f"the slowest of {found['looks']}, {queued[1]:,} records"
             yield Figure(f"{name}.{verb.replace(' ', '-')}", found[verb], "ms", goal=50, sense="at most", note=note)
+    disk.note()
+    yield disk.figure(name)

@@ -138,13 +138,13 @@ def test_engine_zookeeper(capsys: pytest.CaptureFixture[str]) -> None:
 def test_scale(capsys: pytest.CaptureFixture[str]) -> None:
     assert names("scale", capsys) == [
         "scale.sqlite.one", "scale.sqlite.ten", "scale.sqlite.tally", "scale.sqlite.first-page", "scale.sqlite.newest-page",
-        "scale.postgres.one", "scale.postgres.ten",
+        "scale.sqlite.fsync", "scale.postgres.one", "scale.postgres.ten", "scale.postgres.fsync",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
 def test_latency(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert names(f"latency.{store}", capsys) == [f"latency.{store}.{figure}" for figure in ("start", "p95", "idle", "calls")]
+    assert names(f"latency.{store}", capsys) == [f"latency.{store}.{figure}" for figure in ("start", "p95", "idle", "calls", "fsync")]
 
 
 def test_every_part_is_there() -> None:
