@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -37,12 +37,17 @@ class BadApplication(Exception):
 class Application:
     name: str
     doc: str  # one sentence
-    machines: tuple[Machine, ...]
+    machines: tuple[Machine, ...]  # as they are with the usual settings
+    shaped: Callable[[Mapping[str, Any]], tuple[Machine, ...]] | None = None  # as its settings, [app.NAME], make them; BadApplication
+    outfit: Callable[[Depot], Any] | None = None  # what its steps and duties work with; made once in each process, closed by its `close`
     routes: Callable[[Depot], Any] | None = None  # a fastapi.APIRouter or a list of them
     commands: Callable[[], Typer] | None = None  # added to the command line as `waybill NAME ...`
-    demo: Callable[[Engine], None] | None = None  # makes records to look at; safe to repeat
+    demo: Callable[[Depot, Engine], None] | None = None  # makes records to look at; safe to repeat
     duties: tuple[Any, ...] = ()
     sql_only: bool = False  # it can have more records than a ZooKeeper tree should carry
+
+    def tables(self, settings: Mapping[str, Any]) -> tuple[Machine, ...]:
+        return self.shaped(settings) if self.shaped is not None else self.machines
 
 
 def installed(names: Iterable[str] | None = None) -> list[Application]:

@@ -11,13 +11,16 @@ until somebody resumes the parcel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
 from waybill.engine import Engine
 from waybill.machine import RESUME, Backoff, Document, Machine, action, end, join, rest, work
 from waybill.record import Record, Store
 from waybill.step import Context, Done, Fail, New, Outcome, Wait
+
+if TYPE_CHECKING:
+    from waybill.depot import Depot
 
 CARRIERS = ("pigeon", "mule", "barge")
 STOPS = 3  # looks at a parcel on its way
@@ -127,7 +130,7 @@ def send(parcel: Record, ctx: Context) -> Outcome:
     return Done(message="signed for")
 
 
-def demonstrate(engine: Engine) -> None:
+def demonstrate(depot: Depot, engine: Engine) -> None:
     """Some shipments to look at. Asked twice, made once."""
     for n in range(1, SHIPMENTS + 1):
         order = {"parcels": PARCELS + n % 5}

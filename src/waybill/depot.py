@@ -10,11 +10,12 @@ A store is one connection for one thread: every thread opens its own and closes 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from waybill import application, index, stores
@@ -35,6 +36,9 @@ class Depot:
     config: Config
     applications: tuple[Application, ...]
     machines: Machines
+    _of_kind: Mapping[str, Application] = field(default_factory=dict)
+    _outfits: dict[str, Any] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, config: Config, applications: Iterable[Application] | None = None, *, demo: bool | None = None) -> Depot:
@@ -49,13 +53,14 @@ class Depot:
                 f"The application {large[0]} can have more records than ZooKeeper should carry: give it a sqlite or postgresql store, "
                 f"or leave it out with the setting `applications`."
             )
-        machines = Machines.of(machine for source in (built_in(), (m for a in chosen for m in a.machines)) for machine in source)
+        brought = [(a, machine) for a in chosen for machine in a.tables(config.app.get(a.name, {}))]
+        machines = Machines.of((*built_in(), *(machine for _, machine in brought)))
         for name in config.retention:
             kind, _, state = name.partition(".")
             if kind not in machines or machines[kind].state(state) is None:
                 known = ", ".join(sorted(machines))
                 raise BadConfig(f"retention names {name}, which no machine here declares; the kinds are {known}.")
-        return cls(config, tuple(chosen), machines)
+        return cls(config, tuple(chosen), machines, {machine.name: a for a, machine in brought})
 
     @property
     def host(self) -> str:
@@ -80,6 +85,25 @@ class Depot:
         from waybill.objects import open_objects
 
         return open_objects(self.config.objects)
+
+    def outfit(self, kind: str) -> Any:
+        """What the application of a kind works with; made when first asked for, and shared by all threads."""
+        application = self._of_kind.get(kind)
+        if application is None or application.outfit is None:
+            return None
+        with self._lock:
+            if application.name not in self._outfits:
+                self._outfits[application.name] = application.outfit(self)
+            return self._outfits[application.name]
+
+    def close(self) -> None:
+        """Close what applications have opened; what is asked for afterwards is made anew."""
+        with self._lock:
+            outfits = list(self._outfits.values())
+            self._outfits.clear()
+        for outfit in outfits:
+            if hasattr(outfit, "close"):
+                outfit.close()
 
     def engine(self, store: Store) -> Engine:
         return Engine(store, self.machines)

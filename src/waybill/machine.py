@@ -73,6 +73,7 @@ class State:
     leaves_files: bool = False  # its step leaves files in the working folder of its host
     remakes: str | None = None  # where the record goes when the host that had its working files is gone
     clears_files: bool = False  # the working folder is removed on entering
+    opens: str | None = None  # of a join: the document that says whether all children are made; until it does, the step makes them
     keep: float | None = None  # seconds after which a record that rests or ended here is removed; None: never
 
     @property
@@ -108,9 +109,15 @@ def work(
     )  # fmt: skip
 
 
-def join(name: str, then: str, doc: str, *, also: Iterable[str] = (), fails: str | None = None, needs: Iterable[str] = ()) -> State:
-    """A state that lasts until no child is open. A step registered for it runs then, and may choose among `also`."""
-    return State(name, "join", doc, then, tuple(also), fails, needs=tuple(needs))
+def join(
+    name: str, then: str, doc: str, *, also: Iterable[str] = (), fails: str | None = None, needs: Iterable[str] = (),
+    opens: str | None = None,
+) -> State:  # fmt: skip
+    """A state that lasts until no child is open. A step registered for it runs then, and may choose among `also`.
+
+    With `opens` the step makes the children too: it runs until that document, as `ctx.spawn_each` writes it, says that they are whole.
+    """
+    return State(name, "join", doc, then, tuple(also), fails, needs=tuple(needs), opens=opens)
 
 
 def rest(
@@ -143,6 +150,11 @@ class Action:
     claimed: Literal["refuse", "wait"] = "refuse"  # while a worker holds the record: refuse, or ask the worker to stop and apply it then
     role: Literal["submitter", "operator", "admin"] = "operator"
     writes: Rewrite | None = None
+    unless: Callable[[Record, Store], bool] | None = None  # when it needs no confirmation after all
+
+    def question(self, record: Record, store: Store) -> str | None:
+        """What the asker must agree to first, for this record now; None: nothing."""
+        return None if self.confirm is None or (self.unless is not None and self.unless(record, store)) else self.confirm
 
 
 def action(
@@ -156,9 +168,10 @@ def action(
     claimed: Literal["refuse", "wait"] = "refuse",
     role: Literal["submitter", "operator", "admin"] = "operator",
     writes: Rewrite | None = None,
+    unless: Callable[[Record, Store], bool] | None = None,
 ) -> Action:
     """`sources` is a list of states, parted by spaces."""
-    return Action(name, tuple(sources.split()), target, doc, guard, confirm, claimed, role, writes)
+    return Action(name, tuple(sources.split()), target, doc, guard, confirm, claimed, role, writes, unless)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +191,14 @@ class Keys:
     family: str
     doc: str
     of: Callable[[Record], Iterable[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the working folders of a machine's records lie below the working root, if not under <kind>/<id>."""
+
+    top: str  # the first folder; no other machine's
+    of: Callable[[Record], tuple[str, ...]]  # the folders below it, one record's own being the last
 
 
 class Arrow(NamedTuple):
@@ -201,6 +222,7 @@ class Machine:
     keys: tuple[Keys, ...] = ()  # in the order in which they may be taken
     gates: Callable[[Record], Iterable[str]] | None = None  # the marks that may hold or park a record
     queue: str = ""  # the mark that pauses all work of this machine; "": queue/<name>
+    folder: Folder | None = None  # None: <kind>/<id>
     v: int = 1  # moves when a state is added or retired
     steps: dict[str, Step] = field(default_factory=dict, repr=False)
     _by_name: dict[str, State] = field(default_factory=dict, repr=False)

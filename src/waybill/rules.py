@@ -178,6 +178,7 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         keys=new.keys,
         host=new.host,
         request=new.request,
+        last_done=new.last_done,
     )
     known = replace(bare, docs=bare.docs.with_changes(docs))
     return Change(None, replace(enter(machine, known, state), docs=bare.docs), "submit", who, clip(why), docs)
@@ -269,6 +270,11 @@ def _plain(machine: Machine) -> Machine:
     )  # fmt: skip
 
 
+def children_are_made(state: State, record: Record) -> bool:
+    """Whether a join has only to wait. Without the document the children were made by others, and not by its step."""
+    return state.opens is None or state.opens not in record.docs or bool(record.docs[state.opens].get("whole"))
+
+
 def look(record: Record, who: str = "") -> Change:
     """A join with open children goes on waiting for them; a nudge that came meanwhile keeps it awake."""
     return Change(record, replace(record, session=None, parked="children"), "", who)
@@ -319,8 +325,8 @@ def act(
     action = find_action(machine, record, name)
     if action.guard is not None and (sentence := action.guard(record, store)):
         raise Refused(sentence)
-    if action.confirm is not None and not confirmed:
-        raise Refused(f"{action.confirm} Confirm to go on.")
+    if not confirmed and (question := action.question(record, store)):
+        raise Refused(f"{question} Confirm to go on.")
     if args and action.writes is None:
         raise Refused(f"{name} takes no arguments.")
     docs = documents(machine, action.writes(record, args or {})) if action.writes is not None else {}

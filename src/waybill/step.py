@@ -37,6 +37,7 @@ class New:
     request: str | None = None
     host: str = ""  # the only host that may work on it; "": any
     child: bool = True  # the maker waits for it, if its machine says so
+    last_done: str | None = None  # what others have done of its work
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,14 @@ class Context(Protocol):
         """Every line carries the record's kind and id, its state and the attempt."""
 
     @property
+    def outfit(self) -> Any:
+        """What the record's application gives its steps to work with (`Application.outfit`), made once in each process."""
+
+    @property
+    def folder(self) -> Path:
+        """The record's own folder, in which those of all attempts lie; removed when its state says so. Made with `workdir`."""
+
+    @property
     def workdir(self) -> Path:
         """This attempt's own folder; earlier attempts' folders lie beside it."""
 
@@ -105,7 +114,8 @@ class Context(Protocol):
     def spawn_each(self, children: Iterable[New], cursor: str = "spawned", portion: int = 200) -> int:
         """Make any number of children in portions, counted in the document `cursor`: after a crash it goes on where it was.
 
-        `children` must come in the same order each time. Answers how many there are.
+        With the last portion the document says that they are whole. `children` must come in the same order each time. Answers how many
+        there are.
         """
 
     def remove_children(self, kind: str) -> int:

@@ -100,7 +100,8 @@ def act(
             _acted(desk, f"moved to {to}", engine.move(ref, to, who=desk.who, why=why))
             return None
         wanted = _action(machine, action)
-        confirmed = yes or _agreed(desk, wanted, str(ref))
+        needed = wanted.question(engine.store.get(*ref), engine.store)
+        confirmed = yes or (needed is not None and _agreed(desk, wanted, str(ref)))
         acted = engine.act(ref, wanted.name, who=desk.who, why=why, args=_arguments(arg), confirmed=confirmed)
         _acted(desk, wanted.name, acted)
         return None

@@ -74,7 +74,7 @@ def up(
         with desk.engine() as engine:
             for application in depot.applications:
                 if application.demo is not None:
-                    application.demo(engine)
+                    application.demo(depot, engine)
     return _until_stopped(desk, site=Site(depot), worker=_worker(depot))
 
 
@@ -142,7 +142,7 @@ def _post(depot: Depot) -> Post:
 
     more = [duty for application in depot.applications for duty in application.duties]
     keep = {state: days * DAY for state, days in depot.config.retention.items()}
-    return Post(all_duties(more), depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep)
+    return Post(all_duties(more), depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, depot.outfit)
 
 
 def _worker(depot: Depot) -> Worker:
@@ -152,7 +152,7 @@ def _worker(depot: Depot) -> Worker:
     make_folder(settings.root)
     return Worker(
         depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, roles=_roles(depot),
-        shared=settings.shared, threads=settings.threads, ttl=settings.ttl, portion=settings.portion_max,
+        shared=settings.shared, threads=settings.threads, ttl=settings.ttl, portion=settings.portion_max, outfit=depot.outfit,
     )  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def _step(desk: Desk, target: Ref | None) -> int | None:
     _post(depot).take_up()
     arrow = step_once(
         depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, target=target,
-        roles=roles, shared=settings.shared, ttl=settings.ttl,
+        roles=roles, shared=settings.shared, ttl=settings.ttl, outfit=depot.outfit,
     )  # fmt: skip
     return _say_arrow(desk, arrow)
 

@@ -90,7 +90,8 @@ def _findings(desk: Desk, store: Store, status: Status) -> Iterator[tuple[Findin
         if duty.name in NOTHING_WRONG:
             continue
         status.update(f"looking after {duty.name} …")
-        hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, {}, who=desk.who)
+        hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, {}, who=desk.who,
+                    outfit=depot.outfit)
         for finding in duty.check(hand):
             yield finding, _Mend(desk, store, duty, hand, finding)
 

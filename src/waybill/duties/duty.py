@@ -45,6 +45,7 @@ class Hand:
     memory: dict[str, Any] = field(default_factory=dict)  # kept from round to round; small
     stop: Callable[[], bool] = lambda: False
     who: str = "duty"
+    outfit: Callable[[str], Any] = lambda kind: None  # what the application of a kind works with
 
     @property
     def engine(self) -> Engine:
@@ -106,6 +107,7 @@ class Post:
     objects: Objects | None = None
     open_store: Callable[[], Store] | None = None
     retention: Mapping[str, float] = field(default_factory=dict)
+    outfit: Callable[[str], Any] = lambda kind: None
 
     def step(self, record: Record, ctx: Context) -> Outcome:
         """One round. Safe to repeat: each mending is, and the memory is written with the commit that ends the round."""
@@ -115,7 +117,7 @@ class Post:
         memory: dict[str, Any] = dict(record.docs["memory"].get("kept", {})) if "memory" in record.docs else {}
         hand = Hand(
             cast(Store, ByMessage(ctx)), self.machines, self.host, self.root, self.objects, self.open_store, self.retention, memory,
-            lambda: ctx.stop, f"duty {duty.name}",
+            lambda: ctx.stop, f"duty {duty.name}", self.outfit,
         )  # fmt: skip
         mended = a_round(duty, hand)
         return Wait(duty.every, docs={"memory": {"kept": hand.memory, "mended": mended, "at": ctx.now()}})

@@ -6,15 +6,15 @@ clearing leaves one behind. The other way round: a state that works on files of 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from waybill import rules
 from waybill.duties.duty import Hand, ref_of
 from waybill.record import Committed, Finding, Group, NotFound, Record, Ref
-from waybill.worker.folders import clear_folder, has_folder, last_attempt
+from waybill.worker.folders import all_folders, clear_folder, folder_of, last_attempt
 
 NO_RECORD = "folder without a record"
 NO_FOLDER = "record without its folder"
@@ -33,23 +33,22 @@ class Folders:
         yield from self._records(hand)
 
     def _folders(self, hand: Hand) -> Iterator[Finding]:
-        for folder in _folders(hand):
-            ref = Ref(folder.parent.name, folder.name)
+        for folder, ref in all_folders(hand.root, hand.machines):
             try:
                 young = time.time() - folder.lstat().st_mtime < self.age
             except FileNotFoundError:
                 continue  # cleared since it was listed
             if young or self._needed(hand, ref):
                 continue
-            problem = f"the folder {folder.parent.name}/{folder.name} is needed by no record."
-            yield Finding(NO_RECORD, str(ref), problem, "remove the folder", ref=ref)
+            place = folder.relative_to(hand.root).as_posix()
+            yield Finding(NO_RECORD, place, f"the folder {place} is needed by no record.", "remove the folder", ref=ref)
 
     def _records(self, hand: Hand) -> Iterator[Finding]:
         for machine in hand.machines.values():
             for state in (s for s in machine.states if s.remakes is not None):
                 after: int | None = None
                 while True:
-                    page = hand.store.find(machine.name, state=state.name, after=after, limit=500)
+                    page = hand.store.find(machine.name, state=state.name, after=after, limit=500, docs=machine.folder is not None)
                     for record in page.records:
                         if _misses_folder(hand, record):
                             problem = f"{record.ref} is {state.name} and its working folder is not on {hand.host}."
@@ -61,11 +60,12 @@ class Folders:
     def mend(self, hand: Hand, finding: Finding) -> bool:
         ref = ref_of(finding)
         if finding.rule == NO_RECORD:
-            last = last_attempt(hand.root, ref)
+            folder = hand.root / finding.where
+            last = last_attempt(folder)
             if self._needed(hand, ref):  # looked at again: it may have been made or resumed meanwhile
                 return False
-            clear_folder(hand.root, ref, last)
-            return not has_folder(hand.root, ref)
+            clear_folder(folder, last)
+            return not os.path.lexists(folder)
         try:
             record = hand.store.get(*ref)
         except NotFound:
@@ -87,17 +87,6 @@ class Folders:
 
 
 def _misses_folder(hand: Hand, record: Record) -> bool:
-    return record.session is None and record.host == hand.host and not (hand.root / record.kind / record.id).exists()
-
-
-def _folders(hand: Hand) -> Iterator[Path]:
-    if not hand.root.is_dir():
-        return
-    for kind in sorted(hand.root.iterdir()):
-        if kind.is_dir() and not kind.is_symlink() and kind.name in hand.machines:
-            yield from (entry for entry in sorted(kind.iterdir()) if _may_be_ours(entry))
-
-
-def _may_be_ours(entry: Path) -> bool:
-    """What lies there and cannot be a record's folder is somebody else's business."""
-    return rules.bad_id(entry.name) is None and (entry.is_dir() or entry.is_symlink())
+    if record.session is not None or record.host != hand.host:
+        return False
+    return not folder_of(hand.root, hand.machines[record.kind], record).exists()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from waybill.duties.duty import Hand, ref_of
 from waybill.record import Conflict, Finding, NotFound
 from waybill.rules import Refused
-from waybill.worker.folders import clear_folder, last_attempt
+from waybill.worker.folders import clear_folder, folder_of, last_attempt
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,13 @@ class Retention:
 
     def mend(self, hand: Hand, finding: Finding) -> bool:
         ref = ref_of(finding)
-        last = last_attempt(hand.root, ref)
         try:
+            folder = folder_of(hand.root, hand.machines[ref.kind], hand.store.get(*ref))
+            last = last_attempt(folder)
             hand.engine.remove(ref, who=hand.who, why="kept long enough")  # safe to repeat: the record itself goes last
         except (NotFound, Refused, Conflict):
             return False
-        clear_folder(hand.root, ref, last)
+        clear_folder(folder, last)
         return True
 
 

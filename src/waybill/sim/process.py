@@ -103,9 +103,9 @@ class OnStage(Worker):
 
     def _clear(self, store: Store, command: m.Clear) -> None:
         self.simulation.point("before clear")
-        self.simulation.world.clear_files(self.host, command.ref)
+        self.simulation.world.clear_files(self.host, command.record.ref)
         if self.simulation.scenario.real_files:
-            clear_folder(self.root, command.ref, command.upto)
+            clear_folder(self.folder_of(command.record), command.record.version)
 
     def _bind_files(self, context: StepContext) -> None:
         if self.simulation.scenario.real_files:

@@ -128,7 +128,8 @@ def record(
 def _possible(m: Machine, a: Action, r: Record, store: Store | None) -> PossibleView:
     target = m.resume(r.last_done) if a.target == RESUME else r.state if a.target == STAY else a.target
     why_not = a.guard(r, store) if a.guard is not None and store is not None else None
-    return {"name": a.name, "doc": a.doc, "role": a.role, "confirm": a.confirm, "target": target, "why_not": why_not}
+    confirm = a.question(r, store) if store is not None else a.confirm
+    return {"name": a.name, "doc": a.doc, "role": a.role, "confirm": confirm, "target": target, "why_not": why_not}
 
 
 def documents(kind: str, docs: Docs) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from waybill.record import Page, Record, Ref, Store
-from waybill.rules import clip
+from waybill.rules import Machines, clip
 from waybill.step import Context, New, Stopped
+from waybill.worker.folders import folder_of, make_attempt
 from waybill.worker.messages import Saving, Task
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Desk(NamedTuple):
     root: Path
     objects: Objects
     who: str
+    machines: Machines
+    outfit: Callable[[str], Any]
 
 
 class StepContext:
@@ -62,16 +65,19 @@ class StepContext:
             raise Stopped("told to stop")
 
     @property
-    def workdir(self) -> Path:
-        folder = self._folder() / str(self.attempt)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    def outfit(self) -> Any:
+        return self._desk.outfit(self.record.kind)
 
-    def _folder(self) -> Path:
-        return self._desk.root / self.record.kind / self.record.id
+    @property
+    def folder(self) -> Path:
+        return folder_of(self._desk.root, self._desk.machines[self.record.kind], self.record)
+
+    @property
+    def workdir(self) -> Path:
+        return make_attempt(self.folder, self._desk.machines[self.record.kind], self.record, self.attempt)
 
     def earlier(self) -> list[Path]:
-        folder = self._folder()
+        folder = self.folder
         if not folder.is_dir():
             return []
         found = [p for p in folder.iterdir() if p.name.isdigit() and int(p.name) != self.attempt and p.is_dir() and not p.is_symlink()]
@@ -90,13 +96,20 @@ class StepContext:
         return records
 
     def spawn_each(self, children: Iterable[New], cursor: str = "spawned", portion: int = 200) -> int:
-        made = int(self.record.docs[cursor]["count"]) if cursor in self.record.docs else 0
+        before = self.record.docs.get(cursor, {})
+        made = int(before.get("count", 0))
+        if before.get("whole"):
+            return made
         rest = itertools.islice(children, made, None)
-        while batch := list(itertools.islice(rest, portion)):
+        batch = list(itertools.islice(rest, portion))
+        while True:
+            following = list(itertools.islice(rest, portion))
             made += len(batch)
             # The count is in the commit that makes them: a second run goes on after the last portion that is there.
-            self.spawn(batch, {cursor: {"count": made}})
-        return made
+            self.spawn(batch, {cursor: {"count": made, "whole": not following}})
+            if not following:
+                return made
+            batch = following
 
     def remove_children(self, kind: str) -> int:
         self.check()

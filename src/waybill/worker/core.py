@@ -300,7 +300,7 @@ class Core:
         state = self.machines[task.record.kind].state(task.record.state)
         if state is None or not state.works:
             self._settled(task, rules.release(task.record, self.who))
-        elif state.sort == "join":
+        elif state.sort == "join" and rules.children_are_made(state, task.record):
             self.looks.append(task)
         elif state.sort == "retired":
             self._settled(task, rules.settle(self.machines[task.record.kind], task.record, Done(), who=self.who))
@@ -462,7 +462,7 @@ class Core:
         if record is not None and change.event:
             state = self.machines[record.kind].state(record.state)
             if state is not None and state.clears_files:
-                self.commands.append(m.Clear(record.ref, record.version))
+                self.commands.append(m.Clear(record))
         if record is None or record.session is None or record.session != self.session or task.dead:
             self._forget(task)
             self.look_at = min(self.look_at, now)

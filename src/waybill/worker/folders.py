@@ -1,4 +1,7 @@
-"""Working folders: `<root>/<kind>/<id>/<attempt>`, one for each run of a step, removed when the record's state says so.
+"""Working folders: one of each record, and in it one for each run of a step, removed when the record's state says so.
+
+    <root>/<kind>/<id>/<attempt>                 where the machine says nothing else
+    <root>/<top>/.../<attempt>                   where it names its folders (machine.Folder); a file `.record` in them says whose they are
 
 Attempts count up, also over the lives of an id. Whoever clears names the last attempt that it knows of: a record that was taken up again
 meanwhile, by whatever worker, works in a later one, and that is left alone.
@@ -9,46 +12,95 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-from waybill.record import Ref
+from waybill.machine import Machine
+from waybill.record import Record, Ref
+from waybill.rules import Machines, bad_id
+
+NAME = ".record"  # the file that says whose a folder is
+DEEPEST = 4  # folders between a machine's top and its records' own
 
 log = logging.getLogger("waybill.worker")
 
 
-def last_attempt(root: Path, ref: Ref) -> int:
+def folder_of(root: Path, machine: Machine, record: Record) -> Path:
+    if machine.folder is None:
+        return root / record.kind / record.id
+    parts = machine.folder.of(record)
+    if not 1 <= len(parts) <= DEEPEST or any(bad_id(part) or part.startswith(".") for part in parts):
+        raise ValueError(f"{record.ref} cannot have a working folder called {'/'.join(parts)!r}.")
+    return root.joinpath(machine.folder.top, *parts)
+
+
+def make_attempt(folder: Path, machine: Machine, record: Record, attempt: int) -> Path:
+    """The folder of one run of a step. Safe to repeat."""
+    own = folder / str(attempt)
+    if not own.is_dir():
+        own.mkdir(parents=True, exist_ok=True)
+        if machine.folder is not None:
+            (folder / NAME).write_text(f"{record.kind} {record.id}")
+    return own
+
+
+def last_attempt(folder: Path) -> int:
     """The last attempt that has left a folder; -1: none has."""
     try:
-        return max((int(name) for name in os.listdir(_folder(root, ref)) if name.isdecimal()), default=-1)
+        return max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=-1)
     except OSError:
         return -1
 
 
-def has_folder(root: Path, ref: Ref) -> bool:
-    return os.path.lexists(_folder(root, ref))
-
-
-def clear_folder(root: Path, ref: Ref, upto: int) -> None:
+def clear_folder(folder: Path, upto: int) -> None:
     """Remove a record's working folder with all attempts up to this one; a link in its place is removed, never followed. Safe to repeat."""
-    folder = _folder(root, ref)
     try:
-        if os.path.islink(folder):
-            os.unlink(folder)
+        if folder.is_symlink():
+            folder.unlink()
             return
         with os.scandir(folder) as found:
             entries = [entry for entry in found if not (entry.name.isdecimal() and int(entry.name) > upto)]
+        in_use = last_attempt(folder) > upto
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
-            else:
+            elif not (in_use and entry.name == NAME):
                 os.unlink(entry.path)
         os.rmdir(folder)
     except FileNotFoundError:
         return
     except OSError as error:
-        if last_attempt(root, ref) <= upto:  # else it is in use again
+        if last_attempt(folder) <= upto:  # else it is in use again
             log.warning("%s could not be removed: %s", folder, error)
 
 
-def _folder(root: Path, ref: Ref) -> str:
-    return f"{root}/{ref.kind}/{ref.id}"
+def all_folders(root: Path, machines: Machines) -> Iterator[tuple[Path, Ref]]:
+    """Every working folder below the root, and whose it is; of applications that are not loaded here, none."""
+    for machine in machines.values():
+        if machine.folder is None:
+            for entry in _entries(root / machine.name):
+                if bad_id(entry.name) is None and (entry.is_dir() or entry.is_symlink()):
+                    yield entry, Ref(machine.name, entry.name)
+    for top in sorted({machine.folder.top for machine in machines.values() if machine.folder is not None}):
+        yield from _named(root / top, DEEPEST)
+
+
+def _named(folder: Path, depth: int) -> Iterator[tuple[Path, Ref]]:
+    """Those that say whose they are, the innermost first: a folder may hold others' folders."""
+    for entry in _entries(folder):
+        if entry.is_dir() and not entry.is_symlink() and not entry.name.isdecimal():
+            if depth > 1:
+                yield from _named(entry, depth - 1)
+            try:
+                kind, _, id = (entry / NAME).read_text().partition(" ")
+            except OSError:
+                continue
+            if bad_id(id) is None:
+                yield entry, Ref(kind, id)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+    except FileNotFoundError:
+        return []  # cleared meanwhile

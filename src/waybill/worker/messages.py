@@ -170,10 +170,9 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 class Clear(msgspec.Struct, frozen=True):
-    """Remove a record's working folder, up to an attempt. Safe to repeat, and found by a duty if we die before it."""
+    """Remove a record's working folder, up to this attempt. Safe to repeat, and found by a duty if we die before it."""
 
-    ref: Ref
-    upto: int
+    record: Record
 
 
 class Close(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from waybill.record import Answer, Claimed, Committed, Conflict, Ref, Store, StoreError
 from waybill.rules import Machines
@@ -137,12 +137,14 @@ class Once(Worker):
 
 def step_once(
     open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects, target: Ref | None = None,
-    roles: Iterable[str] | None = None, shared: bool = False, ttl: float = 15.0,
+    roles: Iterable[str] | None = None, shared: bool = False, ttl: float = 15.0, outfit: Callable[[str], Any] = lambda kind: None,
 ) -> Arrow | None:  # fmt: skip
     """Take one due step, of `target` or of the most urgent record of the roles, and say which arrow it took; None: nothing is due.
 
     NotFound, or Conflict with the reason, when `target` cannot be claimed now.
     """
-    once = Once(open_store, machines, host=host, work_root=work_root, objects=objects, roles=roles, shared=shared, threads=1, ttl=ttl)
+    once = Once(
+        open_store, machines, host=host, work_root=work_root, objects=objects, roles=roles, shared=shared, threads=1, ttl=ttl, outfit=outfit
+    )
     once.target = target
     return once.take_one()

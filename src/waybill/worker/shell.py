@@ -30,7 +30,7 @@ from waybill.step import Done, Fail, Stopped
 from waybill.worker import messages as m
 from waybill.worker.context import Desk, StepContext
 from waybill.worker.core import Core
-from waybill.worker.folders import clear_folder, has_folder
+from waybill.worker.folders import clear_folder, folder_of
 from waybill.worker.lanes import Beside, shares
 from waybill.worker.roles import roles_of
 from waybill.worker.roots import check_root
@@ -76,8 +76,10 @@ class Worker:
         self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
         roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 512,
         grace: float = GRACE, clock: Callable[[], float] = awake_clock, now: Callable[[], float] = time.time, lane: bool = False,
+        outfit: Callable[[str], Any] = lambda kind: None,
     ) -> None:  # fmt: skip
-        """`lane`: it runs beside another worker of this process, which has looked after all else (see lanes.py)."""
+        """`outfit`: what the steps of a kind work with. `lane`: it runs beside another worker of this process, which has looked after all
+        else (see lanes.py)."""
         self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
         self.root, self.threads, self.ttl, self.grace, self.clock, self.now = work_root, threads, ttl, grace, clock, now
         self.roles: tuple[Role, ...] = roles_of(machines, roles)
@@ -85,6 +87,7 @@ class Worker:
         self.shared = shared
         self.portion = portion
         self.lane = lane
+        self.outfit = outfit
         self.store: Store | None = None
         self._inbox: queue.SimpleQueue[m.Ended | Callable[[], None]] = queue.SimpleQueue()
         self._pool: deque[m.Task | None] = deque()
@@ -162,7 +165,7 @@ class Worker:
         return Worker(
             self.open_store, self.machines, host=self.host, work_root=self.root, objects=self.objects,
             roles=[f"{role.kind}.{role.state}" for role in self.roles], shared=self.shared, threads=threads, ttl=self.ttl,
-            portion=self.portion, grace=self.grace, clock=self.clock, now=self.now, lane=True,
+            portion=self.portion, grace=self.grace, clock=self.clock, now=self.now, lane=True, outfit=self.outfit,
         )  # fmt: skip
 
     def _watch_over_steps(self) -> None:
@@ -324,8 +327,11 @@ class Worker:
             log.warning("requests left with this worker are applied by the next duty: %s", error)
 
     def _clear(self, store: Store, command: m.Clear) -> None:
-        if has_folder(self.root, command.ref):  # in a thread of its own: a million files are many heartbeats
-            self._janitor.submit(clear_folder, self.root, command.ref, command.upto)
+        if os.path.lexists(folder := self.folder_of(command.record)):  # in a thread of its own: a million files are many heartbeats
+            self._janitor.submit(clear_folder, folder, command.record.version)
+
+    def folder_of(self, record: Record) -> Path:
+        return folder_of(self.root, self.machines[record.kind], record)
 
     def _answer(self, machine: Machine, record: Record, ask: Ask) -> Change:
         assert self.store is not None
@@ -378,7 +384,9 @@ class Worker:
 
     @cached_property
     def _desk(self) -> Desk:
-        return Desk(self._send, self._read, self._remove_children, self.now, self.root, self.objects, self.who)
+        return Desk(
+            self._send, self._read, self._remove_children, self.now, self.root, self.objects, self.who, self.machines, self.outfit,
+        )  # fmt: skip
 
     def _run_step(self, task: m.Task) -> Any:
         context = self._contexts[task.number] = StepContext(task, self._desk)

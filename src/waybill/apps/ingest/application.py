@@ -1,0 +1,31 @@
+"""Ingest as an application: what the house is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from waybill.application import Application, BadApplication
+from waybill.apps.ingest import settings
+from waybill.apps.ingest.machine import tables
+from waybill.apps.ingest.outfit import Outfit
+from waybill.apps.ingest.steps import equip
+from waybill.machine import Machine, MachineError
+
+
+def shaped(table: Mapping[str, Any]) -> tuple[Machine, ...]:
+    """The machines as the settings want them."""
+    wanted = settings.read(table)
+    try:
+        return equip(tables(storing=wanted.storing, outside=wanted.outside))
+    except MachineError as error:
+        raise BadApplication(f"The settings [app.ingest] cannot be used: {error}") from None
+
+
+APPLICATION = Application(
+    name="ingest",
+    doc="Deposits, from submission to inventory.",
+    machines=shaped({}),
+    shaped=shaped,
+    outfit=Outfit,
+)

@@ -1,0 +1,84 @@
+"""The outfit: what the steps, duties, routes and commands of ingest work with, put together once in each process.
+
+Everything in it may be used from many threads: the inventory is a connection, so each thread has one of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from waybill.apps.ingest.inventory import Inventory
+from waybill.apps.ingest.profile import Profile, from_document
+from waybill.apps.ingest.settings import Settings
+from waybill.apps.ingest.settings import read as read_settings
+from waybill.apps.ingest.storage import StorageService
+from waybill.objects import Objects
+from waybill.record import NotFound
+from waybill.step import Context
+from waybill.transfer import Reach
+
+if TYPE_CHECKING:
+    from waybill.depot import Depot
+    from waybill.index import Index
+
+FRESH = 5.0  # seconds for which a profile is taken as known
+
+
+class Outfit:
+    def __init__(self, depot: Depot) -> None:
+        self.depot = depot
+        self.settings: Settings = read_settings(depot.config.app.get("ingest", {}))
+        self._profiles: dict[str, tuple[float, Profile]] = {}
+        self._mine = threading.local()
+        self._lock = threading.Lock()
+        self._opened: list[Index] = []
+
+    @property
+    def objects(self) -> Objects:
+        return self.depot.objects
+
+    @cached_property
+    def storage(self) -> StorageService:
+        raise NotImplementedError
+
+    @cached_property
+    def reach(self) -> Reach:
+        return Reach(allow=self.settings.fetch.allow)
+
+    def profile(self, ctx: Context, name: str) -> Profile:
+        """The profile of that name, as it was within the last few seconds.
+
+        Other services may name one that was never made here: their deposits are done as those of a profile that says nothing.
+        """
+        known = self._profiles.get(name)
+        if known is None or ctx.now() - known[0] > FRESH:
+            try:
+                profile = from_document(Profile, ctx.get("profile", name).docs["profile"])
+            except NotFound:
+                profile = Profile(name=name or "none")
+            known = self._profiles[name] = (ctx.now(), profile)
+        return known[1]
+
+    @property
+    def inventory(self) -> Inventory:
+        """This thread's connection."""
+        found: Inventory | None = getattr(self._mine, "inventory", None)
+        if found is None:
+            index = self.depot.open_index()
+            with self._lock:
+                self._opened.append(index)
+            found = self._mine.inventory = Inventory(index)
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            opened, self._opened = self._opened, []
+        for index in opened:
+            index.close()
+        self._mine = threading.local()
+
+
+def outfit_of(ctx: Context) -> Outfit:
+    return cast(Outfit, ctx.outfit)
