@@ -238,7 +238,7 @@ def test_folders_does_not_touch_the_files_of_a_record_that_is_taken_up_again_in_
             new.mkdir(exist_ok=True)  # between the look and the clearing
             return needed
 
-    finding = Finding("folder without a record", "", "", "", ref=sent.ref)
+    finding = Finding("folder without a record", "parcel/again", "", "", ref=sent.ref)
     assert not Late().mend(hand(yard), finding)
     assert (old.exists(), new.exists()) == (False, True)
 
@@ -251,3 +251,11 @@ def test_a_record_that_left_no_files_is_not_led_back_for_ever(yard: Yard) -> Non
     yard.stop(worker)
     assert (yard.get(parcel).state, yard.get(parcel).host) == ("Sending", "h1")
     assert found(Folders(), hand(yard)) == []
+
+
+@pytest.mark.parametrize("where", ["", ".", "..", "parcel", "parcel/..", "/etc", "parcel//x"])
+def test_folders_clears_nothing_but_working_folders(yard: Yard, where: str) -> None:
+    (yard.root / "parcel" / "x").mkdir(parents=True)
+    with pytest.raises(ValueError, match="no working folder"):
+        Folders().mend(hand(yard), Finding("folder without a record", where, "", "", ref=Ref("parcel", "x")))
+    assert (yard.root / "parcel" / "x").exists()

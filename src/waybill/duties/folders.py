@@ -60,6 +60,8 @@ class Folders:
     def mend(self, hand: Hand, finding: Finding) -> bool:
         ref = ref_of(finding)
         if finding.rule == NO_RECORD:
+            if len(parts := finding.where.split("/")) < 2 or not all(map(_is_name, parts)):
+                raise ValueError(f"{finding.where!r} is no working folder.")
             folder = hand.root / finding.where
             last = last_attempt(folder)
             if self._needed(hand, ref):  # looked at again: it may have been made or resumed meanwhile
@@ -84,6 +86,10 @@ class Folders:
             return False
         state = machine.state(record.state)
         return state is None or not state.clears_files
+
+
+def _is_name(part: str) -> bool:
+    return part not in ("", ".", "..")
 
 
 def _misses_folder(hand: Hand, record: Record) -> bool:
