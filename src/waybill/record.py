@@ -363,6 +363,9 @@ class Store(Protocol):
     def get(self, kind: str, id: str) -> Record:
         """The record with its documents, or NotFound."""
 
+    def requested(self, kind: str, request: str) -> Record:
+        """The record that this request made, with its documents, or NotFound. Also a batch of Merritt's services, by its batchID."""
+
     def find(
         self,
         kind: str,

@@ -255,6 +255,9 @@ class Wire:
             lambda: self.store.find(kind, state=state, parent=parent, owner=owner, after=after, newest=newest, limit=limit, docs=docs),
         )
 
+    def requested(self, kind: str, request: str) -> Record:
+        return self._asked("requested", lambda: self.store.requested(kind, request))
+
     def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
         return self._asked("tally", lambda: self.store.tally(kind, parent=parent))
 

@@ -73,6 +73,12 @@ class ModelStore:
         except KeyError:
             raise NotFound(f"There is no {kind} {id}.") from None
 
+    def requested(self, kind: str, request: str) -> Record:
+        found = next((r for r in self._shelf.records.values() if r.kind == kind and r.request == request), None)
+        if found is None:
+            raise NotFound(f"No {kind} was made by the request {request}.")
+        return found
+
     def find(
         self,
         kind: str,

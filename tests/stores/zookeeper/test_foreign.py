@@ -14,7 +14,7 @@ from tests.stores.zookeeper import nodedump
 from tests.stores.zookeeper.harness import MerrittHarness
 from tests.stores.zookeeper.peer import Died, Peer
 from tests.stores.zookeeper.records import claim, commit, make_batch, make_job, make_jobs, move, moving
-from waybill.record import ClaimLost, Committed, Conflict, Group, Ref, Role
+from waybill.record import ClaimLost, Committed, Conflict, Group, NotFound, Ref, Role
 from waybill.stores.zookeeper import ZookeeperStore
 
 OUTSIDE = "seen from outside"
@@ -38,6 +38,18 @@ def session_of(store: ZookeeperStore) -> str:
 
 
 # --- what others made and moved
+
+
+def test_a_batch_that_another_service_made_is_found_by_its_batch_id(
+    store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]
+) -> None:
+    batch = peers().create_batch({"batchID": "bid-1"})
+    found = store.requested("batch", "bid-1")
+    assert (found.id, found.docs["submission"]) == (batch, {"batchID": "bid-1"})
+    zk.create("/batch-uuids/odd", b"../jobs")
+    for request in ("bid-2", "odd", "..", "a/b"):
+        with pytest.raises(NotFound):
+            store.requested("batch", request)
 
 
 def test_a_job_that_another_service_made_is_claimed_and_moved(store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]) -> None:

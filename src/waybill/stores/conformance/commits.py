@@ -159,6 +159,21 @@ class Commits(Suite):
         (answer,) = present(yard.write(yard.draft(request="r-1")))
         assert (answer.id, answer.state, answer.version) == (moved.id, moved.state, moved.version)
 
+    def test_a_record_is_found_by_its_request_with_its_documents(self, yard: Yard) -> None:
+        h = yard.harness
+        made = yard.one(request="r-1", docs={h.documents[0]: b"1"})
+        yard.one(request="r-2")
+        moved = yard.update(made, state=h.states[1])
+        found = yard.store.requested(h.kind, "r-1")
+        assert (found.id, found.state, found.version) == (moved.id, moved.state, moved.version)
+        assert found.docs.raw[h.documents[0]] == b"1"
+        for kind, request in ((h.kind, "r-3"), (h.kind, ""), (h.parent_kind, "r-1")):
+            with pytest.raises(NotFound):
+                yard.store.requested(kind, request)
+        yard.write(Change(found, None, "remove"))
+        with pytest.raises(NotFound):
+            yard.store.requested(h.kind, "r-1")
+
     def test_a_request_in_two_groups_of_a_call_makes_one_record_a11(self, yard: Yard) -> None:
         first, second = commit(yard.store, Group((yard.draft(request="r-1"),)), Group((yard.draft(request="r-1"),)))
         assert first.records[0].id == second.records[0].id

@@ -26,6 +26,14 @@ from record r
 left join lateral (select array_agg(d.name) as names, array_agg(d.body) as bodies from document d where d.kind = r.kind and d.id = r.id) d on true
 where r.id = %(id)s and r.kind = %(kind)s;
 
+-- name: requested
+select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.priority, r.last_done, r.retries, r.tries, r.message, r.session,
+       r.keys, r.gates, r.parked, r.open, r.host, r.request, r.turn, r.seq, r.version, r.nudges, r.wake_at, r.created, r.updated,
+       d.names, d.bodies
+from record r
+left join lateral (select array_agg(d.name) as names, array_agg(d.body) as bodies from document d where d.kind = r.kind and d.id = r.id) d on true
+where r.request = %(request)s and r.kind = %(kind)s and r.request is not null;
+
 -- name: documents
 select d.id, array_agg(d.name), array_agg(d.body)
 from document d where d.kind = %s and d.id = any (%s) group by d.id;

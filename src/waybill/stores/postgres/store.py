@@ -88,6 +88,12 @@ class PostgresStore:
             raise NotFound(f"There is no {kind} {id}.")
         return record_with_documents(rows[0])
 
+    def requested(self, kind: str, request: str) -> Record:
+        rows = self._connection.run(STATEMENTS["requested"], {"kind": kind, "request": request}, writes=False)
+        if not rows:
+            raise NotFound(f"No {kind} was made by the request {request}.")
+        return record_with_documents(rows[0])
+
     def find(
         self,
         kind: str,

@@ -23,6 +23,15 @@ def get(database: Database, kind: str, id: str) -> Record:
     return record
 
 
+def requested(database: Database, kind: str, request: str) -> Record:
+    with database.read() as execute:
+        rows = execute(SQL["requested"], (kind, request)).fetchall()
+        if not rows:
+            raise NotFound(f"No {kind} was made by the request {request}.")
+        (record,) = load(execute, [record_of(rows[0])])
+    return record
+
+
 def find(
     database: Database,
     kind: str,

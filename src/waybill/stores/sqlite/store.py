@@ -65,6 +65,9 @@ class SqliteStore:
     def get(self, kind: str, id: str) -> Record:
         return reading.get(self._db, kind, id)
 
+    def requested(self, kind: str, request: str) -> Record:
+        return reading.requested(self._db, kind, request)
+
     def find(
         self,
         kind: str,

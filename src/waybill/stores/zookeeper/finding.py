@@ -9,7 +9,7 @@ from waybill.stores.zookeeper import places
 from waybill.stores.zookeeper.kin import Kin
 from waybill.stores.zookeeper.layout import Layout, layout_of
 from waybill.stores.zookeeper.link import Link
-from waybill.stores.zookeeper.names import plain
+from waybill.stores.zookeeper.names import plain, quote
 from waybill.stores.zookeeper.seen import Seen, look, look_one
 from waybill.stores.zookeeper.wire import names
 
@@ -28,6 +28,22 @@ class Finder:
         if seen is None:
             raise NotFound(f"There is no {ref}.")
         return seen
+
+    def requested(self, kind: str, request: str) -> Seen:
+        """By the note of the request; a batch also by its batchID, which may be another service's."""
+        paths = [places.request(kind, request)] if request else []
+        if kind == "batch" and request and "/" not in request and request not in (".", ".."):
+            paths.append(f"/batch-uuids/{request}")
+        for look_again in (False, True):
+            if look_again:
+                self._link.sync()  # what another connection made a moment ago may not have come to our server yet
+            for node in self._link.nodes(paths) if paths else ():
+                id = node.data.decode(errors="replace") if node is not None else ""
+                if layout_of(kind).id_of(quote(id) if id else ""):  # others may have written anything
+                    seen = look_one(self._link, Ref(kind, id), docs=True)
+                    if seen is not None:
+                        return seen
+        raise NotFound(f"No {kind} was made by the request {request}.")
 
     def find(
         self, kind: str, state: str | None, parent: Ref | None, owner: str | None, after: int | None, newest: bool, limit: int, docs: bool

@@ -105,6 +105,9 @@ class ZookeeperStore:
     def get(self, kind: str, id: str) -> Record:
         return self._finder.see(Ref(kind, id), docs=True).record()
 
+    def requested(self, kind: str, request: str) -> Record:
+        return self._finder.requested(kind, request).record()
+
     def find(
         self, kind: str, *, state: str | None = None, parent: Ref | None = None, owner: str | None = None, after: int | None = None,
         newest: bool = False, limit: int = 100, docs: bool = False,
