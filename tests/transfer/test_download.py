@@ -184,6 +184,7 @@ def test_a_broken_promise_fails_at_once(server: Misbehaving, tmp_path: Path, doe
     fetched = get(server, tmp_path, Fetch(f"{server.url}/a", "a", **wanted))["a"]
     assert (fetched.ok, fetched.permanent) == (False, True)
     assert reason in fetched.reason
+    assert fetched.mismatch == any(word in reason for word in ("promised", "More than"))
     assert finished(tmp_path) == []
     assert not (tmp_path / ".partial").exists() or unfinished(tmp_path) == []
 

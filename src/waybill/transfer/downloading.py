@@ -11,7 +11,9 @@ fails at once. fetching.py says how one file comes, asking.py how one request go
 from __future__ import annotations
 
 import errno
+import functools
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +29,7 @@ from waybill.digests import UnknownDigest, promised
 from waybill.objects.names import check_name
 from waybill.objects.protocol import Refused
 from waybill.transfer.asking import Again, Asker, Failed, check_status
-from waybill.transfer.fetching import Fetch, OneFile, Rules, Stopped
+from waybill.transfer.fetching import Fetch, Mismatch, OneFile, Rules, Stopped
 from waybill.transfer.partial import PARTIAL
 from waybill.transfer.reach import Reach
 
@@ -47,6 +49,7 @@ class Fetched:
     sha256: str = ""
     reason: str = ""  # a sentence, if it is not ok
     permanent: bool = False  # another try, unchanged, would fail again
+    mismatch: bool = False  # it came, or was offered, and is not what was promised
     stopped: bool = False  # it was neither finished nor failed, but asked to stop
     taken_over: bool = False  # it came from an earlier attempt, not from the network
     tries: int = 0
@@ -172,7 +175,7 @@ def _fetch(
     except (Failed, Refused, UnknownDigest) as error:
         if one is not None:
             one.drop()
-        return Fetched(wanted.name, False, reason=str(error), permanent=True, tries=tried)
+        return Fetched(wanted.name, False, reason=str(error), permanent=True, mismatch=isinstance(error, Mismatch), tries=tried)
     except OSError as error:
         reason = f"The file could not be written: {error.strerror or error}."
         return Fetched(wanted.name, False, reason=reason, permanent=error.errno in _BAD_PLACE, tries=tried)
@@ -237,9 +240,14 @@ def _wait(seconds: float, stop: Callable[[], bool], pause: Callable[[float], Non
         seconds -= 0.25
 
 
+@functools.cache  # reading all certificates takes longer than fetching a small file
+def _trusted() -> ssl.SSLContext:
+    return httpx2.create_ssl_context(trust_env=False)
+
+
 def _clients(timeout: float) -> Callable[[], httpx2.Client]:
     # Proxies of the environment are not used: they would resolve names themselves, and nobody could check the addresses.
-    context = httpx2.create_ssl_context(trust_env=False)
+    context = _trusted()
     return lambda: httpx2.Client(verify=context, timeout=timeout, trust_env=False, limits=httpx2.Limits(max_connections=2))
 
 

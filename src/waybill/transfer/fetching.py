@@ -27,6 +27,10 @@ class Stopped(Exception):
     """It was asked to stop."""
 
 
+class Mismatch(Failed):
+    """What came, or is offered, is not what was promised."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """One file to download. The name is a path below the folder; the headers go to the first host only."""
@@ -115,7 +119,8 @@ class OneFile:
             for portion in answer.iter_raw():  # as it comes: what is held back would be lost with a cut
                 self._go_on()
                 if most is not None and self.size + len(portion) > most:
-                    raise Failed(f"More than {most} bytes came.")
+                    kind = Failed if self._fetch.size is None else Mismatch
+                    raise kind(f"More than {most} bytes came.")
                 file.write(portion)
                 self._partial.came.update(portion)
                 self._count(len(portion))
@@ -131,7 +136,7 @@ class OneFile:
             self.drop()
             raise Again(f"It was put together from answers that do not belong together: {fault}.")
         if fault:
-            raise Failed(f"{fault[0].upper()}{fault[1:]}.")
+            raise Mismatch(f"{fault[0].upper()}{fault[1:]}.")
         self._name_it()
 
     def _name_it(self) -> None:
@@ -155,7 +160,7 @@ class OneFile:
             return
         total = self.size + int(length)
         if self._fetch.size is not None and total != self._fetch.size:
-            raise Failed(f"The server offers {total} bytes, and {self._fetch.size} were promised.")
+            raise Mismatch(f"The server offers {total} bytes, and {self._fetch.size} were promised.")
         if self._rules.largest is not None and total > self._rules.largest:
             raise Failed(f"The server offers {total} bytes, and {self._rules.largest} is the most.")
 

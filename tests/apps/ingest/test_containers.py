@@ -472,6 +472,17 @@ def test_it_can_be_stopped(tmp_path: Path) -> None:
         list(unpack(tmp_path / "container", tmp_path / "into", came=came))
 
 
+def test_a_look_can_be_stopped(tmp_path: Path) -> None:
+    class Halt(Exception): ...
+
+    def came(count: int) -> None:
+        raise Halt
+
+    (tmp_path / "container").write_bytes(gzip.compress(tar_of(FILES)))
+    with pytest.raises(Halt):
+        list(look(tmp_path / "container", came=came))
+
+
 def test_a_full_disk_is_no_fault_of_the_container(tmp_path: Path) -> None:
     (tmp_path / "container").write_bytes(tar_of({"a": b"x"}))
     with pytest.raises(FileNotFoundError):

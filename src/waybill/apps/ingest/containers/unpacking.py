@@ -53,9 +53,12 @@ def kind_of(head: bytes) -> Kind | None:
     return Kind.TAR if head[257:262] == b"ustar" or tars.is_header(head[: tars.BLOCK]) else None
 
 
-def look(path: Path, limits: Limits | None = None) -> Iterator[Member]:
-    """Every file in the container; BadContainer at the end, if anything would be refused."""
-    with _Walk(path, limits or Limits()) as walk, walk.judged():
+def look(path: Path, limits: Limits | None = None, *, came: Callable[[int], None] = lambda count: None) -> Iterator[Member]:
+    """Every file in the container; BadContainer at the end, if anything would be refused.
+
+    `came` is told of every portion of bytes that is read of a tar, and may raise to stop.
+    """
+    with _Walk(path, limits or Limits(), came) as walk, walk.judged():
         for name, entry in walk.files():
             yield Member(name, entry.size)
 
@@ -93,8 +96,8 @@ def _write(folder: Folder, name: str, entry: Entry, came: Callable[[int], None])
 class _Walk:
     """One container on its way through the checks."""
 
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, path: Path, limits: Limits, came: Callable[[int], None] = lambda count: None) -> None:
+        self._limits, self._came = limits, came
         self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
         self._packed = os.fstat(self._file.fileno()).st_size
         self._names = names.Names(ignoring_case=limits.ignoring_case)
@@ -141,7 +144,7 @@ class _Walk:
             return zips.entries(self._file)
         if kind is None:
             raise BadContainer("The file is empty." if not head else "This is neither a zip nor a tar file.")
-        return tars.entries(_Counted(_decompressed(self._file, kind), self._packed, self._limits))
+        return tars.entries(_Counted(_decompressed(self._file, kind), self._packed, self._limits, self._came))
 
     def _checked(self, entry: Entry) -> str:
         self._count += 1
@@ -170,13 +173,14 @@ class _Walk:
 class _Counted:
     """A tar as it comes out of a decompressor: no more of it than the limits allow, whether it belongs to files or not."""
 
-    def __init__(self, source: tars.Source, packed: int, limits: Limits) -> None:
-        self._source, self._packed, self._limits = source, packed, limits
+    def __init__(self, source: tars.Source, packed: int, limits: Limits, came: Callable[[int], None]) -> None:
+        self._source, self._packed, self._limits, self._tell = source, packed, limits, came
         self._came = 0
 
     def read(self, size: int, /) -> bytes:
         data = self._source.read(size)
         self._came += len(data)
+        self._tell(len(data))
         fault = self._limits.fault(self._packed, self._came)
         if fault:
             raise BadContainer(fault)
