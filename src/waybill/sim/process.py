@@ -93,6 +93,7 @@ class OnStage(Worker):
             lambda: simulation.stage.wire(process), simulation.machines, host=process.host, work_root=simulation.root_of(process.host),
             objects=simulation.scenario.objects(), roles=roles, threads=threads, ttl=simulation.profile.ttl,
             portion=simulation.profile.portion, clock=process.clock, now=lambda: simulation.hub.now,
+            outfit=simulation.scenario.outfit,
         )  # fmt: skip
         self.who = process.name
         self.process, self.simulation, self.hub = process, simulation, simulation.hub

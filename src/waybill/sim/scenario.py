@@ -50,6 +50,10 @@ class Scenario:
         """What steps get as `ctx.objects`."""
         return None
 
+    def outfit(self, kind: str) -> Any:
+        """What steps of that kind get as `ctx.outfit`; asked for on the host where the step runs."""
+        return None
+
     def duties(self) -> tuple[Duty, ...]:
         """Upkeep of the application's own, besides the built-in duties."""
         return ()

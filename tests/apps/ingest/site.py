@@ -27,8 +27,8 @@ from waybill.config import sqlite_url
 from waybill.depot import Depot
 from waybill.duties import Post, all_duties
 from waybill.engine import Engine
-from waybill.record import Record
-from waybill.worker import Worker
+from waybill.record import Record, Ref
+from waybill.worker import Arrow, Worker, step_once
 
 PATIENCE = 60.0
 
@@ -173,6 +173,22 @@ class Site:
             thread.join()
         if faults:
             raise faults[0]
+
+    def step(self, ref: Ref) -> Arrow | None:
+        """Exactly one step of this record, and the arrow that it took."""
+        return step_once(
+            self.depot.open_store, self.depot.machines, host=self.depot.host, work_root=self.root, objects=self.depot.objects, target=ref,
+            roles=(ref.kind,), outfit=self.depot.outfit,
+        )  # fmt: skip
+
+    def lead(self, ref: Ref, *states: str, steps: int = 40) -> Record:
+        """Step by step, until the record is in one of the states."""
+        for _ in range(steps):
+            record = self.get(*ref)
+            if record.state in states:
+                return record
+            self.step(ref)
+        raise AssertionError(f"{ref} is {record.state} after {steps} steps, not {states}: {record.message}")
 
     def wait(self, kind: str, id: str, *states: str, patience: float = PATIENCE) -> Record:
         """Until the record is in one of the states."""
