@@ -87,6 +87,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     submitted: str = ""  # when, RFC 3339
     retain_target: bool = False  # the ARK goes on leading where it leads
     digests_of_row: dict[str, str] = {}  # what a row of a batch manifest says of its payload: {"md5": "..."}
+    deletions: tuple[str, ...] = ()  # files that an update takes away
 
     def document(self) -> dict[str, Any]:
         """As `submission` or `configuration`, in both vocabularies; without what is empty, except for what readers insist on."""
@@ -106,7 +107,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             "DataCiteResourceType": self.datacite_type, "submissionDate": self.submitted,
             **{f"DC{word}": self.dc.get(word, "") for word in DC},
             "owner": self.owner, "collections": list(self.collections), "received": self.received, "rowDigests": self.digests_of_row,
-            "retainTargetURL": self.retain_target or "",
+            "retainTargetURL": self.retain_target or "", "delete": list(self.deletions),
         }  # fmt: skip
         return {name: value for name, value in both.items() if value} | {"update": self.update}
 
@@ -145,6 +146,7 @@ def read(document: object) -> Submission:
         dc={word: text(f"DC{word}") for word in DC if text(f"DC{word}")},
         batch_id=text("batchID"), job_id=text("jobID"), submitted=text("submissionDate"),
         retain_target=said.get("retainTargetURL") in (True, "true"), digests_of_row=table("rowDigests"),
+        deletions=tuple(name for name in _list(said.get("delete")) if name),
     )  # fmt: skip
 
 

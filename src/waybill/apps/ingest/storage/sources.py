@@ -1,0 +1,70 @@
+"""Sources: where the bytes of a deposit are read from, by whoever runs in the same process as the ingest.
+
+    file:queue/bid-1/jid-2/producer/a.txt      a working file, by its path below the working root
+    waybill:ingest/payloads/.../a.zip          an object of the ingest
+
+Nothing else is opened. A path is walked folder by folder from the root, and no link is followed, neither one that a container brought along
+nor one that somebody put there meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from waybill.apps.ingest.storage.protocol import NotStorable
+from waybill.objects import Data, Objects
+
+FILE = "file:"
+OBJECT = "waybill:"
+_OWN = "ingest/"  # among the objects: what lies elsewhere is not the ingest's to give away
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for the other end of a pipe
+
+
+class SourceGone(Exception):
+    """A working file is not there, or is no file."""
+
+
+class WorkingSources:
+    def __init__(self, root: Path, objects: Objects) -> None:
+        self._root, self._objects = root, objects
+
+    @contextmanager
+    def __call__(self, source: str) -> Iterator[Data]:
+        if source.startswith(FILE):
+            with open_inside(self._root, source.removeprefix(FILE)) as file:
+                yield file
+        elif source.startswith(OBJECT + _OWN):
+            with self._objects.get(source.removeprefix(OBJECT)) as body:
+                yield body
+        else:
+            raise NotStorable(f"{source[:100]!r} cannot be read: a source is a working file or an object of the ingest.")
+
+
+@contextmanager
+def open_inside(root: Path, path: str) -> Iterator[BinaryIO]:
+    """The regular file at a path below the root; SourceGone if there is none, or a link on the way."""
+    *folders, name = path.split("/")
+    if not name or any(part in ("", ".", "..") for part in (*folders, name)) or "\0" in path:
+        raise NotStorable(f"{path[:100]!r} is no path of a working file.")
+    try:
+        at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for folder in folders:
+                below = os.open(folder, _FOLDER, dir_fd=at)
+                os.close(at)
+                at = below
+            file = open(os.open(name, _READ, dir_fd=at), "rb", buffering=0)  # noqa: SIM115 - closed below, or by the caller's block
+        finally:
+            os.close(at)
+    except OSError as error:
+        raise SourceGone(f"The working file {path} cannot be read: {os.strerror(error.errno or 0)}.") from error
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise SourceGone(f"The working file {path} is no file.")
+        yield file
