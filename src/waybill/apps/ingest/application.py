@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application, BadApplication
 from waybill.apps.ingest import settings
@@ -11,6 +11,9 @@ from waybill.apps.ingest.machine import tables
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.steps import equip
 from waybill.machine import Machine, MachineError
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 
 def shaped(table: Mapping[str, Any]) -> tuple[Machine, ...]:
@@ -22,10 +25,17 @@ def shaped(table: Mapping[str, Any]) -> tuple[Machine, ...]:
         raise BadApplication(f"The settings [app.ingest] cannot be used: {error}") from None
 
 
+def commands() -> Typer:
+    from waybill.apps.ingest.commands import commands  # a worker needs none of it
+
+    return commands()
+
+
 APPLICATION = Application(
     name="ingest",
     doc="Deposits, from submission to inventory.",
     machines=shaped({}),
     shaped=shaped,
     outfit=Outfit,
+    commands=commands,
 )

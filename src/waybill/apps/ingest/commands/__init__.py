@@ -1,0 +1,15 @@
+"""The commands of ingest: `waybill ingest ...`. One file for each of the things that people do; `counter` has what they share."""
+
+from __future__ import annotations
+
+import typer
+
+from waybill.apps.ingest.commands import acting, batches, checking, collections, profiles, taking_over
+
+
+def commands() -> typer.Typer:
+    app = typer.Typer(name="ingest")
+    for module in (checking, batches, acting, collections):
+        module.register(app)
+    taking_over.register(profiles.register(app))
+    return app

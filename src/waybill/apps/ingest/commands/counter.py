@@ -1,0 +1,137 @@
+"""What all commands of ingest have in common: how they are registered, what their mistakes are called, and how batches and jobs are named.
+
+A command is registered with `serve` as those of the house are with `command`: a function whose first parameter is the desk. What ingest
+refuses is said in the house's words, so that a script finds the exit codes that it knows. What a command opened is closed after it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, cast
+
+import typer
+
+from waybill.apps.ingest.checkm import BadManifest
+from waybill.apps.ingest.inventory import BadSearch, Contradiction, LocalIdTaken
+from waybill.apps.ingest.outfit import Outfit
+from waybill.apps.ingest.profile import BadProfile
+from waybill.apps.ingest.storage import NotStored, StorageError
+from waybill.cli.desk import Command, Desk, command
+from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
+from waybill.digests import UnknownDigest
+from waybill.engine import Acted
+from waybill.machine import Action
+from waybill.record import NotFound, Record, Ref, Store
+from waybill.rules import Refused
+
+_OF_STORE = re.compile("bid[0-9]+")
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+YES = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what must be confirmed.")]
+LIMIT = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many are shown.")]
+
+
+def serve(
+    app: typer.Typer, name: str | None = None, *, examples: tuple[str, ...], panel: str | None = None, alone: bool = False
+) -> Callable[[Command], Command]:
+    """Register a command of ingest."""
+
+    def register(function: Command) -> Command:
+        @functools.wraps(function)
+        def run(desk: Desk, **values: Any) -> int | None:
+            try:
+                with house_words():
+                    return function(desk, **values)
+            finally:
+                if "depot" in vars(desk):
+                    desk.depot.close()
+
+        return command(app, name or function.__name__, examples=examples, panel=panel, alone=alone)(run)
+
+    return register
+
+
+@contextmanager
+def house_words() -> Iterator[None]:
+    """Ingest's own refusals as the house knows them."""
+    try:
+        yield
+    except (BadSearch, UnknownDigest) as error:
+        raise Misuse(str(error)) from error
+    except NotStored as error:
+        raise Missing(str(error)) from error
+    except (BadProfile, BadManifest, StorageError, LocalIdTaken, Contradiction) as error:
+        raise Refused(str(error)) from error
+
+
+def outfit(desk: Desk) -> Outfit:
+    return cast(Outfit, desk.depot.outfit("job"))
+
+
+def batch_named(store: Store, id: str) -> Record:
+    """A batch by its id, or by its batchID, which is what its depositor was told."""
+    try:
+        if _OF_STORE.fullmatch(id):
+            return store.get("batch", id)
+        return store.requested("batch", f"bid-{id}" if _UUID.fullmatch(id) else id)
+    except NotFound:
+        raise Missing(f"There is no batch {id}. `waybill ingest batches` lists them; completed ones are removed after a while.") from None
+
+
+def named(store: Store, id: str) -> Record:
+    """A job by its id, or a batch."""
+    return store.get("job", id) if id.startswith("jid") else batch_named(store, id)
+
+
+def agreed(desk: Desk, action: Action, question: str | None, what: str, yes: bool) -> bool:
+    """Ask a person at a terminal; a script must say --yes. True if it was agreed to."""
+    if question is None or yes:
+        return yes
+    if not desk.interactive:
+        raise Refused(f"{action.name} on {what} must be confirmed: {question} Add --yes to go on.")
+    desk.err.print(question)
+    return typer.confirm(f"{action.name} {what}?", abort=True, err=True)
+
+
+class Tally:
+    """What came of an action on many records: each is answered by itself, and the exit code tells the worst."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.done = self.refused = self._held = 0
+
+    def take(self, ref: Ref, answer: Acted | Refused) -> None:
+        refusal = str(answer) if isinstance(answer, Refused) else None
+        state = None if isinstance(answer, Refused) else answer.record.state
+        pending = isinstance(answer, Acted) and answer.pending
+        self.done, self.refused = self.done + (refusal is None), self.refused + (refusal is not None)
+        self._held += "worker holds" in (refusal or "")
+        if self._desk.as_json:
+            row = {"kind": ref.kind, "id": ref.id, "state": state, "pending": pending, "refused": refusal}
+            self._desk.print_json(row, line=True)
+        elif pending:
+            self._desk.say(f"{ref}: a worker holds it in {state}; it was asked, and does so when its step has ended")
+        else:
+            self._desk.say(f"{ref}: {refusal or state}")
+
+    def close(self, what: str) -> int | None:
+        if self._desk.as_json:
+            self._desk.print_json({"done": self.done, "refused": self.refused}, line=True)
+        else:
+            self._desk.note(f"{what}: {self.done} done, {self.refused} refused.")
+        return (CONFLICT if self._held == self.refused else FAILED) if self.refused else None
+
+
+def size_of(count: int | None) -> str:
+    """Bytes as people say them."""
+    if count is None or count < 0:
+        return ""
+    number, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if number < 1000:
+            break
+        number, unit = number / 1000, larger
+    return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
