@@ -127,6 +127,9 @@ class Ezid:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._client.close()
 
     def create(self, ark: str, request: str, description: Description) -> str:

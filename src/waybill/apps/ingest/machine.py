@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from waybill.apps.ingest import submission
+from waybill.apps.ingest.profile import BadProfile, Collection, Profile, changed
 from waybill.machine import (
     RESUME,
     STAY,
@@ -35,6 +36,7 @@ from waybill.machine import (
     work,
 )
 from waybill.record import NotFound, Record, Store
+from waybill.rules import Refused
 
 DAY = 86400.0
 PAUSE = "queue/ingest"
@@ -108,6 +110,7 @@ def _batch() -> Machine:
         name="batch",
         plural="batches",
         prefix="bid",
+        made_by="POST /api/v1/ingest/batches",
         doc="One submission: a job for each object of it, and a report when all have settled.",
         queue=PAUSE,
         gates=_gates,
@@ -207,6 +210,7 @@ def _job(storing: bool, outside: Iterable[str]) -> Machine:
         documents=(
             Document("configuration", "service", "What was submitted, in the words of the services that share the tree.", v=None),
             Document("identifiers", "step", "Its ARK and its local ids.", v=None),
+            Document("minted", "step", "The ARK that was minted for it and is registered with EZID."),
             Document("metadata", "step", "Who, what, when and where.", v=None),
             Document("space_needed", "step", "Bytes that it needs on the working disk; -1: unknown.", v=None),
             Document("store", "step", "What storage is asked to write.", v=None),
@@ -266,24 +270,33 @@ def _access(size: str) -> Machine:
 # --- what holds for deposits
 
 
-def _kept(name: str, plural: str, doc: str, body: str) -> Machine:
+def _kept(type: type[Profile | Collection], plural: str, doc: str, secret: tuple[str, ...] = ()) -> Machine:
     """Something that people write and change, and that deposits refer to."""
+    name = body = type.__name__.lower()
+
+    def rewritten(record: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            return {body: changed(type, record.id, record.docs.get(body), dict(args))}
+        except BadProfile as error:
+            raise Refused(str(error)) from None
+
     return Machine(
         name=name,
         plural=plural,
         doc=doc,
+        made_by=f"PUT /api/v1/ingest/{plural}/NAME",
         states=(
             rest("Active", "In force.", settled=True),
             rest("Retired", "No longer to be named by new deposits; those under way go on.", settled=True),
             end("Deleted", "Removed.", keep=0.0),
         ),
         actions=(
-            action("change", "Active", STAY, f"Write another {body}.", writes=lambda record, args: {body: args}, role="admin"),
+            action("change", "Active", STAY, f"Write another {body}.", writes=rewritten, role="admin"),
             action("retire", "Active", "Retired", "Let no new deposit name it.", role="admin"),
             action("restore", "Retired", "Active", "Let deposits name it again.", role="admin"),
             action("delete", "Retired", "Deleted", "Remove it.", confirm="What names it can no longer be worked on.", role="admin"),
         ),
-        documents=(Document(body, "service", doc, v=None),),
+        documents=(Document(body, "service", doc, v=None, secret=secret),),
     )
 
 
@@ -311,8 +324,8 @@ def tables(*, storing: bool = False, outside: Iterable[str] = ()) -> tuple[Machi
     """The machines, without their steps."""
     return (
         _batch(), _job(storing, outside), _access("small"), _access("large"),
-        _kept("profile", "profiles", "What holds for every deposit of a kind.", "profile"),
-        _kept("collection", "collections", "Objects that belong together, and are put on hold together.", "collection"),
+        _kept(Profile, "profiles", "What holds for every deposit of a kind.", secret=("callback.password",)),
+        _kept(Collection, "collections", "Objects that belong together, and are put on hold together."),
         _minter(),
     )  # fmt: skip
 

@@ -9,11 +9,14 @@ import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
+from waybill.apps.ingest.ezid import Ezid
 from waybill.apps.ingest.inventory import Inventory
+from waybill.apps.ingest.minting import Blocks, Shoulder, connect
 from waybill.apps.ingest.profile import Profile, from_document
 from waybill.apps.ingest.settings import Settings
 from waybill.apps.ingest.settings import read as read_settings
-from waybill.apps.ingest.storage import StorageService
+from waybill.apps.ingest.storage import OcflStorage, StorageService
+from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.objects import Objects
 from waybill.record import NotFound
 from waybill.step import Context
@@ -34,6 +37,8 @@ class Outfit:
         self._mine = threading.local()
         self._lock = threading.Lock()
         self._opened: list[Index] = []
+        self._ezids: dict[str, Ezid] = {}
+        self.blocks = Blocks()
 
     @property
     def objects(self) -> Objects:
@@ -41,7 +46,16 @@ class Outfit:
 
     @cached_property
     def storage(self) -> StorageService:
-        raise NotImplementedError
+        """Our own storage, or the service that the settings name."""
+        told = self.settings.storage
+        return OcflStorage(self.objects, told.prefix, WorkingSources(self.depot.config.work.root, self.objects), algorithm=told.algorithm)
+
+    def ezid(self, shoulder: Shoulder) -> Ezid:
+        """The client of the EZID that keeps a shoulder's ARKs."""
+        with self._lock:
+            if shoulder.ezid not in self._ezids:
+                self._ezids[shoulder.ezid] = connect(shoulder)
+            return self._ezids[shoulder.ezid]
 
     @cached_property
     def reach(self) -> Reach:
@@ -75,8 +89,11 @@ class Outfit:
     def close(self) -> None:
         with self._lock:
             opened, self._opened = self._opened, []
+            ezids, self._ezids = self._ezids, {}
         for index in opened:
             index.close()
+        for client in ezids.values():
+            client.close()
         self._mine = threading.local()
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from waybill.apps.ingest.steps.assembling import pending_assembly, processing_assembly
+from waybill.apps.ingest.steps.processing import processing
+from waybill.apps.ingest.steps.recording import recording
+from waybill.apps.ingest.steps.storing import storing
 from waybill.machine import Machine
 from waybill.step import Step
 
 STEPS: Mapping[str, Mapping[str, Step]] = {
     "batch": {},
-    "job": {},
-    "access-small": {},
-    "access-large": {},
+    "job": {
+        "Processing": processing,
+        "Storing": storing,
+        "Recording": recording,
+    },
+    "access-small": {"Pending": pending_assembly, "Processing": processing_assembly},
+    "access-large": {"Pending": pending_assembly, "Processing": processing_assembly},
 }
 
 
