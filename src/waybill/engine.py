@@ -1,4 +1,4 @@
-"""What people and programs do to records from outside: submit, act, set priority, move, remove, nudge. The rules are in rules.py.
+"""What people and programs do to records from outside: submit, act, set priority, move, remove, nudge. The rules are in waybill.rules.
 
 Every verb reads, decides by the rules, and commits what it decided fenced by the version it read; where the record moved meanwhile it reads
 and decides again. A record that a worker holds is never changed behind its back: the action is refused with a sentence, or left with the

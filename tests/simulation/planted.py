@@ -17,6 +17,7 @@ from waybill import rules
 from waybill.engine import Engine
 from waybill.machine import Machine, State
 from waybill.record import Answer, Change, Claimed, ClaimLost, Committed, Group, Record, Ref, Role, StoreError, Taken
+from waybill.rules import outcomes
 from waybill.sim.run import Case, profile_of
 from waybill.sim.wire import Wire, closed_for
 from waybill.sim.world import current
@@ -229,21 +230,21 @@ def going_on_skips_the_marks(patch: Patch) -> None:
 @bug("transfers", says="loses the key")
 def keys_are_dropped_while_waiting(patch: Patch) -> None:
     """A9 (a): another is let in between two looks."""
-    original = rules._wait
+    original = outcomes._wait
 
     def wait(machine: Machine, state: State, record: Record, outcome: Wait, who: str) -> Change:
         change = original(machine, state, record, outcome, who)
         assert change.after is not None
         return replace(change, after=replace(change.after, keys=()))
 
-    patch.setattr(rules, "_wait", wait)
+    patch.setattr(outcomes, "_wait", wait)
 
 
 @bug(says="leaves Gathering with an open child")
 def a_join_believes_one_look(patch: Patch) -> None:
     """Rule 6: whether the children have settled is decided in the parent's own commit."""
-    original = rules._done
-    patch.setattr(rules, "_done", lambda *args: replace(original(*args), closes=False))
+    original = outcomes._done
+    patch.setattr(outcomes, "_done", lambda *args: replace(original(*args), closes=False))
     looked = Core._looked
     patch.setitem(
         core.HANDLERS,

@@ -1,0 +1,60 @@
+"""The rules that are the same for every machine: from a record and what happened to it, to the change that says so. Pure.
+
+    create   nothing -> a first state
+    settle   a step's outcome, or its exception, on the record that it held
+    look     a join whose children are still open goes on waiting for them
+    hold     a mark in force sends the record to rest instead of to work
+    act      a person's action, or the sentence that says why not
+    answer   the same for an action that was asked while a worker held the record
+    remake   the host with the working files is gone: back to the state that makes them again
+
+They are imported from here. Creation is in entering.py, what a step's end makes of a record in outcomes.py, what happens to it without an
+answer of its step in yielding.py, and what people ask for in asking.py.
+"""
+
+from waybill.rules.asking import act, answer, find_action, move, refuse
+from waybill.rules.entering import bad_id, create, enter
+from waybill.rules.keys import check_more_keys, keys_in
+from waybill.rules.legality import path_is_legal, undeclared
+from waybill.rules.machines import Machines, UnknownKind
+from waybill.rules.outcomes import MAX_WAIT, RETRY_LINES, settle
+from waybill.rules.papers import documents, read
+from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
+from waybill.rules.refusals import Held, Refused, clip, said
+from waybill.rules.yielding import children_are_made, hold, look, release, remake, wait_for_key
+
+__all__ = [
+    "DEFAULT_PRIORITY",
+    "MAX_WAIT",
+    "PRIORITY",
+    "RETRY_LINES",
+    "Held",
+    "Machines",
+    "Refused",
+    "UnknownKind",
+    "act",
+    "answer",
+    "bad_id",
+    "check_more_keys",
+    "check_priority",
+    "children_are_made",
+    "clip",
+    "create",
+    "documents",
+    "enter",
+    "find_action",
+    "hold",
+    "keys_in",
+    "look",
+    "move",
+    "path_is_legal",
+    "read",
+    "refuse",
+    "release",
+    "remake",
+    "reprioritise",
+    "said",
+    "settle",
+    "undeclared",
+    "wait_for_key",
+]

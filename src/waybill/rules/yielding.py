@@ -1,0 +1,45 @@
+"""A record is let go, or moved, without an answer of its step: it waits for its children or a key, rests under a mark, or lost its host."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from waybill.machine import Machine, MachineError, State
+from waybill.record import Change, Record
+from waybill.rules.entering import declared, enter, leaving
+
+
+def children_are_made(state: State, record: Record) -> bool:
+    """Whether a join has only to wait. Without the document the children were made by others, and not by its step."""
+    return state.opens is None or state.opens not in record.docs or bool(record.docs[state.opens].get("whole"))
+
+
+def look(record: Record, who: str = "") -> Change:
+    """A join with open children goes on waiting for them; a nudge that came meanwhile keeps it awake."""
+    return Change(record, replace(record, session=None, parked="children"), "", who)
+
+
+def wait_for_key(machine: Machine, record: Record, keys: tuple[str, ...], key: str, who: str = "") -> Change:
+    """A step asked for a key that another record holds: let go, ask for it, and run again when it is free."""
+    return Change(record, replace(record, session=None, keys=keys, parked=f"key {key}"), "", who)
+
+
+def release(record: Record, who: str = "") -> Change:
+    """Give the record back as it is: the worker must go, and nothing has failed."""
+    return Change(record, replace(record, session=None), "", who)
+
+
+def hold(machine: Machine, record: Record, mark: str, who: str = "") -> Change:
+    state = declared(machine, record)
+    if state.holds is None:
+        raise MachineError(f"{machine.name}.{state.name} has no state to be held in.")
+    held = enter(machine, record, state.holds, session=None, message=f"held by {mark}", **leaving(machine, record))
+    return Change(record, held, "hold", who, f"{mark} is set")
+
+
+def remake(machine: Machine, record: Record, who: str = "") -> Change:
+    """Its host is gone with its files. Safe to repeat: the change is fenced by the version that was read."""
+    state = declared(machine, record)
+    target = state.remakes or record.state
+    why = f"the host {record.host} is gone, and its working files with it"
+    return Change(record, enter(machine, record, target, host="", message=why), "remake", who, why)
