@@ -85,6 +85,11 @@ class Digests:
             each.update(data)
 
     @property
+    def values(self) -> dict[str, str]:
+        """What came, by the names used here."""
+        return {name: each.hexdigest() for name, each in self._hashes.items()}
+
+    @property
     def sha256(self) -> str:
         return self._hashes["sha256"].hexdigest()
 

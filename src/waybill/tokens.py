@@ -43,7 +43,7 @@ TOKEN = Machine(
         end("Revoked", "It opens nothing any more."),
     ),
     actions=(action("revoke", "Active", "Revoked", "Refuse whoever shows it, from now on.", role="admin"),),
-    documents=(Document("token", "service", "Its name, its role, and the SHA-256 of its secret."),),
+    documents=(Document("token", "service", "Its name, its role, and the SHA-256 of its secret.", secret=("hash",)),),
 )
 
 _SHOWN = re.compile(r"wb_([0-9a-z]{1,64})_([0-9A-Za-z_-]{43})")

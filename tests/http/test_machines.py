@@ -9,6 +9,7 @@ from tests.http.yard import BOX, CRATE, Site
 from waybill import views
 from waybill.record import Docs, Finding, Line, Record, Ref, SessionInfo
 from waybill.rules import Machines
+from waybill.tokens import TOKEN
 
 API = "/api/v1"
 
@@ -71,5 +72,5 @@ def test_every_view_is_plain_json() -> None:
 
 
 def test_a_hash_is_shown_to_nobody() -> None:
-    assert views.documents("token", Docs({"token": b'{"name":"x","hash":"secret"}'})) == {"token": {"name": "x"}}
-    assert views.documents("crate", Docs({"token": b'{"hash":"of something else"}'})) == {"token": {"hash": "of something else"}}
+    assert views.documents(TOKEN, Docs({"token": b'{"name":"x","hash":"secret"}'})) == {"token": {"name": "x"}}
+    assert views.documents(CRATE, Docs({"token": b'{"hash":"of something else"}'})) == {"token": {"hash": "of something else"}}

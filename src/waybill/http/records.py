@@ -151,6 +151,9 @@ def router(front: Front) -> APIRouter:
         machine = front.shown_kind(kind)
         if kind in BUILT_IN:
             raise Problem(403, "forbidden", f"Records of the kind {kind} are made by the system itself.", "Submit another kind.")
+        if machine.made_by:
+            said = f"A {kind} is not made here, where nobody would look at what is sent."
+            raise Problem(403, "forbidden", said, f"Use {machine.made_by}.")
         if idempotency_key is not None and body.request is not None and idempotency_key != body.request:
             raise Problem(400, "bad-query", "The header Idempotency-Key and the body's request differ.", "Send one of them.")
         request = idempotency_key if idempotency_key is not None else body.request

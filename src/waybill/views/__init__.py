@@ -38,7 +38,6 @@ __all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "m
            "session", "tally"]  # fmt: skip
 
 UNDECLARED = "This release does not declare this state; records in it are shown, never claimed, and moved by hand."
-HIDDEN = {("token", "token"): frozenset({"hash"})}  # fields of documents that nobody is shown
 LAST_MOMENT = "9999-12-31T23:59:59.999Z"
 
 
@@ -121,7 +120,7 @@ def record(
         "updated": moment(r.updated),
         "progress": _progress((progress or {}).get(str(r.ref))),
         "actions": [_possible(m, a, r, store) for a in m.leaves(r.state)],
-        "docs": documents(r.kind, r.docs) if docs else None,
+        "docs": documents(m, r.docs) if docs else None,
     }
 
 
@@ -132,17 +131,27 @@ def _possible(m: Machine, a: Action, r: Record, store: Store | None) -> Possible
     return {"name": a.name, "doc": a.doc, "role": a.role, "confirm": confirm, "target": target, "why_not": why_not}
 
 
-def documents(kind: str, docs: Docs) -> dict[str, Any]:
-    """The documents of a record of that kind, decoded, without what is secret."""
+def documents(m: Machine, docs: Docs) -> dict[str, Any]:
+    """The documents of a record of that machine, decoded, without what is secret."""
     shown: dict[str, Any] = {}
     for name in docs:
         try:
             body = docs[name]
         except (msgspec.DecodeError, UnicodeDecodeError):  # written by a foreign service
             body = {"unreadable": docs.raw[name].decode("utf-8", "replace")}
-        hidden = HIDDEN.get((kind, name))
-        shown[name] = {k: v for k, v in body.items() if k not in hidden} if hidden and isinstance(body, dict) else body
+        declared = m.document(name)
+        for path in declared.secret if declared is not None else ():
+            body = _without(body, path.split("."))
+        shown[name] = body
     return shown
+
+
+def _without(body: Any, path: list[str]) -> Any:
+    """The same without the field that the path leads to."""
+    if not isinstance(body, dict) or path[0] not in body:
+        return body
+    rest = {key: value for key, value in body.items() if key != path[0]}
+    return rest if len(path) == 1 else {**rest, path[0]: _without(body[path[0]], path[1:])}
 
 
 def line(entry: Line) -> LineView:

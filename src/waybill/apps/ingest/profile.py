@@ -125,12 +125,43 @@ def from_document(kind: type[_Document], document: object) -> _Document:
     return thing
 
 
+def changed(kind: type[_Document], name: str, before: object, after: object) -> dict[str, Any]:
+    """The document that takes the place of another; BadProfile if it is not one.
+
+    Nobody is shown the password of a callback, so whoever changes something else does not send it: it stays with its URL and user. Send an
+    empty one to remove it.
+    """
+    thing = from_document(kind, {key: value for key, value in after.items()} if isinstance(after, dict) else after)
+    if name_of(thing) != name:
+        raise BadProfile([f"The {kind.__name__.lower()} is called {names.shown(name)}, and a name cannot change: make a new one."])
+    document = to_document(thing)
+    was, now = _callback(before), _callback(after)
+    if "password" in was and "password" not in now and all(was.get(field, "") == now.get(field, "") for field in ("url", "user")):
+        document["callback"] = {**document.get("callback", {}), "password": was["password"]}
+    return document
+
+
+def _callback(document: object) -> dict[str, Any]:
+    found = document.get("callback") if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def name_of(thing: Profile | Collection) -> str:
+    """By which deposits and holds name it."""
+    return thing.name if isinstance(thing, Profile) else thing.mnemonic
+
+
+def is_mail_address(text: str) -> bool:
+    return _MAIL.fullmatch(text) is not None
+
+
 def _faults(profile: Profile) -> list[str]:
     """What the types alone cannot say."""
-    faults = [f"{names.shown(each)} is not a mail address." for each in profile.mail.to if not _MAIL.fullmatch(each)]
+    faults = [f"{names.shown(each)} is not a mail address." for each in profile.mail.to if not is_mail_address(each)]
     for what, url in (("callback", profile.callback.url), ("minter", profile.minter.url), ("storage service", profile.storage_service)):
         if url and not is_web_address(url):
-            faults.append(f"The URL of the {what}, {names.shown(url)}, is not an http or https URL without user name and password.")
+            shown = names.shown(url.rpartition("@")[2])  # without a password that should not be in it
+            faults.append(f"The URL of the {what}, {shown}, is not an http or https URL without user name and password.")
     return faults
 
 

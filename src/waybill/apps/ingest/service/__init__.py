@@ -1,0 +1,31 @@
+"""What users of ingest call: the API, the form and the command line all come through here.
+
+Every function takes the engine (one store connection, one thread) and, where bytes or settings matter, the outfit
+(`depot.outfit("batch")`). `who` is written into histories. What cannot be done is refused with a sentence: `Refused`, or its kinds here,
+Unfit (what was sent), Missing (what was named), TooLarge, OtherBatch (a batchID that is taken).
+
+    from waybill.apps.ingest import service
+    from waybill.apps.ingest.submission import Submission, Type
+
+    said = Submission(profile="demo", url="https://example.org/a.zip", title="A", local_ids=("x1",), update=False)
+    accepted = service.submit(engine, outfit, said, who="ada")                     # the payload is at a URL
+    with open("a.zip", "rb") as file:                                              # or is uploaded
+        accepted = service.submit(engine, outfit, replace(said, url="", filename="a.zip"), file, who="ada")
+    accepted.batch (the Record), accepted.batch_id ("bid-<uuid>"), accepted.repeated
+
+submitting.py    submit = ready (deposits.py) -> receive (receiving.py) -> enter; guess
+shelf.py         PROFILES and COLLECTIONS: put, change, act (retire, restore, delete), page, each, record, read
+profiles.py      import_profile (Merritt's properties)
+"""
+
+from waybill.apps.ingest.service.deposits import batch_id_of, ready
+from waybill.apps.ingest.service.profiles import import_profile
+from waybill.apps.ingest.service.receiving import Received, forget, receive
+from waybill.apps.ingest.service.refusals import Missing, OtherBatch, TooLarge, Unfit
+from waybill.apps.ingest.service.shelf import COLLECTIONS, PROFILES
+from waybill.apps.ingest.service.submitting import Accepted, enter, guess, submit
+
+__all__ = [
+    "COLLECTIONS", "PROFILES", "Accepted", "Missing", "OtherBatch", "Received", "TooLarge", "Unfit", "batch_id_of", "enter", "forget",
+    "guess", "import_profile", "ready", "receive", "submit",
+]  # fmt: skip
