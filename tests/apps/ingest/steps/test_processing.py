@@ -1,20 +1,290 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.apps.ingest.ezid_server import EzidServer
 from tests.apps.ingest.site import Site
-from tests.apps.ingest.steps.yard import add_profile, fetched, run
-from waybill.apps.ingest.profile import Profile
+from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, folder_of, run, sha256
+from tests.apps.ingest.storage.yard import said_by_validator
+from waybill.apps.ingest import minting, noid
+from waybill.apps.ingest.outfit import Outfit
+from waybill.apps.ingest.profile import Minter, Profile
+from waybill.apps.ingest.storage import Stored
+from waybill.objects import Directory
+from waybill.record import Record, Ref
+from waybill.step import New
+
+COLLECTION = "ark:/99999/fk4coll"
+SYSTEM = {"mrt-ingest.txt", "mrt-owner.txt", "mrt-membership.txt", "mrt-mom.txt", "mrt-erc.txt", "mrt-dc.xml"}
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        add_profile(site, Profile(name="p", owner="ark:/99999/fk4owner", collections=("ark:/99999/fk4coll",)))
+    with Site(tmp_path, settings={"outside": ["Notify"]}) as site:  # so that jobs stay there with their working folders
+        add_profile(site, Profile(name="p", owner=OWNER, collections=(COLLECTION,)))
         yield site
 
 
-def test_an_object_gets_an_ark_and_is_stored_with_its_system_files(site: Site) -> None:
-    job = run(site, fetched(site, {"a.txt": b"hello"}, title="Hunt", local_ids=("l1",)))
-    assert job.state in ("Notify", "Completed"), job.message
+def outfit_of(site: Site) -> Outfit:
+    found: Outfit = site.depot.outfit("job")
+    return found
+
+
+def done(site: Site, job: Record) -> Record:
+    """The job, run until it is recorded."""
+    ended = run(site, job)
+    assert ended.state == "Notify", ended.message
+    return ended
+
+
+def failed(site: Site, job: Record) -> str:
+    ended = run(site, job)
+    assert ended.state == "Failed"
+    return ended.message
+
+
+def ark_of(job: Record) -> str:
+    return str(job.docs["identifiers"]["primary_id"])
+
+
+def files_of(site: Site, job: Record, number: int = 0) -> dict[str, bytes]:
+    storage = outfit_of(site).storage
+    found = {}
+    with storage.manifest(storage.stored(ark_of(job), number)) as reader:
+        for entry in reader:
+            with storage.read(ark_of(job), entry.extra["place"]) as body:
+                found[entry.uri] = body.read()
+    return found
+
+
+def test_an_object_gets_an_ark_and_is_stored_with_its_system_files(site: Site, tmp_path: Path) -> None:
+    job = done(site, fetched(site, {"a.txt": b"hello", "b/c.txt": b""}, title="Hunt", creator="Ann", date="2009", local_ids=("l1", "l2")))
+    ark = ark_of(job)
+    assert noid.check(ark)
+    assert ark.startswith("ark:/99999/fk4")
+    files = files_of(site, job)
+    assert set(files) == {"producer/a.txt", "producer/b/c.txt", *(f"system/{name}" for name in SYSTEM)}
+    assert files["producer/a.txt"] == b"hello"
+    assert files["system/mrt-erc.txt"].decode() == f"erc:\nwho: Ann\nwhat: Hunt\nwhen: 2009\nwhere: {ark}\nwhere: l1\nwhere: l2\n"
+    assert files["system/mrt-owner.txt"].decode() == f"{OWNER}\n"
+    assert job.docs["metadata"] == {"erc_who": "Ann", "erc_what": "Hunt", "erc_when": "2009", "erc_where": ark}
+    assert job.docs["inventory"] == {
+        "manifest_url": f"http://waybill.test/ingest/objects/{ark.replace(':', '%3A').replace('/', '%2F')}/versions/1/manifest",
+        "mode": "add",
+    }
+    stored = Stored(**{name: value for name, value in job.docs["stored"].items() if name != "v"})
+    assert (stored.object, stored.version, stored.request) == (ark, 1, job.docs["configuration"]["jobID"])
+    found = outfit_of(site).inventory.object(ark)
+    assert found is not None
+    assert (found["title"], found["owner"], found["local_ids"], found["collections"]) == ("Hunt", OWNER, ["l1", "l2"], [COLLECTION])
+    assert isinstance(site.depot.objects, Directory)
+    assert said_by_validator(site.depot.objects.root / "ocfl") == (1, [])
+
+
+def test_the_working_folder_holds_the_storage_manifest_and_the_submission_manifest(site: Site) -> None:
+    row = {"line": 6, "url": "http://127.0.0.1/a.txt", "name": "a.txt", "algorithm": "md5", "digest": "0" * 32}
+    job = fetched(site, {"a.txt": b"hello", "odd |name ": b"x"}, more={"files": {"count": 1, "rows": [row]}})
+    system = folder_of(site, done(site, job)) / "system"
+    assert sorted(os.listdir(system)) == sorted([*SYSTEM, "mrt-manifest.txt", "mrt-submission-manifest.txt"])
+    lines = (system / "mrt-manifest.txt").read_text().splitlines()
+    assert lines[1] == "#%profile | http://uc3.cdlib.org/registry/store/manifest/mrt-add-manifest"
+    named = {line.split(" | ")[5]: line.split(" | ") for line in lines if not line.startswith("#")}
+    assert set(named) == {"producer/a.txt", "producer/odd %7Cname%20", *(f"system/{name}" for name in SYSTEM)}
+    assert named["producer/a.txt"][1:4] == ["sha-256", sha256(b"hello"), "5"]
+    assert "http://127.0.0.1/a.txt | md5" in (system / "mrt-submission-manifest.txt").read_text()
+
+
+def test_a_local_id_leads_to_its_object(site: Site) -> None:
+    first = done(site, fetched(site, {"a.txt": b"1"}, local_ids=("l1",)))
+    second = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l2", "l1")))
+    assert ark_of(second) == ark_of(first)
+    assert second.docs["stored"]["version"] == 2
+    assert "producer/a.txt" not in files_of(site, second)  # added: it has the files of this deposit and no others
+    stranger = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l1",), owner="ark:/99999/fk4other"))
+    assert ark_of(stranger) != ark_of(first)
+
+
+def test_a_local_id_of_another_ark_fails_with_both_names(site: Site) -> None:
+    first = done(site, fetched(site, {"a.txt": b"1"}, local_ids=("l1",)))
+    said = failed(site, fetched(site, {"a.txt": b"1"}, local_ids=("l0", "l1"), primary_id="ark:/99999/fk4given"))
+    assert ark_of(first) in said
+    assert "ark:/99999/fk4given" in said
+    assert "'l1'" in said
+
+
+def test_local_ids_of_two_objects_fail_with_both_names(site: Site) -> None:
+    one = done(site, fetched(site, {"a.txt": b"1"}, local_ids=("l1",)))
+    two = done(site, fetched(site, {"a.txt": b"1"}, local_ids=("l2",)))
+    said = failed(site, fetched(site, {"a.txt": b"1"}, local_ids=("l1", "l2")))
+    assert ark_of(one) in said
+    assert ark_of(two) in said
+
+
+def test_a_supplied_ark_wins_and_gets_versions(site: Site) -> None:
+    given = "ark:/99999/fk4given"
+    first = done(site, fetched(site, {"a.txt": b"1"}, primary_id=given, local_ids=("l1",)))
+    second = done(site, fetched(site, {"b.txt": b"2"}, primary_id=given))
+    assert (ark_of(first), ark_of(second)) == (given, given)
+    assert set(files_of(site, second)) == {"producer/b.txt", *(f"system/{name}" for name in SYSTEM)}
+    with site.engine() as engine:
+        assert not list(engine.store.find("minter").records)  # nothing was drawn
+
+
+def test_what_is_no_ark_is_refused(site: Site) -> None:
+    assert "is not an ARK" in failed(site, fetched(site, {"a.txt": b"1"}, primary_id="ARK:/99999/X"))
+
+
+def test_an_update_keeps_what_it_does_not_replace_and_deletes_what_is_listed(site: Site) -> None:
+    given = "ark:/99999/fk4given"
+    done(site, fetched(site, {"a.txt": b"1", "b.txt": b"2", "c.txt": b"3", "d/e.txt": b"4"}, primary_id=given))
+    update = {"b.txt": b"new", "mrt-delete.txt": b"c.txt\n"}
+    job = done(site, fetched(site, update, primary_id=given, update=True, deletions=("producer/d/e.txt",), title="Later"))
+    files = {name: data for name, data in files_of(site, job).items() if name.startswith("producer/")}
+    assert files == {"producer/a.txt": b"1", "producer/b.txt": b"new", "producer/mrt-delete.txt": b"c.txt\n"}
+    assert b"what: Later" in files_of(site, job)["system/mrt-erc.txt"]
+
+
+def test_deleting_what_is_not_there_fails_and_leaves_the_object_alone(site: Site) -> None:
+    given = "ark:/99999/fk4given"
+    done(site, fetched(site, {"a.txt": b"1"}, primary_id=given))
+    said = failed(site, fetched(site, {"mrt-delete.txt": b"zzz.txt\n"}, primary_id=given, update=True))
+    assert "producer/zzz.txt" in said
+    assert len(outfit_of(site).storage.versions(given)) == 1
+
+
+def test_a_second_run_uses_the_ark_that_was_saved_and_makes_no_second_version(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = outfit_of(site).storage
+    write, calls = storage.write, []
+
+    def lost(deposit: Any, **more: Any) -> Stored:
+        calls.append(deposit.object)
+        answer = write(deposit, **more)
+        if len(calls) == 1:
+            raise ConnectionError("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(storage, "write", lost)
+    monkeypatch.setattr("waybill.machine.Backoff.delay", lambda self, tries: 0.0)
+    job = done(site, fetched(site, {"a.txt": b"1"}))
+    assert calls == [ark_of(job)] * 2
+    assert len(storage.versions(ark_of(job))) == 1
+    with site.engine() as engine:
+        assert engine.store.get("minter", "99999-fk4").docs["numbers"]["next"] == minting.BLOCK
+
+
+def test_a_drawn_ark_that_the_inventory_knows_is_skipped(site: Site) -> None:
+    taken = noid.mint(0, "99999", "fk4")
+    done(site, fetched(site, {"a.txt": b"1"}, primary_id=taken))
+    assert ark_of(done(site, fetched(site, {"a.txt": b"1"}))) == noid.mint(1, "99999", "fk4")
+
+
+def test_a_closed_shoulder_mints_no_more(site: Site) -> None:
+    with site.engine() as engine:
+        engine.submit(New("minter", id="99999-fk4", docs={"numbers": {"next": 0}}))
+        engine.act(Ref("minter", "99999-fk4"), "close", confirmed=True)
+    assert "No ARK can be minted on 99999-fk4" in failed(site, fetched(site, {"a.txt": b"1"}))
+
+
+def test_a_working_copy_that_is_not_what_was_fetched_fails_and_says_how_to_mend(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.machine.Backoff.delay", lambda self, tries: 0.0)
+    job = fetched(site, {"a.txt": b"one", "b.txt": b"two"})
+    (folder_of(site, job) / "producer" / "b.txt").write_bytes(b"TWO")
+    said = failed(site, job)
+    assert "producer/b.txt" in said
+    assert "`restart`" in said
+    assert not list(site.depot.objects.list("ocfl/" + "0"))  # nothing was published
+    assert [line for _, line in outfit_of(site).storage.objects()] == []
+
+
+def test_a_link_in_the_working_folder_is_not_followed(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.machine.Backoff.delay", lambda self, tries: 0.0)
+    (tmp_path / "secret").write_bytes(b"one")
+    job = fetched(site, {"a.txt": b"one"}, keep=())
+    folder = folder_of(site, job) / "producer"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").symlink_to(tmp_path / "secret")
+    assert "producer/a.txt" in failed(site, job)
+
+
+def test_files_that_another_service_fetched_are_taken_as_they_lie(site: Site) -> None:
+    job = done(site, fetched(site, {"a.txt": b"one", "d/b.txt": b"two"}, more={"downloaded": None}))
+    assert files_of(site, job)["producer/d/b.txt"] == b"two"
+    said = failed(site, fetched(site, {"a.txt": b"one"}, keep=(), more={"downloaded": None}))
+    assert "`restart`" in said
+
+
+def test_a_description_that_cannot_be_read_fails_with_its_name_and_line(site: Site) -> None:
+    assert "producer/mrt-erc.txt cannot be read: Line 2" in failed(site, fetched(site, {"mrt-erc.txt": b"erc:\nnonsense\n"}))
+
+
+# --- EZID
+
+
+@pytest.fixture
+def ezid(monkeypatch: pytest.MonkeyPatch) -> Iterator[EzidServer]:
+    monkeypatch.setenv(minting.USER, "apitest")
+    monkeypatch.setenv(minting.PASSWORD, "secret")
+    monkeypatch.setattr("waybill.machine.Backoff.delay", lambda self, tries: 0.0)
+    with EzidServer() as server:
+        yield server
+
+
+def add_ezid(site: Site, ezid: EzidServer) -> None:
+    minter = Minter(url=f"{ezid.url}/shoulder/ark:/99999/fk5", co_owner="friend")
+    add_profile(site, Profile(name="e", owner=OWNER, minter=minter, context="ctx"))
+
+
+def test_ezid_is_told_of_an_ark_that_was_minted(site: Site, ezid: EzidServer) -> None:
+    add_ezid(site, ezid)
+    job = done(site, fetched(site, {"a.txt": b"1"}, profile="e", title="Hunt: big"))
+    ark = ark_of(job)
+    assert ark.startswith("ark:/99999/fk5")
+    assert list(ezid.known) == [ark]
+    assert ezid.known[ark]["_target"] == f"http://waybill.test/m/{ark.replace(':', '%3A').replace('/', '%2F')}"
+    assert "what: Hunt: big" in ezid.known[ark]["erc"]
+    assert ezid.known[ark]["mrt.creator"] == "ctx"
+    assert ezid.known[ark]["waybill.request"] == job.docs["configuration"]["jobID"]
+
+
+@pytest.mark.parametrize("first", ["lose", "cut", "status 503 error: busy"])
+def test_an_answer_of_ezid_that_is_lost_mints_nothing_twice(site: Site, ezid: EzidServer, first: str) -> None:
+    add_ezid(site, ezid)
+    ezid.does = [first]
+    job = done(site, fetched(site, {"a.txt": b"1"}, profile="e"))
+    assert list(ezid.known) == [ark_of(job)]
+
+
+def test_an_ark_that_belongs_to_another_in_ezid_is_left_to_him(site: Site, ezid: EzidServer) -> None:
+    add_ezid(site, ezid)
+    taken = noid.mint(0, "99999", "fk5")
+    ezid.known[taken] = {"erc": "his"}
+    job = done(site, fetched(site, {"a.txt": b"1"}, profile="e"))
+    assert ark_of(job) == noid.mint(1, "99999", "fk5")
+    assert ezid.known[taken] == {"erc": "his"}
+    assert b"where: " + ark_of(job).encode() in files_of(site, job)["system/mrt-erc.txt"]
+
+
+def test_ezid_is_told_anew_of_an_ark_that_was_given(site: Site, ezid: EzidServer) -> None:
+    add_ezid(site, ezid)
+    given, elsewhere = "ark:/99999/fk5given", "ark:/99999/other"
+    ezid.known[given] = {"_target": "http://elsewhere"}
+    done(site, fetched(site, {"a.txt": b"1"}, profile="e", primary_id=given, retain_target=True, title="New"))
+    assert "what: New" in ezid.known[given]["erc"]
+    assert ezid.known[given]["_target"] == "http://elsewhere"
+    done(site, fetched(site, {"a.txt": b"1"}, profile="e", primary_id=elsewhere))
+    assert elsewhere not in ezid.known
+
+
+def test_ezid_without_a_password_fails_and_says_what_to_set(site: Site, ezid: EzidServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_ezid(site, ezid)
+    monkeypatch.delenv(minting.PASSWORD)
+    assert minting.PASSWORD in failed(site, fetched(site, {"a.txt": b"1"}, profile="e"))
+
+
+def test_what_ezid_refuses_fails_with_its_words(site: Site, ezid: EzidServer) -> None:
+    add_ezid(site, ezid)
+    ezid.does = ["status 403 error: forbidden - not your shoulder"]
+    assert "not your shoulder" in failed(site, fetched(site, {"a.txt": b"1"}, profile="e"))
