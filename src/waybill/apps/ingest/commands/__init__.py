@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import typer
 
-from waybill.apps.ingest.commands import acting, batches, checking, collections, profiles, taking_over
+from waybill.apps.ingest.commands import (
+    access,
+    acting,
+    batches,
+    caring,
+    checking,
+    collections,
+    following,
+    objects,
+    profiles,
+    reports,
+    submitting,
+    taking_over,
+)
 
 
 def commands() -> typer.Typer:
     app = typer.Typer(name="ingest")
-    for module in (checking, batches, acting, collections):
+    for module in (submitting, checking, batches, reports, following, acting, objects, access, caring, collections):
         module.register(app)
     taking_over.register(profiles.register(app))
     return app

@@ -79,7 +79,7 @@ def batches(desk: Desk, state: STATE = None, limit: LIMIT = 30, token: TOKEN = N
     """List batches, the newest first, with how many of their jobs are in which state."""
     with desk.store() as store:
         records, further = found(desk, store, "batch", state, None, limit, token, not oldest)
-        rows = [_batch_view(desk, store, record) for record in records]
+        rows = [batch_view(desk, store, record) for record in records]
     if desk.as_json:
         return desk.print_json({"batches": rows, "next": further})
     if not rows:
@@ -87,14 +87,14 @@ def batches(desk: Desk, state: STATE = None, limit: LIMIT = 30, token: TOKEN = N
     made = shapes.table("id", "state", "profile", "submitted", "jobs", "message")
     for row in rows:
         made.add_row(row["id"], shapes.state(row["state"], row["sort"]), row["profile"], shapes.age(row["created"]),
-                     _counts(row["jobs"]), shapes.clip(row["message"]))  # fmt: skip
+                     counts(row["jobs"]), shapes.clip(row["message"]))  # fmt: skip
     desk.out.print(made)
     if further:
         desk.note(f"There are more: waybill ingest batches --token {further}")
     return None
 
 
-def _batch_view(desk: Desk, store: Store, record: Record) -> dict[str, Any]:
+def batch_view(desk: Desk, store: Store, record: Record) -> dict[str, Any]:
     said = submission.of_batch(record)
     state = desk.machine("batch").state(record.state)
     tally = store.tally("job", parent=record.ref)
@@ -106,7 +106,7 @@ def _batch_view(desk: Desk, store: Store, record: Record) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _counts(jobs: dict[str, int]) -> str:
+def counts(jobs: dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in jobs.items())
 
 
@@ -114,7 +114,7 @@ def batch(desk: Desk, id: BATCH) -> None:
     """Show a batch: what was submitted, how its jobs stand, what failed in it and why, and its last report."""
     with desk.store() as store:
         record = batch_named(store, id)
-        view = _batch_view(desk, store, record)
+        view = batch_view(desk, store, record)
         state = desk.machine("batch").state(record.state)
         failed = view["jobs"].get("Failed", 0)
         view["failures"] = [_failure(job) for job in islice(failures(store, record.ref), FAILURES)] if failed else []
@@ -128,9 +128,9 @@ def batch(desk: Desk, id: BATCH) -> None:
         ("", state.doc if state else ""), ("message", view["message"]), ("profile", view["profile"]), ("title", view["title"]),
         ("payload", view["filename"] or view["url"]), ("type", view["type"]), ("mode", "update" if view["update"] else "add"),
         ("submitter", view["submitter"]), ("submitted", shapes.local(view["created"])), ("updated", shapes.local(view["updated"])),
-        ("jobs", _counts(view["jobs"]) or "none yet"),
+        ("jobs", counts(view["jobs"]) or "none yet"),
     ]))  # fmt: skip
-    _say_failures(desk, view)
+    say_failures(desk, view)
     if view["report"] is not None:
         desk.note(f"\nIts report: waybill ingest report {view['id']}")
     for action in possible:
@@ -139,7 +139,7 @@ def batch(desk: Desk, id: BATCH) -> None:
     return None
 
 
-def _say_failures(desk: Desk, view: dict[str, Any]) -> None:
+def say_failures(desk: Desk, view: dict[str, Any]) -> None:
     for complaint in (view["trouble"] or {}).get("reasons", []):
         desk.say(f"  {complaint}")
     if not view["failures"]:
@@ -172,12 +172,12 @@ def jobs_of(store: Store, batch: Ref) -> Iterator[Record]:
 def _failure(job: Record) -> dict[str, Any]:
     refusal = job.docs.get("refusal") or {}
     return {
-        "id": job.id, "what": _what(job), "last_done": job.last_done, "reason": job.message,
+        "id": job.id, "what": what(job), "last_done": job.last_done, "reason": job.message,
         "reasons": refusal.get("reasons", []), "can_be_resumed": not refusal.get("final"),
     }  # fmt: skip
 
 
-def _what(job: Record) -> str:
+def what(job: Record) -> str:
     """What a person knows it by."""
     said = submission.of_job(job)
     return said.title or "; ".join(said.local_ids) or said.filename or said.url
@@ -224,7 +224,7 @@ def _job_view(desk: Desk, job: Record, progress: dict[str, Any]) -> dict[str, An
     space = job.docs.get("space_needed")
     kept = ("id", "state", "sort", "priority", "message", "last_done", "retries", "session", "parked", "wake_at", "keys", "progress")
     return {name: view[name] for name in kept} | {
-        "batch": job.parent.id if job.parent else "", "object": said.primary_id, "local_ids": said.local_ids, "what": _what(job),
+        "batch": job.parent.id if job.parent else "", "object": said.primary_id, "local_ids": said.local_ids, "what": what(job),
         "space_needed": space if isinstance(space, int) else None, "created": view["created"], "updated": view["updated"],
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from waybill.apps.ingest.checkm import BadManifest, Complaint, Kind, Manifest, read
-from waybill.apps.ingest.commands.counter import serve, size_of
+from waybill.apps.ingest.commands.counter import opened, serve, size_of
 from waybill.apps.ingest.submission import Type
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
@@ -45,7 +45,7 @@ def check(
         if str(file) == "-":
             manifest = read(sys.stdin.buffer, kind=kind)
         else:
-            with file.open("rb") as source:
+            with opened(file) as source:
                 manifest = read(source, kind=kind)
     except BadManifest as error:
         complaints = error.complaints

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from waybill.apps.ingest.commands.counter import YES, serve
-from waybill.apps.ingest.commands.kept import act, each, merged, read_file
+from waybill.apps.ingest.commands.kept import act, merged, read_file
 from waybill.apps.ingest.profile import Collection, from_document, to_document
+from waybill.apps.ingest.service import COLLECTIONS
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
 from waybill.cli.problems import Misuse
 from waybill.engine import Engine
-from waybill.record import Record, Ref
+from waybill.record import Record
 from waybill.step import New
 
 MNEMONIC = Annotated[str, typer.Argument(metavar="MNEMONIC", help="The collection's short name.")]
@@ -49,9 +50,9 @@ def _view(record: Record, marks: dict[str, str]) -> dict[str, Any]:
 
 def list_collections(desk: Desk) -> None:
     """List the collections, and which of them are on hold."""
-    with desk.store() as store:
-        marks = dict(store.marks())
-    found = [_view(record, marks) for record in each(desk, "collection")]
+    with desk.engine() as engine:
+        marks = dict(engine.store.marks())
+        found = [_view(record, marks) for record in COLLECTIONS.each(engine)]
     if desk.as_json:
         return desk.print_json({"collections": found})
     if not found:
@@ -66,8 +67,8 @@ def list_collections(desk: Desk) -> None:
 
 def show(desk: Desk, mnemonic: MNEMONIC) -> None:
     """Show a collection."""
-    with desk.store() as store:
-        view = _view(store.get("collection", mnemonic), dict(store.marks()))
+    with desk.engine() as engine:
+        view = _view(COLLECTIONS.record(engine, mnemonic), dict(engine.store.marks()))
     if desk.as_json:
         return desk.print_json(view)
     about = view["collection"]
@@ -96,10 +97,10 @@ def change(
     if file is None and not given:
         raise Misuse("Say what to change: --name, --ark, --owner, --description or --file.")
     with desk.engine() as engine:
-        before = engine.store.get("collection", mnemonic).docs["collection"]
+        before = COLLECTIONS.record(engine, mnemonic).docs["collection"]
         base = read_file(file) if file is not None else before
         collection = from_document(Collection, merged({**base, "mnemonic": mnemonic}, given))
-        engine.act(Ref("collection", mnemonic), "change", args=to_document(collection), who=desk.who, why=why)
+        COLLECTIONS.change(engine, mnemonic, to_document(collection), who=desk.who, why=why)
         return _told(desk, engine, mnemonic, f"The collection {mnemonic} is changed.")
 
 
@@ -116,14 +117,14 @@ def _told(desk: Desk, engine: Engine, mnemonic: str, sentence: str) -> None:
 
 def retire(desk: Desk, mnemonic: MNEMONIC, why: WHY = "") -> None:
     """Let no new deposit go into it; those under way go on."""
-    return act(desk, "collection", mnemonic, "retire", why)
+    return act(desk, COLLECTIONS, mnemonic, "retire", why)
 
 
 def restore(desk: Desk, mnemonic: MNEMONIC, why: WHY = "") -> None:
     """Let deposits go into a retired collection again."""
-    return act(desk, "collection", mnemonic, "restore", why)
+    return act(desk, COLLECTIONS, mnemonic, "restore", why)
 
 
 def delete(desk: Desk, mnemonic: MNEMONIC, yes: YES = False, why: WHY = "") -> None:
     """Remove a retired collection; the objects in it stay."""
-    return act(desk, "collection", mnemonic, "delete", why, yes)
+    return act(desk, COLLECTIONS, mnemonic, "delete", why, yes)

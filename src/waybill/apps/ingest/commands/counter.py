@@ -10,10 +10,12 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, cast
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 
+from waybill.apps.ingest import service
 from waybill.apps.ingest.checkm import BadManifest
 from waybill.apps.ingest.inventory import BadSearch, Contradiction, LocalIdTaken
 from waybill.apps.ingest.outfit import Outfit
@@ -24,7 +26,7 @@ from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.digests import UnknownDigest
 from waybill.engine import Acted
 from waybill.machine import Action
-from waybill.record import NotFound, Record, Ref, Store
+from waybill.record import Conflict, NotFound, Record, Ref, Store
 from waybill.rules import Refused
 
 _OF_STORE = re.compile("bid[0-9]+")
@@ -61,14 +63,25 @@ def house_words() -> Iterator[None]:
         yield
     except (BadSearch, UnknownDigest) as error:
         raise Misuse(str(error)) from error
-    except NotStored as error:
+    except (NotStored, service.Missing) as error:
         raise Missing(str(error)) from error
+    except service.OtherBatch as error:
+        raise Conflict(str(error)) from error
     except (BadProfile, BadManifest, StorageError, LocalIdTaken, Contradiction) as error:
         raise Refused(str(error)) from error
 
 
 def outfit(desk: Desk) -> Outfit:
     return cast(Outfit, desk.depot.outfit("job"))
+
+
+def opened(file: Path) -> BinaryIO:
+    """A file of the depositor's."""
+    if not file.exists():
+        raise Missing(f"There is no file {file} here; what is elsewhere is named by its URL, https://...")
+    if file.is_dir():
+        raise Misuse(f"{file} is a folder: pack it as a zip or a tar, which becomes one object.")
+    return file.open("rb")
 
 
 def batch_named(store: Store, id: str) -> Record:

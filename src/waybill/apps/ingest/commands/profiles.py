@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from waybill.apps.ingest.commands.counter import YES, serve
-from waybill.apps.ingest.commands.kept import act, each, merged, read_file
-from waybill.apps.ingest.profile import Collection, Profile, from_document, to_document
+from waybill.apps.ingest.commands.kept import act, merged, read_file
+from waybill.apps.ingest.profile import Profile, from_document, to_document
+from waybill.apps.ingest.service import COLLECTIONS, PROFILES
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
 from waybill.cli.problems import Misuse
 from waybill.engine import Engine
-from waybill.record import Record, Ref
+from waybill.record import Record
 from waybill.rules import Refused
 from waybill.step import New
 
@@ -60,7 +61,8 @@ def register(ingest: typer.Typer) -> typer.Typer:
 
 def list_profiles(desk: Desk) -> None:
     """List the profiles."""
-    found = [shown(record) for record in each(desk, "profile")]
+    with desk.engine() as engine:
+        found = [shown(record) for record in PROFILES.each(engine)]
     if desk.as_json:
         return desk.print_json({"profiles": found})
     if not found:
@@ -86,8 +88,8 @@ def shown(record: Record) -> dict[str, Any]:
 
 def show(desk: Desk, name: NAME) -> None:
     """Show a profile; the password of its callback is masked."""
-    with desk.store() as store:
-        view = shown(store.get("profile", name))
+    with desk.engine() as engine:
+        view = shown(PROFILES.record(engine, name))
     if desk.as_json:
         return desk.print_json(view)
     desk.say(f"{name} ({view['state']})")
@@ -125,7 +127,7 @@ def change(
 ) -> None:  # fmt: skip
     """Change what is given and keep the rest; with --file, everything. Deposits that begin from now on follow it."""
     with desk.engine() as engine:
-        before = engine.store.get("profile", name).docs["profile"]
+        before = PROFILES.record(engine, name).docs["profile"]
         given = _given(
             engine, description, owner, collection, mail, quiet, callback, callback_user, callback_password_file, priority, naan, shoulder,
             minter,
@@ -134,7 +136,7 @@ def change(
             raise Misuse("Say what to change: `waybill ingest profile change --help` lists what a profile has.")
         base = _keeping_password(read_file(file), before) if file is not None else before
         profile = from_document(Profile, merged({**base, "name": name}, given))
-        engine.act(Ref("profile", name), "change", args=to_document(profile), who=desk.who, why=why)
+        PROFILES.change(engine, name, to_document(profile), who=desk.who, why=why)
         return _told(desk, engine, name, f"The profile {name} is changed.")
 
 
@@ -169,7 +171,7 @@ def _ark_of(engine: Engine, collection: str) -> str:
     """A collection is named by its mnemonic or its ARK; a profile holds the ARK."""
     if collection.startswith("ark:"):
         return collection
-    found = from_document(Collection, engine.store.get("collection", collection).docs["collection"])
+    found = COLLECTIONS.read(COLLECTIONS.record(engine, collection))
     if not found.ark:
         raise Refused(f"The collection {collection} has no ARK: `waybill ingest collection change {collection} --ark ARK` gives it one.")
     return found.ark
@@ -183,14 +185,14 @@ def _told(desk: Desk, engine: Engine, name: str, sentence: str) -> None:
 
 def retire(desk: Desk, name: NAME, why: WHY = "") -> None:
     """Let no new deposit name it; those under way go on."""
-    return act(desk, "profile", name, "retire", why)
+    return act(desk, PROFILES, name, "retire", why)
 
 
 def restore(desk: Desk, name: NAME, why: WHY = "") -> None:
     """Let deposits name a retired profile again."""
-    return act(desk, "profile", name, "restore", why)
+    return act(desk, PROFILES, name, "restore", why)
 
 
 def delete(desk: Desk, name: NAME, yes: YES = False, why: WHY = "") -> None:
     """Remove a retired profile."""
-    return act(desk, "profile", name, "delete", why, yes)
+    return act(desk, PROFILES, name, "delete", why, yes)

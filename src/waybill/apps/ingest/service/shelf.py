@@ -38,7 +38,7 @@ class Shelf(Generic[T]):
         except NotFound:
             found = None
         if found is None or found.state == "Deleted":
-            raise Missing(f"There is no {self.kind} {names.shown(name)}; `waybill ingest {self.kind}s` lists them.")
+            raise Missing(f"There is no {self.kind} {names.shown(name)}; `waybill ingest {self.kind}` lists them.")
         return found
 
     def read(self, record: Record) -> T:

@@ -1,0 +1,145 @@
+"""Following a batch to its end: a picture in a terminal, a line for each change in a pipe, JSON lines with --json.
+
+It ends when the batch has settled, with exit code 1 if anything in it failed; or when the batch rests on hold, for then nobody knows when
+it will go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from waybill import views
+from waybill.apps.ingest import submission
+from waybill.apps.ingest.commands.batches import BATCH, batch_view, counts, jobs_of, say_failures, what
+from waybill.apps.ingest.commands.counter import batch_named, serve
+from waybill.cli import shapes
+from waybill.cli.desk import Desk
+from waybill.cli.problems import FAILED
+from waybill.record import NotFound, Record, Ref, Store
+
+PANEL = "Deposits"
+CLOSEST = 0.2  # seconds between two looks, at least
+SHOWN = 20  # objects, failures and running steps that are named
+Look = dict[str, Any]
+EVERY = Annotated[float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most.")]
+
+
+def register(app: typer.Typer) -> None:
+    serve(app, panel=PANEL, examples=("waybill ingest watch bid0000000001", "waybill ingest watch bid0000000001 --json"))(watch)
+
+
+def watch(desk: Desk, id: BATCH, every: EVERY = 1.0) -> int | None:
+    """Follow a batch until it has settled; exit code 1 if anything in it failed, or if it is held."""
+    with desk.store() as store:
+        return follow(desk, store, batch_named(store, id).ref, every)
+
+
+def follow(desk: Desk, store: Store, ref: Ref, every: float = 1.0) -> int | None:
+    last: Record | None = None
+    before: Look | None = None
+    with ExitStack() as stack:
+        live = desk.out.is_terminal and not desk.as_json
+        screen = stack.enter_context(Live(console=desk.out, auto_refresh=False, transient=True)) if live else None
+        for batch, look in _looks(desk, store, ref, every):
+            if screen is not None:
+                screen.update(_picture(look), refresh=True)
+            elif look != before:
+                _line(desk, look, before)
+            last, before = batch, look
+    return _end(desk, store, last, ref)
+
+
+def _looks(desk: Desk, store: Store, ref: Ref, every: float) -> Iterator[tuple[Record, Look]]:
+    warned = False
+    while True:
+        began = time.monotonic()
+        try:
+            batch = store.get(*ref)
+        except NotFound:  # settled, and removed meanwhile
+            return
+        sessions = list(store.sessions())
+        yield batch, {
+            "batch": batch.id, "state": batch.state, "message": batch.message,
+            "jobs": {state: count for state, count in store.tally("job", parent=ref).items() if count},
+            "steps": list(islice(_steps(desk, store, ref, views.progress_of(sessions)), SHOWN)),
+        }  # fmt: skip
+        if not batch.open or batch.state == "Held":
+            return
+        if not sessions and not warned:
+            warned = True
+            desk.note("No worker is alive, so nothing moves: `waybill up` or `waybill work` starts one.")
+        store.watch(max(0.0, every - (time.monotonic() - began)))
+        if (left := CLOSEST - (time.monotonic() - began)) > 0:
+            time.sleep(left)
+
+
+def _steps(desk: Desk, store: Store, ref: Ref, progress: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What workers say of jobs of this batch."""
+    for name in progress:
+        kind, _, id = name.partition(" ")
+        if kind != "job":
+            continue
+        try:
+            job = store.get(kind, id)
+        except NotFound:
+            continue
+        if job.parent == ref:
+            shown = views.record(job, desk.depot.machines, progress=progress)["progress"]
+            yield {"id": id, "what": what(job), "state": job.state, "progress": shown}
+
+
+def _picture(look: Look) -> RenderableType:
+    total = max(1, sum(look["jobs"].values()))
+    parts: list[RenderableType] = [Text(f"{look['batch']}  {look['state']}  {look['message']}".rstrip(), style="bold")]
+    made = shapes.table("", "", "")
+    made.show_header = False
+    for state, count in look["jobs"].items():
+        made.add_row(f"  {state}", str(count), "█" * max(1, round(30 * count / total)))
+    parts.append(made)
+    for step in look["steps"]:
+        parts.append(Text(f"  {step['id']}  {step['state']}  {shapes.progress(step['progress'])}  {shapes.clip(step['what'], 40)}"))
+    return Group(*parts)
+
+
+def _line(desk: Desk, look: Look, before: Look | None) -> None:
+    if desk.as_json:
+        return desk.print_json({"at": views.moment(time.time()), **look}, line=True)
+    if before is None or any(look[part] != before[part] for part in ("state", "jobs")):
+        desk.say(f"{look['batch']} {look['state']}: {counts(look['jobs']) or look['message'] or 'no jobs yet'}")
+    for step in look["steps"]:
+        if before is None or step not in before["steps"]:
+            desk.say(f"  {step['id']} {step['state']} {shapes.progress(step['progress'])}")
+    desk.out.file.flush()
+    return None
+
+
+def _end(desk: Desk, store: Store, batch: Record | None, ref: Ref) -> int | None:
+    """What became of it: the objects that were made, or what failed and why."""
+    if batch is None:
+        desk.note(f"{ref} was removed meanwhile.")
+        return FAILED
+    view = batch_view(desk, store, batch)
+    good = batch.state == "Completed"
+    if desk.as_json:
+        desk.print_json({"at": views.moment(time.time()), **view}, line=True)
+        return None if good else FAILED
+    if batch.state == "Held":
+        desk.note(f"{ref} is held: {batch.message or 'its collection is on hold'}. `waybill ingest release {batch.id}` lets it go on.")
+        return FAILED
+    desk.say(f"{batch.id} {batch.state}: {counts(view['jobs']) or batch.message}")
+    for job in islice(jobs_of(store, ref), SHOWN):
+        if job.state == "Completed":
+            desk.say(f"  {submission.of_job(job).primary_id}  {what(job)}")
+    if not good:
+        say_failures(desk, view)
+    return None if good else FAILED
+
