@@ -79,6 +79,13 @@ class Page(NamedTuple):
     after: int | None  # the seq to go on from; None: this was the last page
 
 
+class HeldKey(NamedTuple):
+    """A key that is held now. `holder` is None for another service's, whose name may be written as that service writes it."""
+
+    name: str
+    holder: Ref | None
+
+
 class Due(NamedTuple):
     woken: int
     next: float | None  # seconds until the next wait is due; None: none waits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from waybill.record.answers import MAX_PAGE, Answer, Ask, Claimed, Due, Finding, Line, Page, Renewed, Role, SessionInfo
+from waybill.record.answers import MAX_PAGE, Answer, Ask, Claimed, Due, Finding, HeldKey, Line, Page, Renewed, Role, SessionInfo
 from waybill.record.change import Group
 from waybill.record.thing import Record, Ref
 
@@ -95,6 +95,12 @@ class Store(Protocol):
 
     def marks(self) -> dict[str, str]:
         """The marks in force, each with who set it and why."""
+
+    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
+        """The keys that are held now, in the order of their names; `after` is the last name of the page before."""
+
+    def free_key(self, name: str) -> bool:
+        """Take away a key that another service left behind when it died; whether it was there. Conflict if a record holds it."""
 
     def watch(self, timeout: float) -> bool:
         """Return True soon after something may have become claimable, False at the timeout. Lossy: a hint."""

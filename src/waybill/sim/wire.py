@@ -22,6 +22,7 @@ from waybill.record import (
     Due,
     Finding,
     Group,
+    HeldKey,
     Line,
     Page,
     Record,
@@ -272,6 +273,12 @@ class Wire:
 
     def asks(self, limit: int = 100) -> list[Ask]:
         return self._asked("asks", lambda: self.store.asks(limit))
+
+    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
+        return self._asked("held_keys", lambda: self.store.held_keys(after=after, limit=limit))
+
+    def free_key(self, name: str) -> bool:
+        return self._asked("free_key", lambda: self.store.free_key(name), writes=True)
 
     def marks(self) -> dict[str, str]:
         return self._asked("marks", self.store.marks, weight=LITTLE)

@@ -22,6 +22,7 @@ from waybill.record import (
     Due,
     Finding,
     Group,
+    HeldKey,
     Line,
     NotFound,
     Page,
@@ -203,6 +204,14 @@ class ModelStore:
 
     def marks(self) -> dict[str, str]:
         return dict(sorted(self._shelf.marks.items()))
+
+    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
+        return [HeldKey(name, ref) for name, ref in sorted(self._shelf.keys.items()) if name > after][: max(1, min(limit, MAX_PAGE))]
+
+    def free_key(self, name: str) -> bool:
+        if name in self._shelf.keys:
+            raise Conflict(f"{name} is held by {self._shelf.keys[name]}, which drops it when it moves on; it is not taken from it.")
+        return False
 
     def watch(self, timeout: float) -> bool:
         with self.world.bell:

@@ -37,6 +37,28 @@ def session_of(store: ZookeeperStore) -> str:
     return store.open_session(host="h", ttl=10, about={})
 
 
+# --- what others locked
+
+
+def test_a_lock_that_another_service_left_behind_is_listed_and_can_be_freed(
+    store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]
+) -> None:
+    batch = peers().create_batch({"batchID": "bid-1"})
+    peers().create_job(batch, {})
+    zk.create("/locks/storage/ark_99999_fk4", b"")
+    assert store.held_keys() == [("storage/ark_99999_fk4", None)]
+    key = "storage/ark:/99999/fk4"
+    session = session_of(store)
+    (mine,) = claim(store, session)
+    move(store, mine, "Processing", session=None, keys=(key,))
+    assert store.claim([Role("job", "Processing")], session, 10) == []
+    assert store.free_key(key) is True
+    assert store.free_key(key) is False
+    (taken,) = store.claim([Role("job", "Processing")], session, 10)
+    assert store.held_keys() == [(key, taken.record.ref)]
+    assert zk.exists("/locks/storage/ark_99999_fk4") is not None
+
+
 # --- what others made and moved
 
 

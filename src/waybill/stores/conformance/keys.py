@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from waybill.record import Committed, Group, Taken
+import pytest
+
+from waybill.record import Committed, Conflict, Group, Taken
 from waybill.stores.conformance.suite import Suite
 from waybill.stores.conformance.yard import Yard, change, commit
 
@@ -17,6 +19,29 @@ class Keys(Suite):
         assert taken == [first.id, other.id]
         waiting = yard.get(second)
         assert (waiting.parked, waiting.session, waiting.keys) == (f"key {key}", None, (key,))
+
+    def test_the_keys_that_are_held_are_listed_with_their_holders(self, yard: Yard) -> None:
+        a, b, c = (yard.key(letter) for letter in "abc")
+        first, second = yard.one(keys=(a, b)), yard.one(keys=(c,))
+        assert yard.store.held_keys() == [], "asked for is not held"
+        session = yard.session()
+        mine = yard.claimed(yard.store, session)
+        assert yard.store.held_keys() == [(a, first.ref), (b, first.ref), (c, second.ref)]
+        assert yard.store.held_keys(limit=2) == [(a, first.ref), (b, first.ref)]
+        assert yard.store.held_keys(after=b) == [(c, second.ref)]
+        assert yard.store.held_keys(after=c) == []
+        for record in mine:
+            yard.release(record, state=yard.harness.rest, keys=())
+        assert yard.store.held_keys() == []
+
+    def test_a_key_is_not_taken_from_a_record(self, yard: Yard) -> None:
+        key = yard.key("a")
+        yard.one(keys=(key,))
+        yard.claim(yard.store, yard.session())
+        with pytest.raises(Conflict, match="is held by"):
+            yard.store.free_key(key)
+        assert yard.store.free_key(yard.key("b")) is False
+        assert len(yard.store.held_keys()) == 1
 
     def test_a_key_that_is_only_asked_for_stops_nobody_a9(self, yard: Yard) -> None:
         key = yard.key("a")

@@ -158,6 +158,12 @@ with recursive reasons as (
     from reasons s where s.parked is not null)
 select parked from reasons where parked is not null limit %(limit)s;
 
+-- name: held_keys
+select k.name, k.kind, k.id from key k where k.name > %(after)s order by k.name limit %(limit)s;
+
+-- name: holder
+select k.kind, k.id from key k where k.name = %s;
+
 -- name: free_keys
 select n.name from unnest(%s::text[]) as n(name) where not exists (select from key k where k.name = n.name);
 

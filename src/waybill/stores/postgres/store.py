@@ -21,6 +21,7 @@ from waybill.record import (
     Due,
     Finding,
     Group,
+    HeldKey,
     Line,
     NotFound,
     Page,
@@ -215,6 +216,16 @@ class PostgresStore:
 
     def marks(self) -> dict[str, str]:
         return {name: f"{who}: {why}" if why else who for name, who, why in self._connection.run(STATEMENTS["marks"], writes=False)}
+
+    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
+        args = {"after": after, "limit": max(1, min(limit, MAX_PAGE))}
+        return [HeldKey(name, Ref(kind, id)) for name, kind, id in self._connection.run(STATEMENTS["held_keys"], args, writes=False)]
+
+    def free_key(self, name: str) -> bool:
+        rows = self._connection.run(STATEMENTS["holder"], [name], writes=False)
+        if rows:
+            raise Conflict(f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it.")
+        return False
 
     def watch(self, timeout: float) -> bool:
         return self._listener.wait(timeout)

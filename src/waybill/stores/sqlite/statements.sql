@@ -130,6 +130,9 @@ select record from key where name = ?1
 -- name: holder_name
 select r.kind, r.id from key k join record r on r.seq = k.record where k.name = ?1
 
+-- name: held_keys
+select k.name, r.kind, r.id from key k join record r on r.seq = k.record where k.name > ?1 order by k.name limit ?2
+
 -- name: take_key
 insert into key values (?1, ?2) on conflict (name) do nothing
 

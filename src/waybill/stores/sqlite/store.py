@@ -11,9 +11,11 @@ from waybill.record import (
     Answer,
     Ask,
     Claimed,
+    Conflict,
     Due,
     Finding,
     Group,
+    HeldKey,
     Line,
     Page,
     Record,
@@ -156,6 +158,18 @@ class SqliteStore:
                 rows = execute(SQL["next_due"]).fetchall()
             self._ear.ring()
         return Due(woken, max(0.0, rows[0][0] - now) if rows else None)
+
+    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
+        with self._db.sentences():
+            rows = self._db.execute(SQL["held_keys"], (after, max(1, min(limit, MAX_PAGE)))).fetchall()
+        return [HeldKey(name, Ref(kind, id)) for name, kind, id in rows]
+
+    def free_key(self, name: str) -> bool:
+        with self._db.sentences():
+            rows = self._db.execute(SQL["holder_name"], (name,)).fetchall()
+        if rows:
+            raise Conflict(f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it.")
+        return False
 
     def watch(self, timeout: float) -> bool:
         with self._db.sentences():

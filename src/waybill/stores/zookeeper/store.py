@@ -30,6 +30,7 @@ from waybill.record import (
     Due,
     Finding,
     Group,
+    HeldKey,
     Line,
     NotFound,
     Page,
@@ -51,6 +52,7 @@ from waybill.stores.zookeeper.foreign import Foreign
 from waybill.stores.zookeeper.kin import Kin
 from waybill.stores.zookeeper.layout import MERRITT_FOLDERS, WAYBILL_FOLDERS
 from waybill.stores.zookeeper.link import Link
+from waybill.stores.zookeeper.locks import Locks
 from waybill.stores.zookeeper.marks import Marks
 from waybill.stores.zookeeper.names import quote
 from waybill.stores.zookeeper.parking import Parking
@@ -83,6 +85,7 @@ class ZookeeperStore:
         self._marks = Marks(self._link)
         self._asks = Asks(self._link)
         self._parking = Parking(self._tree)
+        self._locks = Locks(self._link, self._parking)
         self._foreign = Foreign(self._tree, settings["grace"])
         self._finder = Finder(self._link, self._kin)
         self._sessions = Sessions(self._tree, self._connect, self._asks)
@@ -164,6 +167,12 @@ class ZookeeperStore:
 
     def marks(self) -> dict[str, str]:
         return self._marks.all()
+
+    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
+        return self._locks.page(after, max(1, min(limit, MAX_PAGE)))
+
+    def free_key(self, name: str) -> bool:
+        return self._locks.free(name)
 
     def watch(self, timeout: float) -> bool:
         return self._bell.watch(timeout)
