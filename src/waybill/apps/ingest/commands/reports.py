@@ -46,7 +46,7 @@ def report(
             return desk.say(f"{batch.id} is {acted.record.state}: the report is written and sent once no job of it is at work.")
         told = batch.docs.get("status-report")
         if not isinstance(told, dict):
-            raise Missing(f"{batch.id} is {batch.state} and has not been reported yet. `waybill ingest batch {batch.id}` says how it stands.")
+            raise Missing(f"{batch.id} is {batch.state} and not reported yet. `waybill ingest batch {batch.id}` says how it stands.")
         rows = list(_failures(engine.store, told)) if not desk.as_json else []
     if desk.as_json:
         shown = {key: value for key, value in told.items() if key != "jobs"}
