@@ -9,6 +9,7 @@ the reader, `waybill config` and docs/reference/config.md all follow it.
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import tomllib
@@ -52,6 +53,26 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
+class Mail:
+    """The server that takes mail; without a URL no mail is sent."""
+
+    url: str = ""
+    sender: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """A receiver of events. `types`: which, `*` standing for any part of a name; `secret`: what its events are signed with."""
+
+    name: str
+    url: str
+    types: tuple[str, ...] = ("*",)
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The effective settings. `origins`: for each setting's name, where its value came from."""
 
@@ -68,6 +89,8 @@ class Config:
     demo: bool
     app: Mapping[str, Mapping[str, Any]]  # [app.NAME]: an application's own settings, checked by the application
     origins: Mapping[str, str] = field(default_factory=dict)
+    mail: Mail = Mail()
+    webhooks: tuple[Webhook, ...] = ()
 
 
 # --- what a value may be; each raises ValueError with what is right
@@ -148,6 +171,59 @@ def _days(value: Any) -> dict[str, float]:
     return kept
 
 
+MAIL_SCHEMES = {"smtp": 25, "starttls": 587, "smtps": 465}
+
+
+def _mail_url(value: Any) -> str:
+    right = (
+        "smtp://host:port, starttls://host:port or smtps://host:port, without a user and a password (those are mail.user and mail.password)"
+    )
+    try:
+        parts = urlsplit(_text(value).strip())
+        good = parts.scheme in MAIL_SCHEMES and parts.hostname and "@" not in parts.netloc and parts.path in ("", "/") and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment:
+        raise ValueError(right)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _address(value: Any) -> str:
+    if not re.fullmatch(r"[^@\s,;<>\x00-\x1f\x7f]+@[^@\s,;<>\x00-\x1f\x7f]+", _text(value).strip()):
+        raise ValueError("one mail address, such as waybill@example.org")
+    return str(value).strip()
+
+
+def _webhooks(value: Any) -> tuple[Webhook, ...]:
+    right = (
+        'tables [webhooks.NAME] with a url (http or https, without a user and a password), and perhaps types = ["org.waybill.ingest.*"] '
+        'and a secret (in the environment: JSON, {"NAME": {"url": "https://example.org/hook"}})'
+    )
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError(right) from None
+    if not isinstance(value, Mapping):
+        raise ValueError(right)
+    return tuple(_webhook(name, said, right) for name, said in value.items())
+
+
+def _webhook(name: str, said: Any, right: str) -> Webhook:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) or not isinstance(said, Mapping) or set(said) - {"url", "types", "secret"}:
+        raise ValueError(right)
+    url, types, secret = said.get("url"), said.get("types", ["*"]), said.get("secret", "")
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        good = False
+    listed = isinstance(types, list) and all(isinstance(each, str) and each for each in types)
+    if not good or not listed or not isinstance(secret, str):
+        raise ValueError(right)
+    return Webhook(name, str(url), tuple(types), secret)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting: its name in the file (dots are tables), what it may be, what it is when nobody says, and one sentence."""
@@ -156,6 +232,7 @@ class Setting:
     parse: Callable[[Any], Any]
     default: str  # in words, for the docs
     doc: str
+    secret: bool = False  # never shown, not even when it is wrong
 
     @property
     def variable(self) -> str:
@@ -184,12 +261,19 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("applications", _names, "all that are installed",
             "Which applications to load: names of installed ones, or module:object for one that is not installed."),
     Setting("demo", _yes, "true when DATA/demo exists", "Load the demonstration; `waybill up --demo` makes the file DATA/demo."),
+    Setting("mail.url", _mail_url, "no mail is sent", "The server that takes mail: smtp://host:25, starttls://host:587 or smtps://host:465."),
+    Setting("mail.sender", _address, "waybill@ and the machine's name", "The address that mail comes from."),
+    Setting("mail.user", _text, "none", "Who Waybill is to the mail server."),
+    Setting("mail.password", _text, "none", "The password of mail.user; better in the environment than in the file.", secret=True),
+    Setting("webhooks", _webhooks, "none",
+            "Who is told of events, as tables [webhooks.NAME]: its url, the types of events it wants, and the secret they are signed with.",
+            secret=True),
     Setting("log.level", _one_of("debug", "info", "warning", "error"), "info", "How much is logged."),
     Setting("log.format", _one_of("text", "json"), "text", "How a line of the log looks."),
 )  # fmt: skip
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
-_TABLES = {"http", "work", "log"}
+_TABLES = {"http", "work", "log", "mail"}
 
 # Variables that are no settings of the process but are ours.
 OTHER_VARIABLES: dict[str, str] = {
@@ -291,7 +375,8 @@ def _parse(setting: Setting, value: Any, where: str) -> Any:
     try:
         return setting.parse(value)
     except ValueError as right:
-        raise BadConfig(f"{where}: {setting.name} is {value!r}; it must be {right}.") from None
+        given = f"{setting.name} cannot be used" if setting.secret else f"{setting.name} is {_in_words(value)}"
+        raise BadConfig(f"{where}: {given}; it must be {right}.") from None
 
 
 def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -326,7 +411,12 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
         demo=value("demo", (data / DEMO_FILE).exists()),
         app=apps,
         origins=origins,
-    )
+        mail=Mail(
+            value("mail.url", ""), value("mail.sender", f"waybill@{platform.node() or 'localhost'}"), value("mail.user", ""),
+            value("mail.password", ""),
+        ),
+        webhooks=value("webhooks", ()),
+    )  # fmt: skip
 
 
 def sqlite_url(path: Path) -> str:
@@ -356,6 +446,15 @@ def masked(value: str) -> str:
     return f"{start}{f'{user}:***@' if colon else account}{rest}"
 
 
+def _in_words(value: Any) -> str:
+    """A value in a complaint."""
+    return repr(masked(value) if isinstance(value, str) else value)
+
+
+def hidden(secret: str) -> str:
+    return "***" if secret else ""
+
+
 def effective(config: Config) -> dict[str, Any]:
     """Every setting's value by its name, ready to be shown: paths as text, secrets masked."""
     shown: dict[str, Any] = {}
@@ -365,6 +464,10 @@ def effective(config: Config) -> dict[str, Any]:
             value = getattr(value, part)
         if isinstance(value, Path):
             value = str(value)
+        elif setting.name == "webhooks":
+            value = {w.name: {"url": masked(w.url), "types": list(w.types), "secret": hidden(w.secret)} for w in config.webhooks}
+        elif setting.secret:
+            value = hidden(value)
         elif isinstance(value, str):
             value = masked(value)
         elif isinstance(value, tuple):

@@ -54,7 +54,7 @@ class Depot:
                 f"or leave it out with the setting `applications`."
             )
         brought = [(a, machine) for a in chosen for machine in a.tables(config.app.get(a.name, {}))]
-        machines = Machines.of((*built_in(), *(machine for _, machine in brought)))
+        machines = Machines.of((*built_in(config), *(machine for _, machine in brought)))
         for name in config.retention:
             kind, _, state = name.partition(".")
             if kind not in machines or machines[kind].state(state) is None:
@@ -109,13 +109,16 @@ class Depot:
         return Engine(store, self.machines)
 
 
-def built_in() -> Iterator[Machine]:
+def built_in(config: Config) -> Iterator[Machine]:
     """The machines that every process has."""
     from waybill.duties import DUTY
+    from waybill.notify import event_machine, letter_machine
     from waybill.tokens import TOKEN
 
     yield DUTY
     yield TOKEN
+    yield letter_machine(config.mail)
+    yield event_machine(config.webhooks)
 
 
 def make_folder(path: Path) -> None:
