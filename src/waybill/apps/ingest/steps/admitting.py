@@ -1,0 +1,170 @@
+"""Admitting: a batch becomes jobs, one for each object of its payload.
+
+    Pending      takes the batch on; nothing is fetched here
+    Processing   reads the payload, makes the jobs in portions, and waits until all of them have settled
+
+A payload that lists objects (a manifest of manifests, of containers, of single files) is fetched and read strictly; any other is one job.
+What cannot be read makes no jobs: the document `trouble` says why, line by line, and the batch goes on to its report, which says so.
+
+Others may make batches too. One that names no payload has its jobs made by whoever made it; here it is only waited for.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from waybill.apps.ingest import lists, priority, submission
+from waybill.apps.ingest.checkm import LIMIT, BadManifest, Complaint, Kind, Row, glance, read
+from waybill.apps.ingest.outfit import outfit_of
+from waybill.apps.ingest.report import queued
+from waybill.apps.ingest.steps import payload
+from waybill.apps.ingest.steps.refusal import Trouble, Unfit
+from waybill.apps.ingest.submission import Submission, Type
+from waybill.record import Record, encode
+from waybill.step import Context, Done, New, Outcome, Wait
+
+PORTION = 200  # jobs made in one commit
+PORTION_BYTES = 300_000  # and bytes of their documents: a ZooKeeper transaction has at most 1 MiB, and names take room too
+LONGEST = 100_000  # bytes of the documents of one job
+PATIENCE = 600.0  # seconds in which whoever made a batch without a payload makes its first job
+LOOK = 5.0
+MOST_REASONS = 100  # complaints that the document keeps
+_NAMES = uuid.UUID("6f3c1c5a-7c0e-5d53-9d0e-3b1f0f6d2a11")  # of the ids of jobs, which follow from their batch and row
+_KINDS = {Type.MANIFESTS: Kind.MANIFESTS, Type.CONTAINERS: Kind.CONTAINERS, Type.FILES: Kind.FILES}
+_TYPES = {Kind.MANIFESTS: Type.MANIFESTS, Kind.CONTAINERS: Type.CONTAINERS, Kind.FILES: Type.FILES, Kind.OBJECT: Type.OBJECT}
+_OF_ROWS = {Type.MANIFESTS: Type.OBJECT, Type.CONTAINERS: Type.CONTAINER, Type.FILES: Type.FILE}
+_MANIFESTS = (".checkm", ".txt", ".manifest")  # what may be one, of which nobody said what it is
+_CONTAINERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
+
+
+def pending_batch(batch: Record, ctx: Context) -> Outcome:
+    """Light: what is large about a batch comes later."""
+    if not submission.of_batch(batch).url:
+        return Done(message="Its jobs are made by whoever made it.")
+    return Done({"spawned": {"count": 0, "whole": False}})
+
+
+def processing_batch(batch: Record, ctx: Context) -> Outcome:
+    """Make the jobs; and when all have settled, go on."""
+    if to_be_made(batch):
+        made = make_jobs(batch, ctx)
+        return made if isinstance(made, Wait) else Done(no_jobs(batch, made), message=made["reason"])
+    if (waits := first_is_awaited(batch, ctx)) is not None:
+        return waits
+    return Done()
+
+
+def no_jobs(batch: Record, why: dict[str, Any]) -> dict[str, Any]:
+    """The documents of a batch of which no more jobs are made."""
+    return {"trouble": why, "spawned": {**batch.docs["spawned"], "whole": True}}
+
+
+def to_be_made(batch: Record) -> bool:
+    """Whether jobs of it are still to be made, and by us."""
+    return "spawned" in batch.docs and not batch.docs["spawned"].get("whole")
+
+
+def first_is_awaited(batch: Record, ctx: Context) -> Wait | None:
+    """Jobs that others make come one by one, and one look that finds none proves nothing: for a while it is looked again."""
+    if "spawned" in batch.docs or ctx.tally("job", parent=batch.ref):
+        return None
+    since = float(batch.docs.get("plan", {}).get("awaited", ctx.now()))
+    if ctx.now() - since >= PATIENCE:
+        return None
+    return Wait(LOOK, "It waits for its first job, which is made by whoever made it.", docs={"plan": {"awaited": since}})
+
+
+# --- making jobs
+
+
+def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
+    """Make them all, and wait for them; or say why there can be none.
+
+    Safe to repeat: how many are made is in the commits that make them, and their order is always the same.
+    """
+    outfit, said = outfit_of(ctx), submission.of_batch(batch)
+    said = msgspec.structs.replace(said, batch_id=said.batch_id or batch.id)
+    try:
+        count, largest, rows = _objects(batch, ctx, said)
+    except Trouble as error:
+        if batch.tries + 1 < outfit.settings.fetch.tries:
+            raise  # the state's back-off, then again
+        return trouble(f"{error} Submit it again when it can be had.")
+    except Unfit as error:
+        return trouble(error.reason, error.reasons)
+    except BadManifest as error:
+        return trouble(str(error), [str(each) for each in error.complaints])
+    profile = outfit.profile(ctx, said.profile)
+    first = priority.first(count, profile.priority)
+    jobs = (New("job", _documents(each), priority=first) for each in rows)
+    letter = queued(batch, said, profile, outfit, count, ctx.now())
+    portion = max(1, min(PORTION, PORTION_BYTES // largest))
+    made = ctx.spawn_each(chain(jobs, letter), portion=portion)  # the letter in one commit with the last of the jobs
+    return Wait(0, docs={"spawned": {"count": made, "whole": True, "jobs": count}})
+
+
+def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, Iterable[Submission]]:
+    """How many objects there are, the bytes of the longest documents among them, and what holds for each of them."""
+    plan = batch.docs.get("plan", {})
+    if "type" in plan:
+        kind = Type(plan["type"])
+        return plan["count"], plan["largest"], _of_rows(said, kind, lists.each(ctx.objects, plan, Row))
+    body: bytes | None = None
+    kind_or_none = said.type
+    if kind_or_none is None and _name(said).endswith(_MANIFESTS):
+        body = payload.small(ctx, payload.of(said), LIMIT)
+        found = glance(body)
+        kind_or_none = _TYPES[found] if found else None
+    kind = kind_or_none or (Type.CONTAINER if _name(said).endswith(_CONTAINERS) else Type.FILE)
+    if not kind.batch:
+        one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))
+        return 1, _sized(one, 0), [one]
+    rows = read(payload.small(ctx, payload.of(said), LIMIT) if body is None else body, kind=_KINDS[kind]).rows
+    largest = max(_sized(each, row.line) for row, each in zip(rows, _of_rows(said, kind, rows), strict=True))
+    if len(rows) * largest > PORTION_BYTES or len(rows) > PORTION:
+        # More than one commit will be needed, and the second must know the rows of the first, whatever the URL then answers.
+        kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)
+        ctx.save({"plan": {**kept, "type": kind.value, "largest": largest}})
+    return len(rows), largest, _of_rows(said, kind, rows)
+
+
+def _of_rows(said: Submission, kind: Type, rows: Iterable[Row]) -> Iterator[Submission]:
+    """What the submission says holds for each object, unless its row says otherwise; identifiers are a row's own."""
+    for row in rows:
+        yield msgspec.structs.replace(
+            said, type=_OF_ROWS[kind], url=row.url, filename=row.name, size=row.size, digest_type="", digest_value="", received={},
+            digests_of_row=row.digests, primary_id=row.primary_id, local_ids=row.local_ids, creator=row.creator or said.creator,
+            title=row.title or said.title, date=row.date or said.date, job_id=job_id(said.batch_id, row.line),
+        )  # fmt: skip
+
+
+def job_id(batch_id: str, row: int) -> str:
+    """The same for the same row, so that a job made again is the same job to everyone who was told of it."""
+    return f"jid-{uuid.uuid5(_NAMES, f'{batch_id} {row}')}"
+
+
+def _documents(said: Submission) -> dict[str, Any]:
+    return {"configuration": said.document(), "identifiers": said.identifiers(), "metadata": said.metadata()}
+
+
+def _sized(said: Submission, line: int) -> int:
+    """Bytes of the documents of its job, which no store could keep if somebody wrote a book into a title."""
+    size = sum(len(encode(body)) for body in _documents(said).values())
+    if size > LONGEST:
+        raise BadManifest([Complaint(line, "What is said of the object is too long: shorten its title, its creator, the note.")])
+    return size
+
+
+def _name(said: Submission) -> str:
+    return (said.filename or payload.last_of(said.url)).lower()
+
+
+def trouble(reason: str, reasons: Iterable[str] = ()) -> dict[str, Any]:
+    """Why there are no jobs: the first reasons with their lines, and how many there are."""
+    every = list(reasons) or [reason]
+    return {"reason": reason, "reasons": [each[:500] for each in every[:MOST_REASONS]], "count": len(every)}
