@@ -13,6 +13,7 @@ from waybill.apps.ingest.ezid import Ezid
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.minting import Blocks, Shoulder, connect
 from waybill.apps.ingest.profile import Profile, from_document
+from waybill.apps.ingest.room import Ledger
 from waybill.apps.ingest.settings import Settings
 from waybill.apps.ingest.settings import read as read_settings
 from waybill.apps.ingest.storage import OcflStorage, StorageService
@@ -56,6 +57,10 @@ class Outfit:
             if shoulder.ezid not in self._ezids:
                 self._ezids[shoulder.ezid] = connect(shoulder)
             return self._ezids[shoulder.ezid]
+
+    @cached_property
+    def room(self) -> Ledger:
+        return Ledger(self.depot.config.work.root, self.settings.room)
 
     @cached_property
     def reach(self) -> Reach:

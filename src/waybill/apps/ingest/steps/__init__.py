@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from waybill.apps.ingest.steps.assembling import pending_assembly, processing_assembly
+from waybill.apps.ingest.steps.downloading import downloading
+from waybill.apps.ingest.steps.estimating import estimating
+from waybill.apps.ingest.steps.pending import pending
 from waybill.apps.ingest.steps.processing import processing
+from waybill.apps.ingest.steps.provisioning import provisioning
 from waybill.apps.ingest.steps.recording import recording
 from waybill.apps.ingest.steps.storing import storing
 from waybill.machine import Machine
@@ -14,6 +18,10 @@ from waybill.step import Step
 STEPS: Mapping[str, Mapping[str, Step]] = {
     "batch": {},
     "job": {
+        "Pending": pending,
+        "Estimating": estimating,
+        "Provisioning": provisioning,
+        "Downloading": downloading,
         "Processing": processing,
         "Storing": storing,
         "Recording": recording,

@@ -1,0 +1,190 @@
+"""Downloading: the files of a job come into its working folder, whole and compared with what was promised.
+
+    1. Room is asked for, as in Provisioning: normally it was granted there. Others may have led the job here, or its entry was swept.
+    2. The files come, several at a time, into this attempt's own folder; what earlier attempts have is taken over or resumed.
+    3. A container is looked into. What it unpacks to needs room too; without it the job waits, and keeps the container. After a while it
+       gives that up as well: two that wait for each other's room would wait for ever.
+    4. It is unpacked. A file that was sent as a file is not opened, whatever it is.
+    5. All of it becomes `producer/` of the job's folder, and `downloaded` says what every file must be.
+
+A file that cannot be had for good (404, a wrong digest) fails the job, with a reason for each; trouble is tried again. Of a payload that is
+itself a file or a container a wrong digest is final.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+from waybill.apps.ingest import lists, submission
+from waybill.apps.ingest.checkm import Row
+from waybill.apps.ingest.outfit import outfit_of
+from waybill.apps.ingest.steps import payload
+from waybill.apps.ingest.steps.estimating import weighed
+from waybill.apps.ingest.steps.gathering import Gathered, Gathering, finished
+from waybill.apps.ingest.steps.held import PRODUCER, Held, held
+from waybill.apps.ingest.steps.pending import listed
+from waybill.apps.ingest.steps.provisioning import ask, needed, unasked
+from waybill.apps.ingest.steps.publishing import publish
+from waybill.apps.ingest.steps.refusal import Trouble, Unfit, cleared, gathered, refused
+from waybill.apps.ingest.steps.unwrapping import unpacked_size, unwrap
+from waybill.apps.ingest.submission import Type
+from waybill.record import Record
+from waybill.step import Context, Done, Outcome, Wait
+
+ENTER = 64 * 2**20  # bytes, after which the ledger hears how many have come
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_CONTAINER = "container"
+
+
+def downloading(job: Record, ctx: Context) -> Outcome:
+    room = outfit_of(ctx).room
+    try:
+        outcome = _fetched(job, ctx)
+    except Unfit as error:
+        room.leave(job.id)  # safe to repeat; and a sweep would do it
+        raise refused(ctx, error) from None
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        return _disk_is_full(job, ctx)
+    if isinstance(outcome, Done):
+        room.leave(job.id)
+    return outcome
+
+
+def _fetched(job: Record, ctx: Context) -> Outcome:
+    waits = _asked(job, ctx)
+    if waits:
+        return waits
+    docs: dict[str, Any] = {}
+    if "files" not in job.docs:  # it was led here by another service
+        docs["files"] = listed(job, ctx)
+    files: dict[str, Any] = docs.get("files") or job.docs["files"]
+    found = _container(job, ctx, files) if files.get("type") == Type.CONTAINER else _files(job, ctx, files)
+    if isinstance(found, Wait):
+        return found
+    return _published(job, ctx, docs, files, found)
+
+
+def _asked(job: Record, ctx: Context) -> Wait | None:
+    """Room for all of it; what lies there from earlier attempts is not asked for again."""
+    need = needed(job)
+    waits = ask(job, ctx, need)
+    if waits and (have := finished(ctx)):
+        waits = ask(job, ctx, need, have=have)
+    if waits:
+        _give_up_what_is_held(job, ctx)
+    return waits
+
+
+def _give_up_what_is_held(job: Record, ctx: Context) -> None:
+    """Who has waited too long holds nothing. Safe to repeat: earlier attempts are only a saving."""
+    outfit = outfit_of(ctx)
+    since = job.docs.get("room", {}).get("since", ctx.now())
+    if ctx.now() - since > outfit.settings.room.patience:
+        _clear_earlier(ctx)
+        outfit.room.give_back(job.id)
+
+
+def _clear_earlier(ctx: Context) -> None:
+    for folder in ctx.earlier():
+        if int(folder.name) < ctx.attempt:
+            shutil.rmtree(folder, onerror=lambda function, path, raised: ctx.log.info("%s could not be removed: %s", path, raised[1]))
+
+
+def _disk_is_full(job: Record, ctx: Context) -> Wait:
+    """Somebody else fills the disk, or a size was wrong: what has come stays, and is resumed."""
+    settings = outfit_of(ctx).settings.room
+    before = job.docs.get("room", {})
+    said = {"since": before.get("since", ctx.now()), "said": "The working disk is full.", "never": False}
+    return Wait(settings.every, "The working disk is full: it waits for room.", {"room": said} if before != said else {})
+
+
+# --- the files
+
+
+def _files(job: Record, ctx: Context, files: dict[str, Any]) -> list[Held] | Wait:
+    """Rows of a manifest, or the one file; in their order."""
+    rows = list(lists.each(ctx.objects, files, Row))  # no more than a manifest has
+    single = files.get("type") != Type.OBJECT
+    came = _gather(job, ctx, rows, PRODUCER, single=single, many=len(rows) > 1)
+    if isinstance(came, Wait):
+        return came
+    return [held(row.name, came.came[row.name].size, came.came[row.name].sha256, row.mime) for row in rows]
+
+
+def _gather(job: Record, ctx: Context, rows: list[Row], folder: str, *, single: bool, many: bool) -> Gathered | Wait:
+    room, total, entered, full = outfit_of(ctx).room, needed(job), 0, False
+
+    def told(count: int) -> None:
+        nonlocal entered, full
+        ctx.progress(count, total, "bytes")
+        if count - entered >= ENTER:
+            entered = count
+            full = full or not room.update(job.id, count)
+
+    promised = payload.of(submission.of_job(job)) if single else None
+    gathering = Gathering(ctx, ctx.workdir / folder, many=many, full=lambda: full, told=told)
+    found = gathering.run(rows, promised)
+    if not found.failed:
+        return found
+    if full or room.full():
+        return _disk_is_full(job, ctx)
+    reasons = found.reasons
+    if any(each.permanent for each in found.failed):
+        final = single and any(each.mismatch for each in found.failed)
+        what = "The payload" if single else f"{len(reasons)} of {len(rows)} files"
+        raise Unfit(f"{what} could not be fetched: {gathered(reasons)}", reasons, final=final)
+    raise Trouble(f"{len(reasons)} of {len(rows)} files could not be fetched yet: {gathered(reasons)}")
+
+
+# --- a container
+
+
+def _container(job: Record, ctx: Context, files: dict[str, Any]) -> Iterable[Held] | Wait:
+    (row,) = lists.each(ctx.objects, files, Row)
+    row = Row(0, row.url, _CONTAINER, row.algorithm, row.digest, row.size)  # whatever it is called: it does not stay
+    came = _gather(job, ctx, [row], _CONTAINER, single=True, many=True)
+    if isinstance(came, Wait):
+        return came
+    path, packed = ctx.workdir / _CONTAINER / _CONTAINER, came.came[_CONTAINER].size
+    unpacked = unpacked_size(ctx, path)
+    waits = ask(job, ctx, packed + unpacked, have=packed, docs={"space_needed": packed + unpacked})
+    if waits:
+        return waits
+    done = 0
+
+    def told(count: int) -> None:
+        nonlocal done
+        done += count
+        ctx.progress(done, unpacked, "bytes unpacked")
+
+    found = unwrap(ctx, path, ctx.workdir / PRODUCER, told)
+    path.unlink()
+    return (held(file.name, file.size, file.sha256) for file in found.files())
+
+
+# --- the end
+
+
+def _published(job: Record, ctx: Context, docs: dict[str, Any], files: dict[str, Any], found: Iterable[Held]) -> Done:
+    total = 0
+
+    def counted() -> Iterable[Held]:
+        nonlocal total
+        for file in found:
+            total += file.size
+            yield file
+
+    # Safe to repeat: the name is this attempt's own.
+    kept = lists.keep(ctx.objects, f"ingest/lists/job/{job.id}/{ctx.attempt}/downloaded", counted())
+    publish(ctx, PRODUCER)
+    _clear_earlier(ctx)
+    docs["downloaded"] = {**kept, "attempt": ctx.attempt, "bytes": total}
+    if job.docs.get("space_needed") != total:
+        docs["space_needed"] = total
+    urgency, changed = weighed(job, files, total, outfit_of(ctx).settings.fetch.large)
+    return Done({**docs, **changed, **unasked(job), **cleared(job)}, priority=urgency)

@@ -1,0 +1,155 @@
+"""Provisioning: a job waits until the working disk has room for it, and then has that room for itself.
+
+    1. It asks the ledger (`room.py`). Granted: it goes on.
+    2. Refused: entries of jobs that need no room any more are removed, a command that may provide more is run, if there is one and its
+       time has come; and it asks once more.
+    3. Still refused: it waits, without a claim, and says for what. All that wait look again in each round.
+
+A job that can never fit says so, tells the administrators once, and waits for a larger disk.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from waybill.apps.ingest.outfit import Outfit, outfit_of
+from waybill.apps.ingest.room import Answer
+from waybill.notify import letter
+from waybill.record import NotFound, Record, Store
+from waybill.step import Context, Done, New, Outcome, Wait
+
+HOOK_SECONDS = 120.0
+_ROOM_IS_FOR = ("Provisioning", "Downloading")
+_PORTION = 100
+_LONGEST_LINE = 500
+
+
+def provisioning(job: Record, ctx: Context) -> Outcome:
+    waits = ask(job, ctx, needed(job))
+    return waits or Done(unasked(job))
+
+
+def needed(job: Record) -> int | None:
+    """What the job needs on the disk, as far as anybody knows; 0 and -1 are "unknown"."""
+    said = job.docs.get("space_needed")
+    return said if isinstance(said, int) and said > 0 else None
+
+
+def unasked(job: Record) -> dict[str, Any]:
+    """For a step that has its room: nothing is to be said about waiting any more."""
+    return {"room": None} if "room" in job.docs else {}
+
+
+def ask(job: Record, ctx: Context, need: int | None, *, have: int = 0, docs: Mapping[str, Any] | None = None) -> Wait | None:
+    """Room for so many bytes, of which `have` are there; None: granted. Else what to answer; `docs` are written with it.
+
+    Safe to repeat: the entry in the ledger is the job's own, and asking twice for the same is asking once.
+    """
+    outfit = outfit_of(ctx)
+    answer = outfit.room.admit(job.id, need, ctx.now(), have=have)
+    if not answer.granted and _more_is_free(ctx, outfit, answer):
+        answer = outfit.room.admit(job.id, need, ctx.now(), have=have)
+    if answer.granted:
+        return None
+    before = job.docs.get("room", {})
+    said = {"since": answer.since, "said": answer.reason, "never": answer.never}
+    if answer.never and not before.get("never"):
+        # In one commit with the document that says so: nobody is told twice.
+        ctx.spawn(_letters(outfit, job, answer.reason, ctx.now()), {"room": said})
+        before = said
+    changed = {} if before == said else {"room": said}
+    return Wait(outfit.settings.room.every, answer.reason, {**(docs or {}), **changed})
+
+
+def _more_is_free(ctx: Context, outfit: Outfit, answer: Answer) -> bool:
+    """Whether something was done that may have freed room."""
+    swept = outfit.room.sweep(lambda ids: _still(ctx, ids), ctx.now())
+    hooked = outfit.room.hook_is_due(ctx.now())
+    if hooked:
+        _run_hook(ctx, outfit, answer)
+    return bool(swept) or hooked
+
+
+def _still(ctx: Context, ids: Sequence[str]) -> set[str]:
+    """Which of these jobs are where room is needed."""
+
+    def look(store: Store, some: Sequence[str]) -> set[str]:
+        found = set()
+        for id in some:
+            try:
+                if store.get("job", id).state in _ROOM_IS_FOR:
+                    found.add(id)
+            except NotFound:
+                continue  # it was removed
+        return found
+
+    alive: set[str] = set()
+    for start in range(0, len(ids), _PORTION):
+        some = ids[start : start + _PORTION]
+        alive |= ctx.call(lambda store, some=some: look(store, some))  # type: ignore[misc]
+    return alive
+
+
+def _letters(outfit: Outfit, job: Record, reason: str, at: float) -> Sequence[New]:
+    """To the administrators, if there are any."""
+    if not outfit.settings.tell.admins:
+        return ()
+    subject = f"Job {job.id} can never fit on the working disk of {outfit.depot.host}"
+    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id} waits. {reason}", key=f"{job.ref} room", at=at),)
+
+
+def _run_hook(ctx: Context, outfit: Outfit, answer: Answer) -> None:
+    """Run the command that may provide more room. Safe to repeat: it is run again anyway, as long as somebody waits."""
+    command = outfit.settings.room.hook
+    told = {
+        "WAYBILL_ROOM_NEEDED": str(answer.missing),  # bytes, beyond what is free
+        "WAYBILL_ROOM_FOLDER": str(outfit.depot.config.work.root),
+        "WAYBILL_ROOM_JOB": ctx.record.id,
+    }
+    # Our own settings, and the secrets among them, are no business of the command.
+    around = {name: value for name, value in os.environ.items() if not name.startswith("WAYBILL_")}
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=around | told, start_new_session=True
+        )
+    except OSError as error:
+        ctx.log.warning("the command for more room cannot be run: %s", error.strerror or error)
+        return
+    with process:
+        try:
+            said = _first_line(ctx, process)
+            code = process.poll()
+        finally:
+            _end(process)
+    ctx.log.info("the command for more room %s: %s", "was ended" if code is None else f"answered {code}", said)
+
+
+def _first_line(ctx: Context, process: subprocess.Popen[bytes]) -> str:
+    """What it says first, once it has ended, or its time is over, or ours."""
+    assert process.stdout is not None
+    head, until = b"", time.monotonic() + HOOK_SECONDS
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        while time.monotonic() < until and not ctx.stop:
+            if not waiting.select(0.25):
+                if process.poll() is not None:
+                    break  # it has left somebody behind who holds its output
+                continue
+            portion = os.read(process.stdout.fileno(), 65536)
+            if not portion:
+                process.wait(max(0.0, until - time.monotonic()))
+                break
+            head = (head + portion)[:_LONGEST_LINE]
+    return head.decode(errors="replace").strip().partition("\n")[0]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With all that it started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
