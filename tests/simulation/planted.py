@@ -24,10 +24,13 @@ from waybill.sim.world import current
 from waybill.step import New, Wait
 from waybill.stores.model import ModelStore
 from waybill.stores.model import World as Shelves
-from waybill.worker import core
 from waybill.worker import messages as m
 from waybill.worker.context import StepContext
 from waybill.worker.core import Core
+from waybill.worker.core.answers import Answers
+from waybill.worker.core.bench import Bench
+from waybill.worker.core.claims import Claims
+from waybill.worker.core.outcomes import Outcomes
 
 Patch = pytest.MonkeyPatch
 
@@ -245,12 +248,8 @@ def a_join_believes_one_look(patch: Patch) -> None:
     """Rule 6: whether the children have settled is decided in the parent's own commit."""
     original = outcomes._done
     patch.setattr(outcomes, "_done", lambda *args: replace(original(*args), closes=False))
-    looked = Core._looked
-    patch.setitem(
-        core.HANDLERS,
-        m.Looked,
-        lambda self, event, now: looked(self, m.Looked(event.tasks, set()), now),
-    )
+    looked = Claims.looked
+    patch.setattr(Claims, "looked", lambda self, event, now: looked(self, m.Looked(event.tasks, set()), now))
 
 
 # --- the worker
@@ -259,19 +258,19 @@ def a_join_believes_one_look(patch: Patch) -> None:
 @bug(weather="late", says="have the attempt")
 def the_core_goes_on_with_a_claim_that_it_has_lost(patch: Patch) -> None:
     """A4: neither the refusal nor the age of its session stops it."""
-    refused, watch = Core._refused, Core._watch_session
+    refused, watch = Answers._refused, Core._watch_session
 
-    def ignore(self: Core, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
+    def ignore(self: Answers, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
         if isinstance(answer, ClaimLost) and not entry.saves:
-            self._run(task)
+            self.claims.run(task)
         else:
             refused(self, entry, task, answer)
 
     def never_old(self: Core, now: float) -> None:
-        self.renewed = max(self.renewed, now - 1)
+        self.lease.renewed = max(self.lease.renewed, now - 1)
         watch(self, now)
 
-    patch.setattr(Core, "_refused", ignore)
+    patch.setattr(Answers, "_refused", ignore)
     patch.setattr(Core, "_watch_session", never_old)
 
 
@@ -280,13 +279,13 @@ def an_unknown_answer_does_not_end_the_session(patch: Patch) -> None:
     """A11: what it holds is not known, and its heartbeat keeps it for ever."""
 
     def drain(self: Core, why: str) -> None:
-        for task in list(self.tasks.values()):
+        for task in list(self.bench.tasks.values()):
             task.dead = True
-            self._signal(task)
-            self._forget(task)
-        self.starts.clear()
-        self.looks.clear()
-        self.commands.append(m.Recall())
+            self.bench.signal(task)
+            self.bench.forget(task)
+        self.bench.starts.clear()
+        self.bench.looks.clear()
+        self.bench.commands.append(m.Recall())
 
     patch.setattr(Core, "_drain", drain)
 
@@ -297,9 +296,9 @@ def a_worker_that_must_go_closes_its_session_at_once(patch: Patch) -> None:
     original = Core._watch_session
 
     def watch(self: Core, now: float) -> None:
-        if self.stopping and self.session is not None:
-            self.commands.append(m.Close(self.session))
-            self._lose("closed", now)
+        if self.lease.stopping and self.lease.session is not None:
+            self.bench.commands.append(m.Close(self.lease.session))
+            self._lose("closed")
         original(self, now)
 
     patch.setattr(Core, "_watch_session", watch)
@@ -311,7 +310,7 @@ def a_worker_does_not_count_the_life_of_its_session(patch: Patch) -> None:
     original = Core._watch_session
 
     def watch(self: Core, now: float) -> None:
-        self.renewed = now
+        self.lease.renewed = now
         original(self, now)
 
     patch.setattr(Core, "_watch_session", watch)
@@ -320,55 +319,55 @@ def a_worker_does_not_count_the_life_of_its_session(patch: Patch) -> None:
 @bug(says="have the attempt")
 def going_on_keeps_the_attempt(patch: Patch) -> None:
     """B14, A4: two runs would write under the same names."""
-    original = Core._written
+    original = Answers._written
 
-    def written(self: Core, entry: m.Entry, task: m.Task, answer: Committed, now: float) -> None:
+    def written(self: Answers, entry: m.Entry, task: m.Task, answer: Committed, now: float) -> None:
         attempt = task.attempt
         original(self, entry, task, answer, now)
         task.attempt = attempt
 
-    patch.setattr(Core, "_written", written)
+    patch.setattr(Answers, "_written", written)
 
 
 @bug(weather="deploys", says="met trouble")
 def a_deploy_fails_what_it_stops(patch: Patch) -> None:
     """SIGTERM: nothing is failed by a deploy."""
-    original = Core._finish
+    original = Outcomes.finish
 
-    def finish(self: Core, task: m.Task, outcome: Any, now: float) -> None:
+    def finish(self: Outcomes, task: m.Task, outcome: Any, now: float) -> None:
         if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
             task.stopping, outcome = False, OSError("stopped")
         original(self, task, outcome, now)
 
-    patch.setattr(Core, "_finish", finish)
+    patch.setattr(Outcomes, "finish", finish)
 
 
 @bug("crates", weather="crashes", says="children")
 def children_are_made_in_a_commit_of_their_own(patch: Patch) -> None:
     """Rule 5: what is announced and what is there come in one commit."""
 
-    def settled(self: Core, task: m.Task, change: Change, spawn: tuple[Change, ...] = ()) -> None:
+    def settled(self: Bench, task: m.Task, change: Change, spawn: tuple[Change, ...] = ()) -> None:
         self.out.append(m.Entry(Group((change,)), task))
         if spawn:
             self.out.append(m.Entry(Group(spawn)))
 
-    patch.setattr(Core, "_settled", settled)
+    patch.setattr(Bench, "settled", settled)
 
 
 @bug(weather="calm")
 def what_was_asked_of_a_worker_is_forgotten(patch: Patch) -> None:
     """B11."""
-    original = Core._written
+    original = Answers._written
 
     def heard(self: Core, event: m.Heard, now: float) -> None:
         if event.renewed.alive:
-            self.renewed = event.sent
+            self.lease.renewed = event.sent
         else:
-            self._lose("the session has expired", now)
+            self._lose("the session has expired")
 
-    patch.setitem(core.HANDLERS, m.Heard, heard)
+    patch.setattr(Core, "_heard", heard)
     patch.setattr(
-        Core, "_written", lambda self, entry, task, answer, now: original(self, entry, task, replace(answer, asked=()), now)
+        Answers, "_written", lambda self, entry, task, answer, now: original(self, entry, task, replace(answer, asked=()), now)
     )
 
 
@@ -396,15 +395,15 @@ def children_that_are_held_are_not_counted(patch: Patch) -> None:
 @bug("transfers")
 def a_key_that_is_taken_is_trouble(patch: Patch) -> None:
     """A9 (b): the record waits for it, and has not failed."""
-    original = Core._refused
+    original = Answers._refused
 
-    def refused(self: Core, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
+    def refused(self: Answers, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
         if isinstance(answer, Taken):
-            self.commands.append(m.Reply(task, OSError(str(answer))))
+            self.bench.reply(task, OSError(str(answer)))
         else:
             original(self, entry, task, answer)
 
-    patch.setattr(Core, "_refused", refused)
+    patch.setattr(Answers, "_refused", refused)
 
 
 # --- the engine

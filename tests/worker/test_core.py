@@ -74,7 +74,7 @@ class Driver:
                 if type(command) is kind:
                     return command
                 if isinstance(command, m.ReadMarks):
-                    self.on(m.Marked(self.core.marks))
+                    self.on(m.Marked(self.core.lookout.marks))
                 elif isinstance(command, m.Wake):
                     self.on(m.Woken(0, None))
         raise AssertionError(f"no {kind.__name__}; the core said {self.seen}")
@@ -83,7 +83,7 @@ class Driver:
         """Claim these and start them."""
         self.next(m.Claim)
         self.on(m.Took([Claimed(r, **fields) for r in records], 10))
-        return list(self.core.tasks.values())
+        return list(self.core.bench.tasks.values())
 
     def committed(self, command: m.Commit, *answers: Any) -> None:
         self.on(m.Answered(command.batch, [a if a is not None else committed(e) for e, a in zip(command.batch, answers, strict=True)]))
@@ -168,7 +168,7 @@ def test_B14_a_claim_answered_without_the_claim_is_let_go() -> None:
     driver.take(parcel())
     commit = done(driver, started(driver)[0])
     driver.committed(commit, committed(commit.batch[0], session=None))
-    assert not driver.core.tasks
+    assert not driver.core.bench.tasks
 
 
 def long_table() -> Machine:
@@ -211,9 +211,9 @@ def test_A4_steps_are_told_to_stop_at_two_thirds_and_dropped_at_the_whole_ttl() 
     assert any(isinstance(c, m.Signal) and c.task is task for c in driver.tick())
     driver.now += TTL / 3
     driver.tick()
-    assert driver.core.session is None
+    assert driver.core.lease.session is None
     driver.on(m.Ended(task, Done(), 1.0))  # a late step's answer is worth nothing
-    assert not driver.core.out
+    assert not driver.core.bench.out
 
 
 def test_A4_a_sessions_life_counts_from_before_the_renewal_was_sent() -> None:
@@ -221,7 +221,7 @@ def test_A4_a_sessions_life_counts_from_before_the_renewal_was_sent() -> None:
     sent = driver.now + 5
     driver.now += 10
     driver.on(m.Heard(Renewed(True), sent))
-    assert driver.core.renewed == sent
+    assert driver.core.lease.renewed == sent
 
 
 def test_an_expired_session_is_replaced_and_its_tasks_are_dead() -> None:
@@ -235,7 +235,7 @@ def test_an_expired_session_is_replaced_and_its_tasks_are_dead() -> None:
     assert any(isinstance(c, m.Signal) for c in commands)
     driver.on(m.Opened("s2", driver.now))
     driver.on(m.Took([Claimed(parcel(session="s1"))], 1))  # claimed by the session that is gone
-    assert not [t for t in driver.core.tasks.values() if not t.dead]
+    assert not [t for t in driver.core.bench.tasks.values() if not t.dead]
 
 
 def test_A11_an_unknown_outcome_commits_nothing_more_and_closes_when_the_steps_have_ended() -> None:
@@ -294,7 +294,7 @@ def test_A5_parents_left_without_open_children_are_called_and_the_call_is_repeat
     nudge = driver.next(m.Commit)
     assert nudge.batch[0].group.nudges == (Ref("crate", "c1"),)
     driver.committed(nudge, Unknown())
-    assert driver.core.session == "s1"
+    assert driver.core.lease.session == "s1"
     driver.now += 1
     assert driver.next(m.Commit).batch[0].group.nudges == (Ref("crate", "c1"),)
 
@@ -342,7 +342,7 @@ def test_a_lost_claim_is_dropped_and_its_neighbours_live() -> None:
     driver.on(m.Ended(b, Done(), 0.001))
     driver.committed(driver.next(m.Commit), ClaimLost(), None)
     assert [t.record.id for t in started(driver)] == ["b"]
-    assert a.number not in driver.core.tasks
+    assert a.number not in driver.core.bench.tasks
 
 
 @pytest.mark.parametrize("refusal", [TooLarge(), StoreError("odd")])
@@ -446,18 +446,18 @@ def test_what_is_claimed_while_stopping_is_given_back() -> None:
 
 def test_a_slow_step_gives_back_what_was_claimed_ahead() -> None:
     driver = Driver(threads=1, portion=50).opened()
-    driver.core.pace = 0.001
+    driver.core.pace.seconds = 0.001
     driver.take(*(parcel(str(n)) for n in range(20)))
     driver.next(m.Start)
     driver.now += 2
     driver.on(m.Heard(Renewed(True), driver.now))
     assert any(isinstance(c, m.Recall) for c in driver.tick())
-    assert driver.core.pace >= 1
+    assert driver.core.pace.seconds >= 1
 
 
 def test_what_is_claimed_behind_a_slow_step_is_given_back_once_it_is_there_and_the_core_sleeps() -> None:
     driver = Driver(threads=1, portion=50).opened()
-    driver.core.pace = 0.001
+    driver.core.pace.seconds = 0.001
     driver.take(parcel("slow"))
     driver.next(m.Start)
     driver.now += 2
@@ -472,10 +472,10 @@ def test_what_is_claimed_behind_a_slow_step_is_given_back_once_it_is_there_and_t
 
 def test_a_fast_step_is_claimed_in_portions_and_a_slow_one_by_the_thread() -> None:
     driver = Driver(threads=2, portion=256).opened()
-    driver.core.pace = 0.00001
+    driver.core.pace.seconds = 0.00001
     assert driver.next(m.Claim).limit == 256
     slow = Driver(threads=2, portion=256).opened()
-    slow.core.pace = 5.0
+    slow.core.pace.seconds = 5.0
     assert slow.next(m.Claim).limit == 2
 
 

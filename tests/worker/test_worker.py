@@ -206,7 +206,7 @@ def test_a_new_priority_stops_no_step_and_moves_the_record(yard: Yard) -> None:
     yard.worker(ttl=1.0)
     gate.wait()
     assert yard.engine.priority(parcel.ref, 77, who="ann").pending
-    yard.until(lambda: any(t.ask for t in yard.workers[0][0].core.tasks.values()), "the worker hears of it")
+    yard.until(lambda: any(t.ask for t in yard.workers[0][0].core.bench.tasks.values()), "the worker hears of it")
     gate.open.set()
     assert yard.until_state(parcel, "Sent").priority == 77
     assert any("priority 77 asked by ann" in line.why for line in yard.store.history("parcel", parcel.id))
@@ -623,3 +623,13 @@ def test_steps_are_told_to_stop_also_when_the_owner_is_stuck_in_a_call(yard: Yar
     yard.worker(ttl=0.6)
     assert told.wait(30)
     answer.set()
+
+
+def test_once_brings_a_record_to_rest_that_a_mark_holds(yard: Yard) -> None:
+    yard.steps()
+    parcel = yard.engine.submit(New("parcel"))
+    yard.engine.hold("collections/a")
+    arrow = yard.once(target=parcel.ref)
+    assert arrow is not None
+    assert (arrow.before, arrow.after, arrow.event) == ("Packing", "Held", "hold")
+    assert yard.get(parcel).state == "Held"

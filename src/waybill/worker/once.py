@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from waybill.record import Answer, Claimed, Committed, Conflict, Ref, Store, StoreError
+from waybill import rules
+from waybill.machine import Machine
+from waybill.record import Answer, Claimed, Committed, Conflict, Group, Record, Ref, Store, StoreError
 from waybill.rules import Machines
 from waybill.worker import messages as m
 from waybill.worker.core import Core
@@ -44,7 +46,7 @@ class Once(Worker):
             self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host, threads=1, portion=1,
             ttl=self.ttl,
         )  # fmt: skip
-        self.core.served = set()  # one step, then let go
+        self.core.terms.served = set()  # one step, then let go
         self.store = store = self.open_store()
         self._get_hand()
         try:
@@ -53,8 +55,8 @@ class Once(Worker):
         finally:
             self._pool.append(None)
             self._hands.release()
-            if self.core.session is not None and not self._busy():  # refused on the way, and no step runs any more
-                store.close_session(self.core.session)
+            if self.core.lease.session is not None and not self._busy():  # refused on the way, and no step runs any more
+                store.close_session(self.core.lease.session)
             self.store = None
             store.close()
             self._over.set()
@@ -84,39 +86,52 @@ class Once(Worker):
                 return False
             getattr(self, CARRY_OUT[type(command)])(store, command)
         self._drain_inbox()
-        if self.claimed and not self.core.tasks and not self.core.out:
+        if self.claimed and not self.core.bench.tasks and not self.core.bench.out:
             self._stop()
         return self._stopping_at is None or self.clock() - self._stopping_at <= self.grace
 
     def _busy(self) -> bool:
-        return any(task.running for task in self.core.tasks.values())
+        return any(task.running for task in self.core.bench.tasks.values())
 
     def _claim(self, store: Store, command: m.Claim) -> None:
-        session, target = self.core.session, self.target
+        session, target = self.core.lease.session, self.target
         if session is None or self.claimed:
             return
 
         def call() -> m.Event:
-            return m.Took(store.claim(command.roles, session, 1) if target is None else [self._take(store, target, session, command)], 1)
+            return m.Took(store.claim(command.roles, session, 1) if target is None else self._take(store, target, session, command), 1)
 
         self.claimed = True
         self._guarded(call)
 
     def _read_marks(self, store: Store, command: m.ReadMarks) -> None:
         super()._read_marks(store, command)
-        if not self.core.unpaused():
+        if not self.core.lookout.unpaused():
             self.claimed = True  # all is paused, so nothing is due
             if self.target is not None:
                 raise Conflict(f"Work on {self.target} is paused. Unpause its queue first.")
 
-    def _take(self, store: Store, target: Ref, session: str, command: m.Claim) -> Claimed:
+    def _take(self, store: Store, target: Ref, session: str, command: m.Claim) -> list[Claimed]:
         record, machine = store.get(*target), self.machines[target.kind]
         if (record.kind, record.state) not in {(r.kind, r.state) for r in self.roles}:
             possible = ", ".join(a.name for a in machine.leaves(record.state)) or "none"
             raise Conflict(f"{target} is {record.state}, where no step runs here. Actions possible now: {possible}.")
         if (record.kind, record.state) not in {(r.kind, r.state) for r in command.roles}:
             raise Conflict(f"Work on {target} is paused. Unpause its queue first.")
-        return store.take(*target, session)
+        return [] if self._held(store, machine, record) else [store.take(*target, session)]
+
+    def _held(self, store: Store, machine: Machine, record: Record) -> bool:
+        """Whether a mark keeps it from beginning, so that coming to rest is its one step."""
+        state, marks = machine.state(record.state), set(store.marks())
+        mark = next((gate for gate in record.gates if gate in marks), None)
+        if record.session is not None or state is None or state.holds is None or mark is None:
+            return False
+        change = rules.hold(machine, record, mark, self.who)
+        answer = store.commit([Group((change,))])[0]  # of the version that was read: not if a worker took it meanwhile
+        if not isinstance(answer, Committed):
+            raise answer
+        self.arrow = Arrow(record.ref, record.state, state.holds, change.event, change.why)
+        return True
 
     def _commit_now(self, store: Store, command: m.Commit) -> list[Answer]:
         before = {e.task.number: e.task.record for e in command.batch if e.task is not None and not e.saves}
@@ -130,7 +145,7 @@ class Once(Worker):
         return answers
 
     def _away(self, error: StoreError) -> None:
-        if not self.core.tasks:
+        if not self.core.bench.tasks:
             raise error  # somebody waits for the answer
         super()._away(error)  # what the step did is worth some patience: as long as the session lasts
 

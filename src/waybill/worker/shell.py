@@ -174,7 +174,7 @@ class Worker:
         def watch() -> None:
             while not self._over.wait(self.ttl / 6):
                 core = self.core
-                if core.session is not None and self.clock() - core.renewed >= self.ttl * 2 / 3:
+                if core.lease.session is not None and self.clock() - core.lease.renewed >= self.ttl * 2 / 3:
                     for context in list(self._contexts.values()):
                         context.stopped = True
 
@@ -189,7 +189,7 @@ class Worker:
             self._drain_inbox()
             if self._stopping_at is not None and self.clock() - self._stopping_at > self.grace:
                 # Not closing the session: a step still runs, and its record must stay ours until the session expires.
-                log.warning("%d steps did not end within %.0f s; their claims are left to expire", len(self.core.tasks), self.grace)
+                log.warning("%d steps did not end within %.0f s; their claims are left to expire", len(self.core.bench.tasks), self.grace)
                 return
 
     def _drain_inbox(self, wait: float = 0.0) -> None:
@@ -262,7 +262,7 @@ class Worker:
         self._guarded(call)
 
     def _claim(self, store: Store, command: m.Claim) -> None:
-        session = self.core.session
+        session = self.core.lease.session
         if session is not None:
             self._guarded(lambda: m.Took(store.claim(command.roles, session, command.limit), command.limit))
 
@@ -274,7 +274,7 @@ class Worker:
             self.core.on(call(), self.clock())
         except StoreError as error:
             # Not seen is not settled: the joins are looked at again.
-            self.core.looks.extend(command.tasks)
+            self.core.bench.looks.extend(command.tasks)
             self._away(error)
 
     def _commit(self, store: Store, command: m.Commit) -> None:
@@ -396,7 +396,7 @@ class Worker:
             if task.stopping:
                 return Stopped("told to stop before it began")
             outcome = step(task.record, context)
-            if self.core.here and isinstance(outcome, Done) and _leaves_files(machine, task.record.state):
+            if self.core.terms.here and isinstance(outcome, Done) and _leaves_files(machine, task.record.state):
                 self._bind_files(context)
             return outcome
         except Stopped as stopped:
