@@ -7,7 +7,7 @@ import pytest
 
 from tests.apps.ingest.ezid_server import EzidServer
 from tests.apps.ingest.site import Site
-from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, folder_of, run, sha256
+from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
 from tests.apps.ingest.storage.yard import said_by_validator
 from waybill.apps.ingest import minting, noid
 from waybill.apps.ingest.outfit import Outfit
@@ -50,22 +50,12 @@ def ark_of(job: Record) -> str:
     return str(job.docs["identifiers"]["primary_id"])
 
 
-def files_of(site: Site, job: Record, number: int = 0) -> dict[str, bytes]:
-    storage = outfit_of(site).storage
-    found = {}
-    with storage.manifest(storage.stored(ark_of(job), number)) as reader:
-        for entry in reader:
-            with storage.read(ark_of(job), entry.extra["place"]) as body:
-                found[entry.uri] = body.read()
-    return found
-
-
 def test_an_object_gets_an_ark_and_is_stored_with_its_system_files(site: Site, tmp_path: Path) -> None:
     job = done(site, fetched(site, {"a.txt": b"hello", "b/c.txt": b""}, title="Hunt", creator="Ann", date="2009", local_ids=("l1", "l2")))
     ark = ark_of(job)
     assert noid.check(ark)
     assert ark.startswith("ark:/99999/fk4")
-    files = files_of(site, job)
+    files = files_of(site, ark_of(job))
     assert set(files) == {"producer/a.txt", "producer/b/c.txt", *(f"system/{name}" for name in SYSTEM)}
     assert files["producer/a.txt"] == b"hello"
     assert files["system/mrt-erc.txt"].decode() == f"erc:\nwho: Ann\nwhat: Hunt\nwhen: 2009\nwhere: {ark}\nwhere: l1\nwhere: l2\n"
@@ -102,7 +92,7 @@ def test_a_local_id_leads_to_its_object(site: Site) -> None:
     second = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l2", "l1")))
     assert ark_of(second) == ark_of(first)
     assert second.docs["stored"]["version"] == 2
-    assert "producer/a.txt" not in files_of(site, second)  # added: it has the files of this deposit and no others
+    assert "producer/a.txt" not in files_of(site, ark_of(second))  # added: it has the files of this deposit and no others
     stranger = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l1",), owner="ark:/99999/fk4other"))
     assert ark_of(stranger) != ark_of(first)
 
@@ -128,7 +118,7 @@ def test_a_supplied_ark_wins_and_gets_versions(site: Site) -> None:
     first = done(site, fetched(site, {"a.txt": b"1"}, primary_id=given, local_ids=("l1",)))
     second = done(site, fetched(site, {"b.txt": b"2"}, primary_id=given))
     assert (ark_of(first), ark_of(second)) == (given, given)
-    assert set(files_of(site, second)) == {"producer/b.txt", *(f"system/{name}" for name in SYSTEM)}
+    assert set(files_of(site, ark_of(second))) == {"producer/b.txt", *(f"system/{name}" for name in SYSTEM)}
     with site.engine() as engine:
         assert not list(engine.store.find("minter").records)  # nothing was drawn
 
@@ -142,9 +132,9 @@ def test_an_update_keeps_what_it_does_not_replace_and_deletes_what_is_listed(sit
     done(site, fetched(site, {"a.txt": b"1", "b.txt": b"2", "c.txt": b"3", "d/e.txt": b"4"}, primary_id=given))
     update = {"b.txt": b"new", "mrt-delete.txt": b"c.txt\n"}
     job = done(site, fetched(site, update, primary_id=given, update=True, deletions=("producer/d/e.txt",), title="Later"))
-    files = {name: data for name, data in files_of(site, job).items() if name.startswith("producer/")}
+    files = {name: data for name, data in files_of(site, ark_of(job)).items() if name.startswith("producer/")}
     assert files == {"producer/a.txt": b"1", "producer/b.txt": b"new", "producer/mrt-delete.txt": b"c.txt\n"}
-    assert b"what: Later" in files_of(site, job)["system/mrt-erc.txt"]
+    assert b"what: Later" in files_of(site, ark_of(job))["system/mrt-erc.txt"]
 
 
 def test_deleting_what_is_not_there_fails_and_leaves_the_object_alone(site: Site) -> None:
@@ -211,7 +201,7 @@ def test_a_link_in_the_working_folder_is_not_followed(site: Site, tmp_path: Path
 
 def test_files_that_another_service_fetched_are_taken_as_they_lie(site: Site) -> None:
     job = done(site, fetched(site, {"a.txt": b"one", "d/b.txt": b"two"}, more={"downloaded": None}))
-    assert files_of(site, job)["producer/d/b.txt"] == b"two"
+    assert files_of(site, ark_of(job))["producer/d/b.txt"] == b"two"
     said = failed(site, fetched(site, {"a.txt": b"one"}, keep=(), more={"downloaded": None}))
     assert "`restart`" in said
 
@@ -264,7 +254,7 @@ def test_an_ark_that_belongs_to_another_in_ezid_is_left_to_him(site: Site, ezid:
     job = done(site, fetched(site, {"a.txt": b"1"}, profile="e"))
     assert ark_of(job) == noid.mint(1, "99999", "fk5")
     assert ezid.known[taken] == {"erc": "his"}
-    assert b"where: " + ark_of(job).encode() in files_of(site, job)["system/mrt-erc.txt"]
+    assert b"where: " + ark_of(job).encode() in files_of(site, ark_of(job))["system/mrt-erc.txt"]
 
 
 def test_ezid_is_told_anew_of_an_ark_that_was_given(site: Site, ezid: EzidServer) -> None:

@@ -55,3 +55,14 @@ def run(site: Site, job: Record, *states: str) -> Record:
     """Until the job has settled, or is recorded."""
     with site.workers(roles=["job"]):
         return site.wait("job", job.id, *(states or ("Notify", "Completed", "Failed")))
+
+
+def files_of(site: Site, ark: str, number: int = 0) -> dict[str, bytes]:
+    """All files of a version by their paths, read through its manifest."""
+    storage = site.depot.outfit("job").storage
+    found = {}
+    with storage.manifest(storage.stored(ark, number)) as reader:
+        for entry in reader:
+            with storage.read(ark, entry.extra["place"]) as body:
+                found[entry.uri] = body.read()
+    return found

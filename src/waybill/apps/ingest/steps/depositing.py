@@ -93,9 +93,7 @@ def write(job: Record, ctx: Context, prepared: Prepared) -> Stored:
         message=prepared.said.note, user=prepared.said.submitter or "waybill", about=prepared.description.about,
     )  # fmt: skip
     try:
-        return outfit_of(ctx).storage.write(deposit, check=ctx.check)
-    except (NotStorable, Unsound) as error:
-        raise Fail(str(error)) from error
+        return stored(ctx, deposit)
     except (Damaged, SourceGone) as error:
         changed = next(_changed(job, ctx, prepared), None)
         if changed is not None and job.tries:  # at first it may only be that the folder was just being replaced
@@ -103,11 +101,18 @@ def write(job: Record, ctx: Context, prepared: Prepared) -> Stored:
         raise
 
 
-def documents(outfit: Outfit, stored: Stored) -> dict[str, Any]:
+def stored(ctx: Context, deposit: Deposit) -> Stored:
+    try:
+        return outfit_of(ctx).storage.write(deposit, check=ctx.check)
+    except (NotStorable, Unsound) as error:
+        raise Fail(str(error)) from error
+
+
+def documents(outfit: Outfit, version: Stored) -> dict[str, Any]:
     """What the job says of a version that storage has made."""
     return {
-        "stored": msgspec.to_builtins(stored),
-        "inventory": {"manifest_url": manifest_url(outfit, stored.object, stored.version), "mode": "add"},
+        "stored": msgspec.to_builtins(version),
+        "inventory": {"manifest_url": manifest_url(outfit, version.object, version.version), "mode": "add"},
     }
 
 

@@ -1,0 +1,124 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.apps.ingest.site import Site
+from tests.apps.ingest.steps.test_storing import manifest
+from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, run, sha256
+from waybill.apps.ingest.inventory import Inventory
+from waybill.apps.ingest.profile import Profile
+from waybill.apps.ingest.storage import Deposit, FileToStore
+from waybill.record import Record
+
+ARK = "ark:/99999/fk4given"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path, settings={"outside": ["Notify"]}) as site:
+        add_profile(site, Profile(name="p", owner=OWNER))
+        yield site
+
+
+def inventory_of(site: Site) -> Inventory:
+    found: Inventory = site.depot.outfit("job").inventory
+    return found
+
+
+def stored_elsewhere(site: Site, url: str, **said: Any) -> Record:
+    more = {"inventory": {"manifest_url": url, "mode": "add"}, "downloaded": None}
+    return fetched(site, {}, done="Processing", more=more, **{"primary_id": ARK, "title": "Hunt", **said})
+
+
+def test_recording_reads_nothing_but_the_storage_manifest(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = site.depot.outfit("job").storage
+    job = fetched(site, {"a.txt": b"1"}, local_ids=("l1",), title="Hunt")
+    read: list[str] = []
+    manifest_of = storage.manifest
+    monkeypatch.setattr(storage, "manifest", lambda stored: read.append(stored.place) or manifest_of(stored))
+    for verb in ("open", "read", "stored", "versions"):
+        monkeypatch.setattr(storage, verb, None)
+    job = run(site, job)
+    assert job.state == "Notify", job.message
+    assert read == [job.docs["stored"]["place"]]
+    ark = job.docs["identifiers"]["primary_id"]
+    row = inventory_of(site).file(ark, 1, "producer/a.txt")
+    assert row is not None
+    assert row["size"] == 1
+    assert inventory_of(site).ark_of(OWNER, "l1") == ark
+
+
+def test_a_second_recording_changes_nothing(site: Site) -> None:
+    job = run(site, fetched(site, {"a.txt": b"1"}))
+    again = run(site, fetched(site, {}, done="Processing", more={name: job.docs[name] for name in ("stored", "inventory")}))
+    assert again.state == "Notify", again.message
+    assert len(inventory_of(site).versions(job.docs["identifiers"]["primary_id"])) == 1
+
+
+def test_a_local_id_that_was_taken_meanwhile_fails_with_both_names(site: Site) -> None:
+    inventory_of(site).shelf.execute("enter_localid", owner=OWNER, localid="l1", ark="ark:/99999/fk4other")
+    site.depot.objects.put("ingest/payloads/x", b"1")
+    row = FileToStore("producer/a.txt", 1, sha256(b"1"), "waybill:ingest/payloads/x")
+    deposit = Deposit(object=ARK, request="r", files=[row], about={"owner": OWNER, "local_ids": ["l1"]})
+    stored = msgspec.to_builtins(site.depot.outfit("job").storage.write(deposit))
+    job = run(site, fetched(site, {}, done="Processing", primary_id=ARK, more={"stored": stored}))
+    assert job.state == "Failed"
+    assert "ark:/99999/fk4other" in job.message
+    assert ARK in job.message
+
+
+def test_what_another_service_has_stored_is_recorded_from_its_storage_manifest(site: Site) -> None:
+    rows = [("producer/b.txt", "http://store.test/b", b"two"), ("producer/a.txt", "http://store.test/a", b"one")]
+    job = run(site, stored_elsewhere(site, site.web.put("m.txt", manifest(*rows)), local_ids=("l1",)))
+    assert job.state == "Notify", job.message
+    found = inventory_of(site).file(ARK, 1, "producer/a.txt")
+    assert found is not None
+    assert (found["place"], found["size"]) == ("http://store.test/a", 3)
+    assert inventory_of(site).ark_of(OWNER, "l1") == ARK
+    said = {name: job.docs["configuration"][name] for name in ("batchID", "jobID")}
+    url = job.docs["inventory"]["manifest_url"]
+    run(site, stored_elsewhere(site, url, batch_id=said["batchID"], job_id=said["jobID"]))
+    assert len(inventory_of(site).versions(ARK)) == 1  # the same job again
+    run(site, stored_elsewhere(site, url))
+    assert len(inventory_of(site).versions(ARK)) == 2  # another one
+
+
+def test_what_another_waybill_has_stored_is_recorded_from_its_manifest(site: Site, tmp_path: Path) -> None:
+    with Site(tmp_path / "other", settings={"outside": ["Notify"]}) as other:
+        job = run(other, fetched(other, {"a b.txt": b"1"}, primary_id=ARK, title="Hunt"))
+        storage = other.depot.outfit("job").storage
+        with storage.read(ARK, job.docs["stored"]["place"]) as body:
+            url = site.web.put("objects/x/versions/1/manifest", body.read())
+    job = run(site, stored_elsewhere(site, url))
+    assert job.state == "Notify", job.message
+    found = inventory_of(site).file(ARK, 1, "producer/a b.txt")
+    assert found is not None
+    assert found["place"] == f"{site.web.url}/objects/x/versions/1/files/producer/a%20b.txt"
+    row = inventory_of(site).object(ARK)
+    assert row is not None
+    assert row["title"] == "Hunt"
+    other_job = run(site, stored_elsewhere(site, url, primary_id="ark:/99999/fk4mine"))
+    assert "is for ark:/99999/fk4mine" in other_job.message
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"<manifest/>", "no storage manifest that can be recorded"),
+        (b"#%checkm_0.7\nhttp://x | md5 | 00 | 1 |  | a\n#%eof\n", "cannot be recorded: Line 2"),
+        (b'{"waybill":"manifest","v":1}\n', "does not say of which object"),
+        (b'{"waybill":"manifest","v":1,"about":{"object":"ark:/99999/fk4given","version":1}}\n', "manifest"),
+    ],
+)
+def test_what_cannot_be_recorded_fails_with_a_sentence(site: Site, content: bytes, said: str) -> None:
+    job = run(site, stored_elsewhere(site, site.web.put("m.txt", content)))
+    assert job.state == "Failed"
+    assert said in job.message
+
+
+def test_a_manifest_that_is_gone_fails_and_a_job_without_one_says_what_to_do(site: Site) -> None:
+    assert "404" in run(site, stored_elsewhere(site, f"{site.web.url}/gone")).message
+    assert "`restart`" in run(site, stored_elsewhere(site, "")).message

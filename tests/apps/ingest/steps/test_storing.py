@@ -1,0 +1,103 @@
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.apps.ingest.site import Site
+from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
+from waybill.apps.ingest.profile import Profile
+from waybill.record import Record
+
+ARK = "ark:/99999/fk4given"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path, settings={"storing": True, "outside": ["Notify"]}) as site:
+        add_profile(site, Profile(name="p", owner=OWNER, storage_node=9502))
+        yield site
+
+
+def manifest(*rows: tuple[str, str, bytes]) -> bytes:
+    """A storage manifest of (name, URL, content)."""
+    lines = ["#%checkm_0.7", "#%profile | http://uc3.cdlib.org/registry/store/manifest/mrt-add-manifest"]
+    lines += [f"{url} | sha-256 | {sha256(data)} | {len(data)} |  | {name} | text/plain" for name, url, data in rows]
+    return "\n".join([*lines, "#%eof", ""]).encode()
+
+
+def asked(site: Site, url: str, *, mode: str = f"add/9502/{ARK}", delete: str = "", primary_id: str = ARK) -> Record:
+    """A job that another service has processed."""
+    store = {"manifest_url": url, "mode": mode, "delete": delete}
+    return fetched(site, {}, done="Processing", primary_id=primary_id, title="Hunt", more={"store": store, "downloaded": None})
+
+
+def test_processing_asks_and_storing_writes(site: Site) -> None:
+    job = run(site, fetched(site, {"a.txt": b"1"}, title="Hunt"))
+    assert job.state == "Notify", job.message
+    ark = job.docs["identifiers"]["primary_id"]
+    assert job.docs["store"]["mode"] == f"add/9502/{ark}"
+    asked_for = Path(unquote(urlsplit(job.docs["store"]["manifest_url"]).path))
+    assert asked_for == folder_of(site, job) / "system" / "mrt-manifest.txt"
+    assert f"sha-256 | {sha256(b'1')} | 1 |  | producer/a.txt" in asked_for.read_text()
+    assert files_of(site, ark)["producer/a.txt"] == b"1"
+    assert job.docs["stored"]["version"] == 1
+    with site.engine() as engine:
+        assert [line.after for line in engine.store.history("job", job.id)][-3:] == ["Storing", "Recording", "Notify"]
+
+
+def test_an_update_is_asked_for_with_its_list_of_deletions(site: Site) -> None:
+    run(site, fetched(site, {"a.txt": b"1", "b.txt": b"2"}, primary_id=ARK))
+    job = run(site, fetched(site, {"mrt-delete.txt": b"a.txt\n"}, primary_id=ARK, update=True))
+    assert job.docs["store"]["mode"] == f"update/9502/{ARK}"
+    assert job.docs["store"]["delete"].endswith("/producer/mrt-delete.txt")
+    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {"producer/b.txt", "producer/mrt-delete.txt"}
+
+
+def test_what_another_service_has_processed_is_stored_from_its_manifest(site: Site) -> None:
+    shared = site.root / "queue" / "theirs" / "producer" / "b.txt"
+    shared.parent.mkdir(parents=True)
+    shared.write_bytes(b"two")
+    rows = [("producer/a.txt", site.web.put("a.txt", b"one"), b"one"), ("producer/b.txt", shared.as_uri(), b"two")]
+    job = run(site, asked(site, site.web.put("m.txt", manifest(*rows))))
+    assert job.state == "Notify", job.message
+    assert files_of(site, ARK) == {"producer/a.txt": b"one", "producer/b.txt": b"two"}
+    found = site.depot.outfit("job").inventory.object(ARK)
+    assert (found["title"], found["owner"]) == ("Hunt", OWNER)
+
+    one = ("producer/c.txt", site.web.put("c.txt", b"3"), b"3")
+    delete = site.web.put("d.txt", b"a.txt\n")
+    job = run(site, asked(site, site.web.put("n.txt", manifest(one)), mode=f"update/9502/{ARK}", delete=delete))
+    assert job.state == "Notify", job.message
+    assert files_of(site, ARK) == {"producer/b.txt": b"two", "producer/c.txt": b"3"}
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"<xml/>", f"add/1/{ARK}", "is no storage manifest"),
+        (b"#%checkm_0.7\n", f"add/1/{ARK}", "without #%eof"),
+        (manifest(("producer/../../x", "http://127.0.0.1/x", b"")), f"add/1/{ARK}", "is not a name"),
+        (manifest(("producer/x", "file:///etc/passwd", b"")), f"add/1/{ARK}", "not in the working folder"),
+        (manifest(("producer/x", "ftp://127.0.0.1/x", b"")), f"add/1/{ARK}", "not an http, https or file URL"),
+        (manifest(("producer/x", "http://127.0.0.1/x", b"")), "move/1/x", "not add or update"),
+        (manifest(("producer/x", "http://127.0.0.1/x", b"")), "add/1/ark:/99999/fk4other", "asks storage to write"),
+        (manifest(("producer/x", "http://10.1.2.3/x", b"")), f"add/1/{ARK}", "cannot be fetched"),
+    ],
+)
+def test_what_cannot_be_stored_fails_with_a_sentence(site: Site, content: bytes, mode: str, said: str) -> None:
+    job = run(site, asked(site, site.web.put("m.txt", content), mode=mode))
+    assert job.state == "Failed"
+    assert said in job.message
+
+
+def test_content_that_is_not_what_the_manifest_says_is_not_stored(site: Site) -> None:
+    job = run(site, asked(site, site.web.put("m.txt", manifest(("producer/a.txt", site.web.put("a.txt", b"ONE"), b"one")))))
+    assert job.state == "Failed"
+    assert "producer/a.txt cannot be fetched" in job.message
+    assert not list(site.depot.outfit("job").storage.objects())
+
+
+def test_a_job_without_an_ark_cannot_be_stored(site: Site) -> None:
+    job = run(site, fetched(site, {"a.txt": b"1"}, done="Processing"))
+    assert "`restart`" in job.message
