@@ -17,7 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from waybill.apps.ingest import submission
+from waybill.apps.ingest.locks import lock_machine
 from waybill.apps.ingest.profile import BadProfile, Collection, Profile, changed
+from waybill.apps.ingest.rebuilding import rebuild_machine
 from waybill.machine import (
     RESUME,
     STAY,
@@ -171,7 +173,9 @@ def _job_states(storing: bool) -> Iterable[State]:
 
 def _left_outside(state: State) -> State:
     """The same place in the table, where nobody here works: another service does, and leads the record on."""
-    return dataclasses.replace(state, sort="rest", doc=f"{state.doc} Another service does this.", remakes=None, leaves_files=False)
+    # Nor are its keys held here meanwhile: that service takes the same locks itself.
+    doc = f"{state.doc} Another service does this."
+    return dataclasses.replace(state, sort="rest", doc=doc, remakes=None, leaves_files=False, needs=())
 
 
 def _job(storing: bool, outside: Iterable[str]) -> Machine:
@@ -260,7 +264,8 @@ def _access(size: str) -> Machine:
             action("delete", "Failed Completed", "Deleted", "Remove it; its URL stops working."),
         ),
         documents=(
-            Document("token", "step", "The token, the URL and when it is ready, in the words of the services that share the tree.", v=None),
+            Document("token", "step", "The token, the URL and when it is ready, in the words of the services that share the tree.", v=None,
+                     secret=("token", "url")),
             Document("order", "service", "What was asked for."),
             Document("packed", "step", "The file that was made."),
         ),
@@ -326,6 +331,6 @@ def tables(*, storing: bool = False, outside: Iterable[str] = ()) -> tuple[Machi
         _batch(), _job(storing, outside), _access("small"), _access("large"),
         _kept(Profile, "profiles", "What holds for every deposit of a kind.", secret=("callback.password",)),
         _kept(Collection, "collections", "Objects that belong together, and are put on hold together."),
-        _minter(),
+        _minter(), rebuild_machine(), lock_machine(),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from waybill import manifests
 from waybill.apps.ingest.storage import auditing, recovery
@@ -98,12 +99,21 @@ class OcflStorage:
         """
         before = self._now() - timedelta(seconds=older_than)
         for root in self._root.walk(after):
-            try:
-                done = recovery.recover(self._objects, root, old=lambda info: info.modified < before, folders=False)
-            except Unsound as error:
-                done = Recovered(trouble=str(error))
-            if done != Recovered():
+            if (done := self._recover_old(root, before)) != Recovered():
                 yield self._root.cursor(root), done
+
+    def recover_some(self, older_than: float, after: str = "", *, most: int = 100) -> tuple[str, list[tuple[str, Recovered]]]:
+        """The same for the next few objects: where to go on (empty: all were seen), and what was done."""
+        before = self._now() - timedelta(seconds=older_than)
+        roots = list(islice(self._root.walk(after), most))
+        done = [(self._root.cursor(root), self._recover_old(root, before)) for root in roots]
+        return done[-1][0] if len(roots) == most else "", [(at, each) for at, each in done if each != Recovered()]
+
+    def _recover_old(self, root: str, before: datetime) -> Recovered:
+        try:
+            return recovery.recover(self._objects, root, old=lambda info: info.modified < before, folders=False)
+        except Unsound as error:
+            return Recovered(trouble=str(error))
 
     def objects(self, after: str = "") -> Iterator[tuple[str, str]]:
         for root in self._root.walk(after):

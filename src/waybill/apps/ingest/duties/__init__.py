@@ -1,0 +1,9 @@
+"""What ingest looks after by itself: content at rest, interrupted writes of storage, assemblies that are over."""
+
+from waybill.apps.ingest.duties.audit import Audit
+from waybill.apps.ingest.duties.expiry import Expiry
+from waybill.apps.ingest.duties.recovery import Recovery
+
+DUTIES = (Audit(), Recovery(), Expiry())
+
+__all__ = ["DUTIES", "Audit", "Expiry", "Recovery"]

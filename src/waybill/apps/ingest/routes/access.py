@@ -1,0 +1,117 @@
+"""Assemblies over HTTP: ask for one, see how it is, fetch it.
+
+    POST /ingest/access                   an object, a version or some files of it, as zip or tar: a token, when it is ready, a URL
+    GET  /ingest/access/<token>           the file, once it is ready; 202 until then, 410 when it has expired
+    GET  /ingest/access/<token>/state     how it is
+
+The token is all that the last two need: it is a secret of its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import msgspec
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from waybill.apps.ingest.access import Wanted, ask, order_of, tokens
+from waybill.apps.ingest.outfit import Outfit
+from waybill.apps.ingest.routes.answers import answer, refusal, small_body
+from waybill.apps.ingest.routes.sending import Sent, send
+from waybill.engine import Engine
+from waybill.record import NotFound, Record
+
+if TYPE_CHECKING:
+    from waybill.depot import Depot
+
+OPEN = {"x-role": "open"}
+Token = Annotated[str, Path(max_length=200, description="What was answered when the assembly was asked for.")]
+
+
+def router(depot: Depot) -> APIRouter:
+    routes = APIRouter(prefix="/ingest/access", tags=["ingest access"])
+
+    def outfit() -> Outfit:
+        return cast(Outfit, depot.outfit("job"))
+
+    def found(request: Request, token: str) -> Record:
+        with _engine(request) as engine:
+            record = tokens.find(engine.store, outfit().objects, token)
+        if record is None or record.state == "Deleted":
+            raise NotFound("There is no assembly of this token, or it has expired and is gone. Ask for it again: POST /ingest/access.")
+        return record
+
+    @routes.post(
+        "", summary="Ask for an object, a version or files as an archive", status_code=201,
+        openapi_extra={"x-role": "reader", "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}},
+    )  # fmt: skip
+    def ask_for(request: Request, body: Annotated[bytes, Depends(small_body)]) -> Response:
+        """201 for a new assembly, 200 for one that the same person asked for before and that is still good."""
+        try:
+            wanted = msgspec.json.decode(body, type=Wanted)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return refusal(422, "invalid", f"This is no order: {error}.", 'Send JSON such as {"object": "ark:/99999/fk4x"}.')
+        with _engine(request) as engine:
+            asked = ask(engine, outfit(), wanted, owner=request.state.identity.name)
+        return answer(_view(asked.record), 201 if asked.fresh else 200, {"Location": f"/ingest/access/{tokens.token_of(asked.record)}"})
+
+    @routes.get("/{token}/state", summary="How an assembly is", openapi_extra=OPEN)
+    def state(request: Request, token: Token) -> Response:
+        return answer(_view(found(request, token)))
+
+    def fetch(request: Request, token: Token) -> Response:
+        record = found(request, token)
+        if record.state in ("Pending", "Processing"):
+            return answer(_view(record), 202, {"Retry-After": "5"})
+        if record.state == "Failed":
+            return refusal(409, "failed", f"The assembly failed: {record.message}", "An operator can have it packed again, or ask anew.")
+        packed, order = record.docs["packed"], order_of(record)
+        with _engine(request) as engine:
+            over = packed["expires"] < engine.store.now()
+        if over or order is None:
+            return refusal(410, "expired", "This assembly has expired.", "Ask for it again: POST /ingest/access.")
+        objects = outfit().objects
+        sent = Sent(
+            lambda start, end: objects.get(packed["name"], start=start, end=end), packed["size"], packed["sha256"], order.mime,
+            order.file_name, "The assembly",
+        )  # fmt: skip
+        return send(request, sent)
+
+    routes.get("/{token}", summary="Fetch an assembly", openapi_extra=OPEN, response_class=Response)(fetch)
+    routes.head("/{token}", include_in_schema=False, openapi_extra=OPEN)(fetch)
+    return routes
+
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["object"],
+    "additionalProperties": False,
+    "properties": {
+        "object": {"type": "string", "description": "Its ARK."},
+        "version": {"type": ["integer", "null"], "description": "Which version; none: the newest; 0: all of them."},
+        "form": {"enum": ["zip", "zip-stored", "tar", "tar.gz"], "default": "zip"},
+        "content": {"enum": ["full", "producer"], "default": "full", "description": "producer: without what ingest added."},
+        "files": {"type": "array", "items": {"type": "string"}, "maxItems": 1000, "description": "Only these files of the version."},
+    },
+}
+
+
+def _engine(request: Request) -> AbstractContextManager[Engine]:
+    return cast(AbstractContextManager[Engine], request.app.state.connections.engine())
+
+
+def _view(record: Record) -> dict[str, Any]:
+    """An assembly as whoever asked for it sees it."""
+    order, said, packed = order_of(record), record.docs["token"], record.docs.get("packed") or {}
+    view: dict[str, Any] = {
+        "token": said["token"], "url": said["url"], "status": record.state, "message": record.message,
+        "anticipated": said["anticipated-availability-time"], "content_bytes": said["cloud-content-byte"],
+        "queue": record.kind.removeprefix("access-"), "record": record.id,
+    }  # fmt: skip
+    if order is not None:
+        view |= {"object": order.object, "version": order.version, "form": order.form, "content": order.content, "name": order.file_name}
+    if record.state == "Completed" and packed:
+        view |= {"size": packed["size"], "sha256": packed["sha256"], "files": packed["files"], "expires": tokens.rfc3339(packed["expires"])}
+        view["renamed"] = packed["renamed"]
+    return view

@@ -1,0 +1,75 @@
+"""Pending and Processing of an assembly: what a user asked for is packed into an object, streamed, every file verified on the way.
+
+    Pending      its URL leads to it; it waits for its turn
+    Processing   content -> archive -> <place>/<attempt>/<name>     the commit that ends the step says which of them counts
+
+An assembly without an order was made by another service, which keeps what it needs to know elsewhere: it is left to that service, and
+nothing of it is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from waybill.apps.ingest.access import tokens
+from waybill.apps.ingest.access.asking import anticipated
+from waybill.apps.ingest.access.contents import Contents, Unfit
+from waybill.apps.ingest.access.order import Order, bytes_said, order_of
+from waybill.apps.ingest.access.tarring import gzip, tar
+from waybill.apps.ingest.access.zipping import Zip
+from waybill.apps.ingest.outfit import outfit_of
+from waybill.apps.ingest.storage import NotStored, Unsound
+from waybill.manifests import ManifestError
+from waybill.record import Record
+from waybill.step import Context, Done, Fail, Outcome, Wait
+
+FOREIGN = 24 * 3600.0  # seconds between two looks at an assembly of another service
+
+
+def pending_assembly(record: Record, ctx: Context) -> Outcome:
+    order, outfit = order_of(record), outfit_of(ctx)
+    if order is None or not tokens.token_of(record):
+        return _left_alone(record)
+    tokens.point(ctx.objects, record)  # safe to repeat: the same each time
+    said = {**record.docs["token"], "status": "Processing"}
+    ready = ctx.call(lambda store: anticipated(store, outfit, record.kind, 0, store.now()))  # it is itself one of those that wait
+    return Done({"token": {**said, "anticipated-availability-time": tokens.rfc3339(ready)}, "packed": None})
+
+
+def processing_assembly(record: Record, ctx: Context) -> Outcome:
+    order, outfit = order_of(record), outfit_of(ctx)
+    token = tokens.token_of(record)
+    if order is None or not token:
+        return _left_alone(record)
+    total = bytes_said(record)
+
+    def check(done: int) -> None:
+        ctx.check()
+        ctx.progress(done, total or None, "bytes")
+
+    contents = Contents(outfit.storage, ctx.objects, order, check)
+    name = f"{tokens.place_of(token)}/{ctx.attempt}/{order.file_name}"
+    try:
+        # Safe to repeat: the name is this attempt's own, and an archive that is not whole is not stored at all.
+        info = ctx.objects.put(name, _archive(order, contents, ctx))
+    except (Unfit, NotStored, Unsound, ManifestError) as error:
+        ctx.save({"token": {**record.docs["token"], "status": "Failed"}})  # safe to repeat: the same each time
+        raise Fail(str(error)) from error
+    packed = {
+        "name": name, "size": info.size, "sha256": info.sha256, "files": contents.files, "bytes": contents.bytes,
+        "expires": ctx.now() + outfit.settings.access.keep, "renamed": contents.naming.renamed,
+    }  # fmt: skip
+    said = {**record.docs["token"], "status": "Completed", "anticipated-availability-time": tokens.rfc3339(ctx.now())}
+    return Done({"packed": packed, "token": said})
+
+
+def _archive(order: Order, contents: Contents, ctx: Context) -> Iterator[bytes]:
+    if order.form == "tar":
+        return tar(contents)
+    if order.form == "tar.gz":
+        return gzip(tar(contents))
+    return Zip(deflate=order.form == "zip", folder=str(ctx.workdir)).portions(contents)
+
+
+def _left_alone(record: Record) -> Wait:
+    return Wait(FOREIGN, record.message)

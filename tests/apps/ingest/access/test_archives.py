@@ -1,0 +1,172 @@
+"""Archives as streams are read by programs that know nothing of us, whatever the sizes, names and numbers."""
+
+import io
+import subprocess
+import tarfile
+import unicodedata
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waybill.apps.ingest import names
+from waybill.apps.ingest.access.members import Member
+from waybill.apps.ingest.access.naming import Naming, file_name
+from waybill.apps.ingest.access.tarring import gzip, tar
+from waybill.apps.ingest.access.zipping import SHORT, Zip
+
+LONG = bytes(range(256)) * (SHORT // 256) + b"and a little more"
+FILES = {
+    "top/producer/a.txt": b"hello", "top/empty": b"", "top/long.bin": LONG, "top/noise.bin": bytes((i * i + 7) % 251 for i in range(5000)),
+    "top/producer/caf\u00e9/\U0001d11e \u0643\u062a\u0627\u0628.txt": b"four bytes", "top/" + "n" * 255: b"a long name",
+    "top/" + "/".join(["folder-" + "x" * 90] * 8) + "/deep.txt": b"deep",
+}  # fmt: skip
+
+
+def members(files: dict[str, bytes], portion: int = 100_000) -> Iterator[Member]:
+    for name, data in files.items():
+        yield Member(name, len(data), 1_700_000_000, lambda data=data: (data[at : at + portion] for at in range(0, len(data), portion)))  # type: ignore[misc]
+
+
+def unzipped(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+@pytest.mark.parametrize("deflate", [True, False])
+def test_zip_holds_every_file(deflate: bool) -> None:
+    data = b"".join(Zip(deflate=deflate).portions(members(FILES)))
+    assert unzipped(data) == FILES
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        methods = {info.filename: info.compress_type for info in archive.infolist()}
+    assert methods["top/long.bin"] == (zipfile.ZIP_DEFLATED if deflate else zipfile.ZIP_STORED)
+    assert methods["top/empty"] == zipfile.ZIP_STORED
+
+
+@pytest.mark.parametrize("deflate", [True, False])
+@pytest.mark.parametrize(("most", "most_files"), [(0xFFFFFFFF, 3), (1000, 0xFFFF), (10, 2)])
+def test_zip64_is_used_beyond_the_limits(deflate: bool, most: int, most_files: int, tmp_path: Path) -> None:
+    data = b"".join(Zip(deflate=deflate, most=most, most_files=most_files).portions(members(FILES)))
+    assert b"PK\x06\x06" in data
+    assert b"PK\x06\x07" in data
+    assert unzipped(data) == FILES
+    file = tmp_path / "a.zip"
+    file.write_bytes(data)
+    told = subprocess.run(["unzip", "-tq", file], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_a_file_that_might_outgrow_32_bits_is_announced_as_large_before_it_is_known(tmp_path: Path) -> None:
+    data = b"".join(Zip(deflate=True, most=SHORT).portions(members({"long": LONG})))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.infolist()[0].compress_size < SHORT  # and yet it has the long descriptor
+    assert unzipped(data) == {"long": LONG}
+    file = tmp_path / "a.zip"
+    file.write_bytes(data)
+    assert subprocess.run(["unzip", "-tq", file], capture_output=True, check=False).returncode == 0
+
+
+def test_zip_without_need_has_no_zip64() -> None:
+    data = b"".join(Zip(deflate=True).portions(members({"a/b": b"c"})))
+    assert b"PK\x06\x06" not in data
+    assert unzipped(data) == {"a/b": b"c"}
+
+
+def test_a_zip_of_nothing_is_a_zip() -> None:
+    assert unzipped(b"".join(Zip(deflate=True).portions([]))) == {}
+
+
+def test_zip_with_more_files_than_a_plain_zip_can_have() -> None:
+    count = 0x10000 + 5
+    data = b"".join(Zip(deflate=False).portions(Member(f"t/{n}", 1, 0, lambda: iter([b"x"])) for n in range(count)))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert len(archive.infolist()) == count
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_tar_holds_every_file(packed: bool) -> None:
+    data = b"".join(gzip(tar(members(FILES))) if packed else tar(members(FILES)))
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz" if packed else "r:") as archive:
+        found = {info.name: archive.extractfile(info).read() for info in archive}  # type: ignore[union-attr]
+        assert {info.mtime for info in archive} == {1_700_000_000}
+    assert found == FILES
+
+
+def test_the_same_content_gives_the_same_bytes() -> None:
+    for pack in (lambda: Zip(deflate=True).portions(members(FILES)), lambda: gzip(tar(members(FILES)))):
+        assert b"".join(pack()) == b"".join(pack())
+
+
+LETTERS = st.characters(codec="utf-8", exclude_characters="\0/\\")
+
+
+@given(st.dictionaries(st.text(LETTERS, min_size=1, max_size=40), st.binary(max_size=2000)))
+@settings(max_examples=60, deadline=None)
+def test_any_names_and_bytes_come_back(files: dict[str, bytes]) -> None:
+    naming = Naming("top")
+    given = {naming.name(name): data for name, data in files.items()}
+    assert len(given) == len(files)
+    assert unzipped(b"".join(Zip(deflate=True, most=500).portions(members(given)))) == given
+    with tarfile.open(fileobj=io.BytesIO(b"".join(tar(members(given))))) as archive:
+        assert {info.name: archive.extractfile(info).read() for info in archive} == given  # type: ignore[union-attr]
+
+
+# --- names
+
+
+def test_names_that_are_fit_stay_as_they_are() -> None:
+    naming = Naming("ark_1")
+    for path in ("producer/a.txt", "producer/caf\u00e9.txt", "system/\U0001d11e", "x/" + "n" * 255):
+        assert naming.name(path) == f"ark_1/{path}"
+    assert naming.renamed == []
+
+
+def test_names_that_a_disk_takes_for_one_stay_two() -> None:
+    naming = Naming("t")
+    composed, apart = "caf\u00e9.txt", "cafe\u0301.txt"
+    assert naming.name(composed) == f"t/{composed}"
+    assert naming.name(apart) == "t/cafe\u0301~2.txt"
+    assert naming.renamed == [(apart, "cafe\u0301~2.txt")]
+
+
+def test_a_file_that_is_also_a_folder_is_renamed() -> None:
+    naming = Naming("t")
+    assert naming.name("a") == "t/a"
+    other = naming.name("a/b")
+    assert not other.startswith("t/a/")
+    assert names.fault(other) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["../../etc/passwd", "/etc/passwd", "a/../../b", "a\\..\\b", "", ".", "a\0b", "a\nb", "x" * 300, "\ud800", "a//b"]
+)
+def test_names_that_lead_elsewhere_are_made_fit(path: str) -> None:
+    name = Naming("t").name(path)
+    assert names.fault(name) is None
+    assert name.startswith("t/")
+    assert ".." not in name.split("/")
+
+
+ODD = st.text(max_size=60) | st.text("/.\\\u00e9e\u0301\U0001d11e", max_size=20) | st.text("\u00fc", min_size=120, max_size=300)
+
+
+@given(st.lists(ODD, max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_whatever_the_names_they_are_safe_and_unique(paths: list[str]) -> None:
+    naming = Naming("t")
+    given = [naming.name(path) for path in paths]
+    assert len({unicodedata.normalize("NFC", name) for name in given}) == len(paths)
+    for name in given:
+        parts = name.split("/")
+        assert parts[0] == "t"
+        assert len(parts) > 1
+        assert all(part not in ("", ".", "..") and len(part.encode()) <= 255 and "\\" not in part and "\0" not in part for part in parts)
+
+
+def test_an_ark_becomes_the_name_of_a_file() -> None:
+    assert file_name("ark:/99999/fk4abc") == "ark_99999_fk4abc"
+    assert file_name("../..") == "object"
