@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -12,11 +11,11 @@ from waybill import views
 from waybill.apps.ingest.access import Wanted, ask, order_of
 from waybill.apps.ingest.access.order import Content, Form
 from waybill.apps.ingest.commands.batches import found
-from waybill.apps.ingest.commands.counter import LIMIT, YES, agreed, outfit, serve, size_of
+from waybill.apps.ingest.commands.counter import LIMIT, YES, agreed, outfit, serve, size_of, until_settled
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
 from waybill.cli.problems import FAILED, Missing
-from waybill.record import NotFound, Record, Ref, Store
+from waybill.record import NotFound, Record, Store
 
 KINDS = ("access-small", "access-large")
 ID = Annotated[str, typer.Argument(metavar="ID", help="The assembly's id, or small:ID and large:ID where both queues have it.")]
@@ -81,25 +80,13 @@ def request(
     wanted = Wanted(object=ark, version=version, form=form, content=content, files=tuple(file or ()))
     with desk.engine() as engine:
         asked = ask(engine, outfit(desk), wanted, owner=desk.who)
-        record = _until_ready(desk, engine.store, asked.record.ref) if watch else asked.record
+        record = until_settled(desk, engine.store, asked.record.ref) if watch else asked.record
     view = _view(record)
     if desk.as_json:
         desk.print_json(view)
     else:
         _say(desk, view)
     return FAILED if record.state == "Failed" else None
-
-
-def _until_ready(desk: Desk, store: Store, ref: Ref) -> Record:
-    warned = False
-    while (record := store.get(*ref)).open:
-        if not warned and not store.sessions():
-            warned = True
-            desk.note("No worker is alive, so nothing moves: `waybill up` or `waybill work` starts one.")
-        began = time.monotonic()
-        store.watch(1.0)
-        time.sleep(max(0.0, 0.2 - (time.monotonic() - began)))  # a busy store hints all the time
-    return record
 
 
 def _say(desk: Desk, view: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from waybill import views
 from waybill.apps.ingest import submission
-from waybill.apps.ingest.commands.counter import LIMIT, batch_named, serve, size_of
+from waybill.apps.ingest.commands.counter import LIMIT, NO_WORKER, batch_named, serve, size_of
 from waybill.cli import shapes
 from waybill.cli.desk import Desk
 from waybill.cli.problems import Misuse
@@ -20,6 +20,7 @@ from waybill.views import PageTokens, Query
 
 PANEL = "Deposits"
 KINDS = ("batch", "job", "access-small", "access-large")
+AS_COMMANDS = {"report": "waybill ingest {} {} --send"}  # actions whose command is not their name alone
 FAILURES = 20  # failed jobs that a batch shows
 
 STATE = Annotated[str | None, typer.Option("--state", help="Only those in this state.")]
@@ -55,9 +56,9 @@ def overview(desk: Desk) -> None:
         made.add_row(desk.machine(tally["kind"]).plural, str(tally["total"]), states)
     desk.out.print(made)
     for name, about in marks.items():
-        desk.say(f"{'on hold' if name.startswith('collections/') else 'paused'}: {name.partition('/')[2]} ({about})")
+        desk.say(f"{'on hold' if name.startswith('collections/') else 'paused'}: {name.partition('/')[2]} ({about.rstrip(': ')})")
     if not workers:
-        desk.note("No worker is alive, so nothing moves: `waybill up` or `waybill work` starts one.")
+        desk.note(NO_WORKER)
     return None
 
 
@@ -114,11 +115,8 @@ def batch(desk: Desk, id: BATCH) -> None:
     """Show a batch: what was submitted, how its jobs stand, what failed in it and why, and its last report."""
     with desk.store() as store:
         record = batch_named(store, id)
-        view = batch_view(desk, store, record)
+        view = batch_view(desk, store, record) | what_failed(store, record)
         state = desk.machine("batch").state(record.state)
-        failed = view["jobs"].get("Failed", 0)
-        view["failures"] = [_failure(job) for job in islice(failures(store, record.ref), FAILURES)] if failed else []
-        view["trouble"] = record.docs.get("trouble")
         view["report"] = record.docs.get("status-report")
         possible = views.record(record, desk.depot.machines, store=store)["actions"]
     if desk.as_json:
@@ -132,11 +130,18 @@ def batch(desk: Desk, id: BATCH) -> None:
     ]))  # fmt: skip
     say_failures(desk, view)
     if view["report"] is not None:
-        desk.note(f"\nIts report: waybill ingest report {view['id']}")
+        desk.note(f"\nwaybill ingest report {view['id']}: What the depositor was told.")
     for action in possible:
         if not action["why_not"]:
-            desk.note(f"{action['name']}: {action['doc']}")
+            desk.note(f"{AS_COMMANDS.get(action['name'], 'waybill ingest {} {}').format(action['name'], record.id)}: {action['doc']}")
     return None
+
+
+def what_failed(store: Store, batch: Record) -> dict[str, Any]:
+    """Why no jobs could be made of it; and the first of its jobs that failed."""
+    failed = store.tally("job", parent=batch.ref).get("Failed", 0)
+    jobs = (job for job in jobs_of(store, batch.ref) if job.state == "Failed")
+    return {"trouble": batch.docs.get("trouble"), "failures": [_failure(job) for job in islice(jobs, min(failed, FAILURES))]}
 
 
 def say_failures(desk: Desk, view: dict[str, Any]) -> None:
@@ -154,10 +159,6 @@ def say_failures(desk: Desk, view: dict[str, Any]) -> None:
         desk.note(f"and {more} more: waybill ingest jobs --batch {view['id']} --state Failed")
     if any(job["can_be_resumed"] for job in view["failures"]):
         desk.note(f"waybill ingest resume --batch {view['id']} tries all again that can be.")
-
-
-def failures(store: Store, batch: Ref) -> Iterator[Record]:
-    return (job for job in jobs_of(store, batch) if job.state == "Failed")
 
 
 def jobs_of(store: Store, batch: Ref) -> Iterator[Record]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress
 
-from waybill.apps.ingest.commands.counter import LIMIT, outfit, serve
-from waybill.apps.ingest.inventory import rebuild_object, rebuild_some
+from waybill.apps.ingest.commands.counter import LIMIT, outfit, serve, size_of, until_settled
+from waybill.apps.ingest.duties.audit import Damaged, audit_some, known_damage
 from waybill.apps.ingest.outfit import Outfit
-from waybill.apps.ingest.storage import Finding
+from waybill.apps.ingest.rebuilding import Portion, order, portions
 from waybill.cli import shapes
 from waybill.cli.desk import Desk
-from waybill.cli.problems import FAILED, Missing, Misuse
-from waybill.index import Row
-from waybill.record import MAX_PAGE, Record, Store
+from waybill.cli.problems import FAILED, Misuse
+from waybill.record import MAX_PAGE, HeldKey, NotFound, Record, Ref, Store
 
 PANEL = "Objects"
 PORTION = 100
@@ -39,123 +38,118 @@ def audit(
     every: Annotated[bool, typer.Option("--all", help="With --now: read everything, due or not.")] = False,
 ) -> int | None:
     """Say what audits have found; or read an object, or with --now everything that is due, and compare. Exit code 1: damage is known."""
-    have = outfit(desk)
     if ark is not None and (now or every):
         raise Misuse("Give an ARK, or --now for all objects; one object is always read now.")
     if every and not now:
         raise Misuse("--all needs --now.")
+    have = outfit(desk)
     if ark is not None:
-        findings = [
-            {"object": ark, "place": found.place, "files": list(found.files), "problem": found.words} for found in have.storage.verify(ark)
-        ]
-        return _say(desk, findings, f"{ark} was read whole")
-    read = _read_due(desk, have, every) if now else None
-    findings = [
-        {"object": row["ark"], "place": row["place"], "files": row["files"], "problem": row["result"]} for row in _damaged(have)
-    ]
-    return _say(desk, findings, f"{read} places were read" if read is not None else "By the last audits")
+        return _say(desk, list(_read_object(have, ark)), f"{ark} was read whole")
+    what = "By the last audits"
+    if now:
+        count, size = _read_due(desk, have, every)
+        what = f"{count} places with {size_of(size)} were read"
+    return _say(desk, list(known_damage(have)), what)
 
 
-def _read_due(desk: Desk, have: Outfit, every: bool) -> int:
-    began = datetime.now(UTC)
-    before = began if every else began - timedelta(days=have.settings.audit.days)
-    count = 0
-    with Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown:
-        task = shown.add_task("reading", total=None)
-        while rows := have.inventory.to_audit(before, most=PORTION):
-            for row in rows:
-                # Noted one by one: whoever stops this has lost nothing, and a second run goes on where this one was.
-                have.inventory.audited(row, _check(have, row), datetime.now(UTC))
-                count += 1
-                shown.update(task, description=f"{count} places read")
-    return count
-
-
-def _check(have: Outfit, row: Row) -> Finding | None:
-    return have.storage.check(row["ark"], row["place"], row["size"], row["sha256"])
-
-
-def _damaged(have: Outfit) -> Iterator[Row]:
-    after = ("", "")
+def _read_object(have: Outfit, ark: str) -> Iterator[Damaged]:
+    """The object against what it says of itself; and what audits had found in it is looked at again, for it may be restored."""
+    for found in have.storage.verify(ark):
+        yield Damaged(ark, found.place, found.words, found.files)
+    after = (ark, "")
     while rows := have.inventory.damaged(after=after, most=PORTION):
-        yield from rows
-        after = (rows[-1]["ark"], rows[-1]["place"])
+        for row in rows:
+            if row["ark"] != ark:
+                return
+            again = have.storage.check(ark, row["place"], row["size"], row["sha256"])
+            have.inventory.audited(row, again, datetime.now(UTC))  # safe to repeat: it says when it was read
+        after = (ark, rows[-1]["place"])
 
 
-def _say(desk: Desk, findings: list[dict[str, Any]], what: str) -> int | None:
+def _read_due(desk: Desk, have: Outfit, every: bool) -> tuple[int, int]:
+    count = size = 0
+    with desk.engine() as engine, Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown:
+        before = engine.store.now() if every else None
+        task = shown.add_task("reading", total=None)
+        while (done := audit_some(have, engine, before=before, who=desk.who)).files:
+            count, size = count + done.files, size + done.bytes
+            shown.update(task, description=f"{count} places read, {size_of(size)}")
+    return count, size
+
+
+def _say(desk: Desk, damaged: list[Damaged], what: str) -> int | None:
     if desk.as_json:
-        desk.print_json({"findings": findings, "said": what})
+        rows = [{"object": each.ark, "place": each.place, "files": list(each.files), "problem": each.words} for each in damaged]
+        desk.print_json({"damaged": rows, "said": what})
     else:
-        for found in findings:
-            desk.say(f"{found['object']}: {found['problem']}" + (f" It is {', '.join(found['files'])}." if found["files"] else ""))
-        desk.note(f"{what}: {len(findings) or 'nothing'} damaged.")
-    return FAILED if findings else None
+        for each in damaged:
+            desk.say(str(each))
+        desk.note(f"{what}: {f'{len(damaged)} damaged' if damaged else 'nothing is damaged'}.")
+    return FAILED if damaged else None
 
 
 def rebuild(
     desk: Desk,
     ark: ARK = None,
     every: Annotated[bool, typer.Option("--all", help="All objects of the storage.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until workers have done it.")] = True,
 ) -> int | None:
-    """Record the inventory of an object, or of all, again from storage (mode fix). Searches go on meanwhile; safe to repeat."""
+    """Have the inventory of an object, or of all, recorded again from storage (mode fix). Searches go on meanwhile; safe to repeat."""
     if (ark is not None) == every:
         raise Misuse("Give an ARK, or --all.")
     have = outfit(desk)
-    if ark is not None:
-        versions = rebuild_object(have.inventory, have.storage, ark)
-        if not versions:
-            raise Missing(f"{ark} is not in storage; whatever the inventory knew of it is forgotten.")
-        return _rebuilt(desk, 1, [], f"{ark}: {versions} version{'s' if versions > 1 else ''} recorded again.")
-    cursor, objects, troubles = "", 0, list[str]()
-    with Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown:
-        task = shown.add_task("recording", total=None)
-        while True:
-            done = rebuild_some(have.inventory, have.storage, cursor, most=PORTION)
-            cursor, objects = done.cursor, objects + done.objects
-            troubles += done.troubles[: max(0, MAX_PAGE - len(troubles))]
-            shown.update(task, description=f"{objects} objects recorded")
-            if not cursor:
-                break
-    return _rebuilt(desk, objects, troubles, f"{objects} objects recorded again, {len(troubles)} with trouble.")
+    with desk.engine() as engine:
+        found = [Portion([ark], [], "")] if ark is not None else portions(have.storage)
+        nameless = list[str]()
+        asked = list[Ref]()
+        for portion in found:
+            nameless += portion.nameless[: max(0, MAX_PAGE - len(nameless))]
+            if portion.arks:
+                asked.append(engine.submit(order(portion.arks, owner=desk.who), who=desk.who).ref)
+        done = [until_settled(desk, engine.store, ref) for ref in asked] if wait else []
+    return _rebuilt(desk, asked, done, nameless)
 
 
-def _rebuilt(desk: Desk, objects: int, troubles: list[str], sentence: str) -> int | None:
+def _rebuilt(desk: Desk, asked: list[Ref], done: list[Record], nameless: list[str]) -> int | None:
+    told = [rebuilt for record in done if isinstance(rebuilt := record.docs.get("rebuilt"), dict)]
+    troubles = [f"{at}: it is too damaged to say which object it is." for at in nameless]
+    troubles += [trouble for each in told for trouble in each.get("troubles", [])]
+    objects, versions = (sum(each.get(name, 0) for each in told) for name in ("objects", "versions"))
     if desk.as_json:
-        desk.print_json({"objects": objects, "troubles": troubles})
+        rebuilds = [ref.id for ref in asked]
+        desk.print_json({"objects": objects, "versions": versions, "troubles": troubles, "rebuilds": rebuilds, "waited": bool(done)})
     else:
         for trouble in troubles:
             desk.say(trouble)
-        desk.say(sentence)
-    return FAILED if troubles else None
+        if done or not asked:
+            desk.say(f"{objects} objects with {versions} versions are recorded again.")
+        else:
+            desk.say(f"{len(asked)} rebuilds are asked for: waybill ls rebuild")
+    return FAILED if troubles or any(record.state == "Failed" for record in done) else None
 
 
 def locks(desk: Desk, limit: LIMIT = 100) -> None:
-    """List what is locked: queues that are paused, collections on hold, and ARKs and local ids that jobs hold or wait for."""
+    """List what is locked: queues that are paused, collections on hold, and the keys of ARKs and local ids, with who holds each."""
     with desk.store() as store:
         marks = {name: about for name, about in sorted(store.marks().items()) if name.startswith(("collections/", "queue/"))}
-        rows = [row for job in _with_keys(desk, store, limit) for row in _locks_of(job)]
+        rows = [_lock(store, key) for key in store.held_keys(limit=limit)]
     if desk.as_json:
         return desk.print_json({"marks": marks, "locks": rows})
     if not marks and not rows:
         return desk.note("Nothing is locked, held or paused.")
-    made = shapes.table("lock", "by", "how")
+    made = shapes.table("lock", "", "by")
     for name, about in marks.items():
-        made.add_row(name, about.rstrip(": "), "on hold" if name.startswith("collections/") else "paused")
+        made.add_row(name, "on hold" if name.startswith("collections/") else "paused", about.rstrip(": "))
     for row in rows:
-        made.add_row(row["lock"], row["job"], f"{row['how']} in {row['state']}")
+        made.add_row(row["lock"], "locked", f"{row['kind']} {row['id']}, {row['state']}" if row["kind"] else "another service")
     desk.out.print(made)
     return None
 
 
-def _with_keys(desk: Desk, store: Store, limit: int) -> Iterator[Record]:
-    """Jobs in states that need keys; at most so many of each state."""
-    for state in desk.machine("job").states:
-        if state.needs:
-            yield from (job for job in store.find("job", state=state.name, limit=limit).records if job.keys)
-
-
-def _locks_of(job: Record) -> Iterator[dict[str, str]]:
-    awaited = (job.parked or "").removeprefix("key ") if (job.parked or "").startswith("key ") else None
-    for key in job.keys:
-        how = "held" if job.session else "waited for" if key == awaited else "asked for"
-        yield {"lock": key, "job": job.id, "state": job.state, "how": how}
+def _lock(store: Store, key: HeldKey) -> dict[str, Any]:
+    try:
+        state = store.get(*key.holder).state if key.holder is not None else None
+    except NotFound:  # it has ended meanwhile
+        state = None
+    kind, id = key.holder if key.holder is not None else (None, None)
+    return {"lock": key.name, "kind": kind, "id": id, "state": state}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,9 @@ from waybill.rules import Refused
 
 _OF_STORE = re.compile("bid[0-9]+")
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+NO_WORKER = "No worker is alive, so nothing moves: `waybill up` or `waybill work` starts one."
+CLOSEST = 0.2  # seconds between two looks, at least
 
 YES = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what must be confirmed.")]
 LIMIT = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many are shown.")]
@@ -107,6 +111,19 @@ def agreed(desk: Desk, action: Action, question: str | None, what: str, yes: boo
         raise Refused(f"{action.name} on {what} must be confirmed: {question} Add --yes to go on.")
     desk.err.print(question)
     return typer.confirm(f"{action.name} {what}?", abort=True, err=True)
+
+
+def until_settled(desk: Desk, store: Store, ref: Ref) -> Record:
+    """Wait until a record is no longer open; said once, if nobody is there to work on it."""
+    warned = False
+    while (record := store.get(*ref)).open:
+        if not warned and not store.sessions():
+            warned = True
+            desk.note(NO_WORKER)
+        began = time.monotonic()
+        store.watch(1.0)
+        time.sleep(max(0.0, CLOSEST - (time.monotonic() - began)))  # a busy store hints all the time
+    return record
 
 
 class Tally:

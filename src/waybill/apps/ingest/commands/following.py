@@ -19,15 +19,14 @@ from rich.text import Text
 
 from waybill import views
 from waybill.apps.ingest import submission
-from waybill.apps.ingest.commands.batches import BATCH, batch_view, counts, jobs_of, say_failures, what
-from waybill.apps.ingest.commands.counter import batch_named, serve
+from waybill.apps.ingest.commands.batches import BATCH, batch_view, counts, jobs_of, say_failures, what, what_failed
+from waybill.apps.ingest.commands.counter import CLOSEST, NO_WORKER, batch_named, serve
 from waybill.cli import shapes
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
 from waybill.record import NotFound, Record, Ref, Store
 
 PANEL = "Deposits"
-CLOSEST = 0.2  # seconds between two looks, at least
 SHOWN = 20  # objects, failures and running steps that are named
 Look = dict[str, Any]
 EVERY = Annotated[float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most.")]
@@ -55,6 +54,8 @@ def follow(desk: Desk, store: Store, ref: Ref, every: float = 1.0) -> int | None
             elif look != before:
                 _line(desk, look, before)
             last, before = batch, look
+    if screen is not None and before is not None:
+        _line(desk, before, None)  # the picture is gone
     return _end(desk, store, last, ref)
 
 
@@ -76,7 +77,7 @@ def _looks(desk: Desk, store: Store, ref: Ref, every: float) -> Iterator[tuple[R
             return
         if not sessions and not warned:
             warned = True
-            desk.note("No worker is alive, so nothing moves: `waybill up` or `waybill work` starts one.")
+            desk.note(NO_WORKER)
         store.watch(max(0.0, every - (time.monotonic() - began)))
         if (left := CLOSEST - (time.monotonic() - began)) > 0:
             time.sleep(left)
@@ -116,7 +117,7 @@ def _line(desk: Desk, look: Look, before: Look | None) -> None:
     if before is None or any(look[part] != before[part] for part in ("state", "jobs")):
         desk.say(f"{look['batch']} {look['state']}: {counts(look['jobs']) or look['message'] or 'no jobs yet'}")
     for step in look["steps"]:
-        if before is None or step not in before["steps"]:
+        if before is not None and step not in before["steps"]:
             desk.say(f"  {step['id']} {step['state']} {shapes.progress(step['progress'])}")
     desk.out.file.flush()
     return None
@@ -127,7 +128,7 @@ def _end(desk: Desk, store: Store, batch: Record | None, ref: Ref) -> int | None
     if batch is None:
         desk.note(f"{ref} was removed meanwhile.")
         return FAILED
-    view = batch_view(desk, store, batch)
+    view = batch_view(desk, store, batch) | what_failed(store, batch)
     good = batch.state == "Completed"
     if desk.as_json:
         desk.print_json({"at": views.moment(time.time()), **view}, line=True)
@@ -135,7 +136,6 @@ def _end(desk: Desk, store: Store, batch: Record | None, ref: Ref) -> int | None
     if batch.state == "Held":
         desk.note(f"{ref} is held: {batch.message or 'its collection is on hold'}. `waybill ingest release {batch.id}` lets it go on.")
         return FAILED
-    desk.say(f"{batch.id} {batch.state}: {counts(view['jobs']) or batch.message}")
     for job in islice(jobs_of(store, ref), SHOWN):
         if job.state == "Completed":
             desk.say(f"  {submission.of_job(job).primary_id}  {what(job)}")

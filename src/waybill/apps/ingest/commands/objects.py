@@ -57,7 +57,7 @@ def search(
         return desk.note("Nothing was found.")
     made = shapes.table("object", "version", "title", "creator", "date", "recorded")
     for row in page.rows:
-        made.add_row(row["ark"], str(row["head"]), row["title"], row["creator"], row["date"], row["created"])
+        made.add_row(row["ark"], str(row["head"]), row["title"], row["creator"], row["date"], shapes.local(row["created"]))
     desk.out.print(made)
     if page.next:
         desk.note(f"There may be more: add --after {page.next}")
@@ -99,7 +99,7 @@ def show(
     ]))  # fmt: skip
     made = shapes.table("version", "recorded", "files", "size", "by")
     for row in versions:
-        made.add_row(str(row["number"]), row["created"], str(row["files"]), size_of(row["bytes"]), row["request"])
+        made.add_row(str(row["number"]), shapes.local(row["created"]), str(row["files"]), size_of(row["bytes"]), row["request"])
     desk.say("")
     desk.out.print(made)
     if files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from waybill.apps.ingest.commands.counter import serve
@@ -52,8 +53,8 @@ def _import(desk: Desk, engine: Engine, file: Path, dry_run: bool, why: str) -> 
         return {"name": name, "result": "refused", "faults": error.faults, "remarks": []}
     document = to_document(imported.profile)
     try:
-        there = engine.store.get("profile", name)
-        result = "unchanged" if there.docs["profile"] == document else "changed"
+        there = engine.store.get("profile", name).docs["profile"]
+        result = "unchanged" if msgspec.json.decode(msgspec.json.encode(document)) == there else "changed"
     except NotFound:
         result = "made"
     if not dry_run:

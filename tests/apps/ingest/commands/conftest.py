@@ -1,0 +1,78 @@
+"""`waybill ingest ...` as a person calls it, with a profile and a collection to deposit into, and workers when they are wanted."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apps.ingest.site import Web
+from tests.cli.conftest import Result, Waybill, bare, data, environment, running, waybill  # noqa: F401 - fixtures
+from waybill import config
+from waybill.apps.ingest.application import APPLICATION
+from waybill.depot import Depot
+from waybill.worker import Worker
+
+SETTINGS = """
+[app.ingest]
+url = "http://waybill.test"
+[app.ingest.fetch]
+allow = ["127.0.0.0/8"]
+timeout = 5.0
+tries = 1
+[app.ingest.room]
+keep_free = 0
+unknown = 0
+"""
+ARK = "ark:/99999/fk4maps"
+
+
+@pytest.fixture
+def house(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> Waybill:  # noqa: F811
+    """A command line with the collection `maps` and the profile `demo`."""
+    monkeypatch.delenv("WAYBILL_DEMO")
+    (data / "waybill.toml").write_text(SETTINGS)
+
+    def call(*arguments: object) -> Result:
+        return waybill("ingest", *arguments)
+
+    assert call("collection", "add", "maps", "--ark", ARK, "--name", "Maps").code == 0
+    assert call("profile", "add", "demo", "--collection", "maps", "--owner", "ark:/99999/fk4owner").code == 0
+    return call
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    server = Web()
+    yield server
+    server.close()
+
+
+Working = Callable[[], Any]
+
+
+@pytest.fixture
+def working() -> Working:
+    """Lets a worker serve the store of the command line, in a thread of this process."""
+
+    @contextmanager
+    def work() -> Iterator[None]:
+        depot = Depot.of(config.load(env=os.environ), [APPLICATION])
+        roles = [kind for kind, machine in depot.machines.items() if machine.working() and kind != "duty"]
+        worker = Worker(
+            depot.open_store, depot.machines, host=depot.host, work_root=depot.config.work.root, objects=depot.objects,
+            outfit=depot.outfit, roles=roles, threads=4,
+        )  # fmt: skip
+        thread = threading.Thread(target=worker.run, name="worker")
+        thread.start()
+        try:
+            yield
+        finally:
+            worker.stop()
+            thread.join()
+            depot.close()
+
+    return work
