@@ -21,6 +21,7 @@ from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.report import FIRST, Counts, Findings, addressed, document, entry, in_short, told
 from waybill.apps.ingest.steps.admitting import first_is_awaited, make_jobs, no_jobs, to_be_made, trouble
 from waybill.notify import Attachment
+from waybill.objects import NotFound
 from waybill.record import Record, encode
 from waybill.step import Context, Done, Outcome, Wait
 
@@ -104,7 +105,10 @@ class _Look:
         self._files: dict[str, _File] = {}
         kept = before.get("jobs") if before else None
         self._known: Iterator[Told] = lists.each(ctx.objects, kept, Told) if isinstance(kept, dict) else iter(())
-        self._next = next(self._known, None)
+        try:
+            self._next = next(self._known, None)
+        except NotFound:  # then all that is known is told as new
+            self._known, self._next = iter(()), None
 
     def each(self) -> Iterator[Told]:
         """Every job in the order in which they were made; on the way everything is counted and written."""
@@ -126,7 +130,7 @@ class _Look:
         self.counts.deleted += max(0, int(made) - self.counts.total)
 
     def attachments(self) -> list[Attachment]:
-        return [file.attached(self._ctx, self.place) for file in self._files.values()]
+        return [self._files[state].attached(self._ctx, self.place) for state in ("failed", "completed", "deleted") if state in self._files]
 
     def _take(self, job: Record) -> None:
         state = REPORTED.get(job.state)
