@@ -44,6 +44,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     record: Record
     mark: str | None = None
     ask: Ask | None = None
+    unfitted: bool = False  # another service made it, or led it into its state: its marks and keys have not been reckoned
 
 
 class Renewed(NamedTuple):

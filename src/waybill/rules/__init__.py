@@ -6,6 +6,7 @@
     hold     a mark in force sends the record to rest instead of to work
     act      a person's action, or the sentence that says why not
     answer   the same for an action that was asked while a worker held the record
+    refit    what another service made or moved gets the marks and keys that the table asks for
     remake   the host with the working files is gone: back to the state that makes them again
 
 They are imported from here. Creation is in entering.py, what a step's end makes of a record in outcomes.py, what happens to it without an
@@ -21,7 +22,7 @@ from waybill.rules.outcomes import MAX_WAIT, RETRY_LINES, settle
 from waybill.rules.papers import documents, read
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
 from waybill.rules.refusals import Held, Refused, clip, said
-from waybill.rules.yielding import children_are_made, hold, look, release, remake, wait_for_key
+from waybill.rules.yielding import children_are_made, hold, look, refit, release, remake, wait_for_key
 
 __all__ = [
     "DEFAULT_PRIORITY",
@@ -49,6 +50,7 @@ __all__ = [
     "move",
     "path_is_legal",
     "read",
+    "refit",
     "refuse",
     "release",
     "remake",

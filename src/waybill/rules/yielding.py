@@ -1,4 +1,7 @@
-"""A record is let go, or moved, without an answer of its step: it waits for its children or a key, rests under a mark, or lost its host."""
+"""A record is let go, or moved, without an answer of its step.
+
+It waits for its children or a key, rests under a mark, was made or moved by another service, or lost its host.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from msgspec.structs import replace
 from waybill.machine import Machine, MachineError, State
 from waybill.record import Change, Record
 from waybill.rules.entering import declared, enter, leaving
+from waybill.rules.keys import keys_in
 
 
 def children_are_made(state: State, record: Record) -> bool:
@@ -35,6 +39,19 @@ def hold(machine: Machine, record: Record, mark: str, who: str = "") -> Change:
         raise MachineError(f"{machine.name}.{state.name} has no state to be held in.")
     held = enter(machine, record, state.holds, session=None, message=f"held by {mark}", **leaving(machine, record))
     return Change(record, held, "hold", who, f"{mark} is set")
+
+
+def refit(machine: Machine, record: Record, who: str = "") -> Change | None:
+    """Another service made it, or led it into its state, and knows no table: let it go with the marks and keys that the table asks for.
+
+    None: it has them. The next claim heeds the marks and takes the keys, or leaves it to wait.
+    """
+    state = declared(machine, record)
+    gates = tuple(machine.gates(record)) if machine.gates is not None and (state.holds or state.gated) else ()
+    keys = keys_in(machine, state, record)
+    if (gates, keys) == (record.gates, record.keys):
+        return None
+    return Change(record, replace(record, session=None, gates=gates, keys=keys), "", who)
 
 
 def remake(machine: Machine, record: Record, who: str = "") -> Change:

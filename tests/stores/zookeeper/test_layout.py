@@ -123,7 +123,7 @@ def test_states_is_there_when_a_batch_is_no_longer_pending_and_only_then(store: 
     batch = move(store, batch, "Pending", event="release")
     assert not zk.exists(f"/batches/{batch.id}/states")
     batch = move(store, batch, "Processing")
-    assert zk.get_children(f"/batches/{batch.id}/states") == ["batch-processing"]
+    assert zk.get_children(f"/batches/{batch.id}/states") == ["batch-completed"], "not finished: its jobs are still to be made"
     job = make_job(store, batch)
     batch = move(store, batch, "Held")
     batch = move(store, batch, "Pending")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from waybill.record import Change, ClaimLost, Conflict, Exists, Line, Record, Ref, StoreError, Taken
 from waybill.stores.zookeeper import notes, places, wire
-from waybill.stores.zookeeper.layout import BUCKETS, Layout, layout_of
+from waybill.stores.zookeeper.layout import BUCKETS, NO_JOBS_YET, Layout, layout_of
 from waybill.stores.zookeeper.names import checksum, key_path, quote
 from waybill.stores.zookeeper.plan import Plan, chain, parent_of
 from waybill.stores.zookeeper.seen import Seen, caught_up
@@ -53,7 +53,7 @@ def create(plan: Plan, change: Change, ref: Ref, seq: int, turn: int, now: float
         host=after.host, request=after.request, created=now, updated=now,
         fill=tuple(name for name in layout.fillers if change.docs.get(name) is None),
         parent=None if after.parent is None or layout.parent else (after.parent.kind, after.parent.id),
-        last_done=after.last_done if layout.brief else None, retries=after.retries if layout.brief else 0,
+        last_done=after.last_done, retries=after.retries if layout.brief else 0,
     )  # fmt: skip
     if change.event:
         side.lines = [Line(seq, now, change.who, change.event, None, after.state, change.why)]
@@ -137,10 +137,11 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
     side = Side(
         seq=old.seq, turn=old.turn if layout.native or after.turn is None else after.turn, lift=seen.lift, at=seen.version + 1,
         seen=checksum(status), state=after.state, session=session, parent=old.parent, owner=after.owner, priority=after.priority,
-        last_done=after.last_done if layout.brief else None, retries=after.retries if layout.brief else 0, tries=after.tries,
+        last_done=after.last_done, retries=after.retries if layout.brief else 0, tries=after.tries,
         keys=after.keys, holds=(*(k for k in old.holds if k in after.keys), *new_keys), gates=after.gates, parked=parked,
         wake_at=now + change.delay if parked == "wait" else 0.0, open=after.open, host=after.host, request=old.request,
         created=old.created, updated=now, docs=old.docs, far=old.far, fill=old.fill, lines=lines[-LINES:],
+        unfitted=seen.unfitted and not (change.event or after.keys or after.gates),
     )  # fmt: skip
     nodes = seen.nodes
     if change.docs:
@@ -159,8 +160,7 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
         plan.buckets(seen.parent, ref.id, layout.bucket(seen.state), layout.bucket(after.state))
     elif ref.kind == "batch" and after.state != seen.state:
         _pend(plan, seen, after.state)
-    for key in dropped:
-        plan.drop(key_path(key), "drop")
+    _let_go(plan, ref, dropped)
     for key in new_keys:
         if plan.real is None or plan.real.get(key_path(key)) is None:
             plan.ops.append(wire.create(key_path(key), mine, "key"))
@@ -203,7 +203,7 @@ def remove(plan: Plan, change: Change, seen: Seen) -> Result | StoreError:
     before = change.before
     assert before is not None
     layout, ref, home = seen.layout, seen.ref, seen.layout.home(seen.ref.id)
-    side = seen.side or caught_up(seen)
+    side = seen.side or caught_up(seen)  # of one that others moved: what it really holds
     if before.session is None:
         plan.ops += wire.absent(f"{home}/lock", "free")
     else:
@@ -227,8 +227,7 @@ def remove(plan: Plan, change: Change, seen: Seen) -> Result | StoreError:
     plan.entries(layout, ref.id, f"{layout.folder(seen.state)}/{seen.entry_name}", None)
     if layout.parent and seen.parent is not None:
         plan.buckets(seen.parent, ref.id, layout.bucket(seen.state), None)
-    for key in side.holds:
-        plan.drop(key_path(key), "drop")
+    _let_go(plan, ref, side.holds)
     notes.park(plan, ref, seen.side, None)
     notes.own(plan, ref, seen.side, None)
     notes.descend(plan, layout, ref, seen.side, None)
@@ -250,6 +249,8 @@ def outdated(change: Change, seen: Seen | None) -> StoreError | None:
         if before.session is None:
             return Conflict(f"{before.ref} is held by {seen.holder}; nothing was changed.")
         return ClaimLost(f"The claim on {before.ref} ended; perhaps another worker has it now.")
+    if before.session is not None and seen.foreign:
+        return ClaimLost(f"Another service wrote {before.ref} while it was held (it is {seen.state} now); the claim has ended.")
     if before.seq != seen.seq or before.version != seen.record_version:
         return Conflict(f"{before.ref} moved on since it was read (it is {seen.state} now). Read it again, then decide again.")
     return None
@@ -281,15 +282,30 @@ def _rename(plan: Plan, seen: Seen, submission: bytes | None) -> StoreError | No
     return None
 
 
+def _let_go(plan: Plan, ref: Ref, keys: Collection[str]) -> None:
+    """Drop keys; but not one that somebody took away from it, and that is another's now."""
+    for key in keys:
+        holder = plan.real.get(key_path(key)) if plan.real is not None else None
+        if holder is None or holder.data == str(ref).encode():
+            plan.drop(key_path(key), "drop")
+
+
 def _states(path: str, state: str) -> tuple[str, str]:
-    """The node that says that a batch is no longer pending. It is never empty, and that of a held batch looks like no finished one."""
-    return path, f"{path}/{'batch-completed' if state == 'Held' else 'batch-processing'}"
+    """The node that says that a batch is no longer pending. It is never empty, and looks like no finished one's while jobs may come."""
+    return path, f"{path}/{'batch-completed' if state in NO_JOBS_YET else 'batch-processing'}"
 
 
 def _pend(plan: Plan, seen: Seen, state: str) -> None:
     """Merritt's services take a batch without the node `states` for a pending one, and an empty batch-processing for a finished one."""
     states = f"{seen.layout.home(seen.ref.id)}/states"
-    if state != "Pending" and "states" not in seen.nodes:
+    if state == "Deleted" and "states" in seen.nodes:
+        # Their reporter takes up whatever has an empty batch-processing, cannot report what is deleted, and leaves its lock behind.
+        processing = plan.real.get(f"{states}/batch-processing") if plan.real is not None else None
+        plan.touched.append(f"{states}/batch-processing")
+        if processing is not None and not processing.children:
+            plan.folder(states, f"{states}/batch-deleted")
+            plan.ops.append(wire.delete(f"{states}/batch-processing", "states"))
+    elif state != "Pending" and "states" not in seen.nodes:
         plan.folder(*_states(states, state))  # jobs that the same group makes need the folder too
     elif state == "Pending" and "states" in seen.nodes:
         found = {bucket: plan.real.get(f"{states}/{bucket}") for bucket in BUCKETS} if plan.real is not None else {}

@@ -45,6 +45,7 @@ class Candidate:
     entry: Entry | None = None
     mark: str | None = None
     keys: list[str] = field(default_factory=list)  # to be taken
+    drops: list[str] = field(default_factory=list)  # held in a state out of which another service led it
     parks_on: str | None = None
     side: Side | None = None  # as it will be, if the claim writes it
 
@@ -89,6 +90,7 @@ class Claims:
         """Park what may not be taken; how many records may try for a key that these pass on to them."""
         offered = self._park([each for each in candidates if each.parks_on is not None], session)
         yielded = [key for each in got if each.mark is not None and each.seen.side for key in each.seen.side.keys]
+        yielded += [key for each in got for key in each.drops]
         return offered + (self._parking.offer(yielded) if yielded else 0)
 
     def take(self, ref: Ref, session: Session) -> Claimed:
@@ -155,16 +157,19 @@ class Claims:
         return candidates
 
     def _holders(self, candidates: Sequence[Candidate]) -> dict[str, bytes]:
-        """Who holds the keys that these ask for and do not hold."""
+        """Who holds the keys that these ask for and do not hold, or held before another service moved them."""
         sides = [each.seen.side for each in candidates if each.seen.side is not None]
         paths = {key_path(key): None for side in sides for key in side.keys if key not in side.holds}
+        paths |= {key_path(key): None for each in candidates for key in each.seen.forfeits}
         nodes = self._tree.link.nodes(list(paths)) if paths else []
         return {path: node.data for path, node in zip(paths, nodes, strict=True) if node is not None}
 
     def _decide(self, each: Candidate, holds: bool, marks: Collection[str], holders: dict[str, bytes], reserved: set[str]) -> None:
         """Marks first: a record that yields to one takes no key. Then all its keys, or none."""
         side = each.seen.side
-        if side is None:
+        if side is None or each.seen.moved:  # whoever works by the table finds out what it needs in the state that it is in
+            mine = str(each.seen.ref).encode()
+            each.drops = [key for key in each.seen.forfeits if holders.get(key_path(key)) == mine]
             return
         mark = next((gate for gate in side.gates if gate in marks), None)
         if mark is not None:
@@ -246,6 +251,7 @@ class Claims:
             body = encode_side(each.side)
             ops.append(wire.create(aside, body, "side") if old is None else wire.put(aside, body, "side", seen.side_version))
             ops += [wire.create(key_path(key), str(ref).encode(), "key") for key in each.keys]
+            ops += [wire.delete(key_path(key), "key") for key in each.drops]
         else:
             ops.append(wire.check(aside, "side", seen.side_version))
         return ops
@@ -279,7 +285,7 @@ class Claims:
             if not seen.layout.native:
                 kind = seen.ref.kind
                 self._tree.turns[kind] = max(self._tree.turns.get(kind, 0), seen.turn)
-            claimed.append(Claimed(seen.record(), each.mark, asked.get(seen.ref)))
+            claimed.append(Claimed(seen.record(), each.mark, asked.get(seen.ref), seen.unfitted))
             seen.docs = None  # the step has them; what is held is remembered without
         return claimed
 

@@ -205,12 +205,24 @@ class Committer:
 
     # --- follow
 
+    def _let_go(self, tries: Sequence[Try]) -> None:
+        """Claims of ours that another service wrote over: their locks go, or the records would be held while the session lives."""
+        for each in tries:
+            for change in each.group.changes if isinstance(each.answer, ClaimLost) else ():
+                seen = each.seen.get(change.ref)
+                if seen is not None and change.before is not None and seen.foreign and seen.holder == change.before.session:
+                    home = seen.layout.home(change.ref.id)
+                    # Refused if somebody has written it again, or taken the lock away himself.
+                    self._link.write([wire.check(f"{home}/status", "status", seen.version), wire.delete(f"{home}/lock", "lock")])
+                    self._tree.rings()
+
     def _follow(self, tries: Sequence[Try]) -> None:
         done = [each for each in tries if isinstance(each.answer, Committed) and each.plan is not None]
         results = [result for each in done for result in each.results]
         if any(result.claimable for result in results) or any(each.group.nudges for each in done):
             self._tree.rings()
         try:
+            self._let_go(tries)
             closed = list(dict.fromkeys(result.closed for result in results if result.closed is not None))
             idle = set(self._kin.idle(closed))
             released = [r.record.ref for r in results if r.released and r.record is not None]

@@ -7,6 +7,7 @@ within the last moments (a service that creates a record need not lock it), is m
     adopt_new   batches and assemblies that others made get a side node and an entry in our queue
     refile      a record that was listed under a state which it is not in
     walk        a portion of all records with each call: whatever is not where its status says
+    bury        what we kept beside records that others took away
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import time
 from collections.abc import Collection, Sequence
 
 from waybill.record import Ref
-from waybill.stores.zookeeper import notes, wire
+from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.layout import BUCKETS, MERRITT, Layout, layout_of
+from waybill.stores.zookeeper.names import key_path, quote
 from waybill.stores.zookeeper.plan import Plan, chain, parent_of
 from waybill.stores.zookeeper.seen import Seen, caught_up, look
+from waybill.stores.zookeeper.side import Side
+from waybill.stores.zookeeper.side import decode as decode_side
 from waybill.stores.zookeeper.side import encode as encode_side
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import Op, data, names
@@ -86,9 +90,40 @@ class Foreign:
             left -= len(ids)
             self._cursor = (kind, ids[-1] if ids else last)
             mended += sum(self.mend(seen) for seen in look(self._tree.link, [Ref(kind, id) for id in ids]) if seen is not None)
+            if left > 0:
+                mended += self.bury(layout)
         if left > 0:
             self._cursor = ("", "")
         return mended
+
+    def bury(self, layout: Layout, limit: int = 100) -> int:
+        """Records that another service took away: what Waybill kept beside them goes too. Ids are never given again."""
+        sides = self._tree.link.names(layout.sides)  # before the homes: a record that is made meanwhile is in neither or in both
+        gone = sorted(set(sides) - set(self._tree.link.names(layout.homes)))[:limit] if sides else []
+        nodes = self._tree.link.nodes([f"{layout.sides}/{id}" for id in gone]) if gone else []
+        sides_of = [(Ref(layout.kind, id), node, decode_side(node.data)) for id, node in zip(gone, nodes, strict=True) if node is not None]
+        return sum(self._bury(layout, ref, side, node.version) for ref, node, side in sides_of if side is not None)
+
+    def _bury(self, layout: Layout, ref: Ref, side: Side, version: int) -> bool:
+        plan = Plan(self._tree.folders)
+        aside = layout.side(ref.id)
+        for name in side.far:
+            plan.drop(f"{aside}/{quote(name)}", "document")
+        notes.park(plan, ref, side, None)
+        notes.own(plan, ref, side, None)
+        notes.descend(plan, layout, ref, side, None)
+        plan.drop(f"{layout.folder(side.state)}/{layout.entry(side.priority, side.turn, side.seq, ref.id)}", "entry")
+        plan.drop(places.ask(ref), "note")
+        if side.request is not None:
+            plan.drop(places.request(ref.kind, side.request), "note")
+        for folder in ("open", "shut", ""):
+            plan.drop(f"{places.kin(ref)}/{folder}".rstrip("/"), "note")
+        keys = [key_path(key) for key in side.holds]
+        paths = [*plan.touched, *keys]
+        there = dict(zip(paths, self._tree.link.nodes(paths), strict=True))
+        mine = [wire.delete(path, "key") for path in keys if (node := there[path]) is not None and node.data == str(ref).encode()]
+        ops = [op for op in plan.ops if there[op.path] is not None]
+        return self._tree.write([*ops, *mine, wire.delete(aside, "side", version)]) is None
 
     def mend(self, seen: Seen) -> bool:
         """Its entry and its place among its batch's jobs, if they are not there. True when something was written."""
@@ -97,7 +132,9 @@ class Foreign:
         if not seen.layout.native and seen.side is None:
             return self._adopt(seen)
         ops = self.lacking(seen)
-        if seen.foreign:
+        if seen.side is None:  # what it has done is remembered from now on
+            ops.append(wire.create(seen.layout.side(seen.ref.id), encode_side(caught_up(seen)), "side"))
+        elif seen.foreign:
             ops += self._note_move(seen)
         return bool(ops) and self._write_free(seen, ops)
 
@@ -110,8 +147,13 @@ class Foreign:
         entry = f"{seen.layout.folder(old.state)}/{seen.layout.entry(old.priority, old.turn, old.seq, seen.ref.id)}"
         if not seen.layout.native and entry != f"{seen.layout.folder(seen.state)}/{_right_entry(seen)}":
             plan.drop(entry, "entry")
-        there = dict(zip(plan.touched, self._tree.link.nodes(plan.touched), strict=True)) if plan.touched else {}
+        paths = [*plan.touched, *map(key_path, seen.forfeits)]
+        there = dict(zip(paths, self._tree.link.nodes(paths), strict=True)) if paths else {}
         ops = [op for op in plan.ops if there.get(op.path) is not None]
+        for path in map(key_path, seen.forfeits):
+            held = there[path]
+            if held is not None and held.data == str(seen.ref).encode():
+                ops.append(wire.delete(path, "key"))  # its waiters are called by the sweep of keys
         return [*ops, wire.put(seen.layout.side(seen.ref.id), encode_side(new), "side", seen.side_version)]
 
     def lacking(self, seen: Seen) -> list[Op]:

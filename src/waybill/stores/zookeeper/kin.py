@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from waybill.record import Ref
 from waybill.stores.zookeeper import places, wire
-from waybill.stores.zookeeper.layout import BUCKETS, JOB, layout_of
+from waybill.stores.zookeeper.layout import BUCKETS, JOB, NO_JOBS_YET, layout_of
 from waybill.stores.zookeeper.link import Link
 from waybill.stores.zookeeper.plan import Plan, chain
 from waybill.stores.zookeeper.seen import Seen
@@ -89,8 +89,14 @@ class Kin:
 
     def _working(self, batch: Ref, settled: Collection[Ref]) -> bool:
         jobs = [id for id in self.members.of(batch.id) if Ref(JOB.kind, id) not in settled]
-        states = [decode(node.data) for node in self._link.nodes([f"{JOB.home(id)}/status" for id in jobs]) if node is not None]
-        return any(status is None or status.status not in JOB.settled for status in states)
+        found = self._link.read([ask for id in jobs for ask in (data(f"{JOB.home(id)}/status"), data(JOB.home(id)))])
+        for status, home in zip(found[::2], found[1::2], strict=True):
+            if status is None:  # it is being made, or taken away, or its maker died
+                if home is not None and time.time() - home.ctime / 1000 < HUSK:
+                    return True
+            elif (body := decode(status.data)) is None or body.status not in JOB.settled:
+                return True
+        return False
 
     def idle(self, parents: Sequence[Ref]) -> list[Ref]:
         """Which of these exist and seem to have no open child left. A hint: whoever acts on it looks again."""
@@ -150,13 +156,13 @@ def assert_settled(plan: Plan, seen: Seen, state: str | None) -> None:
     states = f"{seen.layout.home(seen.ref.id)}/states"
     processing = f"{states}/batch-processing"
     plan.touched += [processing, *(f"{states}/{bucket}" for bucket in BUCKETS)]
-    made = state not in (seen.state, "Held", "Pending") and "states" not in seen.nodes  # the plan makes it, as it leaves Pending
+    made = state not in (seen.state, "Pending", *NO_JOBS_YET) and "states" not in seen.nodes  # the plan makes it, as it leaves Pending
     if made or real.get(processing) is not None:
         plan.last += (wire.delete(processing, "children"), wire.create(processing, b"", "children"))
     elif "states" in seen.nodes:
         plan.last.append(wire.create(processing, b"", "children"))
     else:
-        plan.last += wire.absent(processing if state == "Held" else states, "children")
+        plan.last += wire.absent(processing if state in NO_JOBS_YET and state != seen.state else states, "children")
 
 
 def forget(plan: Plan, ref: Ref) -> None:

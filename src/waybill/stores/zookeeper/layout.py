@@ -125,6 +125,7 @@ def _by_folder(layout: Layout) -> Mapping[str, str]:
     return _folders(layout.states)
 
 
+NO_JOBS_YET = ("Held", "Processing", "Deleted")  # states of a batch that is not finished when it has no jobs, or not to be reported
 BUCKETS = ("batch-processing", "batch-completed", "batch-failed", "batch-deleted")
 
 JOB = Layout(

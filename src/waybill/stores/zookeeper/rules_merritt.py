@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from waybill.record import Ref
 from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.faults import Fault, Judge
-from waybill.stores.zookeeper.layout import BATCH, BUCKETS, JOB, MERRITT, Layout
+from waybill.stores.zookeeper.layout import BATCH, BUCKETS, JOB, MERRITT, NO_JOBS_YET, Layout
 from waybill.stores.zookeeper.seen import look, session_name
 from waybill.stores.zookeeper.status import decode, encode
 from waybill.stores.zookeeper.wire import Op, data, names
@@ -198,7 +198,7 @@ class StatesHasChildren:
                 continue
             body = decode(status.data) if status is not None else None
             pending = body is not None and body.status == "Pending"
-            folder = "batch-completed" if body is not None and body.status == "Held" else "batch-processing"
+            folder = "batch-completed" if body is not None and body.status in NO_JOBS_YET else "batch-processing"
             op = wire.delete(f"{home}/states") if pending else wire.create(f"{home}/states/{folder}")
             problem = "has an empty node states, so that no service takes it up"
             remedy = "remove the node" if pending else f"make {folder}"

@@ -6,7 +6,9 @@ it is ahead of them. Two things that move a record write nothing at that moment,
 - a worker died (the lock went with its session): nobody holds it, and yet it was written by a holder or claimed after the last commit;
 - a service that is not Waybill wrote the status: its checksum is not the one that the side node remembers.
 
-Either lifts the version by one; the next writer notes it in the side node.
+Either lifts the version by one; the next writer notes it in the side node. A move from outside also makes void what the record asked for
+in its old state (keys, marks, waits), and may say less than is known: a resume by Merritt's Java library notes "Failed" as the last state
+done. The side node remembers the last that was one.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from waybill.stores.zookeeper.status import Status
 from waybill.stores.zookeeper.status import decode as decode_status
 from waybill.stores.zookeeper.wire import Ask, Node, data, names
 
+NO_WORK = ("Failed", "Deleted", "Held")  # states of Merritt's in which nothing is done
 STRANGER = "unknown"  # who holds a record whose lock is no ephemeral node
 _PORTION = 100  # records read with their documents in one request
 
@@ -68,6 +71,30 @@ class Seen:
     def foreign(self) -> bool:
         """Whether somebody else wrote the status since Waybill did."""
         return self.side is not None and self.side.seen != checksum(self.status)
+
+    @property
+    def moved(self) -> bool:
+        """Whether somebody else led it into another state: what it asked for in the old one is void."""
+        return self.foreign and self.side is not None and self.side.state != self.state
+
+    @property
+    def unfitted(self) -> bool:
+        """Whether nobody has reckoned yet which keys and marks it needs in the state into which others led it."""
+        return self.side is None or self.side.unfitted or self.moved
+
+    @property
+    def forfeits(self) -> tuple[str, ...]:
+        """The keys that it held in its old state: nobody needs them any more, and perhaps somebody has taken them away."""
+        return self.side.holds if self.side is not None and self.moved else ()
+
+    @property
+    def last_done(self) -> str | None:
+        """The last state whose work was done, as far as anybody has noted."""
+        known = self.side.last_done if self.side is not None else None
+        if self.layout.brief:
+            return known
+        said = self.body.last_successful_status or None
+        return known if said in NO_WORK else said
 
     @property
     def bereft(self) -> bool:
@@ -122,7 +149,6 @@ class Seen:
     def record(self) -> Record:
         side = self.side or Side(created=self.made)
         known = self.side is not None and not self.foreign
-        brief = self.layout.brief
         return Record(
             self.ref.kind,
             self.ref.id,
@@ -130,13 +156,13 @@ class Seen:
             parent=self.parent,
             owner=side.owner,
             priority=self.priority,
-            last_done=side.last_done if brief else self.body.last_successful_status or None,
-            retries=side.retries if brief else self.body.retry_count,
+            last_done=self.last_done,
+            retries=side.retries if self.layout.brief else self.body.retry_count,
             tries=side.tries if known else 0,
             message=self.body.message,
             session=self.holder,
-            keys=side.keys,
-            gates=side.gates,
+            keys=() if self.moved else side.keys,
+            gates=() if self.moved else side.gates,
             parked=self.parked if self.holder is None else None,
             open=self.open,
             host=side.host,
@@ -155,10 +181,12 @@ class Seen:
 def caught_up(seen: Seen) -> Side:
     """The side node of a record that others made or moved, or whose worker died, up to date with its status; its version stays."""
     base = seen.side or Side(seq=seen.seq, turn=seen.seq, created=seen.made)
+    if seen.moved:
+        base = replace(base, keys=(), holds=(), gates=())
     return replace(
         base, lift=seen.lift, at=seen.version, seen=checksum(seen.status), state=seen.state, session=None, parked=None, wake_at=0.0,
-        spot="", tries=0 if seen.foreign else base.tries, open=seen.open, priority=seen.priority, updated=seen.updated,
-        lines=seen.lines()[-LINES:],
+        unfitted=seen.unfitted, last_done=seen.last_done, spot="", tries=0 if seen.foreign else base.tries, open=seen.open,
+        priority=seen.priority, updated=seen.updated, lines=seen.lines()[-LINES:],
     )  # fmt: skip
 
 

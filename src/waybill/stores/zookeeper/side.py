@@ -45,6 +45,7 @@ class Side(msgspec.Struct, omit_defaults=True, kw_only=True):
     updated: float = 0.0
     docs: dict[str, str] = {}
     far: tuple[str, ...] = ()  # documents that are children of this node
+    unfitted: bool = False  # others made it or led it into its state: nobody has reckoned which keys and marks it needs there
     fill: tuple[str, ...] = ()  # nodes under the home that nobody wrote: they hold a filler
     lines: list[Line] = []
 

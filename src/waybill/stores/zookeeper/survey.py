@@ -51,6 +51,8 @@ class Survey:
         for each in tries:
             for ref in [*(c.ref for c in each.group.changes if c.before is not None), *each.group.nudges]:
                 each.seen.setdefault(ref, found.get(ref))
+            # Which of the keys that it held are still its own must be seen: whoever moved it may have taken them away.
+            each.careful = each.careful or any(seen is not None and seen.forfeits for seen in each.seen.values())
         self._answer_known_requests(requests)
         if any(c.goes_on and c.after and c.after.gates for each in tries for c in each.group.changes):
             marks = self._marks.in_force()
@@ -133,7 +135,7 @@ class Survey:
 
 def _needs_care(change: Change) -> bool:
     """Whether more must be known than the record itself: what was asked, the children, all that goes with it."""
-    pends = change.ref.kind == JOB.parent and change.after is not None and change.after.state == "Pending"
+    pends = change.ref.kind == JOB.parent and change.after is not None and change.after.state in ("Pending", "Deleted")
     return change.after is None or change.answers or change.closes or pends or "submission" in change.docs
 
 
