@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application, BadApplication
 from waybill.apps.ingest import settings
+from waybill.apps.ingest.duties import DUTIES
 from waybill.apps.ingest.machine import tables
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.steps import equip
@@ -38,4 +39,5 @@ APPLICATION = Application(
     shaped=shaped,
     outfit=Outfit,
     commands=commands,
+    duties=DUTIES,
 )

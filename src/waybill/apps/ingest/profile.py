@@ -131,7 +131,7 @@ def changed(kind: type[_Document], name: str, before: object, after: object) -> 
     Nobody is shown the password of a callback, so whoever changes something else does not send it: it stays with its URL and user. Send an
     empty one to remove it.
     """
-    thing = from_document(kind, {key: value for key, value in after.items()} if isinstance(after, dict) else after)
+    thing = from_document(kind, after)
     if name_of(thing) != name:
         raise BadProfile([f"The {kind.__name__.lower()} is called {names.shown(name)}, and a name cannot change: make a new one."])
     document = to_document(thing)

@@ -1,9 +1,10 @@
-"""What ingest looks after by itself: content at rest, interrupted writes of storage, assemblies that are over."""
+"""What ingest looks after by itself: content at rest, interrupted writes of storage, assemblies that are over, uploads nobody needs."""
 
 from waybill.apps.ingest.duties.audit import Audit
 from waybill.apps.ingest.duties.expiry import Expiry
+from waybill.apps.ingest.duties.payloads import Payloads
 from waybill.apps.ingest.duties.recovery import Recovery
 
-DUTIES = (Audit(), Recovery(), Expiry())
+DUTIES = (Audit(), Recovery(), Expiry(), Payloads())
 
-__all__ = ["DUTIES", "Audit", "Expiry", "Recovery"]
+__all__ = ["DUTIES", "Audit", "Expiry", "Payloads", "Recovery"]

@@ -16,9 +16,17 @@ Unfit (what was sent), Missing (what was named), TooLarge, OtherBatch (a batchID
 submitting.py    submit = ready (deposits.py) -> receive (receiving.py) -> enter; guess
 shelf.py         PROFILES and COLLECTIONS: put, change, act (retire, restore, delete), page, each, record, read
 profiles.py      import_profile (Merritt's properties)
+batches.py       find_batch (by id or batchID), find_job, batch_view
+holding.py       marks, hold, release (all of a collection), release_batch, pause, unpause
+locking.py       locks, lock, unlock
+checking.py      check_payload: a manifest, a container or a bag, before it is submitted
 """
 
+from waybill.apps.ingest.service.batches import batch_view, find_batch, find_job
+from waybill.apps.ingest.service.checking import Note, Report, at_most, check_payload
 from waybill.apps.ingest.service.deposits import batch_id_of, ready
+from waybill.apps.ingest.service.holding import QUEUES, Bulk, Mark, Queue, hold, marks, pause, release, release_batch, unpause
+from waybill.apps.ingest.service.locking import lock, locks, unlock
 from waybill.apps.ingest.service.profiles import import_profile
 from waybill.apps.ingest.service.receiving import Received, forget, receive
 from waybill.apps.ingest.service.refusals import Missing, OtherBatch, TooLarge, Unfit
@@ -26,6 +34,40 @@ from waybill.apps.ingest.service.shelf import COLLECTIONS, PROFILES
 from waybill.apps.ingest.service.submitting import Accepted, enter, guess, submit
 
 __all__ = [
-    "COLLECTIONS", "PROFILES", "Accepted", "Missing", "OtherBatch", "Received", "TooLarge", "Unfit", "batch_id_of", "enter", "forget",
-    "guess", "import_profile", "ready", "receive", "submit",
-]  # fmt: skip
+    "COLLECTIONS",
+    "PROFILES",
+    "QUEUES",
+    "Accepted",
+    "Bulk",
+    "Mark",
+    "Missing",
+    "Note",
+    "OtherBatch",
+    "Queue",
+    "Received",
+    "Report",
+    "TooLarge",
+    "Unfit",
+    "at_most",
+    "batch_id_of",
+    "batch_view",
+    "check_payload",
+    "enter",
+    "find_batch",
+    "find_job",
+    "forget",
+    "guess",
+    "hold",
+    "import_profile",
+    "lock",
+    "locks",
+    "marks",
+    "pause",
+    "ready",
+    "receive",
+    "release",
+    "release_batch",
+    "submit",
+    "unlock",
+    "unpause",
+]

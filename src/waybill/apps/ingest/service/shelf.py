@@ -53,12 +53,15 @@ class Shelf(Generic[T]):
         thing = self._checked(document)
         if name and name_of(thing) != name:
             raise Unfit(f"This is the {self.kind} {names.shown(name_of(thing))}, and it was sent as {names.shown(name)}.")
-        body = to_document(thing)
+        new = New(self.kind, {self.kind: to_document(thing)}, id=name_of(thing))
         try:
             # Safe to repeat: an id exists once, and the same change written twice says the same.
-            return engine.submit(New(self.kind, {self.kind: body}, id=name_of(thing)), who=who, why=why), True
+            return engine.submit(new, who=who, why=why), True
         except Exists:
-            return self.change(engine, name_of(thing), document, who=who, why=why), False
+            if engine.store.get(self.kind, name_of(thing)).state != "Deleted":
+                return self.change(engine, name_of(thing), document, who=who, why=why), False
+        engine.remove(Ref(self.kind, name_of(thing)), who=who, why="its name is used again")  # safe to repeat: it is gone then
+        return engine.submit(new, who=who, why=why), True
 
     def change(self, engine: Engine, name: str, document: object, *, who: str, why: str = "") -> Record:
         self._checked(document)

@@ -1,0 +1,133 @@
+"""Checking: what would be wrong with a payload, before it is submitted and before anything of it is fetched.
+
+    a manifest     every complaint with its line
+    a container    every file that would be refused, with the reason; also a damaged container
+    a bag          the same, and whether it holds what it says: it is unpacked into a scratch folder and read once
+    a file         nothing: it is stored as it is
+
+Nothing is kept, no store is needed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from waybill.apps.ingest import bagit, checkm, containers
+from waybill.apps.ingest.service.receiving import HEAD
+from waybill.apps.ingest.service.refusals import TooLarge
+from waybill.apps.ingest.service.submitting import guess
+from waybill.apps.ingest.submission import Type
+
+MOST = 1000  # complaints that are told
+
+_OF_TYPE = {
+    Type.OBJECT: checkm.Kind.OBJECT, Type.MANIFESTS: checkm.Kind.MANIFESTS, Type.CONTAINERS: checkm.Kind.CONTAINERS,
+    Type.FILES: checkm.Kind.FILES,
+}  # fmt: skip
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A complaint or a remark: of a line of a manifest, or of a file in a container; without either of the whole payload."""
+
+    text: str
+    line: int | None = None
+    file: str | None = None
+
+    def __str__(self) -> str:
+        return f"Line {self.line}: {self.text}" if self.line else self.text
+
+
+class Report(msgspec.Struct):
+    """`good`: it would be taken as far as can be told without fetching what it names."""
+
+    sort: Literal["manifest", "container", "bag", "file"]
+    type: Type | None
+    count: int = 0  # rows of a manifest, files of a container
+    octets: int = 0  # of those, as far as their sizes are said
+    complaints: list[Note] = []
+    remarks: list[Note] = []
+
+    @property
+    def good(self) -> bool:
+        return not self.complaints
+
+
+def check_payload(
+    path: Path, *, filename: str = "", type: Type | None = None, scratch: Path | None = None,
+    limits: containers.Limits | None = None, came: Callable[[int], None] = lambda count: None,
+) -> Report:  # fmt: skip
+    """`filename`: as it is to be submitted, if not by the file's own. `came` is told of bytes that were read, and may raise to stop."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    found = type or guess(filename or path.name, head)
+    if found is Type.FILE:
+        return Report("file", found, 1, path.stat().st_size)
+    if found is Type.CONTAINER:
+        return _container(path, scratch, limits or containers.Limits(), came)
+    return _manifest(path, found)
+
+
+def _manifest(path: Path, type: Type | None) -> Report:
+    report = Report("manifest", type)
+    try:
+        with path.open("rb") as file:
+            manifest = checkm.read(file, kind=_OF_TYPE[type] if type is not None else None)
+    except checkm.BadManifest as error:
+        report.complaints = [Note(each.text, line=each.line or None) for each in error.complaints[:MOST]]
+        return report
+    report.type = next(each for each, kind in _OF_TYPE.items() if kind is manifest.kind)
+    report.count, report.octets = len(manifest.rows), sum(row.size or 0 for row in manifest.rows)
+    report.remarks = [Note(each.text, line=each.line or None) for each in manifest.remarks[:MOST]]
+    return report
+
+
+def _container(path: Path, scratch: Path | None, limits: containers.Limits, came: Callable[[int], None]) -> Report:
+    report, is_bag = Report("container", Type.CONTAINER), False
+    try:
+        for member in containers.look(path, limits):
+            report.count, report.octets = report.count + 1, report.octets + member.size
+            is_bag = is_bag or member.name == "bagit.txt" or member.name.split("/")[1:] == ["bagit.txt"]
+            came(0)
+        if is_bag:
+            _bag(report, path, scratch, limits, came)
+    except containers.BadContainer as error:
+        report.complaints = _notes(error.complaints)
+    return report
+
+
+def _bag(report: Report, path: Path, scratch: Path | None, limits: containers.Limits, came: Callable[[int], None]) -> None:
+    if scratch is not None:
+        scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="check-", dir=scratch) as folder:
+        for _ in containers.unpack(path, Path(folder), limits, came=came):
+            came(0)
+        bag = bagit.find(Path(folder))
+        if bag is None:
+            return  # a bagit.txt that lies about: the container is taken as one
+        report.sort = "bag"
+        found = bagit.validate(bag, came=came)
+        report.complaints, report.remarks = _notes(found.problems), _notes(found.remarks)
+
+
+def _notes(said: Sequence[containers.Complaint | bagit.Problem]) -> list[Note]:
+    return [Note(each.text, file=each.name or None) for each in said[:MOST]]
+
+
+def at_most(octets: int) -> Callable[[int], None]:
+    """A `came` that stops the look at a container which unpacks to more: for a server, whose disk is not the depositor's."""
+    left = octets
+
+    def came(count: int) -> None:
+        nonlocal left
+        left -= count
+        if left < 0:
+            raise TooLarge(
+                f"It unpacks to more than {octets:,} bytes, the most that is checked here: check it on your own machine."
+            )
+
+    return came

@@ -1,0 +1,74 @@
+"""Batches are found by their id and by their batchID, on every store, and shown in their depositor's words."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apps.ingest.service.desk import Desk
+from tests.apps.ingest.site import Site
+from waybill.apps.ingest import service
+from waybill.apps.ingest.service import Missing
+
+
+@pytest.fixture(params=["sqlite", "postgres", "zookeeper"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    fixture = {"postgres": "fast_postgres_url", "zookeeper": "zookeeper_url"}.get(request.param)
+    with Site(tmp_path, store=request.getfixturevalue(fixture) if fixture else "") as site, Desk.at(site) as desk:
+        desk.furnish()
+        yield desk
+
+
+def test_a_batch_is_found_by_its_batch_id(anywhere: Desk) -> None:
+    desk = anywhere
+    other, batch = desk.submit(b"a"), desk.submit(b"b")
+    for name in (batch.batch.id, batch.batch_id, batch.batch_id.removeprefix("bid-")):
+        assert service.find_batch(desk.engine, name).id == batch.batch.id
+    mine = desk.submit(b"c", batch_id="my-own.name")
+    assert service.find_batch(desk.engine, "my-own.name").id == mine.batch.id
+    for name in ("bid-nobody", "bid0000009999", "", "a/b", "..", "\0", other.batch_id.upper()):
+        with pytest.raises(Missing):
+            service.find_batch(desk.engine, name)
+    desk.engine.act(batch.batch.ref, "hold", who="op")
+    desk.engine.act(batch.batch.ref, "delete", who="op", confirmed=True)
+    desk.engine.remove(batch.batch.ref, who="op")
+    with pytest.raises(Missing, match="no batch"):
+        service.find_batch(desk.engine, batch.batch_id)
+    assert desk.submit(b"b", batch_id=batch.batch_id).batch.id != batch.batch.id, "the name is free again"
+
+
+def test_the_same_submission_twice_is_one_batch_on_every_store(anywhere: Desk) -> None:
+    first, again = (anywhere.submit(b"hello", batch_id="bid-1") for _ in range(2))
+    assert (first.batch.id, first.repeated, again.repeated) == (again.batch.id, False, True)
+    assert sum(anywhere.engine.store.tally("batch").values()) == 1
+    with pytest.raises(service.OtherBatch):
+        anywhere.submit(b"other", batch_id="bid-1")
+
+
+def test_a_batch_is_shown_in_the_words_of_its_depositor(desk: Desk) -> None:
+    batch = desk.submit(b"hello", title="A title", local_ids=("x1", "x2"), update=True).batch
+    view = service.batch_view(desk.engine, desk.engine.store.get(*batch.ref))
+    assert (view["title"], view["local_ids"], view["update"], view["profile"], view["type"]) == (
+        "A title",
+        ["x1", "x2"],
+        True,
+        "demo",
+        "file",
+    )
+    assert view["jobs"] == {"total": 0, "states": {}}
+    assert view["state_doc"]
+    assert "waybill:" not in str(view), "where uploads lie is nobody's business"
+
+
+def test_a_batch_that_another_service_made_can_be_shown(desk: Desk) -> None:
+    from waybill.step import New
+
+    batch = desk.engine.submit(New("batch", {"submission": {"batchID": "bid-7", "type": "odd", "update": False}}), who="other")
+    view = service.batch_view(desk.engine, desk.engine.store.get(*batch.ref))
+    assert (view["batch_id"], view["type"], view["profile"]) == ("bid-7", None, "")
+
+
+def test_a_job_is_found_by_its_id(desk: Desk) -> None:
+    for id in ("jid0000000001", "", "a/b"):
+        with pytest.raises(Missing):
+            service.find_job(desk.engine, id)

@@ -1,0 +1,145 @@
+"""A payload is checked before it is submitted: every complaint at once, with its line or its file, and nothing is fetched."""
+
+import hashlib
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.apps.ingest.site import Web
+from waybill.apps.ingest.service import TooLarge, at_most, check_payload
+from waybill.apps.ingest.submission import Type
+
+HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{}\n"
+
+
+def manifest(profile: str, *rows: str, end: str = "#%eof\n") -> bytes:
+    return (HEAD.format(profile) + "".join(f"{row}\n" for row in rows) + end).encode()
+
+
+def zipped(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as made:
+        for name, data in files.items():
+            made.writestr(name, data)
+    return path
+
+
+def bag(data: bytes = b"hello", said: bytes = b"hello") -> dict[str, bytes]:
+    return {
+        "b/bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n",
+        "b/manifest-sha256.txt": f"{hashlib.sha256(said).hexdigest()}  data/a.txt\n".encode(),
+        "b/data/a.txt": data,
+    }
+
+
+def test_a_good_manifest_is_counted_and_nothing_is_fetched(tmp_path: Path) -> None:
+    web = Web()
+    path = tmp_path / "a.checkm"
+    path.write_bytes(manifest("mrt-ingest-manifest", f"{web.url}/a | | | 5 | | a.txt", f"{web.url}/b | | | 7 | | b.txt"))
+    report = check_payload(path)
+    web.close()
+    assert (report.good, report.sort, report.type, report.count, report.octets) == (True, "manifest", Type.OBJECT, 2, 12)
+    assert web.requests == []
+
+
+def test_every_complaint_of_a_manifest_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.checkm"
+    path.write_bytes(
+        manifest("mrt-ingest-manifest", "ftp://example.org/a | | | | | a", "https://example.org/b | md5 | zz | | | b",
+                 "https://example.org/c | | | | | b", end="")
+    )  # fmt: skip
+    report = check_payload(path)
+    assert not report.good
+    assert {note.line for note in report.complaints} == {3, 4, 5}
+    assert str(report.complaints[0]).startswith("Line 3: ")
+
+
+def test_a_manifest_sent_as_another_type_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.checkm"
+    path.write_bytes(manifest("mrt-batch-manifest", "https://example.org/a.checkm"))
+    assert check_payload(path).type is Type.MANIFESTS
+    report = check_payload(path, type=Type.CONTAINERS)
+    assert [note.line for note in report.complaints] == [2]
+
+
+@pytest.mark.parametrize("name", ["a.checkm", "manifest.checkm"])
+def test_what_only_calls_itself_a_manifest_is_told(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+    report = check_payload(path)
+    assert (report.good, report.sort, report.type) == (False, "manifest", None)
+
+
+def test_remarks_stop_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.checkm"
+    path.write_bytes(manifest("mrt-ingest-manifest", "https://example.org/a | | | | | a").replace(b"\n", b"\r\n"))
+    report = check_payload(path)
+    assert report.good
+    assert any("Windows" in note.text for note in report.remarks)
+
+
+def test_a_container_is_looked_through(tmp_path: Path) -> None:
+    report = check_payload(zipped(tmp_path / "a.zip", {"a.txt": b"12345", "d/b.txt": b"1"}))
+    assert (report.good, report.sort, report.count, report.octets) == (True, "container", 2, 6)
+
+
+def test_every_file_of_a_container_that_would_be_refused_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as made:
+        made.addfile(tarfile.TarInfo("good"), io.BytesIO())
+        for name, kind in (("../slip", tarfile.REGTYPE), ("link", tarfile.SYMTYPE), ("dev", tarfile.CHRTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "good"
+            made.addfile(info, io.BytesIO())
+    report = check_payload(path)
+    assert not report.good
+    assert {note.file for note in report.complaints} >= {"../slip", "link", "dev"}
+
+
+def test_a_damaged_container_is_told(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"a.txt": os.urandom(1000)})
+    path.write_bytes(path.read_bytes()[:600])
+    assert not check_payload(path, type=Type.CONTAINER).good
+
+
+def test_a_bag_is_validated_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    good = check_payload(zipped(tmp_path / "a.zip", bag()), scratch=scratch)
+    assert (good.good, good.sort, good.count) == (True, "bag", 3)
+    bad = check_payload(zipped(tmp_path / "b.zip", bag(data=b"hullo")), scratch=scratch)
+    assert (bad.good, bad.sort) == (False, "bag")
+    assert "data/a.txt" in str(bad.complaints)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_file_has_nothing_to_be_checked(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"../slip": b"x"})
+    report = check_payload(path, type=Type.FILE)
+    assert (report.good, report.sort, report.octets) == (True, "file", path.stat().st_size)
+
+
+def test_a_server_stops_at_its_limit(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {**bag(data=b"x" * 5000, said=b"x" * 5000)})
+    with pytest.raises(TooLarge, match="unpacks to more than 1,000 bytes"):
+        check_payload(path, scratch=tmp_path / "s", came=at_most(1000))
+    assert list((tmp_path / "s").iterdir()) == []
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.binary(max_size=300) | st.binary(max_size=200).map(lambda rest: HEAD.format("mrt-ingest-manifest").encode() + rest)
+    | st.binary(max_size=200).map(lambda rest: b"PK\x03\x04" + rest) | st.binary(max_size=600).map(lambda rest: b"\x1f\x8b\x08" + rest),
+    st.sampled_from(["a.zip", "a.tar.gz", "a.checkm", "a", "a.tar", "a.tar.bz2"]),
+    st.none() | st.sampled_from(list(Type)),
+)  # fmt: skip
+def test_whatever_is_sent_there_is_a_report(tmp_path: Path, data: bytes, name: str, type: Type | None) -> None:
+    path = tmp_path / "payload"
+    path.write_bytes(data)
+    report = check_payload(path, filename=name, type=type, scratch=tmp_path / "scratch")
+    assert report.good == (report.complaints == [])
+    assert all(note.text for note in report.complaints)
