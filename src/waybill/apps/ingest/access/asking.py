@@ -58,7 +58,7 @@ def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str) -> Asked:
     now = engine.store.now()
     ready = anticipated(engine.store, outfit, kind, size.bytes, now)
     docs = {
-        "order": msgspec.to_builtins(order),
+        "order": msgspec.structs.asdict(order),
         "token": tokens.document(token, tokens.url_of(outfit, token), size.bytes, "Pending", ready),
     }
     request = first = f"access/{_digest(order, wanted, owner)}"
