@@ -17,7 +17,7 @@ from waybill.sim.ledger import Violation
 from waybill.step import Stopped
 from waybill.worker import messages as m
 from waybill.worker.context import StepContext
-from waybill.worker.core import Core
+from waybill.worker.crew import Crew
 from waybill.worker.folders import clear_folder
 from waybill.worker.once import Once
 from waybill.worker.shell import Worker
@@ -82,13 +82,54 @@ class Hands:
         return True
 
 
-class OnStage(Worker):
-    """A worker in a simulated process: the simulation knows which steps run and whose files are cleared."""
+class FiberCrew(Crew):
+    """Steps run as fibers; the simulation knows which run, and a step waits for a reply as its fiber."""
 
     passes: tuple[type[BaseException], ...] = (Crashed, Violation)
 
+    def __init__(self, worker: OnStage) -> None:
+        super().__init__(worker)
+        self.process, self.simulation, self.hub = worker.process, worker.simulation, worker.hub
+        self.hands = Hands(self.hub)  # type: ignore[assignment]
+
+    def hire(self, hands: int) -> None:
+        self.hired += hands
+        for n in range(hands):
+            self.process.spawn(f"step-{n}", self._hand)
+
+    def _hand(self) -> None:
+        try:
+            self.work()
+        except SystemExit:
+            return  # as a thread that meets it: it is gone, and nobody is told
+
+    def run_step(self, task: m.Task) -> Any:
+        with self.simulation.steps.running(self.process, task):
+            return super().run_step(task)
+
+    def bind_files(self, context: StepContext) -> None:
+        if self.simulation.scenario.real_files:
+            super().bind_files(context)
+
+    def send(self, saving: m.Saving) -> list[Record]:
+        replies: Reply = Reply(self.hub)
+        self.replies[saving.task.number] = replies  # type: ignore[assignment]
+        self.owner.post(lambda: self.owner.core.on(saving, self.owner.clock()))
+        records: list[Record] = replies.get()
+        return records
+
+    def read(self, question: Callable[[Store], Any]) -> Any:
+        answers = Reply(self.hub)
+        self.owner.post(lambda: answers.put(_tried(question, self.owner.store)))
+        return answers.get()
+
+
+class OnStage(Worker):
+    """A worker in a simulated process: the simulation knows whose files are cleared."""
+
     def __init__(self, process: Process, *, roles: Iterable[str] | None, threads: int) -> None:
         simulation = process.simulation
+        self.process, self.simulation, self.hub = process, simulation, simulation.hub
         super().__init__(
             lambda: simulation.stage.wire(process), simulation.machines, host=process.host, work_root=simulation.root_of(process.host),
             objects=simulation.scenario.objects(), roles=roles, threads=threads, ttl=simulation.profile.ttl,
@@ -96,11 +137,6 @@ class OnStage(Worker):
             outfit=simulation.scenario.outfit,
         )  # fmt: skip
         self.who = process.name
-        self.process, self.simulation, self.hub = process, simulation, simulation.hub
-
-    def _run_step(self, task: m.Task) -> Any:
-        with self.simulation.steps.running(self.process, task):
-            return super()._run_step(task)
 
     def _clear(self, store: Store, command: m.Clear) -> None:
         self.simulation.point("before clear")
@@ -108,35 +144,26 @@ class OnStage(Worker):
         if self.simulation.scenario.real_files:
             clear_folder(self.folder_of(command.record), command.record.version)
 
-    def _bind_files(self, context: StepContext) -> None:
-        if self.simulation.scenario.real_files:
-            super()._bind_files(context)
-
 
 class OnFibers(OnStage):
-    """Steps run as fibers; a message to the owner is a message to its fiber; sleeping is virtual."""
+    """A message to the owner is a message to its fiber; sleeping is virtual."""
 
     def __init__(self, process: Process, *, roles: Iterable[str] | None, threads: int) -> None:
         super().__init__(process, roles=roles, threads=threads)
-        self._hands = Hands(self.hub)  # type: ignore[assignment]
         self.owner: Fiber | None = None
         self.listens = False  # asleep, and a hint would wake it
         self.rung = False
         self.spins = 0
 
+    def _make_crew(self) -> Crew:
+        return FiberCrew(self)
+
     def hire(self, hands: int) -> None:
         """Who calls this is the owner."""
         self.owner = self.hub.current
-        for n in range(hands):
-            self.process.spawn(f"step-{n}", self._hand)
+        self.crew.hire(hands)
 
-    def _hand(self) -> None:
-        try:
-            self._work()
-        except SystemExit:
-            return  # as a thread that meets it: it is gone, and nobody is told
-
-    def _post(self, message: m.Ended | Callable[[], None]) -> None:
+    def post(self, message: m.Ended | Callable[[], None]) -> None:
         self._inbox.put(message)
         if self._asleep and self.owner is not None:
             self.hub.rouse(self.owner)
@@ -178,18 +205,6 @@ class OnFibers(OnStage):
         if self.simulation.chance(self.simulation.profile.switch):
             self.hub.give_way()
 
-    def _send(self, saving: m.Saving) -> list[Record]:
-        replies: Reply = Reply(self.hub)
-        self._replies[saving.task.number] = replies  # type: ignore[assignment]
-        self._post(lambda: self.core.on(saving, self.clock()))
-        records: list[Record] = replies.get()
-        return records
-
-    def _read(self, question: Callable[[Store], Any]) -> Any:
-        answers = Reply(self.hub)
-        self._post(lambda: answers.put(_tried(question, self.store)))
-        return answers.get()
-
 
 class SimulatedOnce(OnFibers, Once):
     """`waybill step` and `waybill work --once`: one step, in the process of whoever asked for it."""
@@ -202,10 +217,7 @@ class SimulatedWorker(OnFibers):
     def live(self) -> None:
         """The owner's fiber: what `run` does, without threads."""
         self.store = self.open_store()
-        self.core = Core(
-            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
-            threads=self.threads, portion=self.portion, ttl=self.ttl,
-        )  # fmt: skip
+        self.core = self._make_core()
         self.hire(self.threads)
         self._loop(self.store)
         self.store.close()
@@ -223,7 +235,7 @@ class SimulatedWorker(OnFibers):
 
     def told(self, task: int) -> bool:
         """Whether the step of that task is told to stop."""
-        context = self._contexts.get(task)
+        context = self.crew.contexts.get(task)
         return context is None or context.stopped
 
 

@@ -7,7 +7,6 @@ Ctrl-C tells the step to stop and waits for it; a second one does not.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,8 +16,7 @@ from waybill.machine import Machine
 from waybill.record import Answer, Claimed, Committed, Conflict, Group, Record, Ref, Store, StoreError
 from waybill.rules import Machines
 from waybill.worker import messages as m
-from waybill.worker.core import Core
-from waybill.worker.shell import CARRY_OUT, Worker
+from waybill.worker.shell import Worker
 
 if TYPE_CHECKING:
     from waybill.objects import Objects
@@ -42,10 +40,8 @@ class Once(Worker):
     claimed = False
 
     def take_one(self) -> Arrow | None:
-        self.core = Core(
-            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host, threads=1, portion=1,
-            ttl=self.ttl,
-        )  # fmt: skip
+        self.threads = self.portion = 1
+        self.core = self._make_core()
         self.core.terms.served = set()  # one step, then let go
         self.store = store = self.open_store()
         self._get_hand()
@@ -53,8 +49,7 @@ class Once(Worker):
             self._until_done(store)
             return self.arrow
         finally:
-            self._pool.append(None)
-            self._hands.release()
+            self.crew.dismiss()
             if self.core.lease.session is not None and not self._busy():  # refused on the way, and no step runs any more
                 store.close_session(self.core.lease.session)
             self.store = None
@@ -63,7 +58,7 @@ class Once(Worker):
             self._tidy_up()
 
     def _get_hand(self) -> None:
-        threading.Thread(target=self._work, name="step", daemon=True).start()
+        self.crew.hire(1)
         self._watch_over_steps()
 
     def _until_done(self, store: Store) -> None:
@@ -84,14 +79,14 @@ class Once(Worker):
         for command in self.core.tick(self.clock()):
             if isinstance(command, m.Exit):
                 return False
-            getattr(self, CARRY_OUT[type(command)])(store, command)
+            self._carry_out(store, command)
         self._drain_inbox()
         if self.claimed and not self.core.bench.tasks and not self.core.bench.out:
             self._stop()
         return self._stopping_at is None or self.clock() - self._stopping_at <= self.grace
 
     def _busy(self) -> bool:
-        return any(task.running for task in self.core.bench.tasks.values())
+        return self.core.bench.busy
 
     def _claim(self, store: Store, command: m.Claim) -> None:
         session, target = self.core.lease.session, self.target

@@ -1,4 +1,4 @@
-"""The worker's thin shell: one thread owns the store connection and the core, pool threads only run steps.
+"""The worker's thin shell: one thread owns the store connection and the core, the threads of its crew only run steps.
 
     run():  tick the core -> carry out its commands -> drain what the steps sent -> tick again; sleep when the core says so
 
@@ -14,7 +14,6 @@ import os
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -22,14 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waybill import rules
-from waybill.engine import Engine
-from waybill.machine import Machine, MachineError
-from waybill.record import Answer, Ask, Change, Record, Ref, Role, SessionLost, Store, StoreError, Unavailable, Unknown
+from waybill.machine import MachineError
+from waybill.record import Record, Role, Store, StoreError
 from waybill.rules import Machines
-from waybill.step import Done, Fail, Stopped
+from waybill.step import Stopped
 from waybill.worker import messages as m
-from waybill.worker.context import Desk, StepContext
+from waybill.worker.clock import awake_clock
 from waybill.worker.core import Core
+from waybill.worker.crew import Crew
+from waybill.worker.errands import Errands
 from waybill.worker.folders import clear_folder, folder_of
 from waybill.worker.lanes import Beside, shares
 from waybill.worker.roles import roles_of
@@ -41,36 +41,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("waybill.worker")
 
 GRACE = 30.0  # seconds that steps have to end after stop()
-CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def awake_clock() -> float:
-    """Seconds that also pass while the machine sleeps: a laptop that wakes up finds its sessions old."""
-    return time.clock_gettime(CLOCK)
-
-
-class Hands:
-    """A semaphore. The one of `threading` is written in Python, and would cost as much as a short step."""
-
-    def __init__(self) -> None:
-        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def release(self, n: int = 1) -> None:
-        for _ in range(n):
-            self._tokens.put(None)
-
-    def acquire(self, blocking: bool = True) -> bool:
-        try:
-            self._tokens.get(blocking)
-        except queue.Empty:
-            return False
-        return True
-
-
-class Worker:
+class Worker(Errands):
     """Claims, runs and commits until it is stopped. Use from one thread; `stop` may be called from any."""
-
-    passes: tuple[type[BaseException], ...] = ()  # what is no business of a step, and passes through it
 
     def __init__(
         self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
@@ -90,21 +64,27 @@ class Worker:
         self.outfit = outfit
         self.store: Store | None = None
         self._inbox: queue.SimpleQueue[m.Ended | Callable[[], None]] = queue.SimpleQueue()
-        self._pool: deque[m.Task | None] = deque()
-        self._hands = Hands()
-        self._contexts: dict[int, StepContext] = {}
-        self._replies: dict[int, queue.SimpleQueue[list[Record] | BaseException]] = {}
         self._asleep = False  # in `watch`, and nobody has called it back yet
         self._stopping_at: float | None = None
         self._beside = Beside(self, ())
         self._over = threading.Event()
+        self.crew = self._make_crew()
         self.core: Core
+
+    def _make_crew(self) -> Crew:
+        return Crew(self)
+
+    def _make_core(self) -> Core:
+        return Core(
+            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
+            threads=self.threads, portion=self.portion, ttl=self.ttl,
+        )  # fmt: skip
 
     # --- from other threads
 
     def stop(self) -> None:
         """End gracefully. Safe in a signal handler."""
-        self._post(self._stop)
+        self.post(self._stop)
 
     def _stop(self) -> None:
         if self._stopping_at is None:
@@ -112,7 +92,7 @@ class Worker:
             self._beside.stop()
         self.core.on(m.Stop(), self.clock())
 
-    def _post(self, message: m.Ended | Callable[[], None]) -> None:
+    def post(self, message: m.Ended | Callable[[], None]) -> None:
         self._inbox.put(message)
         if self._asleep and (store := self.store) is not None:
             self._asleep = False  # one call is enough: the owner takes in all that is there
@@ -134,18 +114,11 @@ class Worker:
                 self.threads, *others = shares(self.store.url, self.threads)
                 self._beside = Beside(self, [self._lane(threads) for threads in others])
                 self._beside.start()
-            self.core = Core(
-                self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
-                threads=self.threads, portion=self.portion, ttl=self.ttl,
-            )  # fmt: skip
-            hands = [threading.Thread(target=self._work, name=f"step-{n}", daemon=True) for n in range(self.threads)]
-            for hand in hands:
-                hand.start()
+            self.core = self._make_core()
+            self.crew.hire(self.threads)
             self._watch_over_steps()
             self._loop(self.store)
-            for _ in hands:
-                self._pool.append(None)
-                self._hands.release()
+            self.crew.dismiss()
         finally:
             store, self.store = self.store, None
             store.close()
@@ -173,10 +146,9 @@ class Worker:
 
         def watch() -> None:
             while not self._over.wait(self.ttl / 6):
-                core = self.core
-                if core.lease.session is not None and self.clock() - core.lease.renewed >= self.ttl * 2 / 3:
-                    for context in list(self._contexts.values()):
-                        context.stopped = True
+                lease = self.core.lease
+                if lease.session is not None and lease.is_old(self.clock()):
+                    self.crew.signal_all()
 
         threading.Thread(target=watch, name="watch", daemon=True).start()
 
@@ -185,12 +157,15 @@ class Worker:
             for command in self.core.tick(self.clock()):
                 if isinstance(command, m.Exit):
                     return
-                getattr(self, CARRY_OUT[type(command)])(store, command)
+                self._carry_out(store, command)
             self._drain_inbox()
             if self._stopping_at is not None and self.clock() - self._stopping_at > self.grace:
                 # Not closing the session: a step still runs, and its record must stay ours until the session expires.
                 log.warning("%d steps did not end within %.0f s; their claims are left to expire", len(self.core.bench.tasks), self.grace)
                 return
+
+    def _carry_out(self, store: Store, command: m.Command) -> None:
+        getattr(self, CARRY_OUT[type(command)])(store, command)
 
     def _drain_inbox(self, wait: float = 0.0) -> None:
         """Take in all that is there; wait so many seconds for the first.
@@ -232,115 +207,12 @@ class Worker:
         finally:
             self._asleep = False
 
-    def _away(self, error: StoreError) -> None:
-        log.warning("the store is away: %s", error)
-        self.core.on(m.Away(), self.clock())
-
-    def _guarded(self, call: Callable[[], m.Event | None]) -> None:
-        """Carry out a store call; what its refusal means for the session is the same for all."""
-        try:
-            event = call()
-        except (SessionLost, Unknown) as error:
-            log.warning("the session is lost: %s", error)
-            event = m.Lost(str(error))
-        except Unavailable as error:
-            self._away(error)
-            return
-        if event is not None:
-            self.core.on(event, self.clock())
-
-    def _open_session(self, store: Store, command: m.OpenSession) -> None:
-        def call() -> m.Event:
-            sent = self.clock()
-            about = {
-                "pid": os.getpid(),
-                "roles": [f"{r.kind}.{r.state}" for r in self.roles],
-                "tables": {k: [v.v, v.digest()] for k, v in self.machines.items()},
-            }
-            return m.Opened(store.open_session(host=self.host, ttl=self.ttl, about=about), sent)
-
-        self._guarded(call)
-
-    def _claim(self, store: Store, command: m.Claim) -> None:
-        session = self.core.lease.session
-        if session is not None:
-            self._guarded(lambda: m.Took(store.claim(command.roles, session, command.limit), command.limit))
-
-    def _look(self, store: Store, command: m.Look) -> None:
-        def call() -> m.Event:
-            return m.Looked(command.tasks, store.open_parents([t.record.ref for t in command.tasks]))
-
-        try:
-            self.core.on(call(), self.clock())
-        except StoreError as error:
-            # Not seen is not settled: the joins are looked at again.
-            self.core.bench.looks.extend(command.tasks)
-            self._away(error)
-
-    def _commit(self, store: Store, command: m.Commit) -> None:
-        self.core.on(m.Answered(command.batch, self._commit_now(store, command)), self.clock())
-
-    def _commit_now(self, store: Store, command: m.Commit) -> list[Answer]:
-        try:
-            return store.commit([entry.group for entry in command.batch])
-        except StoreError as error:
-            return [error] * len(command.batch)
-
-    def _read_marks(self, store: Store, command: m.ReadMarks) -> None:
-        self._guarded(lambda: m.Marked(frozenset(store.marks())))
-
-    def _wake(self, store: Store, command: m.Wake) -> None:
-        def call() -> m.Event:
-            due = store.wake()
-            return m.Woken(due.woken, due.next)
-
-        self._guarded(call)
-
-    def _renew(self, store: Store, command: m.Renew) -> None:
-        def call() -> m.Event:
-            sent = self.clock()
-            progress = {
-                f"{c.record.kind} {c.record.id}": list(c.progressed) for c in list(self._contexts.values()) if c.progressed is not None
-            }
-            return m.Heard(store.renew(command.session, progress), sent)
-
-        self._guarded(call)
-
-    def _reap(self, store: Store, command: m.Reap) -> None:
-        def call() -> None:
-            for name in store.reap():
-                log.warning("the session %s died; what it held is free again", name)
-
-        self._guarded(call)
-
-    def _close(self, store: Store, command: m.Close) -> None:
-        try:
-            store.close_session(command.session)
-        except StoreError as error:
-            log.warning("the session could not be closed and will expire: %s", error)
-
-    def _apply(self, store: Store, command: m.Apply) -> None:
-        engine = Engine(store, self.machines)
-        try:
-            engine.pending()
-        except (StoreError, rules.Refused) as error:
-            log.warning("requests left with this worker are applied by the next duty: %s", error)
-
     def _clear(self, store: Store, command: m.Clear) -> None:
         if os.path.lexists(folder := self.folder_of(command.record)):  # in a thread of its own: a million files are many heartbeats
             self._janitor.submit(clear_folder, folder, command.record.version)
 
     def folder_of(self, record: Record) -> Path:
         return folder_of(self.root, self.machines[record.kind], record)
-
-    def _answer(self, machine: Machine, record: Record, ask: Ask) -> Change:
-        assert self.store is not None
-        try:
-            return rules.answer(machine, record, ask, store=self.store)
-        except StoreError as error:
-            # A guard could not read. The request stays where it is, and is applied when the store answers again.
-            log.warning("%s could not be asked to %s now: %s", record.ref, ask.action, error)
-            return rules.release(record, self.who)
 
     def _warn_of_undeclared(self, store: Store) -> None:
         for kind, machine in self.machines.items():
@@ -350,109 +222,20 @@ class Worker:
                     count, machine.plural, state,
                 )  # fmt: skip
 
-    # --- steps
+    # --- the crew
 
     def _start(self, store: Store, command: m.Start) -> None:
-        self._pool.extend(command.tasks)
-        self._hands.release(len(command.tasks))
+        self.crew.start(command.tasks)
 
     def _recall(self, store: Store, command: m.Recall) -> None:
-        while self._hands.acquire(blocking=False):
-            task = self._pool.pop()
-            if task is not None:
-                self.core.on(m.Ended(task, Stopped("given back before it began")), self.clock())
+        for task in self.crew.recall():
+            self.core.on(m.Ended(task, Stopped("given back before it began")), self.clock())
 
     def _signal(self, store: Store, command: m.Signal) -> None:
-        if (context := self._contexts.get(command.task.number)) is not None:
-            context.stopped = True
+        self.crew.signal(command.task)
 
     def _reply(self, store: Store, command: m.Reply) -> None:
-        if (replies := self._replies.get(command.task.number)) is not None:
-            replies.put(command.result)
-
-    def _work(self) -> None:
-        """A pool thread: takes tasks one after the other."""
-        post, hands, pool, clock = self._post, self._hands, self._pool, self.clock
-        while True:
-            hands.acquire()
-            task = pool.popleft()
-            if task is None:
-                return
-            began = clock()
-            outcome = self._run_step(task)
-            post(m.Ended(task, outcome, clock() - began))
-
-    @cached_property
-    def _desk(self) -> Desk:
-        return Desk(
-            self._send, self._read, self._remove_children, self.now, self.root, self.objects, self.who, self.machines, self.outfit,
-        )  # fmt: skip
-
-    def _run_step(self, task: m.Task) -> Any:
-        context = self._contexts[task.number] = StepContext(task, self._desk)
-        machine = self.machines[task.record.kind]
-        step = machine.steps[task.record.state]
-        try:
-            if task.stopping:
-                return Stopped("told to stop before it began")
-            outcome = step(task.record, context)
-            if self.core.terms.here and isinstance(outcome, Done) and _leaves_files(machine, task.record.state):
-                self._bind_files(context)
-            return outcome
-        except Stopped as stopped:
-            # Of itself it would be given back and taken up again at once, for ever.
-            told = context.stopped or task.stopping or task.dead or task.taken is not None
-            return stopped if told else RuntimeError("The step raised Stopped and nobody had told it to stop.")
-        except Exception as error:
-            context.log.info("%s: %s", type(error).__name__, rules.said(error), exc_info=not isinstance(error, Fail))
-            return error
-        except self.passes:
-            raise
-        except BaseException as left:  # noqa: BLE001 - it would end this thread in silence, and the record would be held for ever
-            code = repr(left.code) if isinstance(left, SystemExit) else type(left).__name__
-            return RuntimeError(f"The step left the program with {code}; a step answers, or raises an error.")
-        finally:
-            self._contexts.pop(task.number, None)
-            self._replies.pop(task.number, None)
-
-    def _bind_files(self, context: StepContext) -> None:
-        """Also where the step left nothing: a record that is bound to a host has a folder there, or it would be led back for ever."""
-        context.workdir  # noqa: B018 - made when asked for
-
-    def _send(self, saving: m.Saving) -> list[Record]:
-        replies = self._replies.setdefault(saving.task.number, queue.SimpleQueue())
-        self._post(lambda: self.core.on(saving, self.clock()))
-        records: list[Record] = _unwrap(replies.get())
-        return records
-
-    def _read(self, question: Callable[[Store], Any]) -> Any:
-        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._post(lambda: answers.put(_try(question, self.store)))
-        return _unwrap(answers.get())
-
-    def _remove_children(self, store: Store, parent: Ref, kind: str) -> int:
-        """In the step's own thread, verb by verb: a million children are many heartbeats."""
-        return Engine(store, self.machines).remove_children(parent, self.machines[kind], who=self.who)[1]
-
-
-def _leaves_files(machine: Machine, state: str) -> bool:
-    declared = machine.state(state)
-    return declared is not None and declared.leaves_files
-
-
-def _try(question: Callable[[Store], Any], store: Store | None) -> Any:
-    if store is None:
-        return Stopped("the worker has ended")
-    try:
-        return question(store)
-    except BaseException as error:  # noqa: BLE001 - carried over to the thread that asked, and raised there
-        return error
-
-
-def _unwrap(answer: Any) -> Any:
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
+        self.crew.reply(command.task, command.result)
 
 
 CARRY_OUT: dict[type, str] = {
