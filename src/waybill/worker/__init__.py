@@ -1,4 +1,4 @@
-"""Workers: a pure core (core/), the messages it speaks (messages.py), the shell that carries them out (shell.py), and its crew of threads."""
+"""Workers: a pure core (core/), the messages it speaks, the shell that carries them out (shell.py), and its crew (crew.py)."""
 
 from waybill.worker.folders import clear_folder
 from waybill.worker.once import Arrow, step_once
