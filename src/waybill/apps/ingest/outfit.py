@@ -21,7 +21,7 @@ from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.objects import Objects
 from waybill.record import NotFound
 from waybill.step import Context
-from waybill.transfer import Reach
+from waybill.transfer import Reach, download, look
 
 if TYPE_CHECKING:
     from waybill.depot import Depot
@@ -31,6 +31,9 @@ FRESH = 5.0  # seconds for which a profile is taken as known
 
 
 class Outfit:
+    download = staticmethod(download)  # a simulation has a web of its own
+    look = staticmethod(look)
+
     def __init__(self, depot: Depot) -> None:
         self.depot = depot
         self.settings: Settings = read_settings(depot.config.app.get("ingest", {}))

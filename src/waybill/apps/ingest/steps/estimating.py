@@ -24,7 +24,7 @@ from waybill.apps.ingest.submission import Type
 from waybill.objects import ObjectsError
 from waybill.record import Record
 from waybill.step import Context, Done, Outcome
-from waybill.transfer import Fetch, look
+from waybill.transfer import Fetch
 
 UNKNOWN = -1
 PATIENCE = 10  # times the time-out of one request, after which the sizes of the rest are unknown
@@ -51,7 +51,12 @@ def _needed(ctx: Context, files: dict[str, Any]) -> int:
         if size is None:
             return UNKNOWN
         total += size
-    return 2 * total if files.get("type") == Type.CONTAINER else total
+    return known(2 * total if files.get("type") == Type.CONTAINER else total)
+
+
+def known(total: int) -> int:
+    """As it is written: nothing at all is one byte, since 0 is read as "unknown"."""
+    return max(1, total)
 
 
 def _sizes(ctx: Context, files: dict[str, Any]) -> Iterator[int | None]:
@@ -66,7 +71,7 @@ def _sizes(ctx: Context, files: dict[str, Any]) -> Iterator[int | None]:
             declared[row.name] = row.size
             asked.append(Fetch(row.url, row.name))
     until = ctx.now() + PATIENCE * limits.timeout
-    offers = look(
+    offers = outfit.look(
         asked, parallel=limits.parallel, timeout=limits.timeout, redirects=limits.redirects, reach=outfit.reach,
         stop=lambda: ctx.stop or ctx.now() > until,
     )  # fmt: skip
@@ -77,9 +82,11 @@ def _sizes(ctx: Context, files: dict[str, Any]) -> Iterator[int | None]:
 
 def weighed(job: Record, files: dict[str, Any] | None, needed: int, large: int) -> tuple[int | None, dict[str, Any]]:
     """The priority, if it changes, and what must be remembered of it."""
-    kept = (files or {}).get("priority") or {}
+    if files is None:
+        return None, {}  # nothing can be remembered, so nothing is added
+    kept = files.get("priority") or {}
     first = kept["first"] if kept.get("last") == job.priority else job.priority
     last = priority.weighed(first, needed, large)
     if last == job.priority:
         return None, {}
-    return last, {"files": {**files, "priority": {"first": first, "last": last}}} if files is not None else {}
+    return last, {"files": {**files, "priority": {"first": first, "last": last}}}

@@ -26,7 +26,7 @@ from waybill.objects import NotFound
 from waybill.objects.names import check_name
 from waybill.objects.protocol import ObjectInfo, Refused
 from waybill.step import Context
-from waybill.transfer import Fetch, Fetched, Progress, download
+from waybill.transfer import Fetch, Fetched, Progress
 
 SCHEME = "waybill:"
 UPLOADS = "ingest/payloads/"
@@ -183,7 +183,7 @@ def fetch(
     """Files over http(s), within the limits of the settings. `full`: no more may be written now."""
     outfit = outfit_of(ctx)
     limits = outfit.settings.fetch
-    return download(
+    return outfit.download(
         wanted, into, earlier=earlier, parallel=limits.parallel, tries=tries or limits.tries, timeout=limits.timeout,
         largest=largest or limits.largest, redirects=limits.redirects, reach=outfit.reach, stop=lambda: ctx.stop or full(),
         progress=progress,
