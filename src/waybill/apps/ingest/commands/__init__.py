@@ -12,6 +12,7 @@ from waybill.apps.ingest.commands import (
     checking,
     collections,
     following,
+    locks,
     objects,
     profiles,
     reports,
@@ -22,7 +23,7 @@ from waybill.apps.ingest.commands import (
 
 def commands() -> typer.Typer:
     app = typer.Typer(name="ingest")
-    for module in (submitting, checking, batches, reports, following, acting, objects, access, caring, collections):
+    for module in (submitting, checking, batches, reports, following, acting, locks, objects, access, caring, collections):
         module.register(app)
     taking_over.register(profiles.register(app))
     return app

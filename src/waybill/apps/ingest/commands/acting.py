@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
+import msgspec
 import typer
 
-from waybill.apps.ingest.commands.counter import YES, Tally, agreed, batch_named, named, serve
+from waybill.apps.ingest import service
+from waybill.apps.ingest.commands.counter import YES, Tally, agreed, named, serve
 from waybill.cli.desk import WHY, Desk
-from waybill.cli.problems import Missing, Misuse
+from waybill.cli.problems import FAILED, Misuse
 from waybill.engine import Acted, Engine
-from waybill.record import NotFound, Record, Ref, Store
+from waybill.record import Record, Ref
 from waybill.rules import Refused
 
 PANEL = "Operating"
-QUEUES = {"ingest": "queue/ingest", "small": "queue/accessSmall", "large": "queue/accessLarge"}
 
-Queue = Literal["ingest", "small", "large"]
 NAMES = Annotated[list[str] | None, typer.Argument(metavar="JOB|BATCH...", help="Jobs or batches, by their ids.")]
 COLLECTION = Annotated[str | None, typer.Option("--collection", metavar="NAME", help="A collection's mnemonic, or a profile's name.")]
 BATCH = Annotated[str | None, typer.Option("--batch", metavar="BATCH", help="All of this batch.")]
-QUEUE = Annotated[Queue, typer.Argument(help="The queue: all deposits, small assemblies, large assemblies.")]
+QUEUE = Annotated[service.Queue, typer.Argument(help="The queue: all deposits, small assemblies, large assemblies.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,8 +49,7 @@ def hold(desk: Desk, names: NAMES = None, collection: COLLECTION = None, why: WH
     with desk.engine() as engine:
         if collection is None:
             return _act_on(desk, engine, names or [], "hold", why)
-        engine.hold(f"collections/{collection}", who=desk.who, why=why)
-        known = any(_exists(engine.store, kind, collection) for kind in ("collection", "profile"))
+        known = service.hold(engine, collection, who=desk.who, why=why)
     if desk.as_json:
         desk.print_json({"collection": collection, "on_hold": True, "known": known})
     else:
@@ -60,50 +59,26 @@ def hold(desk: Desk, names: NAMES = None, collection: COLLECTION = None, why: WH
     return None
 
 
-def _exists(store: Store, kind: str, id: str) -> bool:
-    try:
-        store.get(kind, id)
-    except NotFound:
-        return False
-    return True
-
-
 def release(desk: Desk, names: NAMES = None, collection: COLLECTION = None, why: WHY = "") -> int | None:
     """Release what is held: jobs, batches with their jobs, or a collection with everything that rests for it."""
     _one_of(names, collection, "JOB|BATCH or --collection")
     with desk.engine() as engine:
-        if collection is not None:
-            return _release_collection(desk, engine, collection, why)
-        return _act_on(desk, engine, names or [], "release", why, below="Held")
-
-
-def _release_collection(desk: Desk, engine: Engine, collection: str, why: str) -> int | None:
-    mark = f"collections/{collection}"
-    marks = engine.store.marks()
-    was_held = mark in marks
-    if was_held:
-        engine.release(mark, who=desk.who, why=why)
-    concerned = {kind: desk.machine(kind).gates for kind in ("batch", "job")}
-
-    def belongs(record: Record) -> bool:
-        gates = concerned[record.kind]
-        return record.state == "Held" and gates is not None and mark in set(gates(record))
-
-    tally = Tally(desk)
-    # Batches first: one that is released makes its jobs, which then find the hold gone.
-    for kind in ("batch", "job"):
-        for ref, answer in engine.act_all(kind, "release", state="Held", where=belongs, who=desk.who, why=why):
-            tally.take(ref, answer)
-    if not was_held and not tally.done and not tally.refused:
-        there = ", ".join(sorted(name.partition("/")[2] for name in marks if name.startswith("collections/"))) or "none"
-        raise Missing(f"{collection} is not on hold, and nothing rests for it. On hold are: {there}.")
-    return tally.close(f"{collection} is no longer on hold; release")
+        if collection is None:
+            return _act_on(desk, engine, names or [], "release", why, below="Held")
+        bulk = service.release(engine, collection, who=desk.who, why=why)
+    if desk.as_json:
+        desk.print_json({"collection": collection, "on_hold": False, **msgspec.to_builtins(bulk)})
+    else:
+        for refusal in bulk.refusals:
+            desk.say(f"{refusal['kind']} {refusal['id']}: {refusal['why']}")
+        desk.say(f"{collection} is no longer on hold: {bulk.done + bulk.pending} released, {bulk.refused} refused.")
+    return FAILED if bulk.refused else None
 
 
 def pause(desk: Desk, queue: QUEUE = "ingest", why: WHY = "") -> None:
     """Begin no new work in a queue; steps that run now end as usual."""
     with desk.engine() as engine:
-        engine.hold(QUEUES[queue], who=desk.who, why=why)
+        service.pause(engine, queue, who=desk.who, why=why)
     if desk.as_json:
         return desk.print_json({"queue": queue, "paused": True})
     return desk.say(f"The queue {queue} is paused; steps that run now end. `waybill ingest unpause {queue}` lets it go on.")
@@ -112,9 +87,7 @@ def pause(desk: Desk, queue: QUEUE = "ingest", why: WHY = "") -> None:
 def unpause(desk: Desk, queue: QUEUE = "ingest", why: WHY = "") -> None:
     """Let a queue go on."""
     with desk.engine() as engine:
-        if QUEUES[queue] not in engine.store.marks():
-            raise Missing(f"The queue {queue} is not paused.")
-        engine.release(QUEUES[queue], who=desk.who, why=why)
+        service.unpause(engine, queue, who=desk.who, why=why)
     if desk.as_json:
         return desk.print_json({"queue": queue, "paused": False})
     return desk.say(f"The queue {queue} goes on.")
@@ -134,7 +107,7 @@ def resume(
         if names:
             return _act_on(desk, engine, names, "resume", why, below="Failed")
         tally, final = Tally(desk), 0
-        parent = batch_named(engine.store, batch).ref if batch is not None else None
+        parent = service.find_batch(engine, batch).ref if batch is not None else None
         for ref, answer in _failed(engine, parent, desk.who, why):
             if isinstance(answer, Refused) and "cannot be resumed" in str(answer):
                 final += 1  # not asked for: "all that can be"
@@ -183,7 +156,7 @@ def _act_on(
     """The action on each that is named. `below`: a batch also stands for its jobs in this state."""
     if not names:
         raise Misuse("Give the id of at least one job or batch.")
-    records = [named(engine.store, name) for name in names]
+    records = [named(engine, name) for name in names]
     tally = Tally(desk)
     for record in records:
         wanted = desk.machine(record.kind).action(action)
@@ -195,7 +168,7 @@ def _act_on(
             try:
                 tally.take(record.ref, engine.act(record.ref, action, who=desk.who, why=why, confirmed=confirmed))
             except Refused as refusal:
-                if len(records) == 1 and not with_jobs:
+                if len(records) == 1:
                     raise
                 tally.take(record.ref, refusal)
         if with_jobs:

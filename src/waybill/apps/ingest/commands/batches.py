@@ -7,10 +7,11 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from waybill import views
-from waybill.apps.ingest import submission
-from waybill.apps.ingest.commands.counter import LIMIT, NO_WORKER, batch_named, serve, size_of
+from waybill.apps.ingest import service, submission
+from waybill.apps.ingest.commands.counter import LIMIT, NO_WORKER, serve, size_of
 from waybill.cli import shapes
 from waybill.cli.desk import Desk
 from waybill.cli.problems import Misuse
@@ -78,55 +79,46 @@ def found(
 
 def batches(desk: Desk, state: STATE = None, limit: LIMIT = 30, token: TOKEN = None, oldest: OLDEST = False) -> None:
     """List batches, the newest first, with how many of their jobs are in which state."""
-    with desk.store() as store:
-        records, further = found(desk, store, "batch", state, None, limit, token, not oldest)
-        rows = [batch_view(desk, store, record) for record in records]
+    with desk.engine() as engine:
+        records, further = found(desk, engine.store, "batch", state, None, limit, token, not oldest)
+        rows = [service.batch_view(engine, record) for record in records]
     if desk.as_json:
         return desk.print_json({"batches": rows, "next": further})
     if not rows:
         return desk.note("There are no batches here. `waybill ingest submit FILE --profile P` makes one.")
     made = shapes.table("id", "state", "profile", "submitted", "jobs", "message")
     for row in rows:
-        made.add_row(row["id"], shapes.state(row["state"], row["sort"]), row["profile"], shapes.age(row["created"]),
-                     counts(row["jobs"]), shapes.clip(row["message"]))  # fmt: skip
+        made.add_row(row["id"], _state(desk, "batch", row["state"]), row["profile"], shapes.age(row["submitted"]),
+                     counts(row), shapes.clip(row["message"]))  # fmt: skip
     desk.out.print(made)
     if further:
         desk.note(f"There are more: waybill ingest batches --token {further}")
     return None
 
 
-def batch_view(desk: Desk, store: Store, record: Record) -> dict[str, Any]:
-    said = submission.of_batch(record)
-    state = desk.machine("batch").state(record.state)
-    tally = store.tally("job", parent=record.ref)
-    return {
-        "id": record.id, "batch_id": said.batch_id, "state": record.state, "sort": state.sort if state else None,
-        "message": record.message, "profile": said.profile, "submitter": said.submitter, "type": said.type, "title": said.title,
-        "filename": said.filename, "url": said.url, "update": said.update, "created": views.moment(record.created),
-        "updated": views.moment(record.updated), "jobs": {name: count for name, count in tally.items() if count},
-    }  # fmt: skip
+def _state(desk: Desk, kind: str, name: str) -> Text:
+    state = desk.machine(kind).state(name)
+    return shapes.state(name, state.sort if state is not None else None)
 
 
-def counts(jobs: dict[str, int]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in jobs.items())
+def counts(view: dict[str, Any]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in view["jobs"]["states"].items() if count)
 
 
 def batch(desk: Desk, id: BATCH) -> None:
     """Show a batch: what was submitted, how its jobs stand, what failed in it and why, and its last report."""
-    with desk.store() as store:
-        record = batch_named(store, id)
-        view = batch_view(desk, store, record) | what_failed(store, record)
-        state = desk.machine("batch").state(record.state)
-        view["report"] = record.docs.get("status-report")
-        possible = views.record(record, desk.depot.machines, store=store)["actions"]
+    with desk.engine() as engine:
+        record = service.find_batch(engine, id)
+        view = service.batch_view(engine, record) | what_failed(engine.store, record)
+        possible = views.record(record, desk.depot.machines, store=engine.store)["actions"]
     if desk.as_json:
         return desk.print_json(view)
     desk.out.print(shapes.fields([
-        ("batch", view["id"]), ("batchID", view["batch_id"]), ("state", shapes.state(view["state"], view["sort"])),
-        ("", state.doc if state else ""), ("message", view["message"]), ("profile", view["profile"]), ("title", view["title"]),
-        ("payload", view["filename"] or view["url"]), ("type", view["type"]), ("mode", "update" if view["update"] else "add"),
-        ("submitter", view["submitter"]), ("submitted", shapes.local(view["created"])), ("updated", shapes.local(view["updated"])),
-        ("jobs", counts(view["jobs"]) or "none yet"),
+        ("batch", view["id"]), ("batchID", view["batch_id"]), ("state", _state(desk, "batch", view["state"])), ("", view["state_doc"]),
+        ("message", view["message"]), ("profile", view["profile"]), ("title", view["title"]),
+        ("payload", view["filename"] or submission.of_batch(record).url), ("type", view["type"]),
+        ("mode", "update" if view["update"] else "add"), ("submitter", view["submitter"]), ("submitted", shapes.local(view["submitted"])),
+        ("updated", shapes.local(view["updated"])), ("jobs", counts(view) or "none yet"),
     ]))  # fmt: skip
     say_failures(desk, view)
     if view["report"] is not None:
@@ -138,10 +130,10 @@ def batch(desk: Desk, id: BATCH) -> None:
 
 
 def what_failed(store: Store, batch: Record) -> dict[str, Any]:
-    """Why no jobs could be made of it; and the first of its jobs that failed."""
+    """The first of its jobs that failed, and why."""
     failed = store.tally("job", parent=batch.ref).get("Failed", 0)
     jobs = (job for job in jobs_of(store, batch.ref) if job.state == "Failed")
-    return {"trouble": batch.docs.get("trouble"), "failures": [_failure(job) for job in islice(jobs, min(failed, FAILURES))]}
+    return {"failures": [_failure(job) for job in islice(jobs, min(failed, FAILURES))]}
 
 
 def say_failures(desk: Desk, view: dict[str, Any]) -> None:
@@ -154,7 +146,7 @@ def say_failures(desk: Desk, view: dict[str, Any]) -> None:
         made.add_row(job["id"], job["what"], job["last_done"] or "", job["reason"] + ("" if job["can_be_resumed"] else " (submit again)"))
     desk.say("")
     desk.out.print(made)
-    more = view["jobs"]["Failed"] - len(view["failures"])
+    more = view["jobs"]["states"].get("Failed", 0) - len(view["failures"])
     if more > 0:
         desk.note(f"and {more} more: waybill ingest jobs --batch {view['id']} --state Failed")
     if any(job["can_be_resumed"] for job in view["failures"]):
@@ -193,8 +185,9 @@ def jobs(
     oldest: OLDEST = False,
 ) -> None:
     """List jobs, the newest first: where each is, what it waits for, and why it failed."""
-    with desk.store() as store:
-        parent = batch_named(store, batch).ref if batch is not None else None
+    with desk.engine() as engine:
+        store = engine.store
+        parent = service.find_batch(engine, batch).ref if batch is not None else None
         if parent is not None and state is not None:  # the store has an index for one of them: the batch is the narrower
             if token is not None:
                 raise Misuse("With --batch and --state together there are no pages: raise --limit.")

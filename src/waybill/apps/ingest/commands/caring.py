@@ -1,22 +1,21 @@
-"""Commands that care for what is at rest: audit its bytes, record it again from storage; and what is locked meanwhile."""
+"""Commands that care for what is at rest: audit its bytes, record it again from storage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import Progress
 
-from waybill.apps.ingest.commands.counter import LIMIT, outfit, serve, size_of, until_settled
+from waybill.apps.ingest.commands.counter import outfit, serve, size_of, until_settled
 from waybill.apps.ingest.duties.audit import Damaged, audit_some, known_damage
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.rebuilding import Portion, order, portions
-from waybill.cli import shapes
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED, Misuse
-from waybill.record import MAX_PAGE, HeldKey, NotFound, Record, Ref, Store
+from waybill.record import MAX_PAGE, Record, Ref
 
 PANEL = "Objects"
 PORTION = 100
@@ -28,7 +27,6 @@ def register(app: typer.Typer) -> None:
         "waybill ingest audit", "waybill ingest audit --now", "waybill ingest audit ark:/99999/fk4abc --json",
     ))(audit)  # fmt: skip
     serve(app, panel=PANEL, examples=("waybill ingest rebuild ark:/99999/fk4abc", "waybill ingest rebuild --all"))(rebuild)
-    serve(app, panel="Operating", examples=("waybill ingest locks", "waybill ingest locks --json"))(locks)
 
 
 def audit(
@@ -126,30 +124,3 @@ def _rebuilt(desk: Desk, asked: list[Ref], done: list[Record], nameless: list[st
         else:
             desk.say(f"{len(asked)} rebuilds are asked for: waybill ls rebuild")
     return FAILED if troubles or any(record.state == "Failed" for record in done) else None
-
-
-def locks(desk: Desk, limit: LIMIT = 100) -> None:
-    """List what is locked: queues that are paused, collections on hold, and the keys of ARKs and local ids, with who holds each."""
-    with desk.store() as store:
-        marks = {name: about for name, about in sorted(store.marks().items()) if name.startswith(("collections/", "queue/"))}
-        rows = [_lock(store, key) for key in store.held_keys(limit=limit)]
-    if desk.as_json:
-        return desk.print_json({"marks": marks, "locks": rows})
-    if not marks and not rows:
-        return desk.note("Nothing is locked, held or paused.")
-    made = shapes.table("lock", "", "by")
-    for name, about in marks.items():
-        made.add_row(name, "on hold" if name.startswith("collections/") else "paused", about.rstrip(": "))
-    for row in rows:
-        made.add_row(row["lock"], "locked", f"{row['kind']} {row['id']}, {row['state']}" if row["kind"] else "another service")
-    desk.out.print(made)
-    return None
-
-
-def _lock(store: Store, key: HeldKey) -> dict[str, Any]:
-    try:
-        state = store.get(*key.holder).state if key.holder is not None else None
-    except NotFound:  # it has ended meanwhile
-        state = None
-    kind, id = key.holder if key.holder is not None else (None, None)
-    return {"lock": key.name, "kind": kind, "id": id, "state": state}

@@ -1,75 +1,64 @@
-"""The command that checks a manifest before it is submitted: every complaint with its line; nothing is fetched, no store is needed."""
+"""The command that checks a payload before it is submitted: every complaint with its line or file; nothing is fetched or kept."""
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
 
-from waybill.apps.ingest.checkm import BadManifest, Complaint, Kind, Manifest, read
+from waybill.apps.ingest import service
 from waybill.apps.ingest.commands.counter import opened, serve, size_of
 from waybill.apps.ingest.submission import Type
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
 
 PANEL = "Depositing"
-OF_TYPE = {Type.OBJECT: Kind.OBJECT, Type.MANIFESTS: Kind.MANIFESTS, Type.CONTAINERS: Kind.CONTAINERS, Type.FILES: Kind.FILES}
 IN_WORDS = {
-    Kind.OBJECT: "an object of {} files",
-    Kind.MANIFESTS: "a batch of {} objects, each with a manifest of its own",
-    Kind.CONTAINERS: "a batch of {} objects, each a container",
-    Kind.FILES: "a batch of {} objects, each one file",
+    Type.OBJECT: "an object of {} files",
+    Type.MANIFESTS: "a batch of {} objects, each with a manifest of its own",
+    Type.CONTAINERS: "a batch of {} objects, each a container",
+    Type.FILES: "a batch of {} objects, each one file",
 }
 
 
 def register(app: typer.Typer) -> None:
     serve(app, panel=PANEL, examples=(
         "waybill ingest check photos.checkm", "waybill ingest check photos.checkm --type container-batch-manifest --json",
+        "waybill ingest check bag.zip",
     ))(check)  # fmt: skip
 
 
 def check(
     desk: Desk,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkm manifest; - reads stdin.")],
-    type: Annotated[Type | None, typer.Option("--type", help="What it is to be submitted as; otherwise its #%profile says so.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkm manifest, a container or a bag; - reads a manifest from stdin.")],
+    type: Annotated[Type | None, typer.Option("--type", help="What it is to be submitted as; otherwise it says so itself.")] = None,
 ) -> int | None:
-    """Check a manifest: every complaint with its line, before anything is fetched. Exit code 1 if there is one."""
-    kind = OF_TYPE.get(type) if type is not None else None
-    if type is not None and kind is None:
-        raise typer.BadParameter(f"a {type} is no manifest; only manifests can be checked.", param_hint="--type")
-    manifest: Manifest | None = None
-    complaints: list[Complaint] = []
-    try:
-        if str(file) == "-":
-            manifest = read(sys.stdin.buffer, kind=kind)
-        else:
-            with opened(file) as source:
-                manifest = read(source, kind=kind)
-    except BadManifest as error:
-        complaints = error.complaints
-    _say(desk, file, manifest, complaints)
-    return FAILED if complaints else None
+    """Check what is to be submitted: every complaint with its line or file, before anything is fetched. Exit code 1 if there is one."""
+    if str(file) == "-":
+        with tempfile.NamedTemporaryFile(suffix=".checkm") as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+            kept.flush()
+            report = service.check_payload(Path(kept.name), type=type)
+    else:
+        opened(file).close()
+        report = service.check_payload(file, type=type)
+    _say(desk, file, report)
+    return None if report.good else FAILED
 
 
-def _say(desk: Desk, file: Path, manifest: Manifest | None, complaints: list[Complaint]) -> None:
-    remarks = manifest.remarks if manifest is not None else []
-    total = sum(row.size or 0 for row in manifest.rows) if manifest is not None else 0
+def _say(desk: Desk, file: Path, report: service.Report) -> None:
     if desk.as_json:
-        return desk.print_json({
-            "file": str(file), "good": not complaints, "profile": manifest.kind if manifest is not None else None,
-            "rows": len(manifest.rows) if manifest is not None else None, "bytes": total,
-            "complaints": _rows(complaints), "remarks": _rows(remarks),
-        })  # fmt: skip
-    for complaint in (*complaints, *remarks):
-        desk.say(str(complaint))
-    if manifest is None:
-        return desk.note(f"{file}: {len(complaints)} complaint{'s' if len(complaints) != 1 else ''}. It would be refused as it is.")
-    said = IN_WORDS[manifest.kind].format(len(manifest.rows))
-    known = f", {size_of(total)} by what it says" if total else ""
-    return desk.say(f"{file} is good: {said}{known}.")
-
-
-def _rows(complaints: list[Complaint]) -> list[dict[str, Any]]:
-    return [{"line": each.line or None, "text": each.text} for each in complaints]
+        return desk.print_json({"file": str(file), "good": report.good, **msgspec.to_builtins(report)})
+    for note in (*report.complaints, *report.remarks):
+        desk.say(str(note))
+    count = len(report.complaints)
+    if count:
+        return desk.note(f"{file}: {count} complaint{'s' if count > 1 else ''}. It would be refused as it is.")
+    said = IN_WORDS[report.type].format(report.count) if report.type in IN_WORDS else f"a {report.sort} of {report.count} files"
+    known = f", {size_of(report.octets)}{' by what it says' if report.sort == 'manifest' else ''}" if report.octets else ""
+    return desk.say(f"{file} is good: {said if report.sort != 'file' else 'a file, which is stored as it is'}{known}.")

@@ -7,7 +7,6 @@ refuses is said in the house's words, so that a script finds the exit codes that
 from __future__ import annotations
 
 import functools
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,13 +24,10 @@ from waybill.apps.ingest.storage import NotStored, StorageError
 from waybill.cli.desk import Command, Desk, command
 from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.digests import UnknownDigest
-from waybill.engine import Acted
+from waybill.engine import Acted, Engine
 from waybill.machine import Action
-from waybill.record import Conflict, NotFound, Record, Ref, Store
+from waybill.record import Conflict, Record, Ref, Store
 from waybill.rules import Refused
-
-_OF_STORE = re.compile("bid[0-9]+")
-_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 NO_WORKER = "No worker is alive, so nothing moves: `waybill up` or `waybill work` starts one."
 CLOSEST = 0.2  # seconds between two looks, at least
@@ -88,19 +84,9 @@ def opened(file: Path) -> BinaryIO:
     return file.open("rb")
 
 
-def batch_named(store: Store, id: str) -> Record:
-    """A batch by its id, or by its batchID, which is what its depositor was told."""
-    try:
-        if _OF_STORE.fullmatch(id):
-            return store.get("batch", id)
-        return store.requested("batch", f"bid-{id}" if _UUID.fullmatch(id) else id)
-    except NotFound:
-        raise Missing(f"There is no batch {id}. `waybill ingest batches` lists them; completed ones are removed after a while.") from None
-
-
-def named(store: Store, id: str) -> Record:
-    """A job by its id, or a batch."""
-    return store.get("job", id) if id.startswith("jid") else batch_named(store, id)
+def named(engine: Engine, id: str) -> Record:
+    """A job by its id, or a batch by its id or its batchID."""
+    return service.find_job(engine, id) if id.startswith("jid") else service.find_batch(engine, id)
 
 
 def agreed(desk: Desk, action: Action, question: str | None, what: str, yes: bool) -> bool:

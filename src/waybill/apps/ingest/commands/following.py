@@ -18,12 +18,13 @@ from rich.live import Live
 from rich.text import Text
 
 from waybill import views
-from waybill.apps.ingest import submission
-from waybill.apps.ingest.commands.batches import BATCH, batch_view, counts, jobs_of, say_failures, what, what_failed
-from waybill.apps.ingest.commands.counter import CLOSEST, NO_WORKER, batch_named, serve
+from waybill.apps.ingest import service, submission
+from waybill.apps.ingest.commands.batches import BATCH, jobs_of, say_failures, what, what_failed
+from waybill.apps.ingest.commands.counter import CLOSEST, NO_WORKER, serve
 from waybill.cli import shapes
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
+from waybill.engine import Engine
 from waybill.record import NotFound, Record, Ref, Store
 
 PANEL = "Deposits"
@@ -38,11 +39,12 @@ def register(app: typer.Typer) -> None:
 
 def watch(desk: Desk, id: BATCH, every: EVERY = 1.0) -> int | None:
     """Follow a batch until it has settled; exit code 1 if anything in it failed, or if it is held."""
-    with desk.store() as store:
-        return follow(desk, store, batch_named(store, id).ref, every)
+    with desk.engine() as engine:
+        return follow(desk, engine, service.find_batch(engine, id).ref, every)
 
 
-def follow(desk: Desk, store: Store, ref: Ref, every: float = 1.0) -> int | None:
+def follow(desk: Desk, engine: Engine, ref: Ref, every: float = 1.0) -> int | None:
+    store = engine.store
     last: Record | None = None
     before: Look | None = None
     with ExitStack() as stack:
@@ -56,7 +58,7 @@ def follow(desk: Desk, store: Store, ref: Ref, every: float = 1.0) -> int | None
             last, before = batch, look
     if screen is not None and before is not None:
         _line(desk, before, None)  # the picture is gone
-    return _end(desk, store, last, ref)
+    return _end(desk, engine, last, ref)
 
 
 def _looks(desk: Desk, store: Store, ref: Ref, every: float) -> Iterator[tuple[Record, Look]]:
@@ -115,7 +117,8 @@ def _line(desk: Desk, look: Look, before: Look | None) -> None:
     if desk.as_json:
         return desk.print_json({"at": views.moment(time.time()), **look}, line=True)
     if before is None or any(look[part] != before[part] for part in ("state", "jobs")):
-        desk.say(f"{look['batch']} {look['state']}: {counts(look['jobs']) or look['message'] or 'no jobs yet'}")
+        jobs = ", ".join(f"{count} {state}" for state, count in look["jobs"].items())
+        desk.say(f"{look['batch']} {look['state']}: {jobs or look['message'] or 'no jobs yet'}")
     for step in look["steps"]:
         if before is not None and step not in before["steps"]:
             desk.say(f"  {step['id']} {step['state']} {shapes.progress(step['progress'])}")
@@ -123,18 +126,21 @@ def _line(desk: Desk, look: Look, before: Look | None) -> None:
     return None
 
 
-def _end(desk: Desk, store: Store, batch: Record | None, ref: Ref) -> int | None:
+def _end(desk: Desk, engine: Engine, batch: Record | None, ref: Ref) -> int | None:
     """What became of it: the objects that were made, or what failed and why."""
     if batch is None:
         desk.note(f"{ref} was removed meanwhile.")
         return FAILED
-    view = batch_view(desk, store, batch) | what_failed(store, batch)
+    store = engine.store
+    view = service.batch_view(engine, batch) | what_failed(store, batch)
     good = batch.state == "Completed"
     if desk.as_json:
         desk.print_json({"at": views.moment(time.time()), **view}, line=True)
         return None if good else FAILED
     if batch.state == "Held":
-        desk.note(f"{ref} is held: {batch.message or 'its collection is on hold'}. `waybill ingest release {batch.id}` lets it go on.")
+        held = [mark.partition("/")[2] for mark in batch.gates if mark in store.marks()]
+        release = f"--collection {held[0]}" if held else batch.id
+        desk.note(f"It rests until it is released: waybill ingest release {release}")
         return FAILED
     for job in islice(jobs_of(store, ref), SHOWN):
         if job.state == "Completed":

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from waybill.apps.ingest import lists
+from waybill.apps.ingest import lists, service
 from waybill.apps.ingest.commands.batches import BATCH, what
-from waybill.apps.ingest.commands.counter import batch_named, outfit, serve
+from waybill.apps.ingest.commands.counter import outfit, serve
 from waybill.apps.ingest.steps.reporting import Told
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
@@ -38,7 +38,7 @@ def report(
     if send and jobs:
         raise Misuse("--send asks for a report that is not there yet; leave out --jobs.")
     with desk.engine() as engine:
-        batch = batch_named(engine.store, id)
+        batch = service.find_batch(engine, id)
         if send:
             acted = engine.act(batch.ref, "report", who=desk.who, why=why)
             if desk.as_json:

@@ -13,15 +13,16 @@ import typer
 from rich.progress import wrap_file
 
 from waybill.apps.ingest import service, submission
-from waybill.apps.ingest.checkm import BadManifest, glance, read
-from waybill.apps.ingest.commands.batches import batch_view
+from waybill.apps.ingest.checkm import glance
 from waybill.apps.ingest.commands.counter import opened, outfit, serve
 from waybill.apps.ingest.commands.following import follow
 from waybill.apps.ingest.submission import DC, Submission, Type
 from waybill.cli.desk import WHY, Desk
 from waybill.cli.problems import FAILED, Misuse
+from waybill.rules import Refused
 
 PANEL = "Depositing"
+HEAD = 4096  # bytes that tell a manifest
 LARGE = 8 * 1024 * 1024  # bytes from which on an upload shows how far it is
 _URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*:.*", re.DOTALL)
 
@@ -69,16 +70,14 @@ def submit(
     with desk.engine() as engine, _opened(desk, payload) as data:
         accepted = service.submit(engine, outfit(desk), said, data, who=desk.who, why=why)
         batch = accepted.batch
-        if not watch:
-            view = batch_view(desk, engine.store, batch)
-            if desk.as_json:
-                desk.print_json({**view, "repeated": accepted.repeated})
-                return None
+        if desk.as_json and not watch:
+            desk.print_json({**service.batch_view(engine, batch), "repeated": accepted.repeated})
+            return None
         if not desk.as_json:
             was = "was submitted before" if accepted.repeated else "is submitted"
             desk.say(f"{batch.id} {was} (batchID {accepted.batch_id})")
         if watch:
-            return follow(desk, engine.store, batch.ref)
+            return follow(desk, engine, batch.ref)
     desk.note(f"waybill ingest watch {batch.id} follows it.")
     return None
 
@@ -111,20 +110,19 @@ def _words(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _has_faults(desk: Desk, file: Path, type: Type | None) -> bool:
-    """A manifest is read before it is sent: its faults are said at once, with their lines."""
+    """A manifest is read before it is sent: its faults are said at once, with their lines. What is large is looked at by the workers."""
     with opened(file) as source:
-        head = source.read(4096)
-        if type in (Type.FILE, Type.CONTAINER) or glance(head) is None:
+        if type in (Type.FILE, Type.CONTAINER) or glance(source.read(HEAD)) is None:
             return False
-        source.seek(0)
-        try:
-            read(source)
-        except BadManifest as error:
-            for complaint in error.complaints:
-                desk.err.print(str(complaint))
-            desk.err.print(f"{file} was not submitted: correct it first, or submit it as --type file.")
-            return True
-    return False
+    report = service.check_payload(file, type=type)
+    if report.good:
+        return False
+    if desk.as_json:
+        raise Refused(f"{file} was not submitted: {report.complaints[0]} `waybill ingest check` tells all {len(report.complaints)}.")
+    for note in report.complaints:
+        desk.err.print(str(note))
+    desk.err.print(f"{file} was not submitted: correct it first, or submit it as it is with --type file.")
+    return True
 
 
 @contextmanager
