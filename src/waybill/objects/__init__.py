@@ -3,7 +3,7 @@
     with open_objects("/var/lib/waybill/objects") as objects:
         objects.put("jobs/42/files.jsonl", data)
 
-protocol.py is the contract, conformance.py the suite that every driver passes; directory.py and s3.py are the drivers.
+protocol.py is the contract, conformance/ the suite that every driver passes; directory.py and s3.py are the drivers.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from waybill.objects.protocol import (
     is_permanent,
     measure,
 )
+from waybill.objects.several import Put, put_several
 from waybill.objects.signing import Credentials
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "ObjectsError",
     "PartInfo",
     "Precondition",
+    "Put",
     "Refused",
     "Swept",
     "Unavailable",
@@ -70,6 +72,7 @@ __all__ = [
     "is_permanent",
     "measure",
     "open_objects",
+    "put_several",
 ]
 
 

@@ -24,7 +24,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,7 @@ from waybill.objects.names import check_name, check_prefix
 from waybill.objects.protocol import Conditions, Data, NotFound, ObjectInfo, Refused, Swept
 from waybill.objects.publishing import Publisher
 from waybill.objects.reading import Reading
+from waybill.objects.several import Put, Together
 from waybill.objects.streams import Stream, check_conditions, check_range
 from waybill.objects.uploads import DirectoryUpload
 
@@ -71,6 +72,7 @@ class Directory:
             self._fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._folders = Folders(self._fd, at=at, fsync=fsync, token=token)
             self._publisher = Publisher(self._folders, at=at, token=token)
+            self._together = Together(self._folders, self._publisher, at=at, token=token)
             for own in ("tmp", "locks", "uploads"):
                 with self._folders.make([*OWN, own]):
                     pass
@@ -95,6 +97,10 @@ class Directory:
                     write_all(fd, portion)
             with explained(f"write {name!r}"):
                 return self._publisher.publish(name, path, fd, temp, stream.sha256, if_absent=if_absent, if_match=if_match)
+
+    def put_several(self, puts: Sequence[Put]) -> list[Put]:
+        """Put all of them, with few syncs; which of them do not read back (several.py)."""
+        return self._together.put([(put, self._path(put.name)) for put in puts])
 
     def get(self, name: str, *, start: int = 0, end: int | None = None) -> Reading:
         check_range(start, end)

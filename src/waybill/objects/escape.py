@@ -34,8 +34,9 @@ def components(name: str, *, folding: bool = False) -> Components:
     """The path of a name, as the entries to walk through."""
     path: Components = []
     for segment in name.split("/"):
-        if len(segment) <= PIECE // 12:  # twelve bytes is the most that one character can become
-            path.append(_escape(segment, folding))
+        escaped = _escape(segment, folding)
+        if len(escaped) <= PIECE // 4 or len(escaped.encode()) <= PIECE:  # four bytes is the most that one character can have
+            path.append(escaped)
         else:
             path.extend(_pieces(segment, folding))
     return path

@@ -16,9 +16,10 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
+from typing import Protocol
 
 from waybill.objects.escape import SELF
 from waybill.objects.files import OPEN_FOLDER
@@ -28,6 +29,12 @@ _REMEMBERED = 20_000  # folders known to be durable
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
 
 At = Callable[[str], None]
+
+
+class Later(Protocol):
+    """Takes note of a folder to be synced, and of the folder in it that is durable then."""
+
+    def add(self, folder: int, made: tuple[int, int] | None = None) -> None: ...
 
 
 class Folders:
@@ -68,14 +75,17 @@ class Folders:
             os.close(fd)
 
     @contextmanager
-    def make(self, path: list[str]) -> Iterator[int]:
-        """The same, and folders that are missing are made, durably; a file that is in the way moves into the folder."""
+    def make(self, path: list[str], later: Later | None = None) -> Iterator[int]:
+        """The same, and folders that are missing are made, durably; a file that is in the way moves into the folder.
+
+        With `later` the folders that must be synced are noted there, for someone who syncs them all at the end.
+        """
         fd = self._open_root()
         try:
             for depth, component in enumerate(path):
                 below = self._enter(fd, path[: depth + 1], component)
                 try:
-                    self._make_durable(fd, below)
+                    self._make_durable(fd, below, later)
                 finally:
                     os.close(fd)
                     fd = below
@@ -86,31 +96,36 @@ class Folders:
     def _enter(self, fd: int, path: list[str], component: str) -> int:
         for _ in range(100):  # every turn means that someone else made, removed or replaced it in that moment
             try:
-                os.mkdir(component, dir_fd=fd)
-                self._at("folder made")
-            except FileExistsError:
-                pass
-            try:
-                return os.open(component, OPEN_FOLDER, dir_fd=fd)
+                return os.open(component, OPEN_FOLDER, dir_fd=fd)  # most are there, and making one takes a lock on the folder above
             except FileNotFoundError:
-                continue
+                with suppress(FileExistsError):
+                    os.mkdir(component, dir_fd=fd)
+                    self._at("folder made")
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                     raise
-            self._move_inside(fd, path, component)
+                self._move_inside(fd, path, component)
         raise Unavailable(f"The folder of {'/'.join(path)!r} changed a hundred times while it was entered.")
 
-    def _make_durable(self, parent: int, fd: int) -> None:
+    def _make_durable(self, parent: int, fd: int, later: Later | None) -> None:
         found = os.fstat(fd)
         identity = (found.st_dev, found.st_ino)
         if identity in self._durable:
             return
+        if later is not None:
+            later.add(parent, identity)
+            return
         self.sync(parent)
         self._at("folder synced")
+        self.are_durable([identity])
+
+    def are_durable(self, identities: Iterable[tuple[int, int]]) -> None:
+        """Take note that the folders above these are synced."""
         with self._guard:
-            if len(self._durable) >= _REMEMBERED:
-                self._durable.pop(next(iter(self._durable)))
-            self._durable[identity] = None
+            for identity in identities:
+                if len(self._durable) >= _REMEMBERED:
+                    self._durable.pop(next(iter(self._durable)))
+                self._durable[identity] = None
 
     def _move_inside(self, fd: int, path: list[str], component: str) -> None:
         with self.locked(path):

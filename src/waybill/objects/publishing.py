@@ -19,8 +19,8 @@ from waybill.objects.files import OPEN_FOLDER, describe, explained, keep_digest,
 from waybill.objects.folders import OWN, At, Folders
 from waybill.objects.protocol import AlreadyThere, NotFound, ObjectInfo, Precondition, Unavailable
 
-_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK_AGAIN = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY}
+NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOK_AGAIN = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY}
 
 
 class Publisher:
@@ -34,7 +34,7 @@ class Publisher:
         """A new file to write to, and its entry in tmp. Removed if an Exception passes; a crash leaves it to `sweep`."""
         entry = self._token()
         with explained(f"write {what}"), self._folders.find([*OWN, "tmp"]) as tmp:
-            fd = os.open(entry, _NEW_FILE, 0o666, dir_fd=tmp)
+            fd = os.open(entry, NEW_FILE, 0o666, dir_fd=tmp)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # sweep leaves alone what is locked
             self._at("temp made")
         try:
@@ -57,7 +57,7 @@ class Publisher:
                 with self._folders.make(path[:-1]) as folder, self.place(folder, path[-1]) as (place, entry):
                     with self._folders.locked(path), self._folders.find([*OWN, "tmp"]) as tmp:
                         if if_match is not None:
-                            _check_version(name, entry, place, if_match)
+                            check_version(name, entry, place, if_match)
                         if if_absent:
                             os.link(temp, entry, src_dir_fd=tmp, dst_dir_fd=place, follow_symlinks=False)
                             self._at("linked")
@@ -73,7 +73,7 @@ class Publisher:
                 if self._is_there(path):
                     raise AlreadyThere(f"An object named {name!r} exists already.") from None
             except OSError as error:
-                if error.errno not in _LOOK_AGAIN:
+                if error.errno not in LOOK_AGAIN:
                     raise
                 self._still_there(temp, name)
         raise Unavailable(f"The place of {name!r} changed a hundred times while it was being published.")
@@ -109,7 +109,7 @@ class Publisher:
                 raise Unavailable(f"The unfinished file of {name!r} was removed by someone else.") from None
 
 
-def _check_version(name: str, entry: str, place: int, etag: str) -> None:
+def check_version(name: str, entry: str, place: int, etag: str) -> None:
     fd = open_object(entry, place)
     if fd is None:
         raise Precondition(f"{name!r} is gone: it was to be replaced only as version {etag}.")

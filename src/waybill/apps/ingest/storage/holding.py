@@ -7,15 +7,18 @@ its newest version: a crash between the last two writes of a version leaves the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
 from waybill.apps.ingest.storage.ocfl_inventory import Inventory
 from waybill.apps.ingest.storage.protocol import MANIFEST, Late, NotStored, Stored, Unsound
-from waybill.objects import AlreadyThere, Damaged, NotFound, Objects, Precondition, Unsupported, measure
+from waybill.objects import AlreadyThere, Damaged, NotFound, Objects, Precondition, Put, Unsupported, measure, put_several
 
 DECLARATION = ("0=ocfl_object_1.1", b"ocfl_object_1.1\n")
+
+SMALL = 4 * 1024 * 1024  # bytes that are written together, out of memory
+MOST_TOGETHER = 64  # files that are written together: each is open for a moment
 
 Portions = Callable[[], Iterable[bytes]]
 
@@ -84,6 +87,46 @@ def stored_in(objects: Objects, held: Held, number: int) -> Stored:
     )
 
 
+class Write(NamedTuple):
+    """To be written over whatever is there; or `guarded`: only if nothing is there (no etag), or in the place of that version."""
+
+    name: str
+    portions: Portions
+    size: int
+    sha256: str
+    guarded: bool = False
+    etag: str | None = None
+
+
+def put_all(objects: Objects, writes: Sequence[Write]) -> None:
+    """Write them in their order, and read them back: together where the object store can and they are small. Late as `put_guarded` says."""
+    if len(writes) <= MOST_TOGETHER and sum(write.size for write in writes) <= SMALL and hasattr(objects, "put_several"):
+        _put_together(objects, writes)
+        return
+    for write in writes:
+        if write.guarded:
+            put_guarded(objects, write.name, write.portions, write.size, write.sha256, write.etag)
+        else:
+            put_checked(objects, write.name, write.portions, write.size, write.sha256)
+
+
+def _put_together(objects: Objects, writes: Sequence[Write]) -> None:
+    puts = [Put(w.name, b"".join(w.portions()), if_absent=w.guarded and w.etag is None, if_match=w.etag) for w in writes]
+    try:
+        wrong = put_several(objects, puts)
+    except (AlreadyThere, Precondition) as error:
+        raise Late(f"{error} This write is given up, and theirs stays.") from error
+    for write in writes:
+        if any(put.name == write.name for put in wrong):
+            if write.guarded:
+                raise Late(_overtaken(write.name))
+            read_back(objects, write.name, write.size, write.sha256)
+
+
+def _overtaken(name: str) -> str:
+    return f"{name} was written by someone else meanwhile: this write is given up, and theirs stays."
+
+
 def put_checked(objects: Objects, name: str, portions: Portions, size: int, sha256: str) -> None:
     """Write, whatever is there, and read it back."""
     objects.put(name, portions(), size=size, sha256=sha256)
@@ -96,7 +139,7 @@ def put_guarded(objects: Objects, name: str, portions: Portions, size: int, sha2
     Where the object store cannot promise that, it is looked at before and after: a second writer is noticed, if not prevented, unless both
     write in the moment between a look and its write. There the caller's exclusive key is all there is.
     """
-    late = f"{name} was written by someone else meanwhile: this write is given up, and theirs stays."
+    late = _overtaken(name)
     try:
         objects.put(name, portions(), if_absent=etag is None, if_match=etag, size=size, sha256=sha256)
     except (AlreadyThere, Precondition) as error:

@@ -7,6 +7,8 @@
     5  <object>/inventory.json                   **the version is there**, or the write was Late
     6  <object>/inventory.json.sha512            and what an earlier try left behind is removed
 
+What is small is written together (2 to 4 in one go, 5 and 6 in another), so that the folders are synced once and not for each file.
+
 Content that is named by its digest cannot be confused with another try's: what is there and reads back right is used, and two writers of
 the same version never overwrite each other's bytes. Nothing of another's is removed before step 5 has succeeded, for until then it may be
 the other one who wins. A crash before 5 leaves content that nobody refers to, a crash after 5 an old sidecar: the next write, or
@@ -23,11 +25,13 @@ from datetime import UTC, datetime
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
 from waybill.apps.ingest.storage.holding import (
     DECLARATION,
+    MOST_TOGETHER,
+    SMALL,
     Held,
+    Write,
     etag_of,
     load,
-    put_checked,
-    put_guarded,
+    put_all,
     read_back,
     sidecar_data,
     stored_in,
@@ -80,10 +84,16 @@ class VersionWriter:
         etags["above"] = etag_of(self._objects, f"{self._root}/{beside}") if held else None
 
         contents = {c.sha256: c for c in held.inventory.contents() if c.sha256} if held else {}
-        new = self._keep_all(files, contents, f"v{number}/content", left)
+        missing = _missing(files, contents)
+        writes: list[Write] = []  # what is small is written together, in the end
+        if not left and len(missing) < MOST_TOGETHER // 2 and sum(files[path].size for path in missing.values()) < SMALL // 2:
+            self._check()
+            new = [self._take(missing[sha256], files[missing[sha256]], f"v{number}/content/{sha256.hex()}", writes) for sha256 in missing]
+        else:
+            new = self._keep_all(files, missing, f"v{number}/content", left)
         contents.update((content.sha256, content) for content in new)
         created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        manifest, size = self._keep_manifest(deposit, files, contents, number, created)
+        manifest, size = self._keep_manifest(deposit, files, contents, number, created, writes)
         new.append(manifest)
 
         states = {path: contents[wanted.sha256].digest for path, wanted in files.items()}
@@ -92,7 +102,7 @@ class VersionWriter:
             deposit.object, number, self._algorithm, created, deposit.message, deposit.request, deposit.user, deposit.address, new, states
         )
         try:
-            self._publish(held, made, etags)
+            self._publish(held, made, etags, writes)
         except Late:
             if not self._is_there(number, deposit.request):
                 raise
@@ -104,17 +114,23 @@ class VersionWriter:
             place=manifest.place, sha256=manifest.sha256.hex(), size=size,
         )  # fmt: skip
 
-    def _keep_all(self, files: dict[str, Wanted], known: dict[bytes, Content], folder: str, left: bool) -> list[Content]:
+    def _take(self, path: str, wanted: Wanted, place: str, writes: list[Write]) -> Content:
+        """Read a small file, to be written with the others."""
+        with self._sources(wanted.source) as data:
+            content = b"".join(portions(data))
+        if (len(content), hashlib.sha256(content).digest()) != (wanted.size, wanted.sha256):
+            raise Damaged(f"{path}: it is not the {wanted.size} bytes of SHA-256 {wanted.sha256.hex()} that were promised.")
+        writes.append(Write(f"{self._root}/{place}", lambda: [content], wanted.size, wanted.sha256.hex()))
+        digest = hashlib.new(self._algorithm, content).digest() if self._algorithm != "sha256" else wanted.sha256
+        return Content(place, digest, wanted.sha256)
+
+    def _keep_all(self, files: dict[str, Wanted], missing: dict[bytes, str], folder: str, left: bool) -> list[Content]:
         """Keep what the object does not have yet, some at a time; in the order of the digests, so that a second try does the same."""
-        missing: dict[bytes, str] = {}
-        for path, wanted in files.items():
-            if wanted.sha256 not in known:
-                missing.setdefault(wanted.sha256, path)
 
         def keep(sha256: bytes) -> Content:
             return self._keep(missing[sha256], files[missing[sha256]], f"{folder}/{sha256.hex()}", left)
 
-        order = sorted(missing)
+        order = list(missing)
         if len(order) < 2 or self._threads < 2:
             return [keep(sha256) for sha256 in self._watched(order)]
         kept: list[Content] = []
@@ -160,7 +176,13 @@ class VersionWriter:
             return None
 
     def _keep_manifest(
-        self, deposit: Deposit, files: dict[str, Wanted], contents: dict[bytes, Content], number: int, created: str
+        self,
+        deposit: Deposit,
+        files: dict[str, Wanted],
+        contents: dict[bytes, Content],
+        number: int,
+        created: str,
+        writes: list[Write],
     ) -> tuple[Content, int]:
         about = {
             "object": deposit.object, "version": number, "request": deposit.request, "created": created, "mode": deposit.mode,
@@ -173,13 +195,13 @@ class VersionWriter:
 
         size, sha256, digest = ocfl.digest_of(written(), self._algorithm)
         place = f"v{number}/content/{sha256}"
-        put_checked(self._objects, f"{self._root}/{place}", written, size, sha256)
+        writes.append(Write(f"{self._root}/{place}", written, size, sha256))
         return Content(place, bytes.fromhex(digest), bytes.fromhex(sha256)), size
 
     def _names(self) -> tuple[str, str]:
         return ocfl.FILE, ocfl.sidecar(self._algorithm)
 
-    def _publish(self, held: Held | None, new: NewVersion, etags: dict[str, str | None]) -> None:
+    def _publish(self, held: Held | None, new: NewVersion, etags: dict[str, str | None], writes: list[Write]) -> None:
         before = held.inventory if held else None
 
         def inventory() -> Iterable[bytes]:
@@ -188,14 +210,20 @@ class VersionWriter:
         size, sha256, digest = ocfl.digest_of(inventory(), self._algorithm)
         side, side_sha256 = _side(digest)
         folder, (main, beside) = f"{self._root}/v{new.number}", self._names()
-        put_guarded(self._objects, f"{folder}/{main}", inventory, size, sha256, etags[main])
-        put_guarded(self._objects, f"{folder}/{beside}", lambda: [side], len(side), side_sha256, etags[beside])
+
+        def both(at: str, main_etag: str | None, side_etag: str | None) -> list[Write]:
+            return [
+                Write(f"{at}/{main}", inventory, size, sha256, True, main_etag),
+                Write(f"{at}/{beside}", lambda: [side], len(side), side_sha256, True, side_etag),
+            ]
+
+        writes += both(folder, etags[main], etags[beside])
         if held is None:
             name, words = DECLARATION
-            put_checked(self._objects, f"{self._root}/{name}", lambda: [words], len(words), hashlib.sha256(words).hexdigest())
+            writes.append(Write(f"{self._root}/{name}", lambda: [words], len(words), hashlib.sha256(words).hexdigest()))
+        put_all(self._objects, writes)
         self._check()
-        put_guarded(self._objects, f"{self._root}/{main}", inventory, size, sha256, held.etag if held else None)
-        put_guarded(self._objects, f"{self._root}/{beside}", lambda: [side], len(side), side_sha256, etags["above"])
+        put_all(self._objects, both(self._root, held.etag if held else None, etags["above"]))
 
     def _is_there(self, number: int, request: str) -> bool:
         """Whether this version was published before someone else went on; if not, what was written beside theirs is theirs again."""
@@ -207,6 +235,15 @@ class VersionWriter:
         if held.inventory.number == number:
             mend(self._objects, held)
         return False
+
+
+def _missing(files: dict[str, Wanted], known: dict[bytes, Content]) -> dict[bytes, str]:
+    """Content that the object does not have yet, in the order of the digests, each with the path of one file that has it."""
+    missing: dict[bytes, str] = {}
+    for path, wanted in files.items():
+        if wanted.sha256 not in known:
+            missing.setdefault(wanted.sha256, path)
+    return dict(sorted(missing.items()))
 
 
 class _Tee:

@@ -1,0 +1,143 @@
+"""Several small objects put at once: each as `put` would, read back, with few syncs; the same where a store can only put one by one."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apps.ingest.storage.tripwire import Tripwire
+from waybill.objects import AlreadyThere, Directory, Objects, Precondition, Put, Refused, put_several
+
+
+@pytest.fixture(params=["together", "one by one"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Objects]:
+    with Directory(tmp_path / "o", fsync=False) as directory:
+        yield directory if request.param == "together" else Tripwire(directory, lambda moment: None)  # type: ignore[misc]
+
+
+def held(objects: Objects) -> dict[str, bytes]:
+    found = {}
+    for info in objects.list():
+        with objects.get(info.name) as body:
+            found[info.name] = body.read()
+    return found
+
+
+def test_all_of_them_are_there(objects: Objects) -> None:
+    objects.put("a/2", b"before")
+    puts = [Put("a/1", b"one"), Put("a/2", b"two"), Put("b/c/d", b""), Put("b/c", b"a name that is also a prefix"), Put("x", b"top")]
+    assert put_several(objects, puts) == []
+    assert held(objects) == {put.name: put.data for put in puts}
+    assert put_several(objects, []) == []
+
+
+def test_conditions_hold_and_stop_it_there(objects: Objects) -> None:
+    etag = objects.put("known", b"1").etag
+    assert put_several(objects, [Put("new", b"x", if_absent=True), Put("known", b"2", if_match=etag)]) == []
+    with pytest.raises(AlreadyThere):
+        put_several(objects, [Put("first", b"1"), Put("new", b"y", if_absent=True), Put("last", b"1")])
+    with pytest.raises(Precondition):
+        put_several(objects, [Put("known", b"3", if_match=etag), Put("last", b"1")])
+    assert held(objects) == {"first": b"1", "new": b"x", "known": b"2"}
+    with pytest.raises(Refused):
+        put_several(objects, [Put("../x", b"")])
+
+
+def test_nothing_unfinished_is_left_by_one_that_is_refused(tmp_path: Path) -> None:
+    with Directory(tmp_path, fsync=False) as objects:
+        objects.put("new", b"x")
+        with pytest.raises(AlreadyThere):
+            put_several(objects, [Put("a", b"1"), Put("new", b"y", if_absent=True), Put("b", b"1")])
+    assert os.listdir(tmp_path / ".waybill" / "tmp") == []
+
+
+def test_what_is_replaced_or_removed_meanwhile_is_answered(tmp_path: Path) -> None:
+    other = Directory(tmp_path, fsync=False)
+
+    def meddle(point: str) -> None:
+        if point == "published":
+            other.put("a/1", b"theirs")
+            other.delete("a/2")
+
+    with other, Directory(tmp_path, fsync=False, at=meddle) as objects:
+        puts = [Put("a/1", b"ours"), Put("a/2", b"ours"), Put("a/3", b"ours")]
+        assert put_several(objects, puts) == puts[:2]
+
+
+def test_a_folder_that_goes_meanwhile_is_made_again(tmp_path: Path) -> None:
+    other = Directory(tmp_path, fsync=False)
+    left = [1]
+
+    def meddle(point: str) -> None:
+        if point == "folder made" and left.pop() if left else False:
+            os.rmdir(tmp_path / "a")
+
+    with other, Directory(tmp_path, fsync=False, at=meddle) as objects:
+        assert put_several(objects, [Put("a/1", b"1"), Put("a/2", b"2")]) == []
+        assert held(objects) == {"a/1": b"1", "a/2": b"2"}
+
+
+def test_each_folder_is_synced_once_and_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Directory(tmp_path) as objects:
+        synced: list[str] = []
+        fsync = os.fsync
+
+        def noted(fd: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{fd}").removeprefix(str(tmp_path)))
+            fsync(fd)
+
+        monkeypatch.setattr(os, "fsync", noted)
+        put_several(objects, [Put("a/b/1", b"1"), Put("a/b/2", b"2"), Put("a/3", b"3")])
+        files = [name for name in synced if name.startswith("/.waybill/tmp/")]
+        assert len(files) == 3
+        assert synced[:3] == files  # the bytes first, then the names
+        assert sorted(synced[3:]) == ["", "/a", "/a/b"]
+        synced.clear()
+        put_several(objects, [Put("a/b/1", b"1")])
+        assert synced[1:] == ["/a/b"]  # the folders above are known to be durable
+
+
+def dies_at(root: Path, number: int, work: Callable[[Objects], object]) -> bool:
+    child = os.fork()
+    if child == 0:
+        count = itertools.count(1)
+
+        def at(point: str) -> None:
+            if next(count) == number:
+                os._exit(9)
+
+        code = 1
+        try:
+            with Directory(root, fsync=False, at=at) as objects:
+                work(objects)
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 9), code
+    return code == 9
+
+
+def test_a_crash_anywhere_leaves_each_as_it_was_or_as_it_is_to_be(tmp_path: Path) -> None:
+    puts = [Put("a/1", b"new", if_absent=True), Put("b/2", b"new")]
+    seen = set()
+    for number in itertools.count(1):
+        root = tmp_path / str(number)
+        with Directory(root, fsync=False) as objects:
+            objects.put("b/2", b"old")
+        died = dies_at(root, number, lambda objects: put_several(objects, puts))
+        with Directory(root, fsync=False) as objects:
+            found = held(objects)
+            assert found.get("a/1", b"new") == b"new"
+            assert found["b/2"] in (b"old", b"new")
+            seen.add((len(found), found["b/2"]))
+            objects.sweep(-1)
+            assert os.listdir(root / ".waybill" / "tmp") == []
+            puts_again = [put._replace(if_absent=False) for put in puts] if "a/1" in found else puts
+            assert put_several(objects, puts_again) == []
+            assert held(objects) == {"a/1": b"new", "b/2": b"new"}
+        if not died:
+            break
+    assert seen == {(1, b"old"), (2, b"old"), (2, b"new")}
