@@ -12,12 +12,6 @@ from waybill.stores.conformance import ForeignLockSuite, StoreSuite, Yard
 class OwnSessions:
     """A session is a connection here: another connection may commit for it, and cannot claim for it."""
 
-    def test_most_urgent_first_then_by_turn(self, yard: Yard) -> None:
-        made = [yard.one(priority=priority) for priority in (5, 9, 1, 5, 1)]
-        other = yard.harness.open()
-        taken = yard.claimed(yard.store, yard.session(), 3) + yard.claimed(other, yard.session(other), 5)
-        assert yard.ids(taken) == [made[i].id for i in (2, 4, 0, 3, 1)]
-
     def test_no_connection_claims_for_a_session_of_another(self, yard: Yard) -> None:
         made = yard.one()
         others = yard.session(yard.harness.open())

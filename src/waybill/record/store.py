@@ -133,4 +133,4 @@ class Store(Protocol):
         """Mend what `check` found, if it is still so; True when something was written."""
 
     def close(self) -> None:
-        """Let go of the connection. Sessions stay until they are closed or expire."""
+        """Let go of the connection; a second time is harmless. Sessions stay until they are closed or expire."""

@@ -4,7 +4,7 @@ import os
 import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import apsw
@@ -53,6 +53,15 @@ def test_a_database_in_memory_is_a_store() -> None:
     assert store.watch(0) is False
     store.close()
     assert not isinstance(answer, StoreError)
+
+
+def test_the_last_store_of_a_file_may_be_closed_twice(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/w.db"
+    store = SqliteStore(url)
+    store.close()
+    store.close()
+    with closing(SqliteStore(url)) as again:
+        assert again.tally("parcel") == {}
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ class Sessions(Suite):
         assert type(answer) is ClaimLost
         yard.store.close_session(session)
 
+    def test_closing_a_connection_twice_is_harmless(self, yard: Yard) -> None:
+        made, other = yard.one(), yard.harness.open()
+        assert other.get(*made.ref) == yard.get(made)
+        other.close()
+        other.close()
+        assert yard.get(made) == made
+
     def test_a_dead_worker_frees_its_records_and_comes_too_late_a1_a3(self, yard: Yard) -> None:
         """The revived session: a worker that was thought dead is refused in everything, and disturbs nobody."""
         h = yard.harness

@@ -68,8 +68,10 @@ class Ear:
 
     def close(self) -> None:
         with _lock:
-            _ears[self.path].discard(self)
-            if not _ears[self.path]:
-                del _ears[self.path]
+            ears = _ears.get(self.path)  # None: closed before, and it was the last one
+            if ears is not None:
+                ears.discard(self)
+                if not ears:
+                    del _ears[self.path]
         if self._db is not None:
             self._db.close()
