@@ -105,7 +105,7 @@ def router(depot: Depot) -> APIRouter:
         return _send(request, ark, row["number"], MANIFEST)
 
     def _send(request: Request, ark: str, number: int, path: str) -> Response:
-        found = outfit().inventory.file(ark, number, _clean(path))
+        found = outfit().inventory.file(ark, number, path) if path == _clean(path) else None
         if found is None:
             raise NotFound(f"Version {number} of {ark} has no file {shown(path)}.")
         storage = outfit().storage
