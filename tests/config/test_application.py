@@ -63,9 +63,9 @@ def settings(tmp_path: Path, **overrides: object) -> Config:
 
 
 def test_a_depot_gathers_the_machines_of_its_applications(tmp_path: Path) -> None:
-    assert sorted(Depot.of(settings(tmp_path), []).machines) == ["duty", "token"]
-    assert sorted(Depot.of(settings(tmp_path), [DEMO]).machines) == ["duty", "parcel", "shipment", "token"]
-    assert sorted(Depot.of(settings(tmp_path), [], demo=True).machines) == ["duty", "parcel", "shipment", "token"]
+    assert sorted(Depot.of(settings(tmp_path), []).machines) == ["duty", "event", "letter", "token"]
+    assert sorted(Depot.of(settings(tmp_path), [DEMO]).machines) == ["duty", "event", "letter", "parcel", "shipment", "token"]
+    assert sorted(Depot.of(settings(tmp_path), [], demo=True).machines) == ["duty", "event", "letter", "parcel", "shipment", "token"]
     with pytest.raises(MachineError, match="Two machines are called shipment"):
         Depot.of(settings(tmp_path), [DEMO, DEMO])
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from waybill.config import SETTINGS, BadConfig, Config, effective, load, masked, sqlite_path, strays
+from waybill.config import SETTINGS, BadConfig, Config, Mail, Webhook, effective, load, masked, sqlite_path, strays
 
 
 def write(folder: Path, text: str, name: str = "waybill.toml") -> Path:
@@ -163,3 +163,47 @@ def test_every_setting_is_shown_and_has_its_variable(tmp_path: Path) -> None:
     for setting in SETTINGS:
         assert setting.doc.endswith("."), setting.name
     assert strays({"WAYBILL_STOER": "x", "WAYBILL_STORE": "x", "WAYBILL_TOKEN": "x", "PATH": "x"}) == ["WAYBILL_STOER"]
+
+
+def test_mail_and_webhooks_come_from_the_file_and_their_secrets_from_the_environment(tmp_path: Path) -> None:
+    text = (
+        '[mail]\nurl = "starttls://mail.example.org"\nsender = "waybill@example.org"\nuser = "me"\n'
+        '[webhooks.ours]\nurl = "https://example.org/hook?token=zzz"\ntypes = ["org.waybill.*"]\nsecret = "hush"\n'
+        '[webhooks.theirs]\nurl = "http://127.0.0.1:9/"\n'
+    )
+    config = load(write(tmp_path, text), env={"WAYBILL_MAIL_PASSWORD": "sesame"})
+    assert config.mail == Mail("starttls://mail.example.org", "waybill@example.org", "me", "sesame")
+    assert config.webhooks == (
+        Webhook("ours", "https://example.org/hook?token=zzz", ("org.waybill.*",), "hush"), Webhook("theirs", "http://127.0.0.1:9/"),
+    )  # fmt: skip
+    shown = effective(config)
+    assert (shown["mail.password"], shown["mail.user"]) == ("***", "me")
+    assert shown["webhooks"]["ours"] == {"url": "https://example.org/hook?token=***", "types": ["org.waybill.*"], "secret": "***"}
+    assert shown["webhooks"]["theirs"]["secret"] == ""
+    for words in (repr(config), str(shown)):
+        assert "hush" not in words
+        assert "sesame" not in words
+
+
+def test_webhooks_can_come_whole_from_the_environment(tmp_path: Path) -> None:
+    said = '{"ours": {"url": "https://example.org/hook", "secret": "hush"}}'
+    config = load(env={"WAYBILL_WEBHOOKS": said}, overrides={"data": tmp_path})
+    assert config.webhooks == (Webhook("ours", "https://example.org/hook", ("*",), "hush"),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[mail]\nurl = "http://mail.example.org"\n', '[mail]\nurl = "smtp://me:hush@mail.example.org"\n', '[mail]\nurl = "smtp://"\n',
+        '[mail]\nurl = "smtp://mail.example.org:99999"\n', '[mail]\nsender = "nobody"\n', '[mail]\nsender = "a@b\\nBcc: c@d"\n',
+        '[mail]\npassword = ["hush"]\n', '[webhooks.ours]\nsecret = "hush"\n',
+        '[webhooks.ours]\nurl = "ftp://example.org"\nsecret = "hush"\n',
+        '[webhooks.ours]\nurl = "https://me:hush@example.org"\n', '[webhooks.ours]\nurl = "https://example.org"\nkind = "hush"\n',
+        '[webhooks.ours]\nurl = "https://example.org"\ntypes = "hush"\n', 'webhooks = "hush"\n',
+    ],
+)  # fmt: skip
+def test_mail_and_webhooks_that_cannot_be_used_are_refused_without_telling_secrets(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadConfig) as refused:
+        load(write(tmp_path, text))
+    assert "line " in str(refused.value)
+    assert "hush" not in str(refused.value)

@@ -29,7 +29,7 @@ class Came(NamedTuple):
 
 
 class Mailbox:
-    def __init__(self, port: int = 0, *, account: tuple[str, str] | None = None, **options: Any) -> None:
+    def __init__(self, port: int = 0, *, host: str = "127.0.0.1", account: tuple[str, str] | None = None, **options: Any) -> None:
         """`account`: the user and password that it asks for. `options`: of aiosmtpd's SMTP."""
         self.letters: list[Came] = []
         self.recipients: dict[str, str] = {}
@@ -41,8 +41,8 @@ class Mailbox:
         if account:
             options |= {"authenticator": self._authenticate, "auth_required": True, "auth_require_tls": False}
         self.port = port or free_port()
-        self._controller = Controller(self, hostname="127.0.0.1", port=self.port, **options)
-        self.url = f"smtp://127.0.0.1:{self.port}"
+        self._controller = Controller(self, hostname=host, port=self.port, **options)
+        self.url = f"smtp://{host}:{self.port}"
 
     def __enter__(self) -> Self:
         self._controller.start()
@@ -58,7 +58,7 @@ class Mailbox:
             return list(self.letters)
 
     def _authenticate(self, server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
-        return AuthResult(success=(data.login.decode(), data.password.decode()) == self._account)
+        return AuthResult(success=(data.login.decode(), data.password.decode()) == self._account, handled=False)
 
     async def handle_MAIL(self, server: Any, session: Any, envelope: Any, address: str, options: list[str]) -> str:
         if self.sender:

@@ -30,5 +30,5 @@ def masked(value: str) -> str:
     if not start:
         return value
     user, colon, _ = account.partition(":")
-    rest = re.sub(r"(?i)([?&]\w*(?:password|secret|key))=[^&#]*", r"\1=***", value[len(start) + len(account) :])
+    rest = re.sub(r"(?i)([?&][\w-]*(?:password|secret|key|token|signature))=[^&#]*", r"\1=***", value[len(start) + len(account) :])
     return f"{start}{f'{user}:***@' if colon else account}{rest}"

@@ -70,7 +70,7 @@ def letter(
 def recipients(*texts: str) -> tuple[str, ...]:
     """The mail addresses in texts that people wrote, each once; what is no address is left out."""
     words = (word for text in texts for word in re.split(r"[\s,;<>]+", text) if word)
-    return tuple(dict.fromkeys(word for word in words if _ADDRESS.fullmatch(word)))
+    return tuple(dict.fromkeys(word for word in words if word.isprintable() and _ADDRESS.fullmatch(word)))
 
 
 def _one_line(text: str) -> str:

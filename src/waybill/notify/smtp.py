@@ -76,6 +76,7 @@ def _connected(mail: Mail) -> smtplib.SMTP:
         server.ehlo_or_helo_if_needed()
         if parts.scheme == "starttls":
             server.starttls(context=ssl.create_default_context())
+            server.ehlo_or_helo_if_needed()  # what was said in the clear counts no more
         if mail.user:
             if parts.scheme == "smtp" and host not in ("localhost", "127.0.0.1", "::1"):
                 raise MailTrouble("A password is not sent over a plain connection: set mail.url to starttls://... or smtps://...")
