@@ -104,11 +104,8 @@ def describe(error: Exception) -> tuple[int, ErrorView, dict[str, str]]:
 
 
 def _plain(error: StarletteHTTPException) -> tuple[int, ErrorView, dict[str, str]]:
-    """What the framework refuses by itself (unknown routes, bodies that are no JSON), and applications with words of their own."""
+    """What the framework refuses by itself: unknown routes and methods, bodies that are no JSON."""
     status = error.status_code
-    code, hint = getattr(error, "code", ""), getattr(error, "hint", "")  # those of an application's own refusal
-    if code:
-        return status, _words(code, str(error.detail), hint), dict(error.headers or {})
     said = {404: "There is no such route.", 405: "This route has no such method."}.get(status, str(error.detail))
     return status, _words(CODES.get(status, "refused"), said, HINTS.get(status, "")), dict(error.headers or {})
 
@@ -158,6 +155,7 @@ DESCRIPTIONS = {
     403: "The token's role does not allow this.",
     404: "There is no such thing.",
     405: "This route has no such method.",
+    408: "The body did not come in time.",
     409: "Not now, or not so: the message says why.",
     413: "The body is too large.",
     415: "The body is not JSON.",

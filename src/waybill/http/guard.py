@@ -1,11 +1,13 @@
 """Who asks, and may they? The request's side of tokens (waybill.tokens).
 
-A request is let in by the header `Authorization: Bearer wb_...`, or by the cookie that the web page keeps it in. A server started with
+A request is let in by the header `Authorization: Bearer wb_...`, by the token as the password of HTTP's basic authentication (what older
+programs can send, `curl -u name:wb_...`), or by the cookie that the web page keeps it in. A server started with
 `open_loopback` also lets in whoever comes from this machine without a token, as admin: for one's own computer, not for a shared one.
 """
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -72,9 +74,21 @@ def _shown(request: Request) -> str | None:
     if header is None:
         return request.cookies.get(COOKIE)
     scheme, _, shown = header.partition(" ")
+    if scheme.lower() == "basic":
+        return _password(shown.strip())
     if scheme.lower() != "bearer":
-        raise unauthorized("Only Bearer tokens are taken.", error="invalid_request")
+        raise unauthorized("Only tokens are taken: as Bearer, or as the password of Basic.", error="invalid_request")
     return shown.strip()
+
+
+def _password(shown: str) -> str:
+    try:
+        _, colon, password = base64.b64decode(shown, validate=True).decode().partition(":")
+    except ValueError:
+        colon, password = "", ""
+    if not colon:
+        raise unauthorized("This is no name and password of basic authentication.", error="invalid_request")
+    return password
 
 
 def _is_local(request: Request) -> bool:

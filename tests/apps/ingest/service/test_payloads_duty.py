@@ -94,7 +94,7 @@ def test_what_is_made_into_a_batch_between_look_and_removal_stays(desk: Desk, ha
     received = service.receive(desk.outfit, complete.batch_id, "a.txt", [b"late"])
     age(desk, 90000)
     (finding,) = Payloads().check(hand)
-    service.enter(desk.engine, desk.outfit, complete, profile, received, who="ada")
+    service.enter(desk.engine, service.arrived(desk.outfit, complete, received), profile, who="ada")
     assert Payloads().mend(hand, finding) is False
     assert len(desk.payloads()) == 1
     assert Payloads().mend(hand, Finding("x", "ingest/payloads/bid-x.0/none", "", "")) is False

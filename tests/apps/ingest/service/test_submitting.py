@@ -5,7 +5,7 @@ import io
 import tarfile
 import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +15,7 @@ from tests.apps.ingest.service.desk import COLLECTION, OWNER, Desk
 from waybill.apps.ingest import service
 from waybill.apps.ingest.service import Missing, OtherBatch, TooLarge, Unfit
 from waybill.apps.ingest.submission import Submission, Type, of_batch
+from waybill.record import Answer, Group, Record, Unavailable, Unknown
 
 PROFILE = "#%profile | http://uc3.cdlib.org/registry/ingest/manifest/"
 
@@ -141,7 +142,7 @@ def test_a_digest_that_is_named_after_the_upload_is_taken_all_the_same(desk: Des
     sha1 = hashlib.sha1(b"hello").hexdigest()
     late = Submission(profile="demo", url="", digest_type="SHA-1", digest_value=sha1, batch_id=complete.batch_id)
     complete, profile = service.ready(desk.engine, desk.outfit, late, who="ada")
-    accepted = service.enter(desk.engine, desk.outfit, complete, profile, received, who="ada")
+    accepted = service.enter(desk.engine, service.arrived(desk.outfit, complete, received), profile, who="ada")
     assert accepted.submission.received["sha1"] == sha1
 
 
@@ -252,3 +253,35 @@ def test_whatever_is_said_is_taken_or_refused_in_a_sentence(desk: Desk, said: di
         assert len(desk.payloads()) == before
     else:
         assert of_batch(desk.engine.store.get(*accepted.batch.ref)) == accepted.submission
+
+
+def test_an_upload_stays_when_the_store_goes_away_after_the_batch_was_made(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, get = desk.engine.store, desk.engine.store.get
+
+    def lost(kind: str, id: str) -> Record:
+        if kind == "batch":
+            raise Unavailable
+        return get(kind, id)
+
+    monkeypatch.setattr(store, "get", lost)
+    with pytest.raises(Unavailable):
+        desk.submit(b"hello", batch_id="bid-1")
+    monkeypatch.undo()
+    assert f"waybill:{desk.payloads()[0]}" == of_batch(store.requested("batch", "bid-1")).url
+    assert desk.submit(b"hello", batch_id="bid-1").repeated
+
+
+def test_a_batch_is_made_once_when_the_answer_of_the_store_is_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, calls = desk.engine.store.commit, []
+
+    def lost(groups: Sequence[Group]) -> list[Answer]:
+        calls.append(commit(groups))
+        if len(calls) == 1:
+            return [Unknown()]
+        return calls[-1]
+
+    monkeypatch.setattr(desk.engine.store, "commit", lost)
+    accepted = desk.submit(b"hello")
+    assert len(calls) == 2
+    assert desk.engine.store.tally("batch") == {"Pending": 1}
+    assert accepted.submission.url == f"waybill:{desk.payloads()[0]}"

@@ -13,7 +13,7 @@ Unfit (what was sent), Missing (what was named), TooLarge, OtherBatch (a batchID
         accepted = service.submit(engine, outfit, replace(said, url="", filename="a.zip"), file, who="ada")
     accepted.batch (the Record), accepted.batch_id ("bid-<uuid>"), accepted.repeated
 
-submitting.py    submit = ready (deposits.py) -> receive (receiving.py) -> enter; guess
+submitting.py    submit = ready (deposits.py) -> receive (receiving.py), arrived, or located -> enter; guess
 shelf.py         PROFILES and COLLECTIONS: put, change, act (retire, restore, delete), page, each, record, read
 profiles.py      import_profile (Merritt's properties)
 batches.py       find_batch (by id or batchID), find_job, batch_view
@@ -31,7 +31,7 @@ from waybill.apps.ingest.service.profiles import import_profile
 from waybill.apps.ingest.service.receiving import Received, forget, receive
 from waybill.apps.ingest.service.refusals import Missing, OtherBatch, TooLarge, Unfit
 from waybill.apps.ingest.service.shelf import COLLECTIONS, PROFILES
-from waybill.apps.ingest.service.submitting import Accepted, enter, guess, submit
+from waybill.apps.ingest.service.submitting import Accepted, arrived, enter, guess, located, settle, submit, uploading
 
 __all__ = [
     "COLLECTIONS",
@@ -48,6 +48,7 @@ __all__ = [
     "Report",
     "TooLarge",
     "Unfit",
+    "arrived",
     "at_most",
     "batch_id_of",
     "batch_view",
@@ -59,6 +60,7 @@ __all__ = [
     "guess",
     "hold",
     "import_profile",
+    "located",
     "lock",
     "locks",
     "marks",
@@ -67,7 +69,9 @@ __all__ = [
     "receive",
     "release",
     "release_batch",
+    "settle",
     "submit",
     "unlock",
     "unpause",
+    "uploading",
 ]

@@ -126,8 +126,6 @@ def at_most(octets: int) -> Callable[[int], None]:
         nonlocal left
         left -= count
         if left < 0:
-            raise TooLarge(
-                f"It unpacks to more than {octets:,} bytes, the most that is checked here: check it on your own machine."
-            )
+            raise TooLarge(f"It unpacks to more than {octets:,} bytes, the most that is checked here: check it on your own machine.")
 
     return came

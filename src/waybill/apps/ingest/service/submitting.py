@@ -1,15 +1,18 @@
 """Submitting: a deposit becomes a batch. Lightweight: nothing is read of the payload but its first bytes.
 
-    ready      what was said is checked, and completed from the profile
-    receive    an upload comes into the objects; a URL is taken as it is
-    enter      the batch is made, once for each batchID
+    ready              what was said is checked, and completed from the profile
+    receive, arrived   an upload comes into the objects; or
+    located            a URL is taken as it is
+    enter              the batch is made, once for each batchID
 
-A submission with the same batchID is answered with the batch that was made first; one with another payload under that batchID is refused.
+The network is never waited for while a connection to the store is held: a server does these one by one. A submission with the same
+batchID is answered with the batch that was made first; one with another payload under that batchID is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
@@ -21,12 +24,14 @@ from waybill.apps.ingest import checkm, containers, names, priority
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Profile, is_web_address
 from waybill.apps.ingest.service.deposits import ready
-from waybill.apps.ingest.service.receiving import Received, forget, measured, receive
+from waybill.apps.ingest.service.receiving import PAYLOADS, SCHEME, Received, forget, measured, receive
 from waybill.apps.ingest.service.refusals import OtherBatch, Unfit
 from waybill.apps.ingest.submission import Submission, Type, of_batch
 from waybill.digests import algorithm
 from waybill.engine import Engine
+from waybill.objects import ObjectsError
 from waybill.record import Exists, Record, Unknown
+from waybill.rules import Refused
 from waybill.step import New
 from waybill.transfer.reach import OutOfReach, Unresolved
 
@@ -56,46 +61,41 @@ def submit(
     """Submit `data`, an upload called `said.filename`; without it the payload is at `said.url`."""
     complete, profile = ready(engine, outfit, said, who=who)
     if data is None:
-        return enter(engine, outfit, complete, profile, said.url, who=who, why=why)
+        return enter(engine, located(outfit, complete), profile, who=who, why=why)
     if said.url:
         raise Unfit("Give a file or a URL, not both.")
     wanted = [said.digest_type] if said.digest_type else []
-    received = receive(outfit, complete.batch_id, said.filename, data, digests=wanted)
-    return enter(engine, outfit, complete, profile, received, who=who, why=why)
+    with uploading(outfit) as keep:
+        received = receive(outfit, complete.batch_id, said.filename, data, digests=wanted)
+        keep(received)
+        return settle(outfit, enter(engine, arrived(outfit, complete, received), profile, who=who, why=why), received)
 
 
-def enter(
-    engine: Engine, outfit: Outfit, complete: Submission, profile: Profile, payload: str | Received, *, who: str, why: str = ""
-) -> Accepted:
-    """Make the batch of a submission that is `ready`. An upload that became no batch's payload is removed."""
-    if isinstance(payload, str):
-        return _made(engine, _from_url(outfit, complete, payload), profile, who, why)
-    try:
-        whole = _from_upload(outfit, complete, payload)
-        accepted = _made(engine, whole, profile, who, why)
-    except Unknown:
-        raise  # the batch may be there and need its payload
-    except Exception:
-        forget(outfit, payload)
-        raise
-    if accepted.submission.url != payload.url:
-        forget(outfit, payload)
+def settle(outfit: Outfit, accepted: Accepted, received: Received) -> Accepted:
+    """The same; the upload goes if the batch was there already, with one of its own."""
+    if accepted.submission.url != received.url:
+        forget(outfit, received)
     return accepted
 
 
-def guess(filename: str, head: bytes | None = None) -> Type | None:
-    """What a payload is, by its first bytes where they are known, and by its name; None: only the payload can tell."""
-    if head is not None and (kind := checkm.glance(head)) is not None:
-        return _OF_MANIFEST[kind]
-    lowered = filename.lower()
-    if lowered.endswith(".checkm"):
-        return None
-    if lowered.endswith(_CONTAINERS):
-        return Type.CONTAINER if head is None or containers.kind_of(head) is not None else Type.FILE
-    return Type.FILE
+@contextmanager
+def uploading(outfit: Outfit) -> Iterator[Callable[[Received], None]]:
+    """What is received in here is told to the function; if it ends in a refusal, all of that is removed again.
+
+    After any other trouble it stays: the batch may have been made, and need it. If not, the duty removes it.
+    """
+    kept: list[Received] = []
+    try:
+        yield kept.append
+    except (Refused, ObjectsError):
+        for received in kept:
+            forget(outfit, received)
+        raise
 
 
-def _from_url(outfit: Outfit, complete: Submission, url: str) -> Submission:
+def located(outfit: Outfit, complete: Submission) -> Submission:
+    """With its payload at its URL. Names are looked up, so that a private address is refused at once; nothing is fetched."""
+    url = complete.url
     if not url:
         raise Unfit("There is no payload: send a file, or give its URL.")
     if len(url) > LONGEST_URL or not url.isascii() or not url.isprintable() or " " in url or not is_web_address(url):
@@ -110,26 +110,25 @@ def _from_url(outfit: Outfit, complete: Submission, url: str) -> Submission:
         raise Unfit(f"{_without_user(url)} is not a URL: {error}.") from None
     last = unquote(urlsplit(url).path.rpartition("/")[2])
     name = complete.filename or (last if names.fault(last) is None else "")
-    return replace(complete, url=url, filename=name, type=complete.type or guess(name))
+    return replace(complete, filename=name, type=complete.type or guess(name))
 
 
-def _without_user(url: str) -> str:
-    """The URL as it may be shown: without a password that should not have been in it."""
-    return names.shown(url.rpartition("@")[2])
-
-
-def _from_upload(outfit: Outfit, complete: Submission, received: Received) -> Submission:
+def arrived(outfit: Outfit, complete: Submission, received: Received) -> Submission:
+    """With an upload as its payload."""
+    if not received.url.startswith(f"{SCHEME}{PAYLOADS}/{complete.batch_id}."):
+        raise ValueError(f"{received.url} was not received for {complete.batch_id}")  # the duty would take it for left behind
     if complete.size is not None and complete.size != received.size:
         raise Unfit(f"{received.size} bytes came, and {complete.size} were announced: send it again.")
     if complete.digest_type and algorithm(complete.digest_type) not in received.digests:
         received = measured(outfit, received, complete.digest_type)
     return replace(
-        complete, url=received.url, filename=received.filename, size=received.size, received=received.digests,
-        type=complete.type or guess(received.filename, received.head),
+        complete, url=received.url, filename=complete.filename or received.filename, size=received.size, received=received.digests,
+        type=complete.type or guess(complete.filename or received.filename, received.head),
     )  # fmt: skip
 
 
-def _made(engine: Engine, whole: Submission, profile: Profile, who: str, why: str) -> Accepted:
+def enter(engine: Engine, whole: Submission, profile: Profile, *, who: str, why: str = "") -> Accepted:
+    """Make the batch of a submission that is whole, or answer the one that its batchID has made before."""
     urgent = priority.first(1, profile.priority)
     new = New("batch", {"submission": whole.document()}, owner=whole.submitter or whole.owner, priority=urgent, request=whole.batch_id)
     began = engine.store.now()  # what was made before this was made by an earlier request
@@ -143,6 +142,23 @@ def _made(engine: Engine, whole: Submission, profile: Profile, who: str, why: st
     if not _is_same(first, whole):
         raise OtherBatch(f"The batchID {whole.batch_id} belongs to {batch.ref}, which was submitted with another payload or profile.")
     return Accepted(batch, first, repeated=batch.created < began)
+
+
+def guess(filename: str, head: bytes | None = None) -> Type | None:
+    """What a payload is, by its first bytes where they are known, and by its name; None: only the payload can tell."""
+    if head is not None and (kind := checkm.glance(head)) is not None:
+        return _OF_MANIFEST[kind]
+    lowered = filename.lower()
+    if lowered.endswith(".checkm"):
+        return None
+    if lowered.endswith(_CONTAINERS):
+        return Type.CONTAINER if head is None or containers.kind_of(head) is not None else Type.FILE
+    return Type.FILE
+
+
+def _without_user(url: str) -> str:
+    """The URL as it may be shown: without a password that should not have been in it."""
+    return names.shown(url.rpartition("@")[2])
 
 
 def _twice(engine: Engine, new: New, who: str, why: str) -> Record:
