@@ -18,9 +18,11 @@ class Row(msgspec.Struct):
 def test_what_was_kept_comes_back(tmp_path: Path, count: int) -> None:
     objects = open_objects(str(tmp_path / "objects"))
     rows = [Row(f"file {n}") for n in range(count)]
-    document = msgspec.json.decode(encode(lists.keep(objects, "l/1", iter(rows))))
+    kept = lists.keep(objects, "l/1", iter(rows))
+    document = msgspec.json.decode(encode(kept))
     assert (document["count"], "list" in document) == (count, count == 10_000)
     assert list(lists.each(objects, document, Row)) == rows
+    assert list(lists.each(objects, kept, Row)) == rows
 
 
 def test_a_list_that_was_changed_is_noticed(tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ def _beside(objects: Objects, name: str, first: list[bytes], rest: Iterator[Any]
 def each(objects: Objects, document: Mapping[str, Any], type: type[T]) -> Iterator[T]:
     """The rows in their order; BadList, at the end at the latest, if they are not those that were kept."""
     if "list" not in document:
-        yield from (msgspec.convert(row, type) for row in document.get("rows", ()))
+        for row in document.get("rows", ()):
+            # As `keep` answered it, or as it was read from the record.
+            yield msgspec.json.decode(row, type=type) if isinstance(row, msgspec.Raw) else msgspec.convert(row, type)
         return
     decode = msgspec.json.Decoder(type).decode
     digest, count, rest = hashlib.sha256(), 0, b""

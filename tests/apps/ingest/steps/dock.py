@@ -2,7 +2,6 @@
 
 import hashlib
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,15 @@ def submit(site: Site, url: str, type: Type | None = None, *, state: str | None 
     written = {"configuration": asked.document(), "identifiers": asked.identifiers(), "metadata": asked.metadata(), **(docs or {})}
     with site.engine() as engine:
         return engine.submit(New("job", written, state=state, priority=priority))
+
+
+def resumed_after(site: Site, done: str, url: str, docs: dict[str, Any], type: Type = Type.FILE, **said: Any) -> Record:
+    """A job that was done so far, failed, and is taken up again."""
+    token = str(uuid.uuid4())
+    asked = Submission(**{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said})
+    with site.engine() as engine:
+        job = engine.submit(New("job", {"configuration": asked.document(), **docs}, state="Failed", last_done=done))
+        return engine.act(job.ref, "resume").record
 
 
 def upload(site: Site, name: str, data: bytes, **said: Any) -> dict[str, Any]:
@@ -74,7 +82,3 @@ def producer(site: Site, job: Record) -> dict[str, bytes]:
 
 def asked(site: Site, method: str) -> list[str]:
     return [path for verb, path in site.web.requests if verb == method]
-
-
-def rows_of(site: Site, job: Record, names: Iterable[str], **more: Any) -> list[Row]:
-    return [Row(0, f"{site.web.url}/{name}", name, **more) for name in names]

@@ -1,18 +1,88 @@
-from collections.abc import Iterator
+"""Downloading: what comes is what was promised, whatever a server or a container does; and nothing that has come is fetched twice."""
+
+import bz2
+import gzip
+import io
+import os
+import struct
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.apps.ingest.site import Site
-from tests.apps.ingest.steps.dock import asked, folder_of, manifest, md5, producer, sha256, submit, upload, walk
+from tests.apps.ingest.steps.dock import (
+    asked,
+    folder_of,
+    manifest,
+    md5,
+    producer,
+    resumed_after,
+    sha256,
+    submit,
+    upload,
+    walk,
+)
+from tests.apps.ingest.steps.test_provisioning import Yard
+from tests.transfer.misbehaving import Misbehaving
 from waybill.apps.ingest.checkm import Row
+from waybill.apps.ingest.steps import gathering, held
 from waybill.apps.ingest.submission import Type
+from waybill.record import Record
+from waybill.rules import Refused
+
+DOWNLOADING = import_module("waybill.apps.ingest.steps.downloading")  # the package has the step under this name
+BIG = bytes(range(256)) * 8192  # two mebibytes
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path, settings={"outside": ["Processing"]}) as site:
+    with Site(tmp_path, settings={"outside": ["Processing"], "fetch": {"timeout": 1.0, "tries": 1}}) as site:
         yield site
+
+
+@pytest.fixture
+def server() -> Iterator[Misbehaving]:
+    with Misbehaving() as server:
+        yield server
+
+
+def listed(site: Site, job: Record) -> list[held.Held]:
+    return list(held.each(site.depot.objects, job.docs["downloaded"]))
+
+
+def failed(site: Site, job: Record, *, final: bool) -> dict[str, Any]:
+    job = walk(site, job)
+    assert job.state == "Failed"
+    assert job.docs["refusal"]["final"] is final, job.message
+    with site.engine() as engine:
+        if final:
+            with pytest.raises(Refused, match="cannot be resumed"):
+                engine.act(job.ref, "resume")
+        else:
+            assert engine.act(job.ref, "resume").record.state == "Downloading"
+    assert site.depot.outfit("job").room.entries() == []
+    refusal: dict[str, Any] = job.docs["refusal"]
+    return refusal
+
+
+def of_rows(site: Site, *rows: Row) -> Record:
+    return submit(site, **upload(site, "m.checkm", manifest(*rows)), type=Type.OBJECT)
+
+
+def at_once(site: Site, job: Record) -> Record:
+    """Not after the state's back-off: an operator stops it, and takes it up again."""
+    with site.engine() as engine:
+        engine.act(job.ref, "fail", confirmed=True)
+        return engine.act(job.ref, "resume").record
+
+
+# --- Downloading -> Processing
 
 
 def test_a_single_file_comes_with_one_head_and_one_get(site: Site) -> None:
@@ -30,3 +100,397 @@ def test_a_single_file_comes_with_one_head_and_one_get(site: Site) -> None:
         ["producer", str(job.docs["downloaded"]["attempt"])]
     )
     assert site.depot.outfit("job").room.entries() == []
+
+
+def test_an_upload_comes_without_a_request(site: Site) -> None:
+    job = walk(site, submit(site, **upload(site, "a.zip", b"PK no zip at all"), type=Type.FILE))
+    assert producer(site, job) == {"a.zip": b"PK no zip at all"}  # sent as a file: never opened
+    assert listed(site, job) == [held.Held("producer/a.zip", 16, sha256(b"PK no zip at all"), "application/zip")]
+    assert site.web.requests == []
+
+
+def test_all_files_of_a_manifest_come_in_their_order(site: Site) -> None:
+    data = {f"d{n % 3}/f{n}.txt": os.urandom(n) for n in range(30)}
+    rows = [Row(0, site.web.put(f"f{n}", body), name, "sha256", sha256(body), mime="text/x") for n, (name, body) in enumerate(data.items())]
+    job = walk(site, of_rows(site, *rows))
+    assert job.state == "Processing", job.message
+    assert producer(site, job) == data
+    assert listed(site, job) == [held.Held(f"producer/{name}", len(body), sha256(body), "text/x") for name, body in data.items()]
+    assert job.docs["downloaded"]["bytes"] == job.docs["space_needed"] == sum(map(len, data.values()))
+
+
+def test_space_and_priority_are_reckoned_again_from_what_came(site: Site, server: Misbehaving) -> None:
+    server.files["/a"], server.does["/a"] = b"hello", ["nolength"]
+    job = walk(site, submit(site, f"{server.url}/a", Type.FILE), upto="Provisioning")
+    assert (job.docs["space_needed"], job.priority) == (-1, 15)
+    job = walk(site, job)
+    assert (job.docs["space_needed"], job.priority) == (5, 5)
+
+
+def test_files_that_the_producer_wrote_for_us_are_left_as_files(site: Site) -> None:
+    rows = [Row(0, site.web.put(name, name.encode()), name) for name in ("mrt-delete.txt", "mrt-erc.txt", "mrt-manifest.txt")]
+    assert set(producer(site, walk(site, of_rows(site, *rows)))) == {"mrt-delete.txt", "mrt-erc.txt", "mrt-manifest.txt"}
+
+
+def test_a_job_that_others_led_here_is_listed_first(site: Site) -> None:
+    url = site.web.put("m.checkm", manifest(Row(0, site.web.put("a.txt", b"hello"), "a.txt")))
+    job = walk(site, resumed_after(site, "Provisioning", url, {}, Type.OBJECT))
+    assert (job.state, producer(site, job)) == ("Processing", {"a.txt": b"hello"})
+
+
+# --- what is not what was promised
+
+
+def test_a_single_file_with_a_wrong_digest_is_refused_for_good(site: Site) -> None:
+    job = submit(site, site.web.put("a", b"hello"), Type.FILE, digest_type="md5", digest_value=md5(b"other"))
+    refusal = failed(site, job, final=True)
+    assert refusal["reasons"] == [f"'a': What came has the md5 {md5(b'hello')}, and {md5(b'other')} was promised."]
+
+
+def test_every_digest_that_was_promised_is_compared(site: Site) -> None:
+    said = {"digest_type": "md5", "digest_value": md5(b"hello")}
+    job = submit(site, site.web.put("a", b"hello"), Type.FILE, **said, digests_of_row={"sha-1": "0" * 40})
+    assert "sha1" in failed(site, job, final=True)["reason"]
+
+
+def test_an_upload_that_changed_since_it_came_is_not_taken(site: Site) -> None:
+    said = upload(site, "a", b"hello")
+    job = walk(site, submit(site, **said, type=Type.FILE), upto="Downloading")
+    site.depot.objects.put(said["url"].removeprefix("waybill:"), b"HELLO")
+    assert "not what was promised" in failed(site, job, final=True)["reason"]
+
+
+@pytest.mark.parametrize("pack", ["zip", "file"])
+def test_a_container_with_a_wrong_digest_is_refused_for_good(site: Site, pack: str) -> None:
+    url = site.web.put("a.zip", zip_of({"a": b"x"}))
+    job = submit(site, url, Type.CONTAINER if pack == "zip" else Type.FILE, digests_of_row={"md5": md5(b"other")})
+    assert "was promised" in failed(site, job, final=True)["reason"]
+
+
+def test_each_file_that_cannot_be_had_has_its_reason_and_the_others_are_kept(site: Site, server: Misbehaving) -> None:
+    server.files |= {"/ok": b"fine", "/short": b"12345", "/digest": b"hello", "/loop": b"", "/late": b"x"}
+    server.does |= {"/loop": ["redirect /loop"], "/none": ["status 404"], "/late": ["ok", "status 503"]}
+    rows = [
+        Row(0, f"{server.url}/ok", "ok"),
+        Row(0, f"{server.url}/none", "none"),
+        Row(0, f"{server.url}/short", "short", size=99),
+        Row(0, f"{server.url}/digest", "digest", "md5", md5(b"other")),
+        Row(0, f"{server.url}/loop", "loop"),
+        Row(0, f"{server.url}/late", "late"),
+    ]
+    refusal = failed(site, job := of_rows(site, *rows), final=False)
+    assert refusal["reason"].startswith("5 of 6 files could not be fetched: ")
+    found = dict(sorted(reason.split(": ", 1) for reason in refusal["reasons"]))
+    assert found == {
+        "'digest'": f"What came has the md5 {md5(b'hello')}, and {md5(b'other')} was promised.",
+        "'late'": "The server answered 503 Service Unavailable. (1 tries.)",
+        "'loop'": "The server sends us on and on: 5 redirects were followed.",
+        "'none'": "The server answered 404 Not Found.",
+        "'short'": "The server offers 5 bytes, and 99 were promised.",
+    }
+    server.files |= {"/none": b"n", "/short": bytes(99), "/digest": b"other"}
+    server.does |= {"/none": ["ok"], "/loop": ["ok"], "/late": ["ok"]}
+    gets = len(server.asked["/ok"])
+    job = walk(site, job)  # `failed` has resumed it
+    assert (job.state, set(producer(site, job))) == ("Processing", {"ok", "none", "short", "digest", "loop", "late"})
+    assert len(server.asked["/ok"]) == gets  # taken over
+    assert "refusal" not in job.docs
+
+
+def test_of_many_reasons_all_are_kept_and_a_hundred_are_shown(site: Site) -> None:
+    refusal = failed(site, of_rows(site, *(Row(0, f"{site.web.url}/{n}", f"n{n}") for n in range(120))), final=False)
+    assert len(refusal["reasons"]) == 100
+    assert refusal["list"]["count"] == 120
+    assert len(refusal["reason"]) < 1000
+
+
+@pytest.mark.parametrize("does", ["status 500", "hang", "cut 2", "says 99"])
+def test_trouble_is_tried_again(site: Site, server: Misbehaving, does: str) -> None:
+    server.files["/a"], server.does["/a"] = b"hello", ["ok", does, "ok"]
+    job = submit(site, f"{server.url}/a", Type.FILE)
+    job = walk(site, job)
+    assert (job.state, job.tries) == ("Downloading", 1)
+    assert "could not be fetched yet: 'a': " in job.message
+    assert "refusal" not in job.docs
+    assert walk(site, at_once(site, job)).state == "Processing"
+
+
+def test_a_redirect_to_a_private_address_is_refused(site: Site, server: Misbehaving) -> None:
+    server.does["/a"] = ["redirect http://169.254.169.254/latest/meta-data/"]
+    assert "is not a public address" in failed(site, submit(site, f"{server.url}/a", Type.FILE), final=False)["reason"]
+
+
+def test_what_is_larger_than_the_settings_allow(tmp_path: Path, server: Misbehaving) -> None:
+    server.does["/a"] = ["endless"]
+    with Site(tmp_path, settings={"outside": ["Processing"], "fetch": {"largest": 100_000, "timeout": 1.0}}) as site:
+        refusal = failed(site, resumed_after(site, "Provisioning", f"{server.url}/a", {}), final=False)
+        assert "More than 100000 bytes came." in refusal["reason"]
+
+
+# --- crashes, and late workers
+
+
+def test_a_file_is_resumed_where_an_earlier_attempt_was_cut(site: Site, server: Misbehaving) -> None:
+    server.files["/a"], server.does["/a"] = BIG, ["ok", "cut 1500000", "ok"]
+    job = walk(site, submit(site, f"{server.url}/a", Type.FILE))
+    assert job.state == "Downloading"
+    job = walk(site, at_once(site, job))
+    assert producer(site, job) == {"a": BIG}
+    assert server.asked["/a"][-1]["range"] == "bytes=1500000-"
+
+
+def test_files_that_came_before_a_crash_are_not_fetched_again(site: Site, server: Misbehaving) -> None:
+    for n in range(4):
+        server.files[f"/{n}"] = os.urandom(100)
+    server.does["/3"] = ["ok", "status 500", "ok"]
+    job = walk(site, of_rows(site, *(Row(0, f"{server.url}/{n}", f"d/{n}") for n in range(4))))
+    assert job.state == "Downloading"
+    job = walk(site, at_once(site, job))
+    assert producer(site, job) == {f"d/{n}": server.files[f"/{n}"] for n in range(4)}
+    assert [len([a for a in server.asked[f"/{n}"] if a["method"] == "GET"]) for n in range(4)] == [1, 1, 1, 2]
+
+
+def test_a_file_of_an_earlier_attempt_that_changed_is_fetched_again(site: Site, server: Misbehaving) -> None:
+    server.files |= {"/a": b"aaaa", "/b": b"bbbb"}
+    server.does["/b"] = ["ok", "status 500", "ok"]
+    job = walk(site, of_rows(site, Row(0, f"{server.url}/a", "a"), Row(0, f"{server.url}/b", "b")))
+    (earlier,) = folder_of(site, job).glob("*/producer/a")
+    earlier.write_bytes(b"AAAA")
+    assert producer(site, walk(site, at_once(site, job))) == {"a": b"aaaa", "b": b"bbbb"}
+
+
+def test_what_was_published_by_a_late_worker_is_replaced(site: Site) -> None:
+    job = walk(site, submit(site, site.web.put("a.txt", b"hello"), Type.FILE), upto="Downloading")
+    late = folder_of(site, job) / "producer"
+    late.mkdir(parents=True)
+    (late / "other").write_bytes(b"late")
+    assert producer(site, walk(site, job)) == {"a.txt": b"hello"}
+
+
+def test_a_second_run_after_everything_was_published_is_safe(site: Site) -> None:
+    job = walk(site, submit(site, site.web.put("a.zip", zip_of({"a": b"x"})), Type.CONTAINER))
+    before = producer(site, job)
+    with site.engine() as engine:
+        job = engine.store.get("job", job.id)
+    again = resumed_after(
+        site, "Provisioning", job.docs["configuration"]["payload_url"], {"files": job.docs["files"]}, Type.CONTAINER,
+        batch_id=job.docs["configuration"]["batchID"], job_id=job.docs["configuration"]["jobID"],
+    )  # fmt: skip
+    assert producer(site, walk(site, again)) == before
+
+
+def test_a_stop_leaves_the_step_at_once_and_the_next_run_goes_on(site: Site, server: Misbehaving) -> None:
+    """A worker that is told to stop in the middle of a file gives the job back, unharmed."""
+    server.files["/a"], server.does["/a"] = BIG, ["ok", "hang_after 1000000", "ok"]
+    job = submit(site, f"{server.url}/a", Type.FILE)
+    with site.workers(roles=["job"], grace=20.0):
+        part = folder_of(site, job)
+        began = threading.Event()
+        while not began.wait(0.01):
+            if any(path.stat().st_size == 1_000_000 for path in part.glob("*/producer/.partial/*.part")):
+                began.set()
+    job = site.get("job", job.id)
+    assert (job.state, job.session, job.tries) == ("Downloading", None, 0)
+    assert producer(site, walk(site, job)) == {"a": BIG}
+
+
+# --- containers
+
+
+def zip_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def tar_of(files: dict[str, bytes], **more: Any) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            for key, value in more.items():
+                setattr(info, key, value)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def bomb() -> bytes:
+    """A zip that says of its one file that it has two gibibytes."""
+    data = bytearray(zip_of({"zeros": bytes(10_000)}))
+    struct.pack_into("<L", data, data.index(b"PK\x01\x02") + 24, 2**31)
+    return bytes(data)
+
+
+FILES = {"a.txt": b"hello", "d/ملف 😀.bin": bytes(1000), "d/empty": b"", "mrt-erc.txt": b"who: Ann\n"}
+
+
+@pytest.mark.parametrize("pack", [zip_of, tar_of, lambda f: gzip.compress(tar_of(f)), lambda f: bz2.compress(tar_of(f))])
+@pytest.mark.parametrize("where", ["uploaded", "elsewhere"])
+def test_a_container_is_unpacked(site: Site, pack: Callable[[dict[str, bytes]], bytes], where: str) -> None:
+    data = pack(FILES)
+    job = submit(site, site.web.put("x", data), Type.CONTAINER) if where == "elsewhere" else submit(
+        site, **upload(site, "x", data), type=Type.CONTAINER
+    )  # fmt: skip
+    job = walk(site, job)
+    assert job.state == "Processing", job.message
+    assert producer(site, job) == FILES
+    assert {file.path: (file.size, file.sha256) for file in listed(site, job)} == {
+        f"producer/{name}": (len(body), sha256(body)) for name, body in FILES.items()
+    }
+    assert job.docs["space_needed"] == sum(map(len, FILES.values()))
+    assert [path for path in folder_of(site, job).rglob("*") if path.is_file() and path.name == "container"] == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reasons"),
+    [
+        (zip_of({"../../etc/x": b"x", "/abs": b"y", "ok": b"z"}), ["'../../etc/x'", "'/abs'"]),
+        (tar_of({"a": b""}, type=tarfile.SYMTYPE, linkname="/etc/passwd"), ["'a' is a symbolic link."]),
+        (tar_of({"a": b""}, type=tarfile.LNKTYPE, linkname="b"), ["'a' is a link to another file."]),
+        (tar_of({"a": b""}, type=tarfile.CHRTYPE), ["'a' is a device."]),
+        (bomb(), ["as a zip bomb does"]),
+        (zip_of({"a|b": b"1", " c": b"2", "d": b"3"}), ["'a|b' cannot be stored", "' c' cannot be stored"]),
+        (zip_of({"a": b"x"})[:-30], ["not whole"]),
+        (zip_of({}), ["There are no files"]),
+        (b"", ["The file is empty."]),
+        (b"hello", ["neither a zip nor a tar"]),
+    ],
+)
+def test_containers_that_are_refused_for_good(site: Site, data: bytes, reasons: list[str]) -> None:
+    job = submit(site, site.web.put("x.zip", data), Type.CONTAINER)
+    refusal = failed(site, job, final=True)
+    assert len(refusal["reasons"]) == len(reasons)
+    assert all(reason in found for reason, found in zip(reasons, refusal["reasons"], strict=True)), refusal["reasons"]
+    assert not (folder_of(site, site.get("job", job.id)) / "producer").exists()
+
+
+def bag_of(payload: dict[str, bytes], *, top: str = "", **tags: bytes) -> dict[str, bytes]:
+    lines = "".join(f"{sha256(data)}  data/{name}\n" for name, data in payload.items())
+    found = {"bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n", "manifest-sha256.txt": lines.encode()}
+    return {top + name: data for name, data in {**found, **{f"data/{name}": data for name, data in payload.items()}, **tags}.items()}
+
+
+@pytest.mark.parametrize("top", ["", "my-bag/"])
+def test_a_bag_is_validated_and_its_payload_becomes_the_object(site: Site, top: str) -> None:
+    bag = bag_of({"a.txt": b"hello", "d/b": b"x"}, top=top, **{"bag-info.txt": b"Source-Organization: X\n", "meta/m.xml": b"<m/>"})
+    if top:
+        bag["__MACOSX/._a"] = b"of a Mac"
+    job = walk(site, submit(site, site.web.put("b.zip", zip_of(bag)), Type.CONTAINER))
+    assert job.state == "Processing", job.message
+    tags = {"bagit.txt", "manifest-sha256.txt", "bag-info.txt", "meta/m.xml"}
+    assert set(producer(site, job)) == {"a.txt", "d/b", *(f"mrt-bag/{name}" for name in tags)}
+    assert producer(site, job)["mrt-bag/bag-info.txt"] == b"Source-Organization: X\n"
+    assert {file.path: file.sha256 for file in listed(site, job)} == {
+        f"producer/{name}": sha256(data) for name, data in producer(site, job).items()
+    }
+
+
+def test_a_bag_that_is_not_valid_is_refused_with_every_problem(site: Site) -> None:
+    bag = {**bag_of({"a.txt": b"hello", "b": b"x"}), "data/a.txt": b"other", "data/more": b"y"}
+    del bag["data/b"]
+    refusal = failed(site, submit(site, site.web.put("b.zip", zip_of(bag)), Type.CONTAINER), final=True)
+    assert refusal["reason"].startswith("The bag is not valid: ")
+    assert sorted(reason.split("'")[1] for reason in refusal["reasons"]) == ["data/a.txt", "data/b", "data/more"]
+
+
+def test_a_bag_whose_payload_has_the_folder_of_the_tags(site: Site) -> None:
+    job = submit(site, site.web.put("b.zip", zip_of(bag_of({"mrt-bag/x": b"x"}))), Type.CONTAINER)
+    assert "Rename that folder" in failed(site, job, final=True)["reason"]
+
+
+# --- room
+
+
+def test_downloading_asks_for_room_that_nobody_gave_it(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, free=3)
+    with yard.site as site:
+        job = resumed_after(site, "Provisioning", site.web.put("a", b"hello"), {"space_needed": 5})
+        waits = walk(site, job)
+        assert (waits.state, waits.message) == ("Downloading", "It waits for room: it needs 5 bytes, and 3 are free for it.")
+        assert asked(site, "GET") == []
+        yard.plate.free = 5
+        assert walk(site, job).state == "Processing"
+
+
+def packed(site: Site) -> Record:
+    """A container of 10,000 bytes that is much shorter packed, before Downloading."""
+    return walk(site, submit(site, site.web.put("c.zip", zip_of({"zeros": bytes(10_000)})), Type.CONTAINER), upto="Downloading")
+
+
+def test_what_a_container_unpacks_to_needs_room_too(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, free=9000, total=100_000)
+    with yard.site as site:
+        job = packed(site)
+        waits = walk(site, job)
+        size = len(zip_of({"zeros": bytes(10_000)}))
+        assert (waits.state, waits.docs["space_needed"]) == ("Downloading", 10_000 + size)
+        assert "It waits for room: it needs " in waits.message
+        walk(site, job)
+        yard.plate.free = 11_000
+        done = walk(site, job)
+        assert (done.state, done.docs["space_needed"]) == ("Processing", 10_000)
+        assert asked(site, "GET") == ["/c.zip"]  # the container was kept while it waited
+        assert yard.room.entries() == []
+
+
+def test_a_container_that_waits_too_long_for_room_gives_back_what_it_holds(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, free=9000, total=100_000, room={"patience": 0.0})
+    with yard.site as site:
+        job = packed(site)
+        walk(site, job)
+        assert yard.room.entries()[0].have > 0
+        walk(site, job)
+        (entry,) = yard.room.entries()
+        assert (entry.need, entry.have) == (0, 0)
+        assert list(folder_of(site, site.get("job", job.id)).glob("*/container/*")) == []
+        yard.plate.free = 11_000
+        assert walk(site, job).state == "Processing"
+        assert asked(site, "GET") == ["/c.zip", "/c.zip"]
+
+
+def test_a_file_that_is_longer_than_anybody_said_stops_before_the_disk_is_full(
+    tmp_path: Path, server: Misbehaving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DOWNLOADING, "ENTER", 100_000)
+    server.files["/a"], server.does["/a"] = BIG, ["nolength"]
+    yard = Yard(tmp_path, free=500)
+    with yard.site as site:
+        job = walk(site, submit(site, f"{server.url}/a", Type.FILE), upto="Downloading")
+        yard.plate.free = 0
+        job = walk(site, job)
+        assert (job.state, job.tries) == ("Downloading", 0)
+        assert job.message == "The working disk is full: it waits for room."
+        yard.plate.free = 10 * len(BIG)
+        assert walk(site, job).state == "Processing"
+
+
+def test_the_ledger_hears_how_much_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DOWNLOADING, "ENTER", 500_000)
+    yard = Yard(tmp_path, free=3 * len(BIG), total=10**9)
+    heard: list[tuple[str, int]] = []
+    update = yard.room.update
+
+    def hear(id: str, have: int) -> bool:
+        heard.append((id, have))
+        return update(id, have)
+
+    monkeypatch.setattr(yard.room, "update", hear)
+    with yard.site as site:
+        job = walk(site, submit(site, site.web.put("a", BIG), Type.FILE))
+        assert job.state == "Processing"
+    assert len(heard) in (3, 4)
+    assert all(id == job.id for id, _ in heard)
+    assert [have for _, have in heard] == sorted(have for _, have in heard)
+
+
+def test_notes_of_any_form_are_read_or_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / gathering.NOTES
+    good = b'{"name":"a","url":"u","size":1,"sha256":"x"}\n'
+    path.write_bytes(good + b'{"name":"b"')
+    assert [note.name for note in gathering._notes(path)] == ["a"]
+    path.write_bytes(b"\xff\n" + good)
+    assert [note.name for note in gathering._notes(path)] == []
+    assert list(gathering._notes(tmp_path / "none")) == []

@@ -22,7 +22,7 @@ from waybill.apps.ingest import lists, submission
 from waybill.apps.ingest.checkm import Row
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.steps import payload
-from waybill.apps.ingest.steps.estimating import weighed
+from waybill.apps.ingest.steps.estimating import known, weighed
 from waybill.apps.ingest.steps.gathering import Gathered, Gathering, finished
 from waybill.apps.ingest.steps.held import PRODUCER, Held, held
 from waybill.apps.ingest.steps.pending import listed
@@ -98,6 +98,7 @@ def _clear_earlier(ctx: Context) -> None:
 def _disk_is_full(job: Record, ctx: Context) -> Wait:
     """Somebody else fills the disk, or a size was wrong: what has come stays, and is resumed."""
     settings = outfit_of(ctx).settings.room
+    _give_up_what_is_held(job, ctx)
     before = job.docs.get("room", {})
     said = {"since": before.get("since", ctx.now()), "said": "The working disk is full.", "never": False}
     return Wait(settings.every, "The working disk is full: it waits for room.", {"room": said} if before != said else {})
@@ -184,7 +185,7 @@ def _published(job: Record, ctx: Context, docs: dict[str, Any], files: dict[str,
     publish(ctx, PRODUCER)
     _clear_earlier(ctx)
     docs["downloaded"] = {**kept, "attempt": ctx.attempt, "bytes": total}
-    if job.docs.get("space_needed") != total:
-        docs["space_needed"] = total
-    urgency, changed = weighed(job, files, total, outfit_of(ctx).settings.fetch.large)
+    if job.docs.get("space_needed") != known(total):
+        docs["space_needed"] = known(total)
+    urgency, changed = weighed(job, files, known(total), outfit_of(ctx).settings.fetch.large)
     return Done({**docs, **changed, **unasked(job), **cleared(job)}, priority=urgency)

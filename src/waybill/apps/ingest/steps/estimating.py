@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from waybill.apps.ingest import lists, priority
 from waybill.apps.ingest.checkm import Row
 from waybill.apps.ingest.lists import BadList
@@ -38,7 +40,7 @@ def estimating(job: Record, ctx: Context) -> Outcome:
             docs["files"] = listed(job, ctx)
         files = docs.get("files") or job.docs["files"]
         needed = _needed(ctx, files)
-    except (Unfit, Trouble, ObjectsError, BadList) as error:
+    except (Unfit, Trouble, ObjectsError, BadList, msgspec.DecodeError) as error:
         needed, said = UNKNOWN, f"Its size is not known: {error}"
     docs["space_needed"] = needed
     urgency, changed = weighed(job, docs.get("files", job.docs.get("files")), needed, outfit_of(ctx).settings.fetch.large)

@@ -10,24 +10,19 @@ A job that can never fit says so, tells the administrators once, and waits for a
 
 from __future__ import annotations
 
-import os
-import selectors
-import signal
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.room import Answer
+from waybill.apps.ingest.steps.hook import run_hook
 from waybill.notify import letter
 from waybill.record import NotFound, Record, Store
 from waybill.step import Context, Done, New, Outcome, Wait
 
-HOOK_SECONDS = 120.0
 _ROOM_IS_FOR = ("Provisioning", "Downloading")
 _PORTION = 100
-_LONGEST_LINE = 500
 
 
 def provisioning(job: Record, ctx: Context) -> Outcome:
@@ -72,27 +67,29 @@ def _more_is_free(ctx: Context, outfit: Outfit, answer: Answer) -> bool:
     swept = outfit.room.sweep(lambda ids: _still(ctx, ids), ctx.now())
     hooked = outfit.room.hook_is_due(ctx.now())
     if hooked:
-        _run_hook(ctx, outfit, answer)
+        run_hook(ctx, outfit, answer.missing)
     return bool(swept) or hooked
 
 
 def _still(ctx: Context, ids: Sequence[str]) -> set[str]:
     """Which of these jobs are where room is needed."""
 
-    def look(store: Store, some: Sequence[str]) -> set[str]:
+    here = ("", outfit_of(ctx).depot.host)
+
+    def look(some: Sequence[str], store: Store) -> set[str]:
         found = set()
         for id in some:
             try:
-                if store.get("job", id).state in _ROOM_IS_FOR:
-                    found.add(id)
+                job = store.get("job", id)
             except NotFound:
                 continue  # it was removed
+            if job.state in _ROOM_IS_FOR and job.host in here:
+                found.add(id)
         return found
 
     alive: set[str] = set()
     for start in range(0, len(ids), _PORTION):
-        some = ids[start : start + _PORTION]
-        alive |= ctx.call(lambda store, some=some: look(store, some))  # type: ignore[misc]
+        alive |= ctx.call(partial(look, ids[start : start + _PORTION]))
     return alive
 
 
@@ -102,54 +99,3 @@ def _letters(outfit: Outfit, job: Record, reason: str, at: float) -> Sequence[Ne
         return ()
     subject = f"Job {job.id} can never fit on the working disk of {outfit.depot.host}"
     return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id} waits. {reason}", key=f"{job.ref} room", at=at),)
-
-
-def _run_hook(ctx: Context, outfit: Outfit, answer: Answer) -> None:
-    """Run the command that may provide more room. Safe to repeat: it is run again anyway, as long as somebody waits."""
-    command = outfit.settings.room.hook
-    told = {
-        "WAYBILL_ROOM_NEEDED": str(answer.missing),  # bytes, beyond what is free
-        "WAYBILL_ROOM_FOLDER": str(outfit.depot.config.work.root),
-        "WAYBILL_ROOM_JOB": ctx.record.id,
-    }
-    # Our own settings, and the secrets among them, are no business of the command.
-    around = {name: value for name, value in os.environ.items() if not name.startswith("WAYBILL_")}
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=around | told, start_new_session=True
-        )
-    except OSError as error:
-        ctx.log.warning("the command for more room cannot be run: %s", error.strerror or error)
-        return
-    with process:
-        try:
-            said = _first_line(ctx, process)
-            code = process.poll()
-        finally:
-            _end(process)
-    ctx.log.info("the command for more room %s: %s", "was ended" if code is None else f"answered {code}", said)
-
-
-def _first_line(ctx: Context, process: subprocess.Popen[bytes]) -> str:
-    """What it says first, once it has ended, or its time is over, or ours."""
-    assert process.stdout is not None
-    head, until = b"", time.monotonic() + HOOK_SECONDS
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(process.stdout, selectors.EVENT_READ)
-        while time.monotonic() < until and not ctx.stop:
-            if not waiting.select(0.25):
-                if process.poll() is not None:
-                    break  # it has left somebody behind who holds its output
-                continue
-            portion = os.read(process.stdout.fileno(), 65536)
-            if not portion:
-                process.wait(max(0.0, until - time.monotonic()))
-                break
-            head = (head + portion)[:_LONGEST_LINE]
-    return head.decode(errors="replace").strip().partition("\n")[0]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
