@@ -1,7 +1,8 @@
 """The inventory's catalogue: how one version at rest is entered, and how everything is cleared.
 
-A version is entered from its manifest and nothing else, in this order: its files, a block at a time; then, in one transaction, what people
-find it by and the version itself. So a version that is in the inventory is there whole, and a second try begins again without harm.
+A version is entered from its manifest and nothing else, in this order: its files, a block at a time; then, in one transaction with the last
+of them, what people find it by and the version itself. So a version that is in the inventory is there whole, and a second try begins again
+without harm.
 """
 
 from __future__ import annotations
@@ -71,10 +72,16 @@ class InventoryCatalogue:
         with source.manifest(stored) as reader:
             about = About.of(reader.header)
             _check_localids(shelf, stored.object, about)
-            for block in reader.blocks():
-                _enter_files(shelf, stored, block, "correct_content" if fix else "enter_content")
+            blocks, content = reader.blocks(), "correct_content" if fix else "enter_content"
+            last = next(blocks, [])
+            for block in blocks:
+                _enter_files(shelf, stored, last, content)
+                last = block
             totals = reader.totals
-        with shelf.transaction():
+        for at in range(0, len(last) - PORTION, PORTION):
+            _enter_files(shelf, stored, last[at : at + PORTION], content)
+        with shelf.transaction():  # the last files, of most objects all, go with the version: one commit
+            _enter_files(shelf, stored, last[-(len(last) % PORTION or PORTION) :], content)
             self._enter_version(shelf, stored, about, totals.count, totals.bytes, fix)
         return True
 
