@@ -82,9 +82,10 @@ class Depot:
 
     @cached_property
     def objects(self) -> Objects:
+        """Nothing is asked of a server before it is needed: most commands of the command line never touch an object."""
         from waybill.objects import open_objects
 
-        return open_objects(self.config.objects)
+        return open_objects(self.config.objects, probe=False)
 
     def outfit(self, kind: str) -> Any:
         """What the application of a kind works with; made when first asked for, and shared by all threads."""

@@ -9,8 +9,10 @@ import typer
 from waybill import views
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk, command
-from waybill.record import MAX_PAGE
-from waybill.tokens import Role, issue, revoke
+from waybill.cli.problems import Misuse
+from waybill.record import MAX_PAGE, Record
+from waybill.tokens import TOKEN, Role, issue, revoke
+from waybill.views import PageTokens, Query
 
 PANEL = "Workers and tokens"
 
@@ -20,34 +22,44 @@ def register(app: typer.Typer) -> None:
     tokens = typer.Typer(name="tokens", help="List, make and revoke the tokens of the HTTP API.")
     app.add_typer(tokens, rich_help_panel=PANEL)
     command(tokens, alone=True, examples=("waybill tokens", "waybill tokens --json"))(list_tokens)
-    command(tokens, "list", examples=("waybill tokens list",))(list_tokens)
+    command(tokens, "list", examples=("waybill tokens list", "waybill tokens list --limit 1000 --json"))(list_tokens)
     command(tokens, "new", examples=("waybill tokens new 'night shift' --role operator",))(new_token)
     command(tokens, "revoke", examples=("waybill tokens revoke 3f9c0a71be42",))(revoke_token)
 
 
-def list_tokens(desk: Desk) -> None:
-    """List the tokens: who has one, and what it allows. Secrets are never shown again."""
+def list_tokens(
+    desk: Desk,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="How many tokens a page has.")] = 50,
+    token: Annotated[str | None, typer.Option("--token", help="Go on after an earlier page; it is printed with that page.")] = None,
+) -> None:
+    """List the tokens, page by page: who has one, and what it allows. Secrets are never shown again."""
+    query, after = Query(TOKEN.name), None
     with desk.store() as store:
-        found: list[dict[str, Any]] = []
-        after: int | None = None
-        while True:
-            page = store.find("token", after=after, limit=MAX_PAGE, docs=True)
-            for record in page.records:
-                shown = views.record(record, desk.depot.machines, docs=True)
-                about = (shown["docs"] or {}).get("token", {})
-                found.append({
-                    "id": record.id, "name": about.get("name", ""), "role": about.get("role", ""), "state": record.state,
-                    "created": shown["created"],
-                })  # fmt: skip
-            if (after := page.after) is None:
-                break
+        if token is not None:
+            asked, after = PageTokens.of(store).verify(token)
+            if asked != query:
+                raise Misuse("This token belongs to another list; begin again without it.")
+        page = store.find(TOKEN.name, after=after, limit=limit, docs=True)
+        # The first to sign a token writes the store's secret; a list of one page can be read from a disk that is full.
+        further = PageTokens.of(store).sign(query, page.after) if page.after is not None else None
+    found = [_shown(record) for record in page.records]
     if desk.as_json:
-        return desk.print_json({"tokens": found})
+        return desk.print_json({"tokens": found, "next": further})
     made = shapes.table("id", "name", "role", "state", "made")
-    for token in found:
-        made.add_row(token["id"], token["name"], token["role"], token["state"], shapes.local(token["created"]))
+    for each in found:
+        made.add_row(each["id"], each["name"], each["role"], each["state"], shapes.local(each["created"]))
     desk.out.print(made)
+    if further:
+        desk.note(f"There are more: waybill tokens list --token {further}")
     return None
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    about = record.docs.get("token") or {}
+    return {
+        "id": record.id, "name": about.get("name", ""), "role": about.get("role", ""), "state": record.state,
+        "created": views.moment(record.created),
+    }  # fmt: skip
 
 
 def new_token(

@@ -41,7 +41,7 @@ HOST = Annotated[str | None, typer.Option("--host", help="The address to listen 
 PORT = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.", show_default="8700")]
 DEMO = Annotated[bool, typer.Option("--demo", help="With the demonstration: shipments and parcels to look at.")]
 OPEN = Annotated[bool, typer.Option(
-    "--open-loopback", help="Serve, on loopback only, the protocols that have no authentication of their own.",
+    "--open-loopback", help="Let in whoever asks from this machine without a token, as admin; on loopback only.",
 )]  # fmt: skip
 ROLES = Annotated[list[str] | None, typer.Option(
     "--role", metavar="ROLE", help='A queue to serve: "kind", "kind.State" or "duty"; may be repeated.', show_default="all",
@@ -118,7 +118,7 @@ def _take(
     desk.settings.update(given | {"open_loopback": open_loopback or None, "demo": demo or None})
     if desk.config.open_loopback and not is_loopback(desk.config.http.host):
         raise Misuse(
-            f"--open-loopback serves protocols without authentication, and {desk.config.http.host} is not loopback. "
+            f"--open-loopback lets in without a token whoever asks from this machine, and {desk.config.http.host} is not loopback. "
             "Leave one of the two out."
         )  # fmt: skip
 
@@ -130,6 +130,7 @@ def _ready(desk: Desk) -> Depot:
     make_folder(desk.config.data)
     if desk.config.demo and desk.config.origins["demo"] != "default":
         (desk.config.data / DEMO_FILE).touch()
+    _ = depot.objects.conditions  # an S3 server that is away, or not worth much, is told now and not in the middle of a step
     post = _post(depot)
     post.take_up()
     with desk.store(migrate=True) as store:

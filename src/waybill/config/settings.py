@@ -33,7 +33,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("http.host", values.text, "127.0.0.1", "The address that the server listens on."),
     Setting("http.port", values.whole(0, 65535), "8700", "The port that the server listens on; 0 takes a free one."),
     Setting("http.names", values.names, "none", 'Other names by which clients call the server, as behind a proxy; "*" is any.'),
-    Setting("open_loopback", values.yes, "false", "Serve, on loopback only, the protocols that have no authentication of their own."),
+    Setting("open_loopback", values.yes, "false",
+            "Let in whoever asks from this machine without a token, as admin, and serve the protocols that know no tokens; "
+            "only when http.host is loopback. For one's own computer, not for a shared one."),
     Setting("work.root", values.path, "DATA/work", "The folder that holds the working folders of steps."),
     Setting("work.host", values.text, "the machine's name",
             "The stable name of this host: working files are looked for on the host that made them."),
@@ -63,6 +65,7 @@ OTHER_VARIABLES: dict[str, str] = {
     "WAYBILL_CONFIG": "The settings file; the same as --config.",
     "WAYBILL_TOKEN": "The token that a client of the HTTP API shows.",
     "WAYBILL_DEBUG": "1: show the traceback of an error as well.",
+    "WAYBILL_BUDGET": "Of Waybill's own tests alone: `small` is the default, `long` runs the full counts (`make test-long`).",
 }
 
 
