@@ -1,7 +1,7 @@
 """The command that shows records moving: live in a terminal with progress bars, line by line in a pipe, JSON lines with --json.
 
-A look reads the tallies and the workers' progress; between two looks it sleeps on the store's hint that something happened. One record is
-followed by its history instead.
+A look reads the tallies and the workers' progress; between two looks it sleeps on the store's hint that something happened. Progress
+rings no bell (heartbeats would wake every worker), so it is seen at the next look. One record is followed by its history instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from waybill.machine import Machine
 from waybill.record import Ref, Store
 
 PANEL = "Records"
-BEHIND_THE_SCENES = ("duty", "token")  # shown only when asked for
+BEHIND_THE_SCENES = ("duty", "event", "letter", "token")  # shown only when asked for
 CLOSEST = 0.2  # seconds between two looks, at least
 
 
@@ -36,7 +36,7 @@ def watch(
     desk: Desk,
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this kind.", autocompletion=complete_kind)] = None,
     id: Annotated[str | None, typer.Argument(metavar="ID", help="Only this record: each line of its history, until it settles.")] = None,
-    every: Annotated[float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most.")] = 1.0,
+    every: Annotated[float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most; progress is seen at the next look.")] = 1.0,
     settled: Annotated[bool, typer.Option("--settled", help="End when no record that is watched is open any more.")] = False,
 ) -> None:
     """Watch records move, live. Ctrl-C ends it."""

@@ -64,7 +64,11 @@ class Store(Protocol):
         """Begin a session and answer its name, never used before or again."""
 
     def renew(self, session: str, progress: Mapping[str, Any] | None = None) -> Renewed:
-        """Keep the session and all its claims for another ttl, publish progress, and hear what was asked of its records."""
+        """Keep the session and all its claims for another ttl, publish progress, and hear what was asked of its records.
+
+        Progress need not ring `watch`: every heartbeat of one worker would send all the others to look for work. Who shows it looks
+        again every second or so.
+        """
 
     def close_session(self, session: str) -> None:
         """End it: its claims are free at once. Only when no step of it runs any more."""
