@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from waybill.machine import Machine
 
 if TYPE_CHECKING:
+    from msgspec import Struct
     from typer import Typer
 
     from waybill.depot import Depot
@@ -45,9 +46,16 @@ class Application:
     demo: Callable[[Depot, Engine], None] | None = None  # makes records to look at; safe to repeat
     duties: tuple[Any, ...] = ()
     sql_only: bool = False  # it can have more records than a ZooKeeper tree should carry
+    settings: type[Struct] | None = None  # the shape of [app.NAME]: fields with defaults, each with a comment that says what it is
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, with what each is: for what is secret
 
     def tables(self, settings: Mapping[str, Any]) -> tuple[Machine, ...]:
         return self.shaped(settings) if self.shaped is not None else self.machines
+
+
+def names() -> list[str]:
+    """The applications that are installed, whether they can be loaded or not."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def installed(names: Iterable[str] | None = None) -> list[Application]:

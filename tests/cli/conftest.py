@@ -38,11 +38,12 @@ Waybill = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nobody's own settings; the demonstration's machines; wide lines."""
+    """Nobody's own settings; the demonstration's machines and no others; wide lines."""
     for name in [name for name in os.environ if name.startswith("WAYBILL_") and name != "WAYBILL_BUDGET"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("WAYBILL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("WAYBILL_DEMO", "yes")
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", ",")  # none: an empty variable says nothing
     monkeypatch.setenv("WAYBILL_LOG_LEVEL", "warning")
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("NO_COLOR", "1")

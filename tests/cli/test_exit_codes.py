@@ -16,7 +16,7 @@ from waybill.config import sqlite_url
 
 # What was asked, the exit code, the code in JSON, a part of the sentence.
 WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
-    (("ls", "colour"), 3, "not-found", "There is no kind 'colour'; there are duty, parcel, shipment, token."),
+    (("ls", "colour"), 3, "not-found", "There is no kind 'colour'; there are duty, event, letter, parcel, shipment, token."),
     (("show", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("history", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("act", "shipment", "shp1", "resume"), 3, "not-found", "shp1"),

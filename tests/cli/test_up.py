@@ -82,7 +82,7 @@ def test_up_without_the_demonstration_has_none(running: Start, bare: Waybill, mo
     monkeypatch.delenv("WAYBILL_DEMO")
     up = running("up", "--port", 0)
     up.line()
-    assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {"duty", "token"}
+    assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {"duty", "event", "letter", "token"}
     assert up.end(signal.SIGTERM).code == 0
 
 

@@ -143,9 +143,9 @@ def test_machines_are_listed_with_all_states_and_arrows_and_drawn(bare: Waybill)
     for action in PARCEL.actions:
         assert action.doc in text
     in_json = bare("machines", "--json").json["machines"]
-    assert [machine["kind"] for machine in in_json] == ["duty", "parcel", "shipment", "token"]
-    assert bare("machines", "list", "parcel", "--json").json["machines"] == [in_json[1]]
-    assert len(in_json[1]["arrows"]) == len(list(PARCEL.arrows()))
+    assert [machine["kind"] for machine in in_json] == ["duty", "event", "letter", "parcel", "shipment", "token"]
+    assert bare("machines", "list", "parcel", "--json").json["machines"] == [in_json[3]]
+    assert len(in_json[3]["arrows"]) == len(list(PARCEL.arrows()))
     drawn = bare("machines", "draw", "parcel").out
     assert drawn.startswith("stateDiagram-v2\n")
     assert "Packing --> Sending" in drawn

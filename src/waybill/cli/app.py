@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+from typing import Annotated
 
 import typer
 
-from waybill.application import BadApplication, installed
+from waybill import application
 from waybill.cli import acting, marks, people, records, run, tables, upkeep, watching
 
 HELP = """Data in motion: records in explicit states, moved by steps that survive any crash.
@@ -43,11 +44,18 @@ def build(*, with_applications: bool = True) -> typer.Typer:
 
 
 def _add_applications(app: typer.Typer) -> None:
-    """An application that cannot be loaded must not take `waybill --help` with it: whatever needs its machines says what is wrong."""
-    try:
-        found = installed()
-    except BadApplication:
-        return
-    for application in found:
-        if application.commands is not None:
-            app.add_typer(application.commands(), name=application.name, help=application.doc, rich_help_panel="Applications")
+    """An application that cannot be loaded must not take `waybill --help` with it: whoever calls it hears what is wrong."""
+    for name in application.names():
+        try:
+            (found,) = application.installed([name])
+        except application.BadApplication as error:
+            _add_broken(app, name, error)
+            continue
+        if found.commands is not None:
+            app.add_typer(found.commands(), name=found.name, help=found.doc, rich_help_panel="Applications")
+
+
+def _add_broken(app: typer.Typer, name: str, error: application.BadApplication) -> None:
+    @app.command(name, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
+    def broken(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+        raise error

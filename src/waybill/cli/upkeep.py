@@ -12,7 +12,8 @@ import typer
 from rich.status import Status
 
 from waybill import config, rules, views
-from waybill.cli import shapes
+from waybill.application import Application, BadApplication
+from waybill.cli import applications, shapes
 from waybill.cli.desk import Desk, command
 from waybill.cli.problems import FAILED, Misuse
 from waybill.config import DAY
@@ -122,15 +123,25 @@ def migrate(desk: Desk) -> None:
 
 def show_config(desk: Desk) -> None:
     """Show the settings in force and where each came from; passwords are masked."""
-    values = config.effective(desk.config)
-    strays = config.strays(os.environ)
+    values = [(name, value, desk.config.origins[name]) for name, value in config.effective(desk.config).items()]
+    loaded: tuple[Application, ...] = ()
+    trouble = ""
+    try:
+        loaded = desk.depot.applications
+        values += applications.effective(loaded, desk.config.app)
+    except BadApplication as error:  # whoever must correct its settings needs to see them
+        values += applications.as_written(desk.config.app)
+        trouble = str(error)
+    strays = sorted(set(config.strays(os.environ)) - applications.variables(loaded))
     if desk.as_json:
-        rows = {name: {"value": value, "from": desk.config.origins[name]} for name, value in values.items()}
-        return desk.print_json({"settings": rows, "unknown_variables": strays})
+        rows = {name: {"value": value, "from": origin} for name, value, origin in values}
+        return desk.print_json({"settings": rows, "unknown_variables": strays, "trouble": trouble or None})
     made = shapes.table("setting", "value", "from")
-    for name, value in values.items():
-        made.add_row(name, _said(value), desk.config.origins[name])
+    for name, value, origin in values:
+        made.add_row(name, _said(value), origin)
     desk.out.print(made)
+    if trouble:
+        desk.note(trouble)
     for stray in strays:
         desk.note(f"{stray} is set in the environment and is no setting of Waybill's.")
     return None

@@ -16,6 +16,8 @@ from waybill.machine import Machine, MachineError
 if TYPE_CHECKING:
     from typer import Typer
 
+    from waybill.depot import Depot
+
 
 def shaped(table: Mapping[str, Any]) -> tuple[Machine, ...]:
     """The machines as the settings want them."""
@@ -24,6 +26,12 @@ def shaped(table: Mapping[str, Any]) -> tuple[Machine, ...]:
         return equip(tables(storing=wanted.storing, outside=wanted.outside))
     except MachineError as error:
         raise BadApplication(f"The settings [app.ingest] cannot be used: {error}") from None
+
+
+def routes(depot: Depot) -> Any:
+    from waybill.apps.ingest.routes import routes  # a worker needs none of it
+
+    return routes(depot)
 
 
 def commands() -> Typer:
@@ -38,6 +46,9 @@ APPLICATION = Application(
     machines=shaped({}),
     shaped=shaped,
     outfit=Outfit,
+    routes=routes,
     commands=commands,
     duties=DUTIES,
+    settings=settings.Settings,
+    variables=settings.VARIABLES,
 )

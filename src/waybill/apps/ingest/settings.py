@@ -23,6 +23,11 @@ from waybill.application import BadApplication
 GIGABYTE = 2**30
 DAY = 86400.0
 
+VARIABLES = {
+    "WAYBILL_INGEST_EZID_USER": "Who Waybill is to EZID, for profiles whose ARKs are minted there.",
+    "WAYBILL_INGEST_EZID_PASSWORD": "The password of that user.",
+}
+
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]

@@ -34,6 +34,7 @@ ARK = "ark:/99999/fk4maps"
 def house(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> Waybill:  # noqa: F811
     """A command line with the collection `maps` and the profile `demo`."""
     monkeypatch.delenv("WAYBILL_DEMO")
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "ingest")
     (data / "waybill.toml").write_text(SETTINGS)
 
     def call(*arguments: object) -> Result:
