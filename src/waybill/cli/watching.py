@@ -36,7 +36,9 @@ def watch(
     desk: Desk,
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this kind.", autocompletion=complete_kind)] = None,
     id: Annotated[str | None, typer.Argument(metavar="ID", help="Only this record: each line of its history, until it settles.")] = None,
-    every: Annotated[float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most; progress is seen at the next look.")] = 1.0,
+    every: Annotated[
+        float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most; progress is seen at the next look.")
+    ] = 1.0,
     settled: Annotated[bool, typer.Option("--settled", help="End when no record that is watched is open any more.")] = False,
 ) -> None:
     """Watch records move, live. Ctrl-C ends it."""
