@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -210,10 +211,15 @@ def _ask_size(wanted: Fetch, asker: Asker) -> int | None:
 
 def _in_parallel(work: Callable[[Fetch], _T], requests: Iterable[Fetch], parallel: int, halted: threading.Event) -> Iterator[_T]:
     """The answers as they come; only a few requests are taken ahead."""
+    rest = iter(requests)
+    first = list(islice(rest, 2))
+    if len(first) < 2:
+        yield from map(work, first)  # threads would cost more than they give
+        return
     running: set[Future[_T]] = set()
     with ThreadPoolExecutor(parallel, thread_name_prefix="transfer") as pool:
         try:
-            for request in requests:
+            for request in chain(first, rest):
                 running.add(pool.submit(work, request))
                 while len(running) >= 2 * parallel:
                     done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -68,7 +68,7 @@ class StepContext:
     def outfit(self) -> Any:
         return self._desk.outfit(self.record.kind)
 
-    @property
+    @cached_property  # a machine may read documents to name it, and steps ask for it often
     def folder(self) -> Path:
         return folder_of(self._desk.root, self._desk.machines[self.record.kind], self.record)
 

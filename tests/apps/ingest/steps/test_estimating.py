@@ -73,6 +73,7 @@ def test_what_a_server_does_not_say_is_unknown_and_no_failure(site: Site, server
 def test_one_unknown_size_makes_the_whole_unknown_unless_the_manifest_says_it(site: Site) -> None:
     rows = [Row(0, site.web.put("a", b"123"), "a"), Row(0, f"{site.web.url}/missing", "b")]
     assert estimated(site, submit(site, **upload(site, "m", manifest(*rows)), type=Type.OBJECT)).docs["space_needed"] == -1
+    assert sorted(asked(site, "HEAD")) == ["/a", "/missing"]
     rows[1] = Row(0, f"{site.web.url}/missing", "b", size=7)
     assert estimated(site, submit(site, **upload(site, "m", manifest(*rows)), type=Type.OBJECT)).docs["space_needed"] == 10
 

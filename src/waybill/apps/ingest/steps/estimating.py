@@ -48,11 +48,11 @@ def estimating(job: Record, ctx: Context) -> Outcome:
 
 
 def _needed(ctx: Context, files: dict[str, Any]) -> int:
-    total = 0
+    total, unknown = 0, False
     for size in _sizes(ctx, files):
-        if size is None:
-            return UNKNOWN
-        total += size
+        total, unknown = total + (size or 0), unknown or size is None
+    if unknown:
+        return UNKNOWN
     return known(2 * total if files.get("type") == Type.CONTAINER else total)
 
 

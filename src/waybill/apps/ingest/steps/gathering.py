@@ -89,12 +89,8 @@ class Gathering:
 
         try:
             earlier = [folder / self._into.name for folder in self._earlier]
-            first = next(requests := wanted(), None)
-            if first is not None:
-                for fetched in payload.fetch(
-                    self._ctx, _with(first, requests), self._into, earlier=earlier, full=self._full, progress=self._progress
-                ):
-                    self._take(fetched, urls.pop(fetched.name, ""))
+            for fetched in payload.fetch(self._ctx, wanted(), self._into, earlier=earlier, full=self._full, progress=self._progress):
+                self._take(fetched, urls.pop(fetched.name, ""))
         finally:
             if self._file is not None:
                 self._file.close()
@@ -174,8 +170,3 @@ def _linked(source: Path, target: Path) -> bool:
     except OSError:  # a disk without links
         shutil.copyfile(source, target, follow_symlinks=False)
     return True
-
-
-def _with(first: Fetch, others: Iterator[Fetch]) -> Iterator[Fetch]:
-    yield first
-    yield from others
