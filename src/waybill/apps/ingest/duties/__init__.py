@@ -1,10 +1,11 @@
-"""What ingest looks after by itself: content at rest, interrupted writes of storage, assemblies that are over, uploads nobody needs."""
+"""What ingest looks after by itself: content at rest, interrupted writes, assemblies that are over, uploads and lists nobody needs."""
 
 from waybill.apps.ingest.duties.audit import Audit
 from waybill.apps.ingest.duties.expiry import Expiry
+from waybill.apps.ingest.duties.papers import Papers
 from waybill.apps.ingest.duties.payloads import Payloads
 from waybill.apps.ingest.duties.recovery import Recovery
 
-DUTIES = (Audit(), Recovery(), Expiry(), Payloads())
+DUTIES = (Audit(), Recovery(), Expiry(), Payloads(), Papers())
 
-__all__ = ["DUTIES", "Audit", "Expiry", "Payloads", "Recovery"]
+__all__ = ["DUTIES", "Audit", "Expiry", "Papers", "Payloads", "Recovery"]

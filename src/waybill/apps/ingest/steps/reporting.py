@@ -96,7 +96,7 @@ class _Look:
     def __init__(self, batch: Record, ctx: Context, before: Mapping[str, Any] | None, with_files: bool, stack: ExitStack) -> None:
         self._batch, self._ctx, self._stack = batch, ctx, stack
         self._update = before is not None
-        self._with_files = with_files
+        self._with_files = with_files  # somebody will read of each job; else its documents are not read here either
         self.place = f"ingest/reports/{batch.id}/{ctx.attempt}"
         self.counts, self.news = Counts(), Counts()
         self.ids: dict[str, list[str]] = {"Completed": [], "Failed": []}
@@ -114,7 +114,7 @@ class _Look:
         """Every job in the order in which they were made; on the way everything is counted and written."""
         after: int | None = None
         while True:
-            page = self._ctx.find("job", parent=self._batch.ref, after=after, limit=PAGE, docs=True)
+            page = self._ctx.find("job", parent=self._batch.ref, after=after, limit=PAGE, docs=self._with_files)
             for job in page.records:
                 self._take(job)
                 yield Told(job.seq, job.id, job.state)
@@ -144,10 +144,11 @@ class _Look:
         if self._update and before == job.state and state != "failed":
             return
         setattr(self.news, state, getattr(self.news, state) + 1)
-        if state == "failed" and len(self.first) < FIRST:
-            self.first.append(entry(job))
         if self._with_files:
-            self._file(state).write(entry(job))
+            told_of = entry(job)
+            self._file(state).write(told_of)
+            if state == "failed" and len(self.first) < FIRST:
+                self.first.append(told_of)
 
     def _state_before(self, job: Record) -> str | None:
         """What the report before said of it. Both lists are in the order of making, so that one pass over both is enough."""
