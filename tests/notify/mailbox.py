@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from types import TracebackType
@@ -35,6 +36,7 @@ class Mailbox:
         self.recipients: dict[str, str] = {}
         self.data = ""
         self.sender = ""
+        self.reads: Callable[[EmailMessage], object] = lambda message: None  # called with each letter before it is taken
         self.asked: list[str] = []  # recipients, in the order in which they were asked for
         self._came = threading.Condition()
         self._account = account
@@ -78,6 +80,7 @@ class Mailbox:
         if self.data:
             return self.data
         message = cast(EmailMessage, message_from_bytes(envelope.content, policy=policy.default))
+        self.reads(message)
         with self._came:
             self.letters.append(Came(envelope.mail_from, tuple(envelope.rcpt_tos), message, envelope.content))
             self._came.notify_all()

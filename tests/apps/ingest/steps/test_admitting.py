@@ -87,7 +87,7 @@ def test_what_a_row_names_follows_from_the_kind_of_manifest(tmp_path: Path, kind
 
 @pytest.mark.parametrize(
     ("name", "type"),
-    [("a.checkm", Type.FILE), ("b.zip", Type.CONTAINER), ("c.tar.gz", Type.CONTAINER), ("d.pdf", Type.FILE)],
+    [("a.checkm", Type.FILE), ("b.zip", Type.CONTAINER), ("c.tar.gz", Type.CONTAINER), ("d.pdf", Type.FILE), ("e.txt", Type.FILE)],
 )
 def test_a_payload_of_which_nobody_said_what_it_is_is_told_by_its_name(tmp_path: Path, name: str, type: Type) -> None:
     with Site(tmp_path) as site:
@@ -211,7 +211,7 @@ def test_a_payload_that_may_not_be_had_makes_no_jobs(tmp_path: Path, url: str) -
 
 
 def test_a_server_that_is_away_is_tried_again_and_then_the_batch_fails(tmp_path: Path) -> None:
-    with Site(tmp_path, settings={"fetch": {"tries": 2}}) as site:
+    with Site(tmp_path, settings={"fetch": {"tries": 1}}) as site:
         url = site.web.put("list.checkm", files(1))
         site.web.answers["/list.checkm"] = lambda handler: handler.send_error(503)
         failed = admitted(site, submit(site, url=url, type=Type.FILES))

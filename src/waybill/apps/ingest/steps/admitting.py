@@ -38,7 +38,7 @@ _NAMES = uuid.UUID("6f3c1c5a-7c0e-5d53-9d0e-3b1f0f6d2a11")  # of the ids of jobs
 _KINDS = {Type.MANIFESTS: Kind.MANIFESTS, Type.CONTAINERS: Kind.CONTAINERS, Type.FILES: Kind.FILES}
 _TYPES = {Kind.MANIFESTS: Type.MANIFESTS, Kind.CONTAINERS: Type.CONTAINERS, Kind.FILES: Type.FILES, Kind.OBJECT: Type.OBJECT}
 _OF_ROWS = {Type.MANIFESTS: Type.OBJECT, Type.CONTAINERS: Type.CONTAINER, Type.FILES: Type.FILE}
-_MANIFESTS = (".checkm", ".txt", ".manifest")  # what may be one, of which nobody said what it is
+_MANIFEST = ".checkm"  # what may be one, of which nobody said what it is
 _CONTAINERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
 
 
@@ -92,8 +92,8 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     try:
         count, largest, rows = _objects(batch, ctx, said)
     except Trouble as error:
-        if batch.tries + 1 < outfit.settings.fetch.tries:
-            raise  # the state's back-off, then again
+        if batch.tries + 1 < 2 * outfit.settings.fetch.tries:
+            raise  # the state's back-off, then again: some minutes in all, since nobody can resume a batch
         return trouble(f"{error} Submit it again when it can be had.")
     except Unfit as error:
         return trouble(error.reason, error.reasons)
@@ -116,7 +116,7 @@ def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, I
         return plan["count"], plan["largest"], _of_rows(said, kind, lists.each(ctx.objects, plan, Row))
     body: bytes | None = None
     kind_or_none = said.type
-    if kind_or_none is None and _name(said).endswith(_MANIFESTS):
+    if kind_or_none is None and _name(said).endswith(_MANIFEST):
         body = payload.small(ctx, payload.of(said), LIMIT)
         found = glance(body)
         kind_or_none = _TYPES[found] if found else None
