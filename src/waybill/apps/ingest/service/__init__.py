@@ -24,7 +24,7 @@ checking.py      check_payload: a manifest, a container or a bag, before it is s
 
 from waybill.apps.ingest.service.batches import batch_view, find_batch, find_job
 from waybill.apps.ingest.service.checking import Note, Report, at_most, check_payload
-from waybill.apps.ingest.service.deposits import batch_id_of, ready
+from waybill.apps.ingest.service.deposits import batch_id_of, new_batch_id, ready
 from waybill.apps.ingest.service.holding import QUEUES, Bulk, Mark, Queue, hold, marks, pause, release, release_batch, unpause
 from waybill.apps.ingest.service.locking import lock, locks, unlock
 from waybill.apps.ingest.service.profiles import import_profile
@@ -64,6 +64,7 @@ __all__ = [
     "lock",
     "locks",
     "marks",
+    "new_batch_id",
     "pause",
     "ready",
     "receive",

@@ -64,7 +64,10 @@ def check_payload(
     """`filename`: as it is to be submitted, if not by the file's own. `came` is told of bytes that were read, and may raise to stop."""
     with path.open("rb") as file:
         head = file.read(HEAD)
-    found = type or guess(filename or path.name, head)
+    name = filename or path.name
+    found = type or guess(name, head)
+    if type is None and found is Type.FILE and "." not in name and containers.kind_of(head) is not None:
+        found = Type.CONTAINER  # of what has no name, the bytes alone tell
     if found is Type.FILE:
         return Report("file", found, 1, path.stat().st_size)
     if found is Type.CONTAINER:

@@ -19,8 +19,9 @@ from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Profile, is_mail_address
 from waybill.apps.ingest.service.collections import mnemonics_of
 from waybill.apps.ingest.service.profiles import usable_profile
+from waybill.apps.ingest.service.receiving import fault_of_batch_id
 from waybill.apps.ingest.service.refusals import Unfit
-from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, Submission, Type, type_of
+from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, Submission
 from waybill.digests import UnknownDigest, promised
 from waybill.engine import Engine
 
@@ -28,8 +29,6 @@ LONGEST = 4096  # characters of a title and its like
 MOST_LOCAL_IDS = 100
 MOST_DELETIONS = 1000
 
-_BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_MINTED = re.compile(r"bid[0-9]+")  # what stores call batches
 _KEYS = uuid.UUID("5c9e4bb1-62a4-5d15-9a0c-6e7e9a4b2d11")  # the space of batchIDs made from a caller's key
 
 
@@ -41,7 +40,7 @@ def ready(engine: Engine, outfit: Outfit, said: Submission, *, who: str) -> tupl
         raise Unfit(" ".join(wrong))
     complete = replace(
         said,
-        batch_id=said.batch_id or f"bid-{uuid.uuid4()}",
+        batch_id=said.batch_id or new_batch_id(),
         job_id="",
         submitter=said.submitter or who,
         owner=profile.owner,
@@ -51,6 +50,10 @@ def ready(engine: Engine, outfit: Outfit, said: Submission, *, who: str) -> tupl
         digests_of_row={},
     )
     return complete, profile
+
+
+def new_batch_id() -> str:
+    return f"bid-{uuid.uuid4()}"
 
 
 def batch_id_of(key: str, who: str) -> str:
@@ -79,20 +82,13 @@ def faults(said: Submission) -> Iterator[str]:
             yield f"{names.shown(address)} is not a mail address."
     if said.size is not None and said.size < 0:
         yield "The size is negative: it is the number of bytes."
-    if said.batch_id and (not _BATCH_ID.fullmatch(said.batch_id) or _MINTED.fullmatch(said.batch_id)):
-        yield f"{names.shown(said.batch_id)} is not a batchID: it has 1 to 100 letters, digits and - _ . as bid-<uuid> does."
+    if said.batch_id and (fault := fault_of_batch_id(said.batch_id)):
+        yield fault
     yield from _deletions(said)
     if said.filename and (fault := names.fault(said.filename)):
         yield fault
     if said.filename and "/" in said.filename:
         yield f"{names.shown(said.filename)} is not the name of a file: it has a slash in it."
-
-
-def the_type(text: str) -> str | None:
-    """A sentence, if this is no type of a payload; None if it is one, or empty."""
-    if text and type_of(text) is None:
-        return f"{names.shown(text)} is not a type of payload; the types are {', '.join(Type)}."
-    return None
 
 
 def _text(what: str, text: str, *, longest: int = LONGEST, lines: bool = False) -> Iterator[str]:

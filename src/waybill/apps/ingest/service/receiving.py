@@ -8,6 +8,7 @@ the batch: the duty that removes what was left behind (duties.py) needs to look 
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
@@ -24,6 +25,8 @@ PAYLOADS = "ingest/payloads"
 SCHEME = "waybill:"
 HEAD = 4096  # bytes from which the type is guessed
 _PORTION = 1024 * 1024
+_BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_MINTED = re.compile(r"bid[0-9]+")  # what stores call batches
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -38,10 +41,14 @@ class Received(msgspec.Struct, frozen=True):
 
 def receive(outfit: Outfit, batch_id: str, filename: str, data: BinaryIO | Iterable[bytes], *, digests: Iterable[str] = ()) -> Received:
     """Keep the bytes; SHA-256 and the digests named are taken as they come. What `data` raises passes through, and nothing is kept."""
+    if fault := fault_of_batch_id(batch_id):
+        raise Unfit(fault)
     if not filename:
         raise Unfit("The upload has no name: give a filename.")
-    if "/" in filename or (fault := names.fault(filename)):
-        raise Unfit(f"{names.shown(filename)} is not the name of a file." if "/" in filename else str(fault))
+    if "/" in filename:
+        raise Unfit(f"{names.shown(filename)} is not the name of a file.")
+    if fault := names.fault(filename):
+        raise Unfit(fault)
     largest = outfit.settings.fetch.largest
     taken = Digests(digests)
     head = bytearray()
@@ -59,6 +66,13 @@ def receive(outfit: Outfit, batch_id: str, filename: str, data: BinaryIO | Itera
     # Safe to repeat: every upload has a name of its own, and what no batch refers to is removed by the duty.
     outfit.objects.put(name, passed())
     return Received(f"{SCHEME}{name}", filename, taken.size, taken.values, bytes(head))
+
+
+def fault_of_batch_id(text: str) -> str | None:
+    """What is wrong with it, as a sentence: it becomes a part of paths, and must not be taken for what stores call batches."""
+    if _BATCH_ID.fullmatch(text) and not _MINTED.fullmatch(text):
+        return None
+    return f"{names.shown(text)} is not a batchID: it has 1 to 100 letters, digits and - _ . as bid-<uuid> does."
 
 
 def measured(outfit: Outfit, received: Received, digest: str) -> Received:

@@ -1,0 +1,26 @@
+"""The routes of ingest, each file a noun; what they take and answer is in shapes.py, what they do in waybill.apps.ingest.service.
+
+/api/v1/ingest/...     batches.py, kept.py (profiles, collections), holding.py (holds, pauses, locks), checking.py
+/poster/...            poster.py: Merritt's form
+/ingest/...            objects.py, access.py: what is at rest, and getting it back
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+
+from waybill.apps.ingest.routes import access, batches, checking, holding, kept, objects, poster
+from waybill.apps.ingest.routes.arriving import Berth
+
+if TYPE_CHECKING:
+    from waybill.depot import Depot
+
+
+def routes(depot: Depot) -> list[APIRouter]:
+    berth = Berth()
+    return [
+        batches.routes(berth), checking.routes(berth), kept.routes(), holding.routes(), poster.routes(berth),
+        objects.router(depot), access.router(depot),
+    ]  # fmt: skip

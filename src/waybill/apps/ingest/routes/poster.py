@@ -1,0 +1,159 @@
+"""The poster: Merritt's form for deposits, so that its clients need not change.
+
+    POST /poster/submit | add | update [/scheme/shoulder/objectid]      GET /poster/state      GET /poster/help
+
+    curl -u ann:wb_... -F file=@example.checkm -F type=container-batch-manifest -F profile=sample -F responseForm=xml .../poster/submit
+
+The form's fields may come in any order, also after the file; what is not known among them is left out, with a warning. `submit` and `add`
+are the same; `update` adds to an object that is there. The answer is the state of the batch in Merritt's form (stateforms.py), as the field
+`responseForm` wants it, else as the header Accept does, else XML. A token is needed as everywhere; programs that know only names and
+passwords send it as the password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from waybill.apps.ingest import service
+from waybill.apps.ingest.names import fault
+from waybill.apps.ingest.routes import stateforms
+from waybill.apps.ingest.routes.arriving import Berth
+from waybill.apps.ingest.routes.counter import At, Counter, refusals, role, router
+from waybill.apps.ingest.routes.fields import FIELDS, Fields
+from waybill.apps.ingest.routes.form import BadForm, read_form
+from waybill.apps.ingest.routes.stateforms import Form
+from waybill.http.errors import describe, responses
+
+Segment = Annotated[str, Path(max_length=200)]
+Asked = Annotated[str, Query(max_length=20, description="xml or json; without it, as the header Accept says.")]
+Verb = Literal["submit", "add", "update"]
+
+_SCHEMA = {
+    "type": "object",
+    "required": ["file", "profile"],
+    "properties": {name: {"type": "string", "description": words} for name, words in FIELDS.items()}
+    | {"file": {"type": "string", "format": "binary", "description": "The payload."}},
+}
+_STATE = {"content": {"application/xml": {}, "application/json": {}}, "description": "In the form that was asked for."}
+
+
+def routes(berth: Berth) -> APIRouter:
+    made = router("merritt", prefix="/poster")
+    refused = responses(401, 403)
+    described = {
+        "responses": {200: _STATE, **{status: {**_STATE, "description": "Why not."} for status in (400, 404, 408, 409, 413, 422, 503, 504)}}
+        | refused,
+        "response_class": Response,
+        **role("submitter", requestBody={"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}),
+    }
+
+    async def posted(at: Counter, verb: str, primary_id: str) -> Response:
+        fields = Fields()
+        try:
+            accepted = await berth.take(at.request, lambda chunks: _deposited(at, chunks, fields, verb == "update", primary_id))
+        except Exception as error:  # noqa: BLE001 - whatever it is, Merritt's clients read it in Merritt's form
+            return _refused(at, fields, error)
+        at.changed()
+        return stateforms.batch(_form(at.request, fields), accepted, fields.warnings)
+
+    @made.post("/{verb}", summary="Submit a deposit by Merritt's form", **described)
+    async def post(at: At, verb: Verb) -> Response:
+        return await posted(at, verb, "")
+
+    @made.post("/{verb}/{scheme}/{shoulder}/{objectid}", summary="Submit a version of a known object by Merritt's form", **described)
+    async def post_object(at: At, verb: Verb, scheme: Segment, shoulder: Segment, objectid: Segment) -> Response:
+        return await posted(at, verb, f"{scheme.rstrip(':')}:/{shoulder}/{objectid}")
+
+    known = {200: _STATE, **responses(401, 403, 422, 503)}
+
+    @made.get("/state", summary="The state of the service, in Merritt's form", response_class=Response, responses=known, **role("reader"))
+    async def state(at: At, t: Asked = "") -> Response:
+        marks = await run_in_threadpool(_marks, at)
+        return stateforms.service_state(_asked(at.request, t), marks)
+
+    @made.get("/help", summary="The fields of Merritt's form", response_class=Response, responses=known, **role("reader"))
+    async def help(at: At, t: Asked = "") -> Response:
+        return stateforms.help(_asked(at.request, t), FIELDS)
+
+    return made
+
+
+def _deposited(at: Counter, chunks: Iterator[bytes], fields: Fields, update: bool, primary_id: str) -> service.Accepted:
+    """The whole form, then the batch. What was told before the file is looked at before the file is kept."""
+    batch_id = ""
+    with refusals(), service.uploading(at.outfit) as keep:
+        received = None
+        for part in read_form(chunks, at.request.headers.get("content-type", "")):
+            if part.name != "file":
+                fields.take(part.name, part.text())
+                continue
+            if received is not None:
+                raise BadForm("The form has two files; a deposit has one payload.")
+            _look_ahead(at, fields)
+            batch_id = fields.one("batchID") or service.new_batch_id()
+            fields.sent_as(part.filename or "")
+            received = service.receive(at.outfit, batch_id, _plain_name(part.filename), part.data, digests=fields.digests())
+            keep(received)
+        if received is None:
+            raise BadForm("There is no file in the form: send the payload as the field `file`.")
+        said = fields.said(batch_id, update=update, primary_id=primary_id)
+        with at.connection() as engine:
+            complete, profile = service.ready(engine, at.outfit, said, who=at.who)
+        whole = service.arrived(at.outfit, complete, received)
+        with at.connection() as engine:
+            accepted = service.enter(engine, whole, profile, who=at.who)
+        return service.settle(at.outfit, accepted, received)
+
+
+def _look_ahead(at: Counter, fields: Fields) -> None:
+    """Nobody waits for gigabytes to hear that there is no such profile."""
+    if name := fields.one("profile"):
+        with at.connection() as engine:
+            service.PROFILES.usable(engine, name)
+
+
+def _plain_name(filename: str | None) -> str:
+    """Under which the upload lies, until its fields tell its real name."""
+    last = (filename or "").replace("\\", "/").rpartition("/")[2]
+    return last if last and fault(last) is None else "payload"
+
+
+def _marks(at: Counter) -> list[service.Mark]:
+    with at.engine() as engine:
+        return service.marks(engine)
+
+
+def _refused(at: Counter, fields: Fields, error: Exception) -> Response:
+    status, words, headers = describe(error)
+    if isinstance(error, HTTPException) and status in (401, 403):
+        raise error
+    return stateforms.refusal(_form(at.request, fields), status, words["message"], words["hint"], headers)
+
+
+def _form(request: Request, fields: Fields) -> Form:
+    """`responseForm` over Accept."""
+    wanted = fields.one("responseForm").lower()
+    if wanted in ("xml", "json"):
+        return "json" if wanted == "json" else "xml"
+    if wanted:
+        fields.warn(f"responseForm {wanted[:20]!r} is not known here; it is xml or json.")
+    return _asked(request, "")
+
+
+def _asked(request: Request, t: str) -> Form:
+    """By the parameter `t`, else by Accept; XML if neither says something that is known."""
+    if t.lower() in ("xml", "json"):
+        return "json" if t.lower() == "json" else "xml"
+    for part in request.headers.get("accept", "").lower().split(","):
+        kind = part.partition(";")[0].strip()
+        if kind in ("application/json", "text/json"):
+            return "json"
+        if kind in ("application/xml", "text/xml"):
+            return "xml"
+    return "xml"

@@ -1,0 +1,231 @@
+"""Merritt's form, sent by the real curl: as XML and JSON, as Merritt's clients read it."""
+
+import hashlib
+import io
+import json
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.apps.ingest.routes.house import Curled, House, write
+from tests.apps.ingest.site import Site
+from waybill.apps.ingest.submission import Submission, Type, of_batch
+
+BAT = "{http://uc3.cdlib.org/ontology/mrt/ingest/batch}"
+EXC = "{http://uc3.cdlib.org/ontology/mrt/core/exception}"
+
+
+def batch_of(house: House, answer: Curled) -> Submission:
+    assert answer.status == 200, answer.body
+    root = ET.fromstring(answer.body)
+    assert root.tag == f"{BAT}batchState"
+    return of_batch(house.batch(root.findtext(f"{BAT}batchID") or ""))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path, "hello.txt", b"hello")
+
+
+def test_the_example_of_the_manual_works(house: House, tmp_path: Path) -> None:
+    manifest = (
+        "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-container-batch-manifest\n"
+        "https://example.org/a.zip |  |  |  |  | a.zip\n#%eof\n"
+    )
+    path = write(tmp_path, "example.checkm", manifest.encode())
+    answer = house.curl(
+        *("-F", f"file=@{path}", "-F", "type=container-batch-manifest", "-F", "submitter=sample-user", "-F", "responseForm=xml"),
+        *("-F", "profile=demo"), path="/poster/submit",
+    )  # fmt: skip
+    said = batch_of(house, answer)
+    assert answer.kind.startswith("application/xml")
+    root = ET.fromstring(answer.body)
+    assert [root.findtext(f"{BAT}{name}") for name in ("batchStatus", "userAgent", "jobStates")] == ["QUEUED", "sample-user", None or ""]
+    assert (said.type, said.submitter, said.filename, said.update) == (Type.CONTAINERS, "sample-user", "example.checkm", False)
+    assert said.received == {"sha256": hashlib.sha256(manifest.encode()).hexdigest()}
+    with house.depot.objects.get(said.url.removeprefix("waybill:")) as body:
+        assert body.read() == manifest.encode()
+
+
+def test_all_fields_of_the_form_are_taken(house: House, file: Path) -> None:
+    given = {
+        "profile": "demo", "type": "file", "submitter": "ann", "filename": "renamed.txt", "size": "5", "digestType": "SHA256",
+        "digestValue": hashlib.sha256(b"hello").hexdigest().upper(), "primaryIdentifier": "ark:/99999/fk4abc", "localIdentifier": "x1; x2",
+        "creator": "Ada", "title": "Ein Täschchen", "date": "1843", "note": "mind the step", "notification": "ann@example.org",
+        "notificationFormat": "json", "responseForm": "xml", "DC.subject": "maps", "DC.type": "Text",
+        "DataCite.resourceType": "Dataset", "retainTargetURL": "true",
+    }  # fmt: skip
+    sent = [part for name, value in given.items() for part in ("--form-string", f"{name}={value}")]
+    said = batch_of(house, house.curl("-F", f"file=@{file}", *sent, path="/poster/submit"))
+    assert (said.filename, said.size, said.primary_id, said.local_ids) == ("renamed.txt", 5, "ark:/99999/fk4abc", ("x1", "x2"))
+    assert (said.creator, said.title, said.date, said.note) == ("Ada", "Ein Täschchen", "1843", "mind the step")
+    assert (said.notification, said.notification_format, said.datacite_type) == ("ann@example.org", "json", "Dataset")
+    assert (said.dc, said.retain_target, said.digest_type) == ({"subject": "maps", "type": "Text"}, True, "SHA256")
+    assert said.received == {"sha256": hashlib.sha256(b"hello").hexdigest()}
+
+
+def test_an_erc_fills_what_the_other_fields_do_not_say(house: House, file: Path) -> None:
+    erc = "erc:\nwho: Ada\nwhat: Notes\nwhen: 1843\nwhere: ark:/99999/fk4erc\nwhere: loc-1\n"
+    said = batch_of(
+        house,
+        house.curl("-F", f"file=@{file}", "-F", "profile=demo", "-F", "title=Other", "--form-string", f"erc={erc}", path="/poster/submit"),
+    )
+    assert (said.creator, said.title, said.date, said.primary_id, said.local_ids) == (
+        "Ada", "Other", "1843", "ark:/99999/fk4erc", ("loc-1",),
+    )  # fmt: skip
+
+
+def test_json_is_answered_where_it_is_asked_for(house: House, file: Path) -> None:
+    sent = ("-F", f"file=@{file}", "-F", "profile=demo")
+    for more in (("-F", "responseForm=json"), ("-H", "Accept: application/json"), ("-F", "responseForm=json", "-H", "Accept: text/xml")):
+        answer = house.curl(*sent, *more, path="/poster/submit")
+        assert (answer.status, answer.kind) == (200, "application/json")
+        state = answer.json()["bat:batchState"]
+        assert state["bat:batchStatus"] == "QUEUED"
+        assert house.batch(state["bat:batchID"]).state == "Pending"
+    for more in ((), ("-H", "Accept: */*"), ("-F", "responseForm=xml", "-H", "Accept: application/json"), ("-F", "responseForm=turtle")):
+        assert house.curl(*sent, *more, path="/poster/submit").kind.startswith("application/xml")
+
+
+def test_unknown_fields_are_left_out_with_a_warning(house: House, file: Path) -> None:
+    answer = house.curl("-F", f"file=@{file}", "-F", "profile=demo", "-F", "colour=red", "-F", "responseForm=json", path="/poster/submit")
+    assert answer.status == 200
+    assert answer.json()["bat:batchState"]["bat:warning"] == "The field 'colour' is not known and was left out."
+
+
+@pytest.mark.parametrize(
+    ("path", "update", "ark"),
+    [
+        ("/poster/submit", False, ""), ("/poster/add", False, ""), ("/poster/update", True, ""),
+        ("/poster/update/ark/99999/fk4path", True, "ark:/99999/fk4path"), ("/poster/add/ark:/99999/fk4path", False, "ark:/99999/fk4path"),
+    ],
+)  # fmt: skip
+def test_the_path_says_add_or_update_and_which_object(house: House, file: Path, path: str, update: bool, ark: str) -> None:
+    said = batch_of(house, house.curl("-F", f"file=@{file}", "-F", "profile=demo", path=path))
+    assert (said.update, said.primary_id) == (update, ark)
+
+
+def test_two_different_identifiers_are_refused(house: House, file: Path) -> None:
+    answer = house.curl(
+        "-F", f"file=@{file}", "-F", "profile=demo", "-F", "primaryIdentifier=ark:/99999/fk4other", path="/poster/update/ark/99999/fk4path"
+    )
+    assert answer.status == 400
+    assert "Two identifiers" in (ET.fromstring(answer.body).findtext(f"{EXC}statusDescription") or "")
+
+
+def test_the_token_is_the_password_of_basic_authentication(house: House, file: Path) -> None:
+    sent = ("-F", f"file=@{file}", "-F", "profile=demo")
+    assert house.curl(*sent, path="/poster/submit", scheme="basic").status == 200
+    before = house.count(), len(house.payloads())
+    for more in ((), ("-u", "ann:wrong"), ("-H", "Authorization: Basic !!"), ("-u", f"{house.tokens['submitter']}:")):
+        answer = house.curl(*sent, *more, path="/poster/submit", role=None)
+        assert answer.status == 401
+    assert house.curl(*sent, path="/poster/submit", role="reader").status == 403
+    assert (house.count(), len(house.payloads())) == before
+
+
+def test_without_a_token_only_an_open_loopback_takes_it(tmp_path: Path, file: Path) -> None:
+    with Site(tmp_path / "open") as site, House(site, open_loopback=True).open() as house:
+        sent = ("-F", f"file=@{file}", "-F", "profile=demo")
+        assert house.curl(*sent, path="/poster/submit", role=None).status == 200
+        assert house.curl(*sent, "-H", "X-Forwarded-For: 10.0.0.1", path="/poster/submit", role=None).status == 401
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "says"),
+    [
+        (("-F", "profile=nobody"), 404, "no profile 'nobody'"),
+        ((), 400, "profile is missing"),
+        (("-F", "profile=demo", "-F", "type=parcel"), 400, "'parcel' is not a type"),
+        (("-F", "profile=demo", "-F", "digestType=MD5"), 400, "value of the digest is missing"),
+        (("-F", "profile=demo", "-F", "size=many"), 400, "not a size"),
+        (("-F", "profile=demo", "-F", "size=6"), 400, "5 bytes came, and 6 were announced"),
+        (("-F", "profile=demo", "-F", "batchID=bid-late"), 400, "must come before the file"),
+        (("-F", "profile=demo", "-F", "primaryIdentifier=doi:1"), 400, "not an ARK"),
+        (("-F", "profile=demo", "-F", "filename=../a"), 400, "not a name"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_and_leaves_nothing(
+    house: House, file: Path, sent: tuple[str, ...], status: int, says: str
+) -> None:
+    before = house.count(), len(house.payloads())
+    xml = house.curl("-F", f"file=@{file}", *sent, path="/poster/submit")
+    assert xml.status == status, xml.body
+    assert says in (ET.fromstring(xml.body).findtext(f"{EXC}statusDescription") or "")
+    assert ET.fromstring(xml.body).findtext(f"{EXC}error")
+    as_json = house.curl("-F", f"file=@{file}", *sent, "-F", "responseForm=json", path="/poster/submit")
+    assert says in as_json.json()["exc:exceptionState"]["exc:statusDescription"]
+    assert (house.count(), len(house.payloads())) == before
+
+
+def test_a_form_without_a_file_and_one_with_two_are_refused(house: House, file: Path) -> None:
+    before = house.count(), len(house.payloads())
+    assert "no file" in house.curl("-F", "profile=demo", path="/poster/submit").body.decode()
+    two = house.curl("-F", f"file=@{file}", "-F", f"file=@{file}", "-F", "profile=demo", path="/poster/submit")
+    assert (two.status, "two files" in two.body.decode()) == (400, True)
+    plain = house.curl("-d", "profile=demo", path="/poster/submit")
+    assert (plain.status, "multipart/form-data" in plain.body.decode()) == (400, True)
+    assert (house.count(), len(house.payloads())) == before
+
+
+def test_the_same_batch_id_twice_is_one_batch(house: House, file: Path) -> None:
+    sent = ("-F", "batchID=bid-twice", "-F", f"file=@{file}", "-F", "profile=demo", "-F", "responseForm=json")
+    first, again = (house.curl(*sent, path="/poster/submit").json()["bat:batchState"] for _ in range(2))
+    assert first == again
+    other = house.curl(*sent[:3], f"file=@{write(file.parent, 'other.txt', b'other')}", *sent[4:], path="/poster/submit")
+    assert other.status == 409
+
+
+def test_fields_after_the_file_count_too(house: House, file: Path) -> None:
+    sha1 = hashlib.sha1(b"hello").hexdigest()
+    said = batch_of(
+        house,
+        house.curl(
+            "-F", f"file=@{file}", "-F", "profile=demo", "-F", "digestType=SHA-1", "-F", f"digestValue={sha1}", path="/poster/submit"
+        ),
+    )
+    assert said.received["sha1"] == sha1
+
+
+def test_the_type_is_guessed_when_none_is_given(house: House, tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as made:
+        made.writestr("a", "b")
+    path = write(tmp_path, "a.zip", packed.getvalue())
+    assert batch_of(house, house.curl("-F", f"file=@{path}", "-F", "profile=demo", path="/poster/submit")).type is Type.CONTAINER
+    as_file = house.curl("-F", f"file=@{path}", "-F", "type=file", "-F", "profile=demo", path="/poster/submit")
+    assert batch_of(house, as_file).type is Type.FILE
+
+
+def test_a_large_upload_is_kept_whole_and_never_in_memory(house: House, tmp_path: Path) -> None:
+    path = tmp_path / "large.bin"
+    with path.open("wb") as out:
+        out.truncate(300 * 2**20)
+    before = _peak()
+    said = batch_of(house, house.curl("-F", f"file=@{path}", "-F", "profile=demo", path="/poster/submit"))
+    assert said.size == 300 * 2**20
+    assert house.depot.objects.head(said.url.removeprefix("waybill:")).size == 300 * 2**20
+    assert _peak() - before < 100 * 2**20
+
+
+def _peak() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_the_service_tells_its_state_and_its_fields(house: House) -> None:
+    xml = house.curl(path="/poster/state", role="reader")
+    assert (xml.status, b"<ing:submissionState>thawed" in xml.body) == (200, True)
+    with house.client("operator") as client:
+        client.put("/api/v1/ingest/pauses/ingest").raise_for_status()
+        client.put("/api/v1/ingest/holds/maps").raise_for_status()
+        state = house.curl(path="/poster/state?t=json", role="reader").json()["ing:ingestServiceState"]
+        client.delete("/api/v1/ingest/pauses/ingest").raise_for_status()
+        client.delete("/api/v1/ingest/holds/maps").raise_for_status()
+    assert (state["ing:submissionState"], state["ing:collectionSubmissionState"]) == ("frozen", "maps")
+    told = json.loads(house.curl("-H", "Accept: application/json", path="/poster/help", role="reader").body)["ing:ingestHelp"]["ing:field"]
+    assert any(line.startswith("digestType: ") for line in told)
+    assert house.curl(path="/poster/state", role=None).status == 401
