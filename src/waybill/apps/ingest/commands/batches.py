@@ -143,7 +143,7 @@ def say_failures(desk: Desk, view: dict[str, Any]) -> None:
         return
     made = shapes.table("failed", "what", "after", "why")
     for job in view["failures"]:
-        made.add_row(job["id"], job["what"], job["last_done"] or "", job["reason"] + ("" if job["can_be_resumed"] else " (submit again)"))
+        made.add_row(job["id"], job["what"], job["last_done"] or "", job["reason"])
     desk.say("")
     desk.out.print(made)
     more = view["jobs"]["states"].get("Failed", 0) - len(view["failures"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated
@@ -9,12 +10,12 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from waybill.apps.ingest.commands.counter import outfit, serve, size_of, until_settled
+from waybill.apps.ingest.commands.counter import outfit, serve, several, size_of, until_settled
 from waybill.apps.ingest.duties.audit import Damaged, audit_some, known_damage
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.rebuilding import Portion, order, portions
 from waybill.cli.desk import Desk
-from waybill.cli.problems import FAILED, Misuse
+from waybill.cli.problems import FAILED, Missing, Misuse
 from waybill.record import MAX_PAGE, Record, Ref
 
 PANEL = "Objects"
@@ -46,7 +47,7 @@ def audit(
     what = "By the last audits"
     if now:
         count, size = _read_due(desk, have, every)
-        what = f"{count} places with {size_of(size)} were read"
+        what = f"{several(count, 'place')} with {size_of(size)} read"
     return _say(desk, list(known_damage(have)), what)
 
 
@@ -66,6 +67,7 @@ def _read_object(have: Outfit, ark: str) -> Iterator[Damaged]:
 
 def _read_due(desk: Desk, have: Outfit, every: bool) -> tuple[int, int]:
     count = size = 0
+    logging.getLogger("waybill.ingest").addHandler(logging.NullHandler())  # what is found is said at the end, not logged as well
     with desk.engine() as engine, Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown:
         before = engine.store.now() if every else None
         task = shown.add_task("reading", total=None)
@@ -80,8 +82,8 @@ def _say(desk: Desk, damaged: list[Damaged], what: str) -> int | None:
         rows = [{"object": each.ark, "place": each.place, "files": list(each.files), "problem": each.words} for each in damaged]
         desk.print_json({"damaged": rows, "said": what})
     else:
-        for each in damaged:
-            desk.say(str(each))
+        for each in damaged:  # what was read just now names the files itself
+            desk.say(str(each) if each.words.find("; it is ") < 0 else f"{each.ark}: {each.words}")
         desk.note(f"{what}: {f'{len(damaged)} damaged' if damaged else 'nothing is damaged'}.")
     return FAILED if damaged else None
 
@@ -105,14 +107,16 @@ def rebuild(
             if portion.arks:
                 asked.append(engine.submit(order(portion.arks, owner=desk.who), who=desk.who).ref)
         done = [until_settled(desk, engine.store, ref) for ref in asked] if wait else []
-    return _rebuilt(desk, asked, done, nameless)
+    return _rebuilt(desk, ark, asked, done, nameless)
 
 
-def _rebuilt(desk: Desk, asked: list[Ref], done: list[Record], nameless: list[str]) -> int | None:
+def _rebuilt(desk: Desk, ark: str | None, asked: list[Ref], done: list[Record], nameless: list[str]) -> int | None:
     told = [rebuilt for record in done if isinstance(rebuilt := record.docs.get("rebuilt"), dict)]
     troubles = [f"{at}: it is too damaged to say which object it is." for at in nameless]
     troubles += [trouble for each in told for trouble in each.get("troubles", [])]
     objects, versions = (sum(each.get(name, 0) for each in told) for name in ("objects", "versions"))
+    if ark is not None and done and not troubles and not versions:
+        raise Missing(f"{ark} is not in storage, and no longer in the inventory.")
     if desk.as_json:
         rebuilds = [ref.id for ref in asked]
         desk.print_json({"objects": objects, "versions": versions, "troubles": troubles, "rebuilds": rebuilds, "waited": bool(done)})
@@ -120,7 +124,7 @@ def _rebuilt(desk: Desk, asked: list[Ref], done: list[Record], nameless: list[st
         for trouble in troubles:
             desk.say(trouble)
         if done or not asked:
-            desk.say(f"{objects} objects with {versions} versions are recorded again.")
+            desk.say(f"{several(objects, 'object')} with {several(versions, 'version')} recorded again.")
         else:
-            desk.say(f"{len(asked)} rebuilds are asked for: waybill ls rebuild")
+            desk.say(f"{several(len(asked), 'rebuild')} asked for: waybill ls rebuild")
     return FAILED if troubles or any(record.state == "Failed" for record in done) else None

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from waybill.apps.ingest import service
-from waybill.apps.ingest.commands.counter import opened, serve, size_of
+from waybill.apps.ingest.commands.counter import opened, serve, several, size_of
 from waybill.apps.ingest.submission import Type
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
@@ -58,7 +58,7 @@ def _say(desk: Desk, file: Path, report: service.Report) -> None:
         desk.say(str(note))
     count = len(report.complaints)
     if count:
-        return desk.note(f"{file}: {count} complaint{'s' if count > 1 else ''}. It would be refused as it is.")
-    said = IN_WORDS[report.type].format(report.count) if report.type in IN_WORDS else f"a {report.sort} of {report.count} files"
+        return desk.note(f"{file}: {several(count, 'complaint')}. It would be refused as it is.")
+    said = IN_WORDS[report.type].format(report.count) if report.type in IN_WORDS else f"a {report.sort} of {several(report.count, 'file')}"
     known = f", {size_of(report.octets)}{' by what it says' if report.sort == 'manifest' else ''}" if report.octets else ""
     return desk.say(f"{file} is good: {said if report.sort != 'file' else 'a file, which is stored as it is'}{known}.")

@@ -151,3 +151,8 @@ def size_of(count: int | None) -> str:
             break
         number, unit = number / 1000, larger
     return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+
+
+def several(count: int, noun: str) -> str:
+    """1 object, 2 objects."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

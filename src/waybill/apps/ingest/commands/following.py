@@ -134,18 +134,24 @@ def _end(desk: Desk, engine: Engine, batch: Record | None, ref: Ref) -> int | No
     store = engine.store
     view = service.batch_view(engine, batch) | what_failed(store, batch)
     good = batch.state == "Completed"
+    objects = list(islice(_objects(store, ref), SHOWN))
     if desk.as_json:
-        desk.print_json({"at": views.moment(time.time()), **view}, line=True)
+        desk.print_json({"at": views.moment(time.time()), **view, "objects": objects}, line=True)
         return None if good else FAILED
     if batch.state == "Held":
         held = [mark.partition("/")[2] for mark in batch.gates if mark in store.marks()]
         release = f"--collection {held[0]}" if held else batch.id
         desk.note(f"It rests until it is released: waybill ingest release {release}")
         return FAILED
-    for job in islice(jobs_of(store, ref), SHOWN):
-        if job.state == "Completed":
-            desk.say(f"  {submission.of_job(job).primary_id}  {what(job)}")
+    for made in objects:
+        desk.say(f"  {made['object']}  {made['what']}")
     if not good:
         say_failures(desk, view)
     return None if good else FAILED
 
+
+def _objects(store: Store, batch: Ref) -> Iterator[dict[str, str]]:
+    """What was made of it."""
+    for job in jobs_of(store, batch):
+        if job.state == "Completed":
+            yield {"object": submission.of_job(job).primary_id, "job": job.id, "what": what(job)}

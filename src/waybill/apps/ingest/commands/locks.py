@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from waybill.apps.ingest import service
-from waybill.apps.ingest.commands.counter import LIMIT, YES, serve
+from waybill.apps.ingest.commands.counter import LIMIT, YES, serve, several
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
 from waybill.rules import Refused
@@ -68,4 +68,4 @@ def unlock(desk: Desk, key: KEY, yes: YES = False, why: WHY = "") -> None:
         ended = service.unlock(engine, key, who=desk.who, why=why)
     if desk.as_json:
         return desk.print_json({"key": key, "ended": ended})
-    return desk.say(f"{key} is free: {ended} lock{'s' if ended > 1 else ''} ended.")
+    return desk.say(f"{key} is free: {several(ended, 'lock')} ended.")
