@@ -1,8 +1,10 @@
 """The ledger of room: who is admitted, who waits, and that several processes agree."""
 
+import fcntl
 import multiprocessing
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -230,6 +232,22 @@ def test_whatever_lies_in_the_file_nothing_is_overbooked(tmp_path_factory: pytes
     granted = [name for name in ("a", "b", "c") if room.admit(name, 400, 0.0).granted]
     assert granted == ["a", "b"]
     assert all(entry.need >= 0 for entry in ledger(root, Plate(10_000, 1000)).entries())
+
+
+def test_others_are_locked_out_while_it_is_reckoned(tmp_path: Path) -> None:
+    class Watched(Plate):
+        locked = 0
+
+        def __call__(self, root: Path) -> Disk:
+            with open(root / ".room" / "lock", "ab") as lock, suppress(BlockingIOError):
+                self.locked += 1
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.locked -= 1
+            return super().__call__(root)
+
+    plate = Watched(10_000, 1000)
+    assert ledger(tmp_path, plate).admit("a", 10, 0.0).granted
+    assert plate.locked == 1
 
 
 def _ask_for_all(root: Path, name: str) -> int:
