@@ -11,6 +11,7 @@ from tests.apps.ingest.duties.test_audit import hand_of
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.storage.yard import said_by_validator, sha256
 from waybill.apps.ingest.duties import Recovery
+from waybill.apps.ingest.storage import recovery
 from waybill.apps.ingest.storage.root import Root
 from waybill.duties import a_round
 from waybill.objects import Directory
@@ -81,3 +82,22 @@ def test_an_object_that_cannot_be_believed_is_named_and_left_alone(site: Site) -
     assert finding.rule == "damaged object"
     assert place.removeprefix("ocfl/") == finding.where
     assert names(site) == before
+
+
+def test_a_writer_that_publishes_meanwhile_is_not_disturbed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    holdings = Holdings(site)
+    holdings.add({"producer/a.txt": b"one"})
+    look = recovery.sidecar_of
+
+    def overtaken(objects: Any, folder: str, algorithm: str) -> str | None:
+        monkeypatch.undo()
+        holdings.add({"producer/a.txt": b"two"})  # after the inventory was read, and before what is beside it is
+        return look(objects, folder, algorithm)
+
+    monkeypatch.setattr(recovery, "sidecar_of", overtaken)
+    with hand_of(site) as hand:
+        a_round(Recovery(older_than=0.0), hand)
+    assert isinstance(site.depot.objects, Directory)
+    assert said_by_validator(site.depot.objects.root / "ocfl") == (1, [])
+    assert holdings.storage.stored(ARK).version == 2
+    assert list(holdings.storage.verify(ARK)) == []

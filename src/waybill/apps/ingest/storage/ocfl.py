@@ -16,7 +16,7 @@ from waybill import manifests
 from waybill.apps.ingest.storage import auditing, recovery
 from waybill.apps.ingest.storage.holding import Held, load, stored_in
 from waybill.apps.ingest.storage.ocfl_inventory import Algorithm
-from waybill.apps.ingest.storage.protocol import Deposit, Finding, NotStored, Recovered, Sources, Stored, Unsound, Version
+from waybill.apps.ingest.storage.protocol import Deposit, Finding, Late, NotStored, Recovered, Sources, Stored, Unsound, Version
 from waybill.apps.ingest.storage.root import Root
 from waybill.apps.ingest.storage.writing import VersionWriter
 from waybill.manifests import Reader
@@ -112,6 +112,8 @@ class OcflStorage:
     def _recover_old(self, root: str, before: datetime) -> Recovered:
         try:
             return recovery.recover(self._objects, root, old=lambda info: info.modified < before, folders=False)
+        except Late:
+            return Recovered()  # somebody writes it just now
         except Unsound as error:
             return Recovered(trouble=str(error))
 

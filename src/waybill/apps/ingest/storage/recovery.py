@@ -18,8 +18,8 @@ import re
 from collections.abc import Callable
 
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
-from waybill.apps.ingest.storage.holding import DECLARATION, Held, load, put_checked, sidecar_data, sidecar_of
-from waybill.apps.ingest.storage.protocol import Recovered, Unsound
+from waybill.apps.ingest.storage.holding import DECLARATION, Held, etag_of, load, put_checked, sidecar_data, sidecar_of
+from waybill.apps.ingest.storage.protocol import Late, Recovered, Unsound
 from waybill.objects import NotFound, ObjectInfo, Objects
 
 PORTION = 1000  # names that are looked at before some are removed
@@ -60,6 +60,7 @@ def mend(objects: Objects, held: Held) -> tuple[str, ...]:
     root, algorithm = held.root, held.inventory.algorithm
     folder = f"{root}/{held.inventory.head}"
     if not _agrees(objects, f"{folder}/{ocfl.FILE}", held):
+        _check_present(objects, held)
         with objects.get(f"{root}/{ocfl.FILE}") as body:
             objects.put(f"{folder}/{ocfl.FILE}", body, size=held.size)
         if not _agrees(objects, f"{folder}/{ocfl.FILE}", held):
@@ -68,6 +69,7 @@ def mend(objects: Objects, held: Held) -> tuple[str, ...]:
     side, name = sidecar_data(held.digest), ocfl.sidecar(algorithm)
     for place, at in ((f"{held.inventory.head}/{name}", folder), (name, root)):
         if sidecar_of(objects, at, algorithm) != held.digest:
+            _check_present(objects, held)
             put_checked(objects, f"{at}/{name}", lambda: [side], len(side), hashlib.sha256(side).hexdigest())
             mended.append(place)
     name, words = DECLARATION
@@ -77,6 +79,12 @@ def mend(objects: Objects, held: Held) -> tuple[str, ...]:
         put_checked(objects, f"{root}/{name}", lambda: [words], len(words), hashlib.sha256(words).hexdigest())
         mended.append(name)
     return tuple(mended)
+
+
+def _check_present(objects: Objects, held: Held) -> None:
+    """What does not agree with an inventory that was just replaced agrees with the new one: whoever writes it is not to be disturbed."""
+    if etag_of(objects, f"{held.root}/{ocfl.FILE}") != held.etag:
+        raise Late(f"{held.root}/{ocfl.FILE} was written by someone else meanwhile: what is beside it is theirs.")
 
 
 def agrees_at_a_glance(objects: Objects, held: Held) -> bool:
