@@ -3,6 +3,7 @@
 /api/v1/ingest/...     batches.py, kept.py (profiles, collections), holding.py (holds, pauses, locks), checking.py
 /poster/...            poster.py: Merritt's form
 /ingest/...            objects.py, access.py: what is at rest, and getting it back
+/ingest/storage/...    storage/served.py: our storage for other services
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from fastapi import APIRouter
 
 from waybill.apps.ingest.routes import access, batches, checking, holding, kept, objects, poster
 from waybill.apps.ingest.routes.arriving import Berth
+from waybill.apps.ingest.storage import served
 
 if TYPE_CHECKING:
     from waybill.depot import Depot
@@ -22,5 +24,5 @@ def routes(depot: Depot) -> list[APIRouter]:
     berth = Berth()
     return [
         batches.routes(berth), checking.routes(berth), kept.routes(), holding.routes(), poster.routes(berth),
-        objects.router(depot), access.router(depot),
+        objects.router(depot), access.router(depot), served.routes(depot, berth),
     ]  # fmt: skip

@@ -21,7 +21,6 @@ from waybill.apps.ingest.routes.arriving import Berth
 from waybill.apps.ingest.routes.counter import At, Counter, refusals, role, router
 from waybill.apps.ingest.routes.shapes import ReportView
 from waybill.apps.ingest.submission import Type
-from waybill.depot import make_folder
 from waybill.http.errors import responses
 from waybill.http.wire import answer
 
@@ -54,7 +53,7 @@ def routes(berth: Berth) -> APIRouter:
 
 def _checked(at: Counter, chunks: Iterator[bytes], filename: str, type: Type | None) -> dict[str, Any]:
     scratch = at.outfit.depot.config.work.root / "check"
-    make_folder(scratch)
+    scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sweep(scratch)
     with refusals(), tempfile.NamedTemporaryFile(prefix="payload-", dir=scratch) as file:
         size = 0

@@ -86,7 +86,7 @@ class _Events:
     """What the parser says, in order: ("headers", {...}), ("data", bytes) ..., ("end", None) for each part, and then None."""
 
     def __init__(self, content_type: str) -> None:
-        kind, options = parse_options_header(content_type)
+        kind, options = parse_options_header(content_type.encode("latin-1", "replace"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise BadForm("This is no form: send it as multipart/form-data, as `curl -F file=@...` does.")
         self._waiting: deque[tuple[str, Any]] = deque()

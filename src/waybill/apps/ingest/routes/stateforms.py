@@ -70,19 +70,19 @@ def _json(space: tuple[str, str], name: str, pairs: Pairs) -> bytes:
     for key, value in pairs:
         field = f"{prefix}:{key}"
         before = inside.get(field)
-        clean = _plain(value)
+        clean = plain(value)
         inside[field] = clean if before is None else [*before, clean] if isinstance(before, list) else [before, clean]
     return msgspec.json.encode({f"{prefix}:{name}": inside})
 
 
 def _xml(space: tuple[str, str], name: str, pairs: Pairs) -> bytes:
     prefix, uri = space
-    lines = [f"  <{prefix}:{key}>{escape(_plain(value))}</{prefix}:{key}>" if value else f"  <{prefix}:{key}/>" for key, value in pairs]
+    lines = [f"  <{prefix}:{key}>{escape(plain(value))}</{prefix}:{key}>" if value else f"  <{prefix}:{key}/>" for key, value in pairs]
     root = f"{prefix}:{name}"
     text = "\n".join([f"<{root} xmlns:{prefix}={quoteattr(uri)}>", *lines, f"</{root}>"])
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Without what XML cannot hold."""
     return _UNFIT.sub("?", text)

@@ -1,0 +1,223 @@
+"""Deposits by the native API: a URL as JSON, a file in a form; found again by id and batchID, released, checked."""
+
+import hashlib
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from tests.apps.ingest.routes.house import API, House
+from tests.apps.ingest.site import Site
+from waybill.apps.ingest.routes.arriving import Berth
+from waybill.apps.ingest.submission import Type, of_batch
+
+SHA256 = hashlib.sha256(b"hello").hexdigest()
+
+
+@pytest.fixture
+def client(house: House) -> Iterator[httpx2.Client]:
+    with house.client("submitter") as client:
+        yield client
+
+
+def upload(client: httpx2.Client, said: Any, data: bytes = b"hello", name: str = "a.txt", **more: Any) -> httpx2.Response:
+    files = [("submission", (None, said if isinstance(said, str) else json.dumps(said))), ("file", (name, data))]
+    return client.post(f"{API}/batches", files=files, **more)
+
+
+def test_a_url_is_submitted_as_json(house: House, client: httpx2.Client) -> None:
+    url = house.site.web.put("a.zip", b"x")
+    answer = client.post(
+        f"{API}/batches", json={"profile": "demo", "url": url, "title": "A", "local_ids": ["x1"], "dc": {"subject": "maps"}}
+    )
+    assert answer.status_code == 201, answer.text
+    view = answer.json()
+    assert (view["state"], view["type"], view["title"], view["repeated"], view["submitter"]) == (
+        "Pending", "container", "A", False, "the submitter",
+    )  # fmt: skip
+    said = of_batch(house.batch(view["batch_id"]))
+    assert (said.url, said.dc, said.local_ids) == (url, {"subject": "maps"}, ("x1",))
+    assert answer.headers["location"] == f"{API}/batches/{view['id']}"
+    for link in view["links"].values():
+        assert client.get(link).status_code == 200, link
+
+
+def test_a_file_is_uploaded_with_its_submission(house: House, client: httpx2.Client) -> None:
+    md5 = hashlib.md5(b"hello").hexdigest()
+    answer = upload(client, {"profile": "demo", "digest_type": "md5", "digest_value": md5, "type": "file", "update": True})
+    assert answer.status_code == 201, answer.text
+    view = answer.json()
+    assert (view["digests"], view["size"], view["filename"], view["update"]) == ({"sha256": SHA256, "md5": md5}, 5, "a.txt", True)
+    with house.depot.objects.get(of_batch(house.batch(view["batch_id"])).url.removeprefix("waybill:")) as body:
+        assert body.read() == b"hello"
+    renamed = upload(client, {"profile": "demo", "filename": "b.txt"}).json()
+    assert renamed["filename"] == "b.txt"
+
+
+def test_a_batch_is_found_by_id_and_by_batch_id(client: httpx2.Client) -> None:
+    view = upload(client, {"profile": "demo"}).json()
+    for name in (view["id"], view["batch_id"], view["batch_id"].removeprefix("bid-")):
+        assert client.get(f"{API}/batches/{name}").json()["id"] == view["id"]
+    assert client.get(f"{API}/batches/bid-nobody").status_code == 404
+
+
+def test_batches_are_listed_newest_first(client: httpx2.Client) -> None:
+    made = [upload(client, {"profile": "demo", "submitter": "lister"}).json()["id"] for _ in range(3)]
+    first = client.get(f"{API}/batches", params={"submitter": "lister", "limit": 2}).json()
+    rest = client.get(f"{API}/batches", params={"token": first["next"]}).json()
+    assert [b["id"] for b in (*first["batches"], *rest["batches"])] == made[::-1]
+    assert rest["next"] is None
+    assert client.get(f"{API}/batches", params={"state": "Pending", "limit": 1}).json()["batches"][0]["id"] == made[-1]
+    assert client.get(f"{API}/batches", params={"state": "Pending", "submitter": "x"}).status_code == 400
+    assert client.get(f"{API}/batches", params={"token": "forged"}).json()["error"]["code"] == "bad-page-token"
+
+
+def test_a_key_makes_a_submission_safe_to_repeat(house: House, client: httpx2.Client) -> None:
+    before = len(house.payloads())
+    answers = [upload(client, {"profile": "demo"}, headers={"Idempotency-Key": "k1"}) for _ in range(2)]
+    assert [a.status_code for a in answers] == [201, 200]
+    assert answers[0].json()["id"] == answers[1].json()["id"]
+    assert answers[1].json()["repeated"] is True
+    assert len(house.payloads()) == before + 1
+    other = upload(client, {"profile": "demo"}, b"other", headers={"Idempotency-Key": "k1"})
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "refused")
+    with house.client("operator") as somebody:
+        assert upload(somebody, {"profile": "demo"}, headers={"Idempotency-Key": "k1"}).status_code == 201, "somebody else's key is another"
+    both = upload(client, {"profile": "demo", "batch_id": "bid-x"}, headers={"Idempotency-Key": "k2"})
+    assert both.status_code == 400
+
+
+WRONG: list[tuple[Any, int, str]] = [
+    ({"profile": "nobody"}, 404, "no profile"),
+    ({"profile": "demo", "colour": "red"}, 422, "colour"),
+    ({"profile": "demo", "size": 4}, 400, "5 bytes came, and 4 were announced"),
+    ({"profile": "demo", "type": "parcel"}, 422, "type"),
+    ({"profile": "demo", "url": "https://example.org/a"}, 400, "not both"),
+    ({"profile": "demo", "batch_id": "../x"}, 400, "not a batchID"),
+    ({"profile": "demo", "filename": "a/b"}, 400, "slash"),
+    ("[]", 422, "dictionary"),
+    ("{", 400, "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("said", "status", "says"), WRONG)
+def test_what_cannot_be_taken_is_refused_and_leaves_nothing(house: House, client: httpx2.Client, said: Any, status: int, says: str) -> None:
+    before = house.count(), len(house.payloads())
+    answer = upload(client, said)
+    assert (answer.status_code, says in answer.json()["error"]["message"]) == (status, True), answer.text
+    assert (house.count(), len(house.payloads())) == before
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [("file", ("a", b"x")), ("submission", (None, '{"profile":"demo"}'))],
+        [("submission", (None, '{"profile":"demo"}'))],
+        [("submission", (None, '{"profile":"demo"}')), ("file", ("a", b"x")), ("file", ("b", b"x"))],
+        [("submission", (None, '{"profile":"demo"}')), ("other", ("a", b"x"))],
+        [("submission", (None, '{"profile":"demo"}')), ("file", ("../a", b"x"))],
+    ],
+)
+def test_a_form_of_another_shape_is_refused(house: House, client: httpx2.Client, files: list[Any]) -> None:
+    before = house.count(), len(house.payloads())
+    assert client.post(f"{API}/batches", files=files).status_code == 400
+    assert (house.count(), len(house.payloads())) == before
+
+
+def test_who_may_submit(house: House) -> None:
+    body = {"profile": "demo", "url": "https://example.org/a"}
+    for role, status in ((None, 401), ("reader", 403)):
+        with house.client(role) as client:
+            assert client.post(f"{API}/batches", json=body).status_code == status
+            assert upload(client, body).status_code == status
+            assert client.post(f"{API}/check", content=b"x").status_code == status
+    with house.client("submitter") as client:
+        assert client.post(f"{API}/batches/bid-x/release").status_code == 403
+        answer = client.post("/api/v1/records/batch", json={"docs": {"submission": {"payload_url": "waybill:ingest/payloads/x/y"}}})
+        assert (answer.status_code, "POST /api/v1/ingest/batches" in answer.json()["error"]["hint"]) == (403, True)
+
+
+def test_private_addresses_are_refused_early(client: httpx2.Client) -> None:
+    answer = client.post(f"{API}/batches", json={"profile": "demo", "url": "http://10.0.0.1/a"})
+    assert (answer.status_code, "not a public address" in answer.json()["error"]["message"]) == (400, True)
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(house: House) -> None:
+    before = house.count(), len(house.payloads())
+    parts = urlsplit(house.url)
+    head = (
+        f"POST {API}/batches HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {house.tokens['submitter']}\r\n"
+        "Content-Type: multipart/form-data; boundary=B\r\nContent-Length: 100000\r\n\r\n"
+        '--B\r\nContent-Disposition: form-data; name="submission"\r\n\r\n{"profile":"demo"}\r\n'
+        '--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nsome of it'
+    )
+    with socket.create_connection((parts.hostname, parts.port)) as broken:
+        broken.sendall(head.encode())
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
+    connection.request("GET", "/health")
+    assert connection.getresponse().status == 200
+    connection.close()
+    with house.client("submitter") as client:
+        upload(client, {"profile": "demo"})  # comes after it
+    assert (house.count(), len(house.payloads())) == (before[0] + 1, before[1] + 1)
+
+
+def test_slow_uploads_do_not_stop_the_rest_and_lose_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from waybill.apps.ingest import routes
+
+    monkeypatch.setattr(routes, "Berth", lambda: Berth(places=2, patience=1.0))
+    with Site(tmp_path / "slow") as site, House(site).open() as house:
+        parts = urlsplit(house.url)
+        head = (
+            f"POST {API}/check HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {house.tokens['submitter']}\r\n"
+            "Content-Length: 1000\r\n\r\nsome"
+        )
+        answers: list[bytes] = []
+
+        def slow() -> None:
+            with socket.create_connection((parts.hostname, parts.port)) as idle:
+                idle.sendall(head.encode())
+                answers.append(idle.recv(4096))
+
+        threads = [threading.Thread(target=slow) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        with house.client("reader") as client:
+            assert client.get(f"{API}/batches").status_code == 200
+        for thread in threads:
+            thread.join()
+    assert all(answer.startswith(b"HTTP/1.1 408") for answer in answers)
+    assert len(answers) == 6
+
+
+def test_a_batch_is_released_with_its_jobs(house: House, client: httpx2.Client) -> None:
+    view = upload(client, {"profile": "demo"}).json()
+    with house.client("operator") as operator:
+        assert operator.post(f"/api/v1/records/batch/{view['id']}/hold").status_code == 200
+        assert client.get(f"{API}/batches/{view['batch_id']}").json()["state"] == "Held"
+        bulk = operator.post(f"{API}/batches/{view['batch_id']}/release", json={"why": "over"}).json()
+        assert (bulk["done"], bulk["refused"]) == (1, 0)
+    assert client.get(f"{API}/batches/{view['id']}").json()["state"] == "Pending"
+
+
+def test_a_payload_is_checked_and_not_kept(house: House, client: httpx2.Client) -> None:
+    before = house.count(), len(house.payloads())
+    bad = b"#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest\nftp://x/a\n"
+    report = client.post(f"{API}/check", params={"filename": "a.checkm"}, content=bad).json()
+    assert (report["good"], report["sort"], report["type"]) == (False, "manifest", "object-manifest")
+    assert {note["line"] for note in report["complaints"]} == {3}
+    good = client.post(
+        f"{API}/check", params={"filename": "a.checkm"}, content=bad.replace(b"ftp://x/a", b"https://x/a") + b"#%eof\n"
+    ).json()
+    assert (good["good"], good["count"]) == (True, 1)
+    plain = client.post(f"{API}/check", params={"type": Type.FILE}, content=b"x").json()
+    assert (plain["good"], plain["sort"], plain["octets"]) == (True, "file", 1)
+    assert (house.count(), len(house.payloads())) == before
+    assert list((house.depot.config.work.root / "check").iterdir()) == []
