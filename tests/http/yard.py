@@ -4,8 +4,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from waybill import config
@@ -68,6 +69,10 @@ BOX = Machine(
 YARD = Application("yard", "Crates and boxes.", (CRATE, BOX))
 
 
+class Served(Protocol):
+    app: FastAPI
+
+
 class Site:
     """A depot with its application, and clients of each role."""
 
@@ -117,7 +122,7 @@ def depot_at(folder: Path, store: str | None = None) -> Depot:
 
 
 @contextmanager
-def served(site: Site) -> Iterator[str]:
+def served(site: Served) -> Iterator[str]:
     """A real server on a free port, in a thread of its own; its URL."""
     server = Server(site.app, "127.0.0.1", 0, log_level="warning")
     started = threading.Event()
