@@ -5,6 +5,7 @@ Everything in it may be used from many threads: the inventory is a connection, s
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -17,6 +18,7 @@ from waybill.apps.ingest.room import Ledger
 from waybill.apps.ingest.settings import Settings
 from waybill.apps.ingest.settings import read as read_settings
 from waybill.apps.ingest.storage import OcflStorage, StorageService
+from waybill.apps.ingest.storage.http import TOKEN, HttpStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.objects import Objects
 from waybill.record import NotFound
@@ -51,8 +53,10 @@ class Outfit:
     @cached_property
     def storage(self) -> StorageService:
         """Our own storage, or the service that the settings name."""
-        told = self.settings.storage
-        return OcflStorage(self.objects, told.prefix, WorkingSources(self.depot.config.work.root, self.objects), algorithm=told.algorithm)
+        told, sources = self.settings.storage, WorkingSources(self.depot.config.work.root, self.objects)
+        if told.url:
+            return HttpStorage(told.url, os.environ.get(TOKEN, ""), sources)
+        return OcflStorage(self.objects, told.prefix, sources, algorithm=told.algorithm)
 
     def ezid(self, shoulder: Shoulder) -> Ezid:
         """The client of the EZID that keeps a shoulder's ARKs."""
@@ -102,6 +106,9 @@ class Outfit:
             index.close()
         for client in ezids.values():
             client.close()
+        storage = self.__dict__.pop("storage", None)
+        if isinstance(storage, HttpStorage):
+            storage.close()
         self._mine = threading.local()
 
 
