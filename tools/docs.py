@@ -6,18 +6,22 @@
 
 docs/machines/NAME.md is all that a machine's table says, in the order in which it says it: the figure, the states, the actions, the
 documents. Every machine that a process can have has one: the built-in ones, those of the applications, those of the demonstration.
-docs/reference/config.md is the list of settings, docs/reference/cli.md the list of commands. README.md in reference, concepts and how-to
-lists the pages of its folder.
+docs/reference/config.md is the list of settings, those of the applications included, docs/reference/cli.md the list of commands. README.md
+in reference, concepts and how-to lists the pages of its folder.
 """
 
 import argparse
+import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from typer.main import get_command
 
+from waybill.application import Application, installed
 from waybill.cli.app import build
 from waybill.cli.desk import COMMON, EXAMPLES
 from waybill.cli.problems import EXIT_CODES
@@ -94,11 +98,52 @@ def settings() -> str:
         "A dot in a name is a table in the file: `http.port` is `port` under `[http]`.",
         _table(("setting", "variable", "when nobody says", "what it is"), rows),
         "A path in the file is relative to the file; elsewhere it is relative to where the process was started. "
-        "`[app.NAME]` holds the settings of one application, which says itself what they are.",
+        "`[app.NAME]` holds the settings of one application; those that come with Waybill are below.",
         "## Other variables",
         _table(("variable", "what it is"), others),
     ]
+    for application in installed():
+        if application.settings is not None:
+            parts += settings_of(application)
     return "\n\n".join(parts) + "\n"
+
+
+def settings_of(application: Application) -> list[str]:
+    """The settings of an application, from the comments of its fields."""
+    assert application.settings is not None
+    parts = [
+        f"## [app.{application.name}]",
+        f"{application.doc} These settings stand in the file only, and are checked when a process starts. A dot is a table again: "
+        f"`fetch.allow` is `allow` under `[app.{application.name}.fetch]`.",
+        _table(("setting", "when nobody says", "what it is"), _fields(application.settings, "")),
+    ]
+    if application.variables:
+        secret = [(f"`{name}`", doc) for name, doc in application.variables.items()]
+        parts += ["What is secret comes from the environment:", _table(("variable", "what it is"), secret)]
+    return parts
+
+
+def _fields(shape: Any, above: str) -> list[tuple[str, str, str]]:
+    rows = []
+    comments = dict(re.findall(r"^    (\w+): [^#\n]*# (.*)$", inspect.getsource(shape), re.MULTILINE))
+    for field in msgspec.structs.fields(shape):
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        if isinstance(default, msgspec.Struct):
+            rows += _fields(type(default), f"{above}{field.name}.")
+            continue
+        if field.name not in comments:
+            raise SystemExit(f"{shape.__name__}.{field.name} has no comment that says what it is.")
+        doc = comments[field.name]
+        rows.append((f"`{above}{field.name}`", _default(default), f"{doc[0].upper()}{doc[1:].rstrip('.')}."))
+    return rows
+
+
+def _default(value: Any) -> str:
+    if value is None or value in ("", ()):
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def commands() -> str:

@@ -39,7 +39,7 @@ log = logging.getLogger("waybill")
 
 HOST = Annotated[str | None, typer.Option("--host", help="The address to listen on.", show_default="127.0.0.1")]
 PORT = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.", show_default="8700")]
-DEMO = Annotated[bool, typer.Option("--demo", help="With the demonstration: shipments and parcels to look at.")]
+DEMO = Annotated[bool, typer.Option("--demo", help="With the demonstration: shipments, parcels and deposits to look at.")]
 OPEN = Annotated[bool, typer.Option(
     "--open-loopback", help="Let in whoever asks from this machine without a token, as admin; on loopback only.",
 )]  # fmt: skip

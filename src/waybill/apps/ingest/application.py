@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application, BadApplication
 from waybill.apps.ingest import settings
+from waybill.apps.ingest.demo import demonstrate
 from waybill.apps.ingest.duties import DUTIES
 from waybill.apps.ingest.machine import tables
 from waybill.apps.ingest.outfit import Outfit
@@ -48,6 +49,7 @@ APPLICATION = Application(
     outfit=Outfit,
     routes=routes,
     commands=commands,
+    demo=demonstrate,
     duties=DUTIES,
     settings=settings.Settings,
     variables=settings.VARIABLES,
