@@ -62,6 +62,21 @@ class Engine:
             raise Exists(f"{made[0].ref} was made by the request {made[0].request} before, and the others were not; nothing was made now.")
         return made
 
+    def submit_each(self, news: Sequence[New], *, who: str = "", why: str = "") -> list[Record | StoreError | Refused]:
+        """Make several, each for itself, in one round trip; one answer each, in order. Safe to repeat where they carry a `request`."""
+        drafts: list[Change | Refused] = []
+        for new in news:
+            try:
+                drafts.append(rules.create(self.machines, new, who=who, why=why))
+            except Refused as refusal:
+                drafts.append(refusal)
+        written = iter(self.store.commit([Group((draft,)) for draft in drafts if isinstance(draft, Change)]))
+        answers: list[Record | StoreError | Refused] = []
+        for draft in drafts:
+            answer = next(written) if isinstance(draft, Change) else draft
+            answers.append(_first(answer) if isinstance(answer, Committed) else answer)
+        return answers
+
     def act(
         self, ref: Ref, name: str, *, who: str = "", why: str = "", args: Mapping[str, Any] | None = None, confirmed: bool = False
     ) -> Acted:

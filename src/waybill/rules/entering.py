@@ -40,7 +40,9 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         raise Refused(f"A {machine.name} needs an id from its caller.")
     if new.id is not None and (problem := bad_id(new.id)):
         raise Refused(problem)
-    parent = maker.ref if maker is not None and new.child and machine.parent == maker.kind else None
+    if new.parent is not None and new.parent.kind != machine.parent:
+        raise Refused(f"A {machine.name} cannot be a child of {new.parent}; {machine.parent or 'nothing'} waits for it.")
+    parent = new.parent or (maker.ref if maker is not None and new.child and machine.parent == maker.kind else None)
     priority = new.priority if new.priority is not None else maker.priority if maker is not None else DEFAULT_PRIORITY
     check_priority(priority)
     docs = documents(machine, new.docs)

@@ -117,7 +117,7 @@ def _batch() -> Machine:
         queue=PAUSE,
         gates=_gates,
         folder=Folder("queue", _batch_folder),
-        begins=("Held", "Processing"),
+        begins=("Held", "Processing", "Completed"),
         states=(
             work("Pending", "Processing", "Submitted; its payload has not been looked at.", fails=None, holds="Held", backoff=_PATIENT),
             rest("Held", "Its collection is on hold; an operator releases it when that is over."),

@@ -1,0 +1,297 @@
+"""Old queues imported on each of the three stores: every status, queue and form; what cannot be used; twice; broken off; on hold."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from kazoo.client import KazooClient
+
+from tests.apps.ingest.site import Site
+from tests.apps.ingest.test_legacy import STREAM, TEXT, XML
+from tests.stores.zookeeper import nodedump
+from waybill.apps.ingest import importing
+from waybill.apps.ingest.importing import Imported, import_entries
+from waybill.apps.ingest.legacy import LegacyError, Queue, Status
+from waybill.apps.ingest.legacy.sources import Folder, Source, open_source
+from waybill.engine import Engine
+from waybill.record import Record, Ref, Unavailable
+from waybill.step import New
+
+STORES = {"sqlite": "", "postgresql": "fast_postgres_url", "zookeeper": "zookeeper_url"}
+SECONDS, MILLISECONDS = 1_600_000_000, 1_600_000_000_000
+
+
+@pytest.fixture(params=sorted(STORES))
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    fixture = STORES[request.param]
+    with Site(tmp_path, store=request.getfixturevalue(fixture) if fixture else "") as site:
+        yield site
+        with site.engine() as engine:
+            assert list(engine.store.check()) == []
+        if fixture == "zookeeper_url":
+            client = KazooClient(_hosts(site.depot.config.store))
+            client.start()
+            assert nodedump.faults(client) == []
+            client.stop()
+            client.close()
+
+
+def _hosts(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc + parts.path
+
+
+class Old:
+    """Old queues in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.number = 0
+        folder.mkdir()
+
+    def put(
+        self, said: Mapping[str, object] | bytes, status: Status = Status.Pending, queue: Queue = Queue.INGEST, *, time: int = SECONDS
+    ) -> str:
+        payload = said if isinstance(said, bytes) else msgspec.json.encode(said)
+        place = self.folder / queue[1:]
+        place.mkdir(exist_ok=True)
+        name = f"mrtQ-021{self.number:010d}"
+        self.number += 1
+        (place / name).write_bytes(struct.pack(">Bq", status.value, time) + payload)
+        return f"{queue}/{name}"
+
+    def source(self) -> Source:
+        return Folder(self.folder)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Old:
+    return Old(tmp_path / "old")
+
+
+def run(site: Site, old: Old, **more: bool) -> Imported:
+    with site.engine() as engine:
+        return import_entries(engine, old.source(), who="ann", **more)
+
+
+def made_by(engine: Engine, path: str, kind: str = "job") -> Record:
+    return engine.store.get(*engine.store.requested(kind, f"legacy{path}").ref)
+
+
+# --- statuses and queues
+
+
+def test_every_status_of_an_ingest_entry_becomes_the_job_that_the_mapping_says(site: Site, old: Old) -> None:
+    paths = {status: old.put({"batchID": "bid-1", "profile": "p", "title": status.name}, status) for status in Status}
+    report = run(site, old)
+    assert (report.entries, report.made, report.refused) == (6, {"batch": 1, "job": 6}, 0)
+    with site.engine() as engine:
+        jobs = {status: made_by(engine, path) for status, path in paths.items()}
+        assert {status.name: (job.state, job.last_done) for status, job in jobs.items()} == {
+            "Pending": ("Pending", None), "Consumed": ("Estimating", "Pending"), "Deleted": ("Deleted", None),
+            "Failed": ("Failed", "Pending"), "Completed": ("Completed", "Notify"), "Held": ("Held", None),
+        }  # fmt: skip
+        batch = engine.store.requested("batch", "bid-1")
+        assert {job.parent for job in jobs.values()} == {batch.ref}
+        assert (batch.state, engine.store.open_parents([batch.ref])) == ("Pending", {batch.ref})
+        assert engine.act(jobs[Status.Failed].ref, "resume").record.state == "Estimating"
+        assert [line.event for line in engine.store.history("batch", batch.id)] == ["submit", "release"]
+
+
+@pytest.mark.parametrize("storing", [False, True])
+def test_an_inventory_entry_goes_on_with_recording(tmp_path: Path, old: Old, storing: bool) -> None:
+    xml = b"<inventory><manifestURL>http://store.example.org/manifest/1</manifestURL></inventory>"
+    paths = {status: old.put(xml, status, Queue.INVENTORY, time=MILLISECONDS) for status in Status}
+    with Site(tmp_path, settings={"storing": storing}) as site, site.engine() as engine:
+        report = import_entries(engine, old.source(), who="ann")
+        jobs = {status: made_by(engine, path) for status, path in paths.items()}
+        assert [jobs[status].state for status in Status] == ["Recording", "Recording", "Deleted", "Failed", "Completed", "Failed"]
+        assert jobs[Status.Pending].docs["inventory"] == {"manifest_url": "http://store.example.org/manifest/1", "mode": "add"}
+        assert engine.act(jobs[Status.Failed].ref, "resume").record.state == "Recording", "whatever comes before it in the table"
+        assert report.made == {"batch": 6, "job": 6}, "each is a batch of its own"
+        assert "resume it" in " ".join(note.words for note in report.remarks)
+
+
+def test_assemblies_go_into_the_queue_of_their_size(site: Site, old: Old) -> None:
+    token = {"token": "t1", "delivery-node": 9001, "cloud-content-byte": 12, "status": 202}
+    small = {status: old.put(token, status, Queue.ACCESS_SMALL) for status in Status}
+    large = old.put({**token, "token": "t2"}, Status.Pending, Queue.ACCESS_LARGE)
+    assert run(site, old).made == {"access-small": 6, "access-large": 1}
+    with site.engine() as engine:
+        states = [made_by(engine, small[status], "access-small").state for status in Status]
+        assert states == ["Pending", "Processing", "Deleted", "Failed", "Completed", "Failed"]
+        assert made_by(engine, large, "access-large").docs["token"]["token"] == "t2"
+
+
+@pytest.mark.parametrize("payload", [XML, TEXT, STREAM], ids=["xml", "properties", "java"])
+@pytest.mark.parametrize("time", [SECONDS, MILLISECONDS], ids=["seconds", "milliseconds"])
+def test_every_form_and_both_kinds_of_time(tmp_path: Path, old: Old, payload: bytes, time: int) -> None:
+    path = old.put(payload, time=time)
+    with Site(tmp_path) as site, site.engine() as engine:
+        assert import_entries(engine, old.source(), who="ann").made == {"batch": 1, "job": 1}
+        said = made_by(engine, path).docs["configuration"]
+        assert (said["batchID"], said["jobID"], said["submissionDate"]) == ("bid-1", "jid-1", "2020-09-13T12:26:40+00:00")
+        assert (said["title"], said["erc_what"]) == ("Grüße 😀 & <x>", "Grüße 😀 & <x>"), "in both vocabularies"
+
+
+# --- batches
+
+
+def test_the_batch_waits_for_its_jobs_and_is_reported_when_they_have_settled(site: Site, old: Old) -> None:
+    url = site.web.put("a.txt", b"hello")
+    said = {"batchID": "bid-1", "profile": "p", "type": "file", "payload_url": url, "filename": "a.txt", "submitter": "jane"}
+    paths = [old.put({**said, "jobID": f"jid-{n}"}, Status.Consumed if n else Status.Pending) for n in range(2)]
+    old.put({**said, "jobID": "jid-2"}, Status.Completed)
+    run(site, old)
+    with site.workers(), site.engine() as engine:
+        batch = engine.store.requested("batch", "bid-1")
+        assert (batch.owner, batch.docs["submission"]["migrated"]) == ("jane", True)
+        site.wait("batch", batch.id, "Completed")
+        assert [made_by(engine, path).state for path in paths] == ["Completed", "Completed"]
+        assert engine.store.tally("job", parent=batch.ref) == {"Completed": 3}, "no job is made a second time from the payload"
+
+
+def test_a_batch_of_which_nothing_is_left_to_be_done_has_ended_and_is_not_reported_again(site: Site, old: Old) -> None:
+    for status in (Status.Completed, Status.Deleted):
+        old.put({"batchID": "bid-1", "profile": "p"}, status)
+    run(site, old)
+    with site.engine() as engine:
+        batch = engine.store.requested("batch", "bid-1")
+        assert (batch.state, engine.store.tally("job", parent=batch.ref)) == ("Completed", {"Completed": 1, "Deleted": 1})
+
+
+def test_entries_of_a_batch_that_is_here_already_become_jobs_of_it(site: Site, old: Old) -> None:
+    with site.engine() as engine:
+        first = engine.submit(New("batch", {"submission": {"batchID": "bid-1", "profile": "p"}}, request="bid-1", state="Processing"))
+    path = old.put({"batchID": "bid-1", "profile": "p"})
+    assert run(site, old).made == {"job": 1}
+    with site.engine() as engine:
+        assert made_by(engine, path).parent == first.ref
+        assert engine.store.get(*first.ref).state == "Processing"
+
+
+def test_a_batch_whose_collection_is_on_hold_stays_held(site: Site, old: Old) -> None:
+    old.put({"batchID": "bid-1", "profile": "p"})
+    with site.engine() as engine:
+        engine.hold("collections/p", who="ann")
+        report = import_entries(engine, old.source(), who="ann")
+        assert "stays held" in report.remarks[-1].words
+        assert engine.store.requested("batch", "bid-1").state == "Held"
+
+
+# --- twice, broken off, dry
+
+
+def test_a_second_import_makes_nothing_and_undoes_nothing(site: Site, old: Old) -> None:
+    paths = [old.put({"batchID": f"bid-{n % 2}", "profile": "p"}) for n in range(5)]
+    old.put({"token": "t"}, queue=Queue.ACCESS_SMALL)
+    first = run(site, old)
+    with site.engine() as engine:
+        held = engine.store.requested("batch", "bid-0")
+        engine.act(held.ref, "hold", who="ann")
+    paths.append(old.put({"batchID": "bid-1", "profile": "p"}))
+    second = run(site, old)
+    assert (first.made, first.there) == ({"batch": 2, "job": 5, "access-small": 1}, 0)
+    assert (second.made, second.there) == ({"job": 1}, 8)
+    with site.engine() as engine:
+        assert engine.store.get(*held.ref).state == "Held", "a person held it, and that is respected"
+        assert len({made_by(engine, path).id for path in paths}) == 6
+
+
+def test_an_import_that_was_broken_off_is_finished_by_the_next(site: Site, old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After any round trip: the batch cannot end before its last job is there."""
+    monkeypatch.setattr(importing, "PORTION", 2)
+    for _ in range(6):
+        old.put({"batchID": "bid-1", "profile": "p"}, Status.Failed)
+    for trips in range(4):
+        with site.engine() as engine:
+            left = iter(range(trips))
+            each = engine.submit_each
+
+            def broken(*args: object, each: Callable[..., object] = each, left: Iterator[int] = left, **more: object) -> object:
+                if next(left, None) is None:
+                    raise Unavailable
+                return each(*args, **more)
+
+            monkeypatch.setattr(engine, "submit_each", broken)
+            if trips < 3:
+                with pytest.raises(Unavailable):
+                    import_entries(engine, old.source(), who="ann")
+                batch = engine.store.requested("batch", "bid-1")
+                assert (batch.state, sum(engine.store.tally("job", parent=batch.ref).values())) == ("Held", 2 * trips)
+            else:
+                import_entries(engine, old.source(), who="ann")
+                assert engine.store.get(*batch.ref).state == "Pending"
+                assert engine.store.tally("job", parent=batch.ref) == {"Failed": 6}
+
+
+def test_a_dry_run_says_what_would_be_made_and_makes_nothing(site: Site, old: Old) -> None:
+    old.put({"batchID": "bid-1", "profile": "p"})
+    run(site, old)
+    old.put({"batchID": "bid-1", "profile": "p"}, Status.Failed)
+    old.put({"token": "t"}, queue=Queue.ACCESS_LARGE)
+    steps: list[tuple[int, int]] = []
+    with site.engine() as engine:
+        report = import_entries(engine, old.source(), who="ann", dry_run=True, progress=lambda done, total: steps.append((done, total)))
+        assert (report.dry_run, report.made, report.there) == (True, {"job": 1, "access-large": 1}, 2)
+        assert report.states == {"job Pending": 1, "job Failed": 1, "access-large Pending": 1}
+        assert sum(engine.store.tally("job").values()) == 1
+        assert engine.store.tally("access-large") == {}
+    assert steps[-1] == (3, 3)
+
+
+# --- what cannot be used
+
+
+def test_what_is_no_entry_is_told_of_and_stops_no_other(site: Site, old: Old) -> None:
+    good = old.put({"batchID": "bid-1"})
+    bad = old.put(b"\x00\x01\x02\xff")
+    (old.folder / "ingest" / "mrtQ-02100000000099").write_bytes(b"\x00")
+    (old.folder / "ingest" / "notes.txt").write_bytes(b"hello, this is no entry")
+    huge = old.put({"batchID": "bid-2", "note": "x" * 600_000})
+    report = run(site, old)
+    assert (report.entries, report.refused, report.made["job"]) == (5, 4, 1)
+    assert {note.path for note in report.refusals} == {bad, huge, "/ingest/mrtQ-02100000000099", "/ingest/notes.txt"}
+    with site.engine() as engine:
+        assert made_by(engine, good).state == "Pending"
+
+
+def test_only_the_first_refusals_are_kept_and_all_are_counted(tmp_path: Path, old: Old) -> None:
+    for _ in range(130):
+        old.put(b"\x00\x01\x02\xff")
+    with Site(tmp_path) as site:
+        report = run(site, old)
+    assert (report.refused, len(report.refusals)) == (130, 100)
+
+
+# --- from a ZooKeeper
+
+
+def test_queues_are_read_from_a_zookeeper_that_still_has_them_and_left_as_they_are(tmp_path: Path, zookeeper_url: str) -> None:
+    client = KazooClient(_hosts(zookeeper_url))
+    client.start()
+    for queue in (Queue.INGEST, Queue.ACCESS_SMALL):
+        client.create(queue)
+    body = struct.pack(">Bq", Status.Consumed.value, MILLISECONDS) + msgspec.json.encode({"batchID": "bid-1", "token": "t"})
+    names = [client.create(f"{queue}/mrtQ-021", body, sequence=True) for queue in (Queue.INGEST, Queue.INGEST, Queue.ACCESS_SMALL)]
+    client.create("/ingest/mrtQ-0210000000009", None)
+    with Site(tmp_path, store=zookeeper_url) as site, site.engine() as engine, open_source(zookeeper_url) as source:
+        report = import_entries(engine, source, who="ann")
+        assert (report.made, report.refused) == ({"batch": 1, "job": 2, "access-small": 1}, 1)
+        assert made_by(engine, names[0]).parent == Ref("batch", "bid0000000000")
+    assert [client.get(name)[0] for name in names] == [body] * 3
+    assert nodedump.faults(client) == []
+    client.stop()
+    client.close()
+
+
+def test_a_source_that_is_none_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(LegacyError, match="is no folder"), open_source(str(tmp_path / "nowhere")):
+        pass
+    with pytest.raises(LegacyError, match="no ZooKeeper at"), open_source("zookeeper://127.0.0.1:1/x"):
+        pass
