@@ -15,12 +15,16 @@ from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps import yard as jobs
 from tests.apps.ingest.storage.yard import ARK, Bytes, said_by_validator, sha256
 from tests.http.yard import served
+from waybill.apps.ingest.duties import Staged
 from waybill.apps.ingest.profile import Profile
-from waybill.apps.ingest.storage import FileToStore, Finding, Late, NotStorable, NotStored, Stored, wire
+from waybill.apps.ingest.storage import FileToStore, Late, NotStorable, NotStored, Stored, wire
 from waybill.apps.ingest.storage.http import TOKEN, Away, HttpStorage
-from waybill.apps.ingest.storage.served import PREFIX, STAGED, Counter, place_of, sweep_staged
+from waybill.apps.ingest.storage.served import PREFIX, Counter, place_of
+from waybill.apps.ingest.storage.wire import STAGED
+from waybill.duties import Hand, a_round
 from waybill.http import create_app
 from waybill.objects import Damaged, Directory, NotFound
+from waybill.record import Finding
 from waybill.tokens import issue
 
 
@@ -152,7 +156,7 @@ def test_audits_and_recovery_go_through(store: Store, storage: HttpStorage, sour
     assert list(storage.verify(ARK)) == []
     next(store.root.rglob(sha256(b"one"))).write_bytes(b"ONE")
     found = storage.check(ARK, place, 3, sha256(b"one"))
-    assert isinstance(found, Finding)
+    assert found is not None
     assert found.kind == "changed"
     assert [finding.kind for finding in storage.verify(ARK)] == ["changed"]
     (store.root / next(iter(storage.objects()))[0] / "inventory.json.sha512").unlink()
@@ -249,8 +253,11 @@ def test_two_requests_for_one_object_do_not_write_at_once(store: Store, sources:
 def test_what_a_client_left_behind_is_swept(store: Store) -> None:
     counter = Counter(store.site.depot.objects, "ocfl", "sha512")
     counter.staged.put(place_of(ARK, "r1"), sha256(b"one"), 3, iter([b"one"]))
-    assert sweep_staged(store.site.depot.objects, 3600) == 0
-    assert sweep_staged(store.site.depot.objects, -1) == 1
+    with store.site.engine() as engine:
+        hand = Hand(engine.store, engine.machines, "h", store.site.root, store.site.depot.objects)
+        assert a_round(Staged(), hand) == 0, "its deposit may be under way"
+        assert a_round(Staged(age=-1), hand) == 1
+        assert not Staged(age=-1).mend(hand, Finding("x", f"{STAGED}/none", "", ""))
     assert store.staged() == []
     line = msgspec.json.encode(("producer/a", 3, sha256(b"one"), "")) + b"\n"
     with pytest.raises(NotStorable, match="have not come"):

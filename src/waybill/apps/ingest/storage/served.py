@@ -3,7 +3,7 @@
 What wire.py says is answered below /ingest/storage: to readers what only looks, to operators what writes. Bytes of a deposit are **staged**
 as they come, each under its SHA-256 in a place of that deposit alone, verified; then the deposit itself is sent, and the version is made
 of what was staged. A deposit that is sent again is answered with the version it made. What was staged goes when the version is there; what
-a client left behind goes when nobody has touched it for a while (`sweep_staged`).
+a client left behind goes when nobody has touched it for a day (duties/staged.py).
 
 An object is written by one request at a time in this process. Between processes it is the storage itself that notices (Late).
 """
@@ -14,7 +14,6 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -30,7 +29,6 @@ from waybill.objects import Body, Data, NotFound, Objects
 if TYPE_CHECKING:
     from waybill.depot import Depot
 
-STAGED = "ingest/staged"
 PREFIX = "/ingest/storage"
 PAGE = 1000
 _SOURCE = "staged:"
@@ -88,13 +86,7 @@ class Staged:
 def place_of(object_id: str, request: str) -> str:
     """Where the bytes of a deposit are staged."""
     told = msgspec.json.encode((object_id, request))
-    return f"{STAGED}/{hashlib.sha256(told).hexdigest()[:40]}"
-
-
-def sweep_staged(objects: Objects, older_than: float, now: datetime | None = None) -> int:
-    """Remove what was staged and not touched for so many seconds; how many. Safe to repeat."""
-    before = (now or datetime.now(UTC)) - timedelta(seconds=older_than)
-    return sum(objects.delete(info.name) for info in objects.list(STAGED) if info.modified < before)
+    return f"{wire.STAGED}/{hashlib.sha256(told).hexdigest()[:40]}"
 
 
 class Busy:
@@ -293,4 +285,4 @@ def _lines(rows: Any) -> Response:
     return StreamingResponse((msgspec.json.encode(row) + b"\n" for row in rows), media_type="application/jsonl")
 
 
-__all__ = ["PREFIX", "STAGED", "routes", "sweep_staged"]
+__all__ = ["PREFIX", "routes"]

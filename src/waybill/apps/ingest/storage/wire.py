@@ -29,6 +29,7 @@ from waybill.apps.ingest.storage.protocol import FileToStore, Late, Mode, NotSto
 from waybill.objects import Damaged, NotFound, ObjectsError
 
 LONGEST = 1024 * 1024  # bytes of one line
+STAGED = "ingest/staged"  # where bytes lie that have come, among the objects of the server
 SHA256 = re.compile("[0-9a-f]{64}")
 
 ERRORS: dict[str, tuple[int, type[StorageError | ObjectsError]]] = {  # code: status, error
