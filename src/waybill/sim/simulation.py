@@ -9,6 +9,7 @@ Everything that happens is drawn from one `random.Random`; time, fibers and stor
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ from waybill.sim.world import World
 if TYPE_CHECKING:
     from waybill.sim.scenario import Scenario
 
+MEMORY = "/dev/shm"  # where Linux has files in memory
 TURNS = 60_000  # of all fibers: a simulation that takes longer does not come to an end
 TROUBLED = 120.0  # seconds of faults, at most
 QUIET = 900.0  # seconds after healing within which all must be quiet
@@ -182,7 +184,8 @@ class Simulation:
         if not self.scenario.real_files:
             return Path("unused")
         if self._files is None:
-            self._files = tempfile.TemporaryDirectory(prefix="waybill-sim-")
+            memory = MEMORY if os.access(MEMORY, os.W_OK) else None  # nothing simulated needs to survive the real machine
+            self._files = tempfile.TemporaryDirectory(prefix="waybill-sim-", dir=memory)
         return Path(self._files.name, host)
 
     # --- what may happen

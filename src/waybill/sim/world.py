@@ -47,8 +47,9 @@ class World:
             _current.pop()
 
     def point(self, name: str) -> None:
-        """Here the process may crash, be late, or let others run."""
-        self.simulation.point(name)
+        """Here the process may crash, be late, or let others run. When everybody has gone home, nothing happens any more."""
+        if self.simulation.hub.current is not None:
+            self.simulation.point(name)
 
     def happen(self, name: str, key: str) -> int:
         """A side effect; answers how often it has happened now."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -63,35 +64,27 @@ def shoulder_of(profile: Profile, usual: Minting) -> Shoulder:
     return Shoulder(naan or usual.naan, shoulder or usual.shoulder, usual.template, address)
 
 
-@dataclass
-class _Block:
-    next: int
-    end: int
-
-
 class Blocks:
     """The numbers that this process has drawn and not used yet. May be used from many threads."""
 
     def __init__(self, size: int = BLOCK) -> None:
         self._size = size
-        self._blocks: dict[Ref, _Block] = {}
+        self._drawn: dict[Ref, deque[int]] = {}
         self._lock = threading.Lock()
-        self._drawing: dict[Ref, threading.Lock] = {}
 
     def mint(self, shoulder: Shoulder, machines: Machines, call: Call) -> str:
         """An ARK that nobody else gets."""
         return noid.mint(self._number(shoulder.minter, machines, call), shoulder.naan, shoulder.shoulder, shoulder.template)
 
     def _number(self, minter: Ref, machines: Machines, call: Call) -> int:
-        with self._lock:
-            drawing = self._drawing.setdefault(minter, threading.Lock())
-        with drawing:  # one thread draws, and the others find what it drew
-            block = self._blocks.get(minter)
-            if block is None or block.next == block.end:
-                end = int(call(lambda store: draw(Engine(store, machines), minter, self._size)).docs["numbers"]["next"])
-                block = self._blocks[minter] = _Block(end - self._size, end)
-            block.next += 1
-            return block.next - 1
+        while True:
+            with self._lock:
+                if drawn := self._drawn.setdefault(minter, deque()):
+                    return drawn.popleft()
+            # Outside the lock, for it waits for the store: two threads that find none draw two blocks, and use both.
+            end = int(call(lambda store: draw(Engine(store, machines), minter, self._size)).docs["numbers"]["next"])
+            with self._lock:
+                self._drawn[minter].extend(range(end - self._size, end))
 
 
 def draw(engine: Engine, minter: Ref, count: int) -> Record:
@@ -99,10 +92,8 @@ def draw(engine: Engine, minter: Ref, count: int) -> Record:
     try:
         engine.store.get(*minter)
     except NotFound:
-        try:
+        with suppress(Exists):  # another process was first: both draw from the same record
             engine.submit(New(minter.kind, id=minter.id, docs={"numbers": {"next": 0}}, child=False), why="the first ARK of the shoulder")
-        except Exists:
-            pass  # another process was first: both draw from the same record
     try:
         return engine.act(minter, "draw", args={"count": count}, why="numbers for ARKs").record
     except Refused as error:

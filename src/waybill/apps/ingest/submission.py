@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -135,7 +136,7 @@ def read(document: object) -> Submission:
     local = said.get("local_id", said.get("localID", ""))
     return Submission(
         profile=text("profile", "profile_name"), url=text("payload_url"), type=type_of(text("type", "payload_type")),
-        filename=text("filename", "payload_filename"), size=int(size) if size.isdecimal() else None,
+        filename=text("filename", "payload_filename"), size=int(size) if size.isdecimal() and len(size) < 20 else None,
         digest_type=text("digestType"), digest_value=text("digestValue"), received=table("received"),
         update=said["update"] is True if "update" in said else mode == "update",
         submitter=text("submitter"), owner=text("owner"), collections=tuple(c for c in _list(said.get("collections")) if c),
@@ -151,19 +152,33 @@ def read(document: object) -> Submission:
 
 
 def of_batch(batch: Record) -> Submission:
-    return read(batch.docs.get("submission"))
+    return _read(batch.docs.raw.get("submission", b""))
 
 
 def of_job(job: Record) -> Submission:
     """What the job's documents say together: identifiers found since stand before those submitted."""
-    said = read(job.docs.get("configuration"))
-    found = job.docs.get("identifiers")
+    said = _read(job.docs.raw.get("configuration", b""))
+    found = _decoded(job.docs.raw.get("identifiers", b""))
     ids: Mapping[str, Any] = found if isinstance(found, dict) else {}
     primary = ids.get("primary_id") if isinstance(ids.get("primary_id"), str) else ""
     return msgspec.structs.replace(
         said, primary_id=primary or said.primary_id, local_ids=local_ids(ids.get("local_id")) or said.local_ids,
         batch_id=said.batch_id or (job.parent.id if job.parent else ""), job_id=said.job_id or job.id,
     )  # fmt: skip
+
+
+@lru_cache(4096)
+def _read(raw: bytes) -> Submission:
+    """Kept, because the tables ask for it with every step: of which collection, which object, in which folder."""
+    return read(_decoded(raw))
+
+
+def _decoded(raw: bytes) -> Any:
+    """Other services leave nodes empty, or write what is no JSON."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def local_ids(value: object) -> tuple[str, ...]:

@@ -1,0 +1,114 @@
+"""Deposits in the simulator: many seeds pass, and bugs that are planted in ingest's steps are found."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.budget import Budget
+from waybill.apps.ingest import minting
+from waybill.apps.ingest.simulation import Deposits
+from waybill.record import Docs, Record, encode
+from waybill.sim.simulation import Simulation
+from waybill.step import Context, Done
+
+Patch = pytest.MonkeyPatch
+STEPS = "waybill.apps.ingest.steps"
+# By name: the package's attributes of these names are the steps themselves.
+admitting, depositing, processing, reporting = (
+    importlib.import_module(f"{STEPS}.{name}") for name in ("admitting", "depositing", "processing", "reporting")
+)
+
+
+def problems(store: str, seeds: range) -> Iterator[str]:
+    for seed in seeds:
+        verdict = Simulation(seed, Deposits, store).run()
+        if verdict.problem:
+            yield f"waybill sim --scenario deposits --store {store} --seed {seed}: {verdict.problem}"
+
+
+@pytest.mark.parametrize("slice_", range(4))
+def test_seeds_on_the_model(slice_: int, budget: Budget) -> None:
+    count = budget.pick(small=40, long=4_000) // 4
+    assert list(problems("model", range(slice_ * count, (slice_ + 1) * count))) == []
+
+
+def test_seeds_on_sqlite(budget: Budget) -> None:
+    assert list(problems("sqlite", range(10_000, 10_000 + budget.pick(small=10, long=500)))) == []
+
+
+# --- bugs
+
+
+def an_ark_is_used_before_it_is_saved(patch: Patch) -> None:
+    def forgotten(ctx: Context, said: Any, ark: str, **options: Any) -> Record:
+        return ctx.save(keys=(f"storage/{ark}",))
+
+    patch.setattr(processing, "_saved", forgotten)
+
+
+def every_run_asks_storage_anew(patch: Patch) -> None:
+    plain = depositing.request_of
+    runs: list[int] = []
+
+    def anew(job: Record) -> str:
+        runs.append(1)
+        return f"{plain(job)} {len(runs)}"
+
+    patch.setattr(depositing, "request_of", anew)
+
+
+def numbers_are_drawn_twice(patch: Patch) -> None:
+    patch.setattr(minting, "draw", lambda engine, minter, count: Record("minter", "m", "Active", docs=_next(count)))
+
+
+def _next(count: int) -> Docs:
+    return Docs({"numbers": encode({"next": count})})
+
+
+def a_report_counts_only_what_failed(patch: Patch) -> None:
+    plain = reporting.document
+
+    def wrong(found: Any, *rest: Any) -> Any:
+        told = plain(found, *rest)
+        return {**told, "counts": {**told["counts"], "completed": 0}}
+
+    patch.setattr(reporting, "document", wrong)
+
+
+def jobs_are_made_again_after_a_crash(patch: Patch) -> None:
+    plain = admitting.make_jobs
+
+    def anew(batch: Record, ctx: Context) -> Any:
+        ctx.save({"spawned": {"count": 0, "whole": False}})
+        ctx.record = msgspec.structs.replace(ctx.record)
+        return plain(ctx.record, ctx)
+
+    patch.setattr(admitting, "make_jobs", anew)
+
+
+def recorded_means_nothing(patch: Patch) -> None:
+    steps = importlib.import_module(STEPS)
+    patch.setattr(steps, "STEPS", {**steps.STEPS, "job": {**steps.STEPS["job"], "Recording": lambda job, ctx: Done()}})
+
+
+BUGS: dict[Callable[[Patch], None], str] = {
+    an_ark_is_used_before_it_is_saved: "",
+    every_run_asks_storage_anew: "",
+    numbers_are_drawn_twice: "nothing to do with each other",
+    a_report_counts_only_what_failed: "reports",
+    jobs_are_made_again_after_a_crash: "",
+    recorded_means_nothing: "the inventory does not know",
+}
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    found = next(problems("model", range(300)), "")
+    assert found, f"{plant.__name__} was not found"
+    assert BUGS[plant] in found
