@@ -1,5 +1,6 @@
 """The ledger of room: who is admitted, who waits, and that several processes agree."""
 
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waybill.apps.ingest.journal import Journal
 from waybill.apps.ingest.room import Disk, Entry, Ledger, disk_of
 from waybill.apps.ingest.settings import Room
 
@@ -209,9 +211,36 @@ def test_a_torn_line_is_passed_over_and_spoils_no_other(tmp_path: Path) -> None:
     room.admit("a", 600, 0.0)
     with open(tmp_path / ".room" / "ledger", "ab") as file:
         file.write(b'{"type":"job","id":"b","ne')
+    assert [entry.id for entry in room.entries()] == [entry.id for entry in room.entries()] == ["a"]
     assert room.admit("c", 300, 0.0).granted
     for each in (room, ledger(tmp_path, plate)):
         assert each.entries() == [Entry("a", need=600), Entry("c", need=300)]
+
+
+def test_a_disk_that_cannot_take_another_line_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = ledger(tmp_path, Plate(10_000, 1000))
+    assert room.admit("a", 600, 0.0).granted
+
+    def no_more(self: Journal, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "_write", no_more)
+        assert room.admit("b", 100, 0.0).reason == "It waits for room: the working disk is full."
+        room.leave("a")
+    assert room.entries() == [Entry("a", need=600)]  # nothing is believed that is not written
+    assert room.admit("b", 100, 0.0).granted
+
+
+def test_a_file_that_another_put_in_its_place_is_noticed_whatever_its_inode(tmp_path: Path) -> None:
+    plate = Plate(10_000, 1000)
+    one, other = ledger(tmp_path, plate), ledger(tmp_path, plate)
+    one.admit("a", 10, 0.0)
+    for number in range(3):
+        for round in range(200):  # written anew more than once
+            other.admit(f"{number}-{round}", 10, 0.0)
+            other.leave(f"{number}-{round}")
+        assert one.entries() == other.entries() == [Entry("a", need=10)]
 
 
 def test_a_ledger_that_was_removed_begins_anew(tmp_path: Path) -> None:

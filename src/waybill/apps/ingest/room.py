@@ -7,26 +7,27 @@
 What is free for a newcomer: the disk's free bytes, without those that nobody may use (`keep_free`), and without what admitted jobs still
 need. Who has waited longer than `patience` comes first: nobody who came later is admitted unless enough for the older one is left.
 
-The ledger is a file of JSON lines below the working root, which all workers of the host append to under a lock (flock); each keeps in
-memory what it has read of it, so that an entry costs the same however many there are. From time to time it is written anew without what no
-longer holds. It is not synced: after a crash of the machine jobs ask again, as they do when their entry was swept.
+The ledger is a file of JSON lines below the working root, which all workers of the host append to under a lock (journal.py); an entry costs
+the same however many there are. From time to time it is written anew without what no longer holds. After a crash of the machine jobs ask
+again, as they do when their entry was swept.
 """
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 
+from waybill.apps.ingest.journal import Journal
 from waybill.apps.ingest.settings import Room
 
 FOLDER = ".room"
+FULL = {errno.ENOSPC, errno.EDQUOT}
 _LINES = 64  # and four for each entry: more are written anew
 _MEBIBYTE = 2**20
 _NEVER = float("-inf")
@@ -84,15 +85,21 @@ class Ledger:
 
     def __init__(self, root: Path, settings: Room, disk: Callable[[Path], Disk] = disk_of) -> None:
         self._root, self._settings, self._disk = root, settings, disk
-        self._path = root / FOLDER / "ledger"
-        self._mine = threading.Lock()
-        self._forget()
+        self._journal = Journal(root / FOLDER / "ledger", self._forget, self._take)
 
     # --- what jobs do
 
     def admit(self, id: str, need: int | None, now: float, *, have: int = 0) -> Answer:
         """Ask for so many bytes in all, of which `have` lie on the disk; None: nobody knows how many. Safe to repeat."""
-        with self._locked():
+        try:
+            return self._admit(id, need, now, have)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return Answer(False, now, need or self._settings.unknown, reason="It waits for room: the working disk is full.")
+
+    def _admit(self, id: str, need: int | None, now: float, have: int) -> Answer:
+        with self._journal.locked():
             mine = self._entries.get(id, Entry(id))
             amount = self._settings.unknown if need is None else need
             if id in self._entries and mine.need >= amount and (mine.need or not mine.wants):
@@ -112,21 +119,26 @@ class Ledger:
 
     def update(self, id: str, have: int) -> bool:
         """So much of it has come. False: it is more than was granted, and nothing is left for more."""
-        with self._locked():
+        with self._journal.locked():
             mine = self._entries.get(id, Entry(id))
             self._enter(msgspec.structs.replace(mine, have=have, need=max(mine.need, have)))
             return have <= mine.need or self._disk(self._root).free - self._settings.keep_free - self._owed > 0
 
     def give_back(self, id: str) -> None:
         """What was granted, and taken, is free again; it goes on waiting for all of it."""
-        with self._locked():
+        with self._journal.locked():
             if id in self._entries:
                 self._enter(msgspec.structs.replace(self._entries[id], need=0, have=0))
 
     def leave(self, id: str) -> None:
-        with self._locked():
-            if id in self._entries:
-                self._enter(Entry(id, gone=True))
+        """What it had not used is free for others. If the disk is too full to say so, a sweep will find it out."""
+        try:
+            with self._journal.locked():
+                if id in self._entries:
+                    self._enter(Entry(id, gone=True))
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def full(self) -> bool:
         """Whether nobody may write now."""
@@ -135,7 +147,7 @@ class Ledger:
     # --- what is done for all
 
     def entries(self) -> list[Entry]:
-        with self._locked():
+        with self._journal.locked():
             return list(self._entries.values())
 
     def sweep(self, still: Callable[[Sequence[str]], Collection[str]], now: float) -> int:
@@ -143,14 +155,14 @@ class Ledger:
 
         At most once in the time between two looks, by whichever worker; what was entered while `still` looked stays.
         """
-        with self._locked():
+        with self._journal.locked():
             if not self._due(self._swept, self._settings.every, now):
                 return 0
             self._swept = now
             self._append(Times(swept=now))
             before = list(self._entries.values())
         alive = set(still([entry.id for entry in before]))
-        with self._locked():
+        with self._journal.locked():
             gone = [entry for entry in before if entry.id not in alive and self._entries.get(entry.id) == entry]
             for entry in gone:
                 self._enter(Entry(entry.id, gone=True))
@@ -158,7 +170,7 @@ class Ledger:
 
     def hook_is_due(self, now: float) -> bool:
         """Whether more room is to be asked for now; then nobody else is told so for a while."""
-        with self._locked():
+        with self._journal.locked():
             if not self._settings.hook or not self._due(self._hooked, self._settings.hook_every, now):
                 return False
             self._hooked = now
@@ -188,49 +200,22 @@ class Ledger:
             return f"It can never fit: it needs {need:,} bytes, and the working disk has {most:,} at most. Give it a larger disk."
         return f"It waits for room: it needs {need:,} bytes, and {usable:,} are free for it."
 
-    # --- the file
+    # --- what is in the file
 
     def _forget(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._waiting: dict[str, Entry] = {}
         self._owed = 0
         self._swept = self._hooked = _NEVER
-        self._inode, self._read, self._lines, self._torn = -1, 0, 0, False
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone among the workers of the host, and with everything read that they wrote."""
-        with self._mine:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path.with_name("lock"), "ab") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                self._take_in()
-                yield
-
-    def _take_in(self) -> None:
-        try:
-            with open(self._path, "rb") as file:
-                found = os.fstat(file.fileno())
-                if found.st_ino != self._inode or found.st_size < self._read:
-                    self._forget()
-                    self._inode = found.st_ino
-                file.seek(self._read)
-                data = file.read()
-        except FileNotFoundError:
-            self._forget()
-            return
-        *lines, rest = data.split(b"\n")
-        self._torn = bool(rest)  # its writer was killed in the middle of it
-        self._read += len(data) - len(rest)
-        for line in lines:
-            self._lines += 1
-            with suppress(msgspec.DecodeError):  # a torn line: what it was to say is asked again
-                said = _read_line(line)
-                if isinstance(said, Entry):
-                    self._hold(said)
-                else:
-                    self._swept = self._swept if said.swept is None else said.swept
-                    self._hooked = self._hooked if said.hooked is None else said.hooked
+    def _take(self, line: bytes) -> None:
+        with suppress(msgspec.DecodeError):  # a torn line: what it was to say is asked again
+            said = _read_line(line)
+            if isinstance(said, Entry):
+                self._hold(said)
+            else:
+                self._swept = self._swept if said.swept is None else said.swept
+                self._hooked = self._hooked if said.hooked is None else said.hooked
 
     def _hold(self, entry: Entry) -> None:
         before = self._entries.pop(entry.id, None)
@@ -248,22 +233,9 @@ class Ledger:
             self._append(entry)
 
     def _append(self, line: Entry | Times) -> None:
-        if self._lines > _LINES + 4 * len(self._entries):
-            self._write_anew(line)
+        """A line that was taken into account already."""
+        if self._journal.lines <= _LINES + 4 * len(self._entries):
+            self._journal.append(_encode(line))
             return
-        data = b"\n" * self._torn + _encode(line) + b"\n"
-        with open(self._path, "ab") as file:
-            file.write(data)
-            file.flush()
-            self._inode, self._read = os.fstat(file.fileno()).st_ino, file.tell()
-        self._lines, self._torn = self._lines + 1, False
-
-    def _write_anew(self, last: Entry | Times) -> None:
-        """Without what no longer holds. Safe at any time: the new file takes the place of the old one at once."""
         times = Times(None if self._swept == _NEVER else self._swept, None if self._hooked == _NEVER else self._hooked)
-        lines = [times, *self._entries.values(), *([last] if isinstance(last, Times) else [])]
-        new = self._path.with_name("ledger.new")
-        new.write_bytes(b"".join(_encode(line) + b"\n" for line in lines))
-        os.replace(new, self._path)
-        found = os.stat(self._path)
-        self._inode, self._read, self._lines, self._torn = found.st_ino, found.st_size, len(lines), False
+        self._journal.write_anew(_encode(each) for each in (times, *self._entries.values()))

@@ -13,7 +13,6 @@ itself a file or a container a wrong digest is final.
 
 from __future__ import annotations
 
-import errno
 import shutil
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from waybill.apps.ingest import lists, submission
 from waybill.apps.ingest.checkm import Row
 from waybill.apps.ingest.outfit import outfit_of
+from waybill.apps.ingest.room import FULL
 from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.steps.estimating import known, weighed
 from waybill.apps.ingest.steps.gathering import Gathered, Gathering, finished
@@ -35,7 +35,6 @@ from waybill.record import Record
 from waybill.step import Context, Done, Outcome, Wait
 
 ENTER = 64 * 2**20  # bytes, after which the ledger hears how many have come
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _CONTAINER = "container"
 
 
@@ -47,7 +46,7 @@ def downloading(job: Record, ctx: Context) -> Outcome:
         room.leave(job.id)  # safe to repeat; and a sweep would do it
         raise refused(ctx, error) from None
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         return _disk_is_full(job, ctx)
     if isinstance(outcome, Done):
