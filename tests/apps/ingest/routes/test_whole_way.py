@@ -1,0 +1,57 @@
+"""The whole way: what curl posts ends as a verified object in the inventory, and its upload is gone when the batch has ended."""
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+from tests.apps.ingest.routes.house import API, House, write
+from tests.apps.ingest.site import Site
+from waybill.apps.ingest.duties.payloads import Payloads
+from waybill.duties import Hand, a_round
+
+
+def test_a_zip_posted_by_curl_is_stored_recorded_and_fetched_again(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as made:
+        made.writestr("letters/one.txt", "dear all")
+    path = write(tmp_path, "letters.zip", packed.getvalue())
+    with Site(tmp_path / "site") as site, House(site).open() as house:
+        posted = house.curl(
+            *("-F", f"file=@{path}", "-F", "profile=demo", "-F", "title=Letters", "-F", "localIdentifier=box-7"),
+            *("-F", "digestType=SHA-256", "-F", f"digestValue={hashlib.sha256(packed.getvalue()).hexdigest()}", "-F", "responseForm=json"),
+            path="/poster/submit",
+        )  # fmt: skip
+        state = posted.json()["bat:batchState"]
+        with site.workers():
+            batch = site.wait("batch", state["bat:queueID"], "Completed", "Failed")
+        assert batch.state == "Completed", batch.message
+        with house.client("reader") as client:
+            view = client.get(f"{API}/batches/{state['bat:batchID']}").json()
+            assert view["jobs"] == {"total": 1, "states": {"Completed": 1}}
+            (found,) = client.get("/ingest/objects", params={"local_id": "box-7"}).json()["objects"]
+            files = client.get(f"{found['url']}/versions/0/files").json()["files"]
+            (letter,) = (each for each in files if each["path"].endswith("letters/one.txt"))
+            assert client.get(letter["url"]).content == b"dear all"
+        assert len(house.payloads()) == 1
+        with site.engine() as engine:
+            assert a_round(Payloads(), Hand(engine.store, engine.machines, "h", site.root, site.depot.objects)) == 1
+        assert house.payloads() == []
+
+
+def test_a_digest_that_does_not_match_fails_the_job_for_good(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", b"hello")
+    with Site(tmp_path / "site") as site, House(site).open() as house:
+        wrong = hashlib.md5(b"other").hexdigest()
+        posted = house.curl(
+            *("-F", f"file=@{path}", "-F", "profile=demo", "-F", "digestType=MD5", "-F", f"digestValue={wrong}", "-F", "responseForm=json"),
+            path="/poster/submit",
+        )  # fmt: skip
+        with site.workers():
+            batch = site.wait("batch", posted.json()["bat:batchState"]["bat:queueID"], "Completed", "Failed")
+        assert batch.state == "Failed"
+        with house.client("operator") as client:
+            (job,) = client.get("/api/v1/records/job", params={"parent": f"batch:{batch.id}"}).json()["records"]
+            assert (job["state"], wrong in job["message"]) == ("Failed", True)
+            resumed = client.post(f"/api/v1/records/job/{job['id']}/resume")
+            assert (resumed.status_code, "submit it again" in resumed.json()["error"]["message"]) == (409, True)
