@@ -24,11 +24,11 @@ from waybill.duties.upkeep import Upkeep
 from waybill.engine import Engine
 from waybill.machine import Machine
 from waybill.objects import open_objects
-from waybill.record import NotFound, Record
+from waybill.record import NotFound, Record, Ref
 from waybill.rules import Machines
 from waybill.step import Context, Done, Fail, New, Outcome, Wait
 from waybill.stores.zookeeper import ZookeeperStore
-from waybill.worker import Worker
+from waybill.worker import Arrow, Worker, step_once
 
 PATIENCE = 60.0
 DUTIES = (Upkeep(), Joins(), Requests(), Retention())
@@ -128,6 +128,22 @@ class Ours:
                 lines = "\n".join(f"{line.before} -> {line.after} {line.event} {line.why}" for line in self.store.history(kind, id))
                 raise AssertionError(f"{record.ref} is {record.state}, not {states}: {record.parked} {record.message}\n{lines}")
             self.store.watch(0.05)
+
+    def jobs(self, batch: str, count: int) -> list[str]:
+        """The ids of a batch's jobs, when there are so many."""
+        end = time.monotonic() + PATIENCE
+        while len(found := self.store.find("job", parent=Ref("batch", batch)).records) < count:
+            assert time.monotonic() < end, f"{batch} has {len(found)} jobs, not {count}"
+            self.store.watch(0.05)
+        return [record.id for record in found]
+
+    def once(self, **options: Any) -> Arrow | None:
+        """One step, of whatever is due."""
+        objects = open_objects((self.folder / "objects").absolute().as_uri())
+        kinds = [name for name, machine in self.machines.items() if machine.working()]
+        return step_once(
+            self.open_store, self.machines, host="h", work_root=self.folder / "work", objects=objects, **{"roles": kinds, **options}
+        )
 
     def gone(self, kind: str, id: str) -> bool:
         try:

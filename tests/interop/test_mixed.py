@@ -4,23 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.merritt import jobs as their_jobs
+from tests.interop.merritt.access import Assembly
+from tests.interop.merritt.admin import Admin
 from tests.interop.merritt.batches import Batch
 from tests.interop.merritt.client import Client
 from tests.interop.merritt.jobs import Job
 from tests.interop.merritt.services import LINE, Service
 from tests.interop.ours import Ours
+from tests.interop.trees import sound, traces
 from tests.stores.zookeeper import nodedump
+from waybill.step import New
 
 DIALECTS = pytest.mark.parametrize("ruby", [False, True], ids=["java", "ruby"])
 Theirs = Callable[..., Client]
-
-
-def sound(ours: Ours, client: Client) -> None:
-    """Merritt's own test and ours find nothing, and its library can list everything."""
-    assert nodedump.faults(client.zk) == []
-    assert list(ours.store.check()) == []
-    their_jobs.list_jobs(client)
 
 
 @DIALECTS
@@ -62,7 +58,7 @@ def test_they_take_a_job_that_waybill_made_at_any_state_and_finish_it(
     before = [f"job.{name}" for name in LINE[: LINE.index(state)]]
     with ours.working(roles=["batch.Pending", "batch.Processing", *before]):
         ours.until("batch", batch.id, "Processing")
-        (job,) = _jobs(ours, batch.id, 1)
+        (job,) = ours.jobs(batch.id, 1)
         ours.until("job", job, state)
     client = theirs(ruby=ruby)
     service = Service(client)
@@ -83,9 +79,60 @@ def test_they_take_a_job_that_waybill_made_at_any_state_and_finish_it(
     sound(ours, client)
 
 
-def _jobs(ours: Ours, batch: str, count: int) -> list[str]:
-    from waybill.record import Ref
+@pytest.mark.parametrize("outside", [("Recording",), ("Storing",), ("Storing", "Recording")], ids="+".join)
+def test_a_state_that_the_settings_leave_outside_is_done_by_them(
+    make_ours: Callable[..., Ours], theirs: Theirs, outside: tuple[str, ...]
+) -> None:
+    ours = make_ours(outside=outside)
+    batch = ours.submit(jobs=2)
+    client = theirs()
+    service = Service(client)
+    with ours.working():
+        jobs = ours.jobs(batch.id, 2)
+        for state in outside:
+            for job in jobs:
+                ours.until("job", job, state)
+            sound(ours, client)
+            done = [service.work(state) for _ in jobs]
+            assert sorted(job.id for job in done if job is not None) == jobs
+        ours.until("batch", batch.id, "Completed")
+    assert {state for _, state in ours.done} & set(outside) == set()
+    assert client.children("/locks/storage") == client.children("/locks/inventory") == []
+    sound(ours, client)
 
-    while len(found := ours.store.find("job", parent=Ref("batch", batch)).records) < count:
-        ours.store.watch(0.05)
-    return [record.id for record in found]
+
+def test_without_the_switch_there_is_no_storing_as_with_their_older_services(make_ours: Callable[..., Ours], theirs: Theirs) -> None:
+    ours = make_ours(storing=False)
+    client = theirs()
+    service = Service(client, storing=False)
+    batch = ours.submit(jobs=2)
+    with ours.working(roles=["batch", *(f"job.{name}" for name in LINE[:4])]):
+        jobs = ours.jobs(batch.id, 2)
+        for job in jobs:
+            ours.until("job", job, "Processing")
+    done = [service.work("Processing") for _ in jobs]
+    assert [job.status for job in done if job is not None] == ["Recording", "Recording"]
+    with ours.working():
+        ours.until("batch", batch.id, "Completed")
+    sound(ours, client)
+
+
+@DIALECTS
+def test_assemblies_go_both_ways(ours: Ours, theirs: Theirs, ruby: bool) -> None:
+    client, admin = theirs(ruby=ruby), Admin(theirs(ruby=True))
+    token = {"token": "t", "delivery-node": 9001, "cloud-content-byte": 10, "status": 202, "url": "", "anticipated-availability-time": ""}
+    made = [Assembly.create(client, size, token) for size in ("small", "large")]
+    mine = ours.engine.submit(New("access-small", {"token": token}))
+    assert Service(client).assemble("small", fails=True) is not None, "the first of the queue is the one they made"
+    admin.requeue_assembly("small", made[0].id)
+    done = Service(client).assemble("small")
+    assert done is not None
+    assert ours.store.get("access-small", done.id).state == "Completed"
+    with ours.working():
+        for kind, id in (("access-small", made[0].id), ("access-large", made[1].id), ("access-small", mine.id)):
+            ours.until(kind, id, "Completed")
+    assert list(ours.store.check()) == []
+    admin.delete_assembly("small", mine.id)
+    ours.rounds()
+    assert traces(client.zk, mine.id, below="/waybill/records/access-small") == []
+    assert list(ours.store.check()) == []

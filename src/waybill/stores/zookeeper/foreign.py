@@ -13,11 +13,12 @@ within the last moments (a service that creates a record need not lock it), is m
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 
 from waybill.record import Ref
 from waybill.stores.zookeeper import notes, places, wire
-from waybill.stores.zookeeper.layout import BUCKETS, MERRITT, Layout, layout_of
+from waybill.stores.zookeeper.layout import BUCKETS, JOB, MERRITT, Layout, layout_of
 from waybill.stores.zookeeper.names import key_path, quote
 from waybill.stores.zookeeper.plan import Plan, chain, parent_of
 from waybill.stores.zookeeper.seen import Seen, caught_up, look
@@ -34,6 +35,7 @@ class Foreign:
         self._grace = grace  # seconds in which whoever writes a record without a lock has written all of it
         self._as_of: dict[str, int] = {}  # kind -> the transaction that last changed the names of its homes
         self._cursor: tuple[str, str] = ("", "")
+        self.clear_away: Callable[[str], None] = lambda batch: None  # jobs that were left behind by those who took their batch away
 
     def adopt_new(self, kinds: Collection[str]) -> int:
         """Records of these kinds that have no side node yet and whose entries are ours alone to make."""
@@ -89,7 +91,10 @@ class Foreign:
             ids = sorted(name for name in self._tree.link.names(layout.homes) if layout.id_of(name) and name > last)[:left]
             left -= len(ids)
             self._cursor = (kind, ids[-1] if ids else last)
-            mended += sum(self.mend(seen) for seen in look(self._tree.link, [Ref(kind, id) for id in ids]) if seen is not None)
+            found = [seen for seen in look(self._tree.link, [Ref(kind, id) for id in ids]) if seen is not None]
+            # Whoever died while he moved a job may have left an entry in any queue.
+            queued = self._queued(layout) if layout.native and any(seen.side is None or seen.foreign for seen in found) else {}
+            mended += sum(self.mend(seen, queued.get(seen.ref.id, ())) for seen in found)
             if left > 0:
                 mended += self.bury(layout)
         if left > 0:
@@ -97,10 +102,16 @@ class Foreign:
         return mended
 
     def bury(self, layout: Layout, limit: int = 100) -> int:
-        """Records that another service took away: what Waybill kept beside them goes too. Ids are never given again."""
+        """Records that another service took away: what Waybill kept beside them goes too. Ids are never given again.
+
+        Merritt's services take away a deleted batch and leave its failed jobs, which nobody would ever find: they go with it.
+        """
         sides = self._tree.link.names(layout.sides)  # before the homes: a record that is made meanwhile is in neither or in both
         gone = sorted(set(sides) - set(self._tree.link.names(layout.homes)))[:limit] if sides else []
         nodes = self._tree.link.nodes([f"{layout.sides}/{id}" for id in gone]) if gone else []
+        if layout.kind == JOB.parent:
+            for id in gone:
+                self.clear_away(id)
         sides_of = [(Ref(layout.kind, id), node, decode_side(node.data)) for id, node in zip(gone, nodes, strict=True) if node is not None]
         return sum(self._bury(layout, ref, side, node.version) for ref, node, side in sides_of if side is not None)
 
@@ -125,13 +136,26 @@ class Foreign:
         ops = [op for op in plan.ops if there[op.path] is not None]
         return self._tree.write([*ops, *mine, wire.delete(aside, "side", version)]) is None
 
-    def mend(self, seen: Seen) -> bool:
-        """Its entry and its place among its batch's jobs, if they are not there. True when something was written."""
+    def _queued(self, layout: Layout) -> dict[str, list[str]]:
+        """Every entry in any of the queues, by the record that it stands for."""
+        folders = [layout.folder(state) for state in layout.states]
+        entries: dict[str, list[str]] = defaultdict(list)
+        for folder, listed in zip(folders, self._tree.link.read([names(folder) for folder in folders]), strict=True):
+            for name in listed or ():
+                if entry := layout.parse(name):
+                    entries[entry.id].append(f"{folder}/{name}")
+        return entries
+
+    def mend(self, seen: Seen, queued: Sequence[str] = ()) -> bool:
+        """Its entry and its place among its batch's jobs, if they are not there, and no other entry of those `queued`. True when
+        something was written."""
         if not self._settled(seen):
             return False
         if not seen.layout.native and seen.side is None:
             return self._adopt(seen)
         ops = self.lacking(seen)
+        right = f"{seen.layout.folder(seen.state)}/{_right_entry(seen)}"
+        ops += [wire.delete(path, "entry") for path in queued if path != right]
         if seen.side is None:  # what it has done is remembered from now on
             ops.append(wire.create(seen.layout.side(seen.ref.id), encode_side(caught_up(seen)), "side"))
         elif seen.foreign:

@@ -10,6 +10,7 @@ from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.faults import Fault, Judge
 from waybill.stores.zookeeper.layout import BATCH, BUCKETS, JOB, MERRITT, NO_JOBS_YET, Layout
 from waybill.stores.zookeeper.seen import look, session_name
+from waybill.stores.zookeeper.side import decode as decode_side
 from waybill.stores.zookeeper.status import decode, encode
 from waybill.stores.zookeeper.wire import Op, data, names
 
@@ -132,6 +133,7 @@ class JobHasABatch:
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
         link = self._judge.link
         bids = link.nodes([f"{home}/bid" for home in subjects])
+        yield from self._of_nobody([home for home, node in zip(subjects, bids, strict=True) if node is None])
         named = [(home, node, node.data.decode(errors="replace")) for home, node in zip(subjects, bids, strict=True) if node is not None]
         homes = link.nodes([f"/batches/{bid or '-'}" for _, _, bid in named]) if named else []
         for (home, node, bid), batch in zip(named, homes, strict=True):
@@ -141,6 +143,25 @@ class JobHasABatch:
                 remedy = "make the batch again, as failed, so that its jobs can be seen and removed with it"
                 ref = Ref("job", home.rpartition("/")[2])
                 yield self._judge.fault(self.name, home, problem, remedy, ops, since=node.mtime / 1000, ref=ref)
+
+
+    def _of_nobody(self, homes: Sequence[str]) -> Iterator[Fault]:
+        """With a status and without a `bid`: whoever was removing it died. What had ended is removed; the rest is for a person."""
+        link = self._judge.link
+        found = link.read([ask for home in homes for ask in (data(f"{home}/status"), names(home))])
+        for home, status, children in zip(homes, found[::2], found[1::2], strict=True):
+            body = decode(status.data) if status is not None else None
+            if status is None or body is None:
+                continue  # see HasAStatus
+            id = home.rpartition("/")[2]
+            ops: list[Op] = []
+            if body.status in ("Completed", "Deleted"):
+                folder = JOB.folder(body.status)
+                entries = [f"{folder}/{name}" for name in link.names(folder) if name.endswith(f"-{id}")]
+                nodes = [f"{home}/{name}" for name in sorted(children or ()) if name != "status"]
+                ops = [wire.delete(f"{home}/status", "", status.version), *(wire.delete(path) for path in (*nodes, *entries, home))]
+            problem = f"is {body.status} and does not say to which batch it belongs"
+            yield self._judge.fault(self.name, home, problem, "remove it", ops, since=status.mtime / 1000, ref=Ref("job", id))
 
 
 class HasAStatus:
@@ -169,9 +190,15 @@ class HasAStatus:
         if not known:
             nodes = [wire.delete(f"{home}/{name}") for name in sorted(children)]
             return [*nodes, wire.delete(home)], "remove it: its maker died before it said whose it is"
-        state = self._queued(home.rpartition("/")[2]) if layout.native else "Processing" if "states" in children else "Pending"
+        side = self._judge.link.node(layout.side(home.rpartition("/")[2]))
+        noted = decode_side(side.data) if side is not None else None
+        if noted is not None and layout.known(noted.state):
+            state = noted.state  # as Waybill last saw it: what had ended must not begin again
+        else:
+            state = self._queued(home.rpartition("/")[2]) if layout.native else "Processing" if "states" in children else "Pending"
         message = "Its status was lost; the state was found again by Waybill."
-        body = encode(state, None, 0, message, self._judge.tree.now(), layout.brief)
+        last = noted.last_done if noted is not None else None
+        body = encode(state, last, 0, message, self._judge.tree.now(), layout.brief)
         ops = [wire.put(f"{home}/status", body) if there else wire.create(f"{home}/status", body)]
         needed = {**layout.fillers, **({"priority": b"5"} if layout.native else {})}
         ops += [wire.create(f"{home}/{name}", filler) for name, filler in needed.items() if name not in children]

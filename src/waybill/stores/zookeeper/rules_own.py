@@ -175,6 +175,10 @@ class SideHasARecord:
         for path, ref, side, home, far in zip(subjects, refs, found[::3], found[1::3], found[2::3], strict=True):
             if side is not None and home is None:
                 ops = [*(wire.delete(f"{path}/{name}") for name in sorted(far or ())), wire.delete(path, "", side.version)]
+                kin = [f"{places.kin(ref)}/open", f"{places.kin(ref)}/shut", places.kin(ref)]
+                here = [(place, node) for place, node in zip(kin, link.nodes(kin), strict=True) if node is not None]
+                if not any(node.children for place, node in here if place != kin[-1]):  # whose children are gone too
+                    ops += [wire.delete(place) for place, _ in here]
                 yield self._judge.fault(self.name, path, f"{ref} is not there", "take it away", ops, since=side.mtime / 1000, ref=ref)
 
 

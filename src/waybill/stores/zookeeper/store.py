@@ -26,6 +26,7 @@ from waybill.record import (
     Answer,
     Ask,
     BadStore,
+    Change,
     Claimed,
     Due,
     Finding,
@@ -50,14 +51,14 @@ from waybill.stores.zookeeper.faults import Ages
 from waybill.stores.zookeeper.finding import Finder
 from waybill.stores.zookeeper.foreign import Foreign
 from waybill.stores.zookeeper.kin import Kin
-from waybill.stores.zookeeper.layout import MERRITT_FOLDERS, WAYBILL_FOLDERS
+from waybill.stores.zookeeper.layout import JOB, MERRITT_FOLDERS, WAYBILL_FOLDERS
 from waybill.stores.zookeeper.link import Link
 from waybill.stores.zookeeper.locks import Locks
 from waybill.stores.zookeeper.marks import Marks
 from waybill.stores.zookeeper.names import quote
 from waybill.stores.zookeeper.parking import Parking
 from waybill.stores.zookeeper.queues import Queues
-from waybill.stores.zookeeper.seen import look_one
+from waybill.stores.zookeeper.seen import look, look_one
 from waybill.stores.zookeeper.sessions import Sessions
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import NODE_EXISTS, Failure
@@ -87,6 +88,7 @@ class ZookeeperStore:
         self._parking = Parking(self._tree)
         self._locks = Locks(self._link, self._parking)
         self._foreign = Foreign(self._tree, settings["grace"])
+        self._foreign.clear_away = self._clear_away
         self._finder = Finder(self._link, self._kin)
         self._sessions = Sessions(self._tree, self._connect, self._asks)
         self._committer = Committer(self._tree, self._kin, self._marks, self._parking, self._asks)
@@ -191,6 +193,14 @@ class ZookeeperStore:
         mended += self._parking.sweep_marks(self._marks.in_force(), limit)
         mended += self._parking.sweep_notes(limit)
         return mended + self._foreign.walk(limit)
+
+    def _clear_away(self, batch: str) -> None:
+        """Jobs of a batch that another service took away: those that have settled and that nobody holds."""
+        self._kin.members.refresh()
+        found = look(self._link, [Ref(JOB.kind, id) for id in self._kin.members.of(batch)[:MAX_PAGE]])
+        left = [seen.record() for seen in found if seen is not None and seen.holder is None and not seen.open]
+        if left:
+            self._committer.commit([Group((Change(record, None, "remove", why="its batch was taken away"),)) for record in left])
 
     def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
         waiting = self._parking.children(4 * limit)
