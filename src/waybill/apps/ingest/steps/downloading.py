@@ -91,7 +91,10 @@ def _give_up_what_is_held(job: Record, ctx: Context) -> None:
 def _clear_earlier(ctx: Context) -> None:
     for folder in ctx.earlier():
         if int(folder.name) < ctx.attempt:
-            shutil.rmtree(folder, onerror=lambda function, path, raised: ctx.log.info("%s could not be removed: %s", path, raised[1]))
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:  # a late worker still writes there; it goes with the job's folder
+                ctx.log.info("%s could not be removed: %s", folder, error.strerror or error)
 
 
 def _disk_is_full(job: Record, ctx: Context) -> Wait:
