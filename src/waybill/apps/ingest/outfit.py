@@ -53,10 +53,15 @@ class Outfit:
     @cached_property
     def storage(self) -> StorageService:
         """Our own storage, or the service that the settings name."""
-        told, sources = self.settings.storage, WorkingSources(self.depot.config.work.root, self.objects)
+        told = self.settings.storage
         if told.url:
-            return HttpStorage(told.url, os.environ.get(TOKEN, ""), sources)
-        return OcflStorage(self.objects, told.prefix, sources, algorithm=told.algorithm)
+            return HttpStorage(told.url, os.environ.get(TOKEN, ""), self.sources)
+        return OcflStorage(self.objects, told.prefix, self.sources, algorithm=told.algorithm)
+
+    @cached_property
+    def sources(self) -> WorkingSources:
+        """Where storage reads from what it is given."""
+        return WorkingSources(self.depot.config.work.root, self.objects)
 
     def ezid(self, shoulder: Shoulder) -> Ezid:
         """The client of the EZID that keeps a shoulder's ARKs."""

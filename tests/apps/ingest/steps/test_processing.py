@@ -74,10 +74,15 @@ def test_an_object_gets_an_ark_and_is_stored_with_its_system_files(site: Site, t
     assert said_by_validator(site.depot.objects.root / "ocfl") == (1, [])
 
 
-def test_the_working_folder_holds_the_storage_manifest_and_the_submission_manifest(site: Site) -> None:
+def test_where_storing_is_a_state_the_working_folder_holds_all_that_storage_must_know(tmp_path: Path) -> None:
+    with Site(tmp_path, settings={"outside": ["Storing"], "storing": True}) as site:
+        look_at_the_working_folder(site)
+
+
+def look_at_the_working_folder(site: Site) -> None:
     row = {"line": 6, "url": "http://127.0.0.1/a.txt", "name": "a.txt", "algorithm": "md5", "digest": "0" * 32}
     job = fetched(site, {"a.txt": b"hello", "odd |name ": b"x"}, more={"files": {"count": 1, "rows": [row]}})
-    system = folder_of(site, done(site, job)) / "system"
+    system = folder_of(site, run(site, job, "Storing")) / "system"
     assert sorted(os.listdir(system)) == sorted([*SYSTEM, "mrt-manifest.txt", "mrt-submission-manifest.txt"])
     lines = (system / "mrt-manifest.txt").read_text().splitlines()
     assert lines[1] == "#%profile | http://uc3.cdlib.org/registry/store/manifest/mrt-add-manifest"

@@ -1,7 +1,8 @@
 """Depositing: from a job's working folder to a version in storage, for whichever state does it (Processing, or Storing).
 
     working files      what was fetched, as the job's document `downloaded` lists it; never believed without its digest
-    described          the depositor's own descriptions are read, the system files written beside them and published as `system/`
+    described          the depositor's own descriptions are read, and the system files made. They are lent to storage out of memory; where
+                       storing is a state of its own, for whoever does it, they are also published as `system/` in the working folder
     written            storage copies all of it, compares it with the digests, and answers with the version
 
 A working folder can be replaced at any moment by a worker that was thought dead. So each file is compared with what is known of it whenever
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -66,7 +68,7 @@ def working_files(job: Record, ctx: Context) -> Iterator[Held]:
 
 
 def prepare(job: Record, ctx: Context, profile: Profile, ark: str) -> Prepared:
-    """Describe the object, and publish its system files."""
+    """Describe the object, and publish its system files if someone else may have to store them."""
     said = submission.of_job(job)
     try:
         told = told_by(dict(_read_own(job, ctx)))
@@ -78,27 +80,35 @@ def prepare(job: Record, ctx: Context, profile: Profile, ark: str) -> Prepared:
         for name, data in description.files.items()
     )
     prepared = Prepared(ark, said, description, system, deletions_of(said, told))
-    _write_system(job, ctx, prepared)
+    # Files that are made and removed again with every job are what a file system is slowest at: so only where somebody reads them.
+    if outfit_of(ctx).settings.storing:
+        _write_system(job, ctx, prepared)
     return prepared
 
 
 def write(job: Record, ctx: Context, prepared: Prepared) -> Stored:
     """Let storage make a version of it. Safe to repeat: the same request is answered with the version that it made."""
-    below = ctx.folder.relative_to(_root(ctx)).as_posix()
-    deposit = Deposit(
-        object=prepared.ark, request=request_of(job), mode="update" if prepared.said.update else "add", deletions=prepared.deletions,
-        files=(
-            FileToStore(held.path, held.size, held.sha256, f"{FILE}{below}/{held.path}", held.mime) for held in _all(job, ctx, prepared)
-        ),
-        message=prepared.said.note, user=prepared.said.submitter or "waybill", about=prepared.description.about,
-    )  # fmt: skip
-    try:
-        return stored(ctx, deposit)
-    except (Damaged, SourceGone) as error:
-        changed = next(_changed(job, ctx, prepared), None)
-        if changed is not None and job.tries:  # at first it may only be that the folder was just being replaced
-            raise Fail(f"The working copy of {changed} is not what was fetched: `restart` fetches it again.") from error
-        raise
+    with outfit_of(ctx).sources.lending(prepared.description.files) as lent:
+        deposit = Deposit(
+            object=prepared.ark, request=request_of(job), mode="update" if prepared.said.update else "add", deletions=prepared.deletions,
+            files=_to_store(job, ctx, prepared, lent), message=prepared.said.note, user=prepared.said.submitter or "waybill",
+            about=prepared.description.about,
+        )  # fmt: skip
+        try:
+            return stored(ctx, deposit)
+        except (Damaged, SourceGone) as error:
+            changed = next(_changed(job, ctx), None)
+            if changed is not None and job.tries:  # at first it may only be that the folder was just being replaced
+                raise Fail(f"The working copy of {changed} is not what was fetched: `restart` fetches it again.") from error
+            raise
+
+
+def _to_store(job: Record, ctx: Context, prepared: Prepared, lent: str) -> Iterator[FileToStore]:
+    below = f"{FILE}{ctx.folder.relative_to(_root(ctx)).as_posix()}/"
+    for held in working_files(job, ctx):
+        yield FileToStore(held.path, held.size, held.sha256, below + held.path, held.mime)
+    for held in prepared.system:
+        yield FileToStore(held.path, held.size, held.sha256, lent + held.path.removeprefix(SYSTEM), held.mime)
 
 
 def stored(ctx: Context, deposit: Deposit) -> Stored:
@@ -136,11 +146,6 @@ def _root(ctx: Context) -> Path:
     return outfit_of(ctx).depot.config.work.root
 
 
-def _all(job: Record, ctx: Context, prepared: Prepared) -> Iterator[Held]:
-    yield from working_files(job, ctx)
-    yield from prepared.system
-
-
 def _found(ctx: Context) -> Iterator[Held]:
     top = ctx.folder / "producer"
     for folder, folders, names in os.walk(top):  # links are neither followed nor kept
@@ -161,9 +166,9 @@ def _measured(ctx: Context, path: str) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _changed(job: Record, ctx: Context, prepared: Prepared) -> Iterator[str]:
+def _changed(job: Record, ctx: Context) -> Iterator[str]:
     """The working files that are not what they should be."""
-    for held in _all(job, ctx, prepared):
+    for held in working_files(job, ctx):
         try:
             if _measured(ctx, held.path) != (held.size, held.sha256):
                 yield held.path
@@ -198,7 +203,7 @@ def _write_system(job: Record, ctx: Context, prepared: Prepared) -> None:
         rows = lists.each(ctx.objects, job.docs["files"], Row) if isinstance(job.docs.get("files"), dict) else ()
         file.writelines(object_manifest(_writable(row) for row in rows))
     with open(folder / MANIFEST, "wb") as file:
-        file.writelines(storage_manifest(_rows(_all(job, ctx, prepared), ctx.folder)))
+        file.writelines(storage_manifest(_rows(itertools.chain(working_files(job, ctx), prepared.system), ctx.folder)))
     publish(ctx, "system")
 
 

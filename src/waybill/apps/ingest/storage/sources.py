@@ -2,6 +2,7 @@
 
     file:queue/bid-1/jid-2/producer/a.txt      a working file, by its path below the working root
     waybill:ingest/payloads/.../a.zip          an object of the ingest
+    memory:1f2e.../mrt-erc.txt                 bytes that someone lends for the time of a write
 
 Nothing else is opened. A path is walked folder by folder from the root, and no link is followed, neither one that a container brought along
 nor one that somebody put there meanwhile.
@@ -10,8 +11,9 @@ nor one that somebody put there meanwhile.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +23,7 @@ from waybill.objects import Data, Objects
 
 FILE = "file:"
 OBJECT = "waybill:"
+MEMORY = "memory:"
 _OWN = "ingest/"  # among the objects: what lies elsewhere is not the ingest's to give away
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for the other end of a pipe
@@ -33,6 +36,17 @@ class SourceGone(Exception):
 class WorkingSources:
     def __init__(self, root: Path, objects: Objects) -> None:
         self._root, self._objects = root, objects
+        self._lent: dict[str, Mapping[str, bytes]] = {}
+
+    @contextmanager
+    def lending(self, files: Mapping[str, bytes]) -> Iterator[str]:
+        """Lend bytes by their names; what their sources begin with. May be used from many threads, each with bytes of its own."""
+        token = secrets.token_hex(8)
+        self._lent[token] = files
+        try:
+            yield f"{MEMORY}{token}/"
+        finally:
+            del self._lent[token]
 
     @contextmanager
     def __call__(self, source: str) -> Iterator[Data]:
@@ -42,8 +56,10 @@ class WorkingSources:
         elif source.startswith(OBJECT + _OWN):
             with self._objects.get(source.removeprefix(OBJECT)) as body:
                 yield body
+        elif source.startswith(MEMORY) and (lent := self._lent.get(source.removeprefix(MEMORY).partition("/")[0])) is not None:
+            yield lent[source.partition("/")[2]]
         else:
-            raise NotStorable(f"{source[:100]!r} cannot be read: a source is a working file or an object of the ingest.")
+            raise NotStorable(f"{source[:100]!r} cannot be read: a source is a working file, an object of the ingest, or lent.")
 
 
 @contextmanager
