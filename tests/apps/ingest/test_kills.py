@@ -1,0 +1,226 @@
+"""Workers of ingest are killed with SIGKILL in a loop while deposits go through, on each store with its real server.
+
+At the end every batch is reported once, with all its jobs; every file is in storage, byte for byte and in one version of one object, and in
+the inventory; no ARK belongs to two, no lock and no working folder is left. PostgreSQL is restarted on the way, the leader of the ZooKeeper
+ensemble killed.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.apps.ingest.site import Site
+from tests.budget import Budget
+from tests.crash.test_kill import pages, steady
+from tests.servers.postgres import PostgresServer
+from tests.servers.process import wait_until
+from tests.servers.zookeeper import ZooKeeperEnsemble
+from waybill.apps.ingest.profile import Mail, Profile, to_document
+from waybill.apps.ingest.storage import StorageService
+from waybill.apps.ingest.submission import Submission, Type
+from waybill.record import Record, Store
+from waybill.rules import path_is_legal
+from waybill.step import New
+
+WORKERS = 2
+JOBS = 12  # of one batch
+SETTINGS = """
+applications = ["ingest"]
+[app.ingest]
+url = "http://waybill.test"
+[app.ingest.fetch]
+allow = ["127.0.0.0/8"]
+[app.ingest.room]
+keep_free = 0
+unknown = 0
+every = 1.0
+"""
+
+
+class Fleet:
+    """`waybill work`, started, killed and started again."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site, self.rng = site, random.Random(11)
+        self.settings = folder / "waybill.toml"
+        self.settings.write_text(SETTINGS)
+        self.log = open(folder / "workers.log", "wb")  # noqa: SIM115 - closed with the fleet
+        self.processes = [self._start() for _ in range(WORKERS)]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        config = self.site.depot.config
+        environment = {
+            "WAYBILL_WORK_HOST": config.work.host, "WAYBILL_WORK_ROOT": str(config.work.root), "WAYBILL_WORK_TTL": "2",
+            "WAYBILL_OBJECTS": config.objects, "WAYBILL_INDEX": config.index, "PATH": "/usr/bin:/bin",
+        }  # fmt: skip
+        options = ["--data", str(config.data), "--store", config.store, "--config", str(self.settings)]
+        command = [sys.executable, "-c", "from waybill.cli import main; main()", "work", *options]
+        return subprocess.Popen(command, stdout=self.log, stderr=self.log, env=environment)
+
+    def kill_one(self) -> None:
+        place = self.rng.randrange(len(self.processes))
+        self.processes[place].kill()
+        self.processes[place].wait()
+        self.processes[place] = self._start()
+
+    def check(self) -> None:
+        """All run; one that found no store when it started is started again, as a supervisor would."""
+        for place, process in enumerate(self.processes):
+            if process.poll() is not None:
+                said = Path(self.log.name).read_text()[-3000:]
+                assert "away" in said or "reach" in said or "connect" in said.lower(), said
+                self.processes[place] = self._start()
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        try:
+            for process in self.processes:
+                process.wait(60)
+        finally:
+            for process in self.processes:
+                process.kill()
+            self.log.close()
+
+
+def submit(site: Site, number: int) -> Record:
+    """A batch of files, one of which is asked for under a local id that the batches share."""
+    rows = []
+    for n in range(JOBS):
+        name = f"b{number}-{n}.txt"
+        url = site.web.put(name, name.encode() * 100)
+        rows.append(f"{url} | | | | | {name} | | {'shared' if n == 0 else f'loc-{number}-{n}'} | | title {n} | 2026")
+    head = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest\n"
+    url = site.web.put(f"b{number}.checkm", (head + "\n".join(rows) + "\n#%eof\n").encode())
+    said = Submission(profile="p", url=url, type=Type.FILES, filename=f"b{number}.checkm", batch_id=f"bid-{number}", owner="ark:/99999/o")
+    with site.engine() as engine:
+        return engine.submit(New("batch", {"submission": said.document()}, request=f"bid-{number}"))
+
+
+def run(site: Site, folder: Path, kills: int, hurt: Callable[[int], None]) -> None:
+    with site.engine() as engine:
+        profile = Profile(name="p", owner="ark:/99999/o", mail=Mail(to=("jane@example.org",)))
+        engine.submit(New("profile", {"profile": to_document(profile)}, id="p"))
+    batches = 0
+
+    def more() -> None:
+        nonlocal batches
+        steady(lambda: submit(site, batches))
+        batches += 1
+
+    def tally(kind: str) -> dict[str, int]:
+        def asked() -> dict[str, int]:
+            with site.engine() as engine:
+                return engine.store.tally(kind)
+
+        found = steady(asked)
+        assert isinstance(found, dict)
+        return found
+
+    def done() -> int:
+        return tally("job").get("Completed", 0)
+
+    more()
+    fleet = Fleet(site, folder)
+    try:
+        for kill in range(kills):
+            before, moment = done(), fleet.rng.randrange(1, 4)
+            wait_until(lambda b=before, m=moment: done() >= min(b + m, batches * JOBS), "some deposits", seconds=120)  # type: ignore[misc]
+            fleet.check()
+            fleet.kill_one()
+            hurt(kill)
+            if batches * JOBS - done() < JOBS:
+                more()
+
+        def over() -> bool:
+            fleet.check()
+            return tally("batch").get("Completed", 0) + tally("batch").get("Failed", 0) == batches
+
+        wait_until(over, f"all {batches} batches to be reported", seconds=300, every=0.2)
+    finally:
+        fleet.end()
+    with site.engine() as engine:
+        check(site, engine.store, batches)
+
+
+def check(site: Site, store: Store, batches: int) -> None:
+    jobs, outfit = pages(store, "job"), site.depot.outfit("job")
+    storage: StorageService = outfit.storage
+    assert Counter(job.parent.id for job in jobs if job.parent) == {batch.id: JOBS for batch in pages(store, "batch")}
+    for batch in pages(store, "batch"):
+        assert batch.state == "Completed", (batch.message, batch.docs)
+        assert batch.docs["status-report"]["counts"]["completed"] == JOBS
+        entered = Counter(line.after for line in store.history("batch", batch.id) if line.before != line.after)
+        assert entered["Reporting"] == entered["Completed"] == 1
+    for job in jobs:
+        check_job(site, store, storage, job)
+    arks = Counter(job.docs["identifiers"]["primary_id"] for job in jobs)
+    shared = {job.docs["identifiers"]["primary_id"] for job in jobs if "shared" in job.docs["identifiers"]["local_id"]}
+    assert len(shared) == 1
+    assert all(count == (batches if ark in shared else 1) for ark, count in arks.items())
+    for ark, count in arks.items():
+        versions = storage.versions(ark)
+        assert len(versions) == len({version.request for version in versions}) == count
+        assert list(storage.verify(ark)) == []
+
+    def buried() -> bool:
+        store.reap()
+        return store.sessions() == []
+
+    wait_until(buried, "the sessions of the killed to end")
+    assert [finding for finding in store.check() if finding.mendable] == []
+    assert not [path for path in (site.root / "queue").rglob("*") if path.name == "producer"]
+
+
+def check_job(site: Site, store: Store, storage: StorageService, job: Record) -> None:
+    assert (job.state, job.session, job.keys) == ("Completed", None, ())
+    lines = [(line.before, line.after, line.event) for line in store.history("job", job.id)]
+    assert path_is_legal(site.depot.machines["job"], lines) is None, lines
+    ark, stored, name = job.docs["identifiers"]["primary_id"], job.docs["stored"], job.docs["configuration"]["filename"]
+    assert stored["object"] == ark
+    with storage.open(ark, f"producer/{name}", stored["version"]) as body:
+        assert body.read() == name.encode() * 100
+    assert site.depot.outfit("job").inventory.stored(ark, stored["version"]) is not None
+
+
+def test_sqlite(tmp_path: Path, budget: Budget) -> None:
+    with Site(tmp_path) as site:
+        run(site, tmp_path, budget.pick(small=5, long=100), lambda kill: None)
+
+
+def test_postgres_with_restarts(tmp_path: Path, budget: Budget) -> None:
+    with PostgresServer() as server, Site(tmp_path, store=server.create_database()) as site:
+
+        def hurt(kill: int) -> None:
+            if kill % 7 == 3:
+                server.restart(immediate=kill % 2 == 0)
+                site.depot.close()  # the inventory's connections are of the old server
+
+        run(site, tmp_path, budget.pick(small=5, long=100), hurt)
+
+
+def test_zookeeper_ensemble_with_its_leader_killed(tmp_path: Path, budget: Budget, zookeeper_ensemble: ZooKeeperEnsemble) -> None:
+    def hurt(kill: int) -> None:
+        if kill % 7 == 3:
+            leader = zookeeper_ensemble.leader()
+            zookeeper_ensemble.kill(leader)
+            zookeeper_ensemble.leader()
+            zookeeper_ensemble.start(leader)
+
+    with Site(tmp_path, store=zookeeper_ensemble.create_chroot()) as site:
+        run(site, tmp_path, budget.pick(small=5, long=100), hurt)
+
+
+def test_the_check_can_fail(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        steady(lambda: submit(site, 0))
+        with site.engine() as engine, pytest.raises(AssertionError):
+            check(site, engine.store, 1)
