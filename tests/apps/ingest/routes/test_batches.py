@@ -4,8 +4,9 @@ import hashlib
 import http.client
 import json
 import socket
-import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import pytest
 
 from tests.apps.ingest.routes.house import API, House
 from tests.apps.ingest.site import Site
+from waybill.apps.ingest import routes
 from waybill.apps.ingest.routes.arriving import Berth
 from waybill.apps.ingest.submission import Type, of_batch
 
@@ -169,32 +171,35 @@ def test_an_upload_that_breaks_off_leaves_nothing(house: House) -> None:
     assert (house.count(), len(house.payloads())) == (before[0] + 1, before[1] + 1)
 
 
-def test_slow_uploads_do_not_stop_the_rest_and_lose_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from waybill.apps.ingest import routes
+SLOW = 60  # more than the threads that all other routes share
 
-    monkeypatch.setattr(routes, "Berth", lambda: Berth(places=2, patience=1.0))
-    with Site(tmp_path / "slow") as site, House(site).open() as house:
-        parts = urlsplit(house.url)
-        head = (
-            f"POST {API}/check HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {house.tokens['submitter']}\r\n"
-            "Content-Length: 1000\r\n\r\nsome"
-        )
-        answers: list[bytes] = []
 
-        def slow() -> None:
-            with socket.create_connection((parts.hostname, parts.port)) as idle:
-                idle.sendall(head.encode())
-                answers.append(idle.recv(4096))
+def beginning(house: House) -> socket.socket:
+    """An upload that sends some of its body, and then nothing."""
+    parts = urlsplit(house.url)
+    idle = socket.create_connection((parts.hostname, parts.port))
+    head = f"POST {API}/check HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {house.tokens['submitter']}\r\n"
+    idle.sendall(f"{head}Content-Length: 1000\r\n\r\nsome".encode())
+    return idle
 
-        threads = [threading.Thread(target=slow) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        with house.client("reader") as client:
-            assert client.get(f"{API}/batches").status_code == 200
-        for thread in threads:
-            thread.join()
-    assert all(answer.startswith(b"HTTP/1.1 408") for answer in answers)
-    assert len(answers) == 6
+
+def test_slow_uploads_do_not_stop_the_other_routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    berth = Berth(places=2, patience=60.0)
+    monkeypatch.setattr(routes, "Berth", lambda: berth)
+    with Site(tmp_path / "slow") as site, House(site).open() as house, house.client("reader") as client, ExitStack() as sockets:
+        for _ in range(SLOW):
+            sockets.enter_context(beginning(house))
+        until = time.monotonic() + 30
+        while berth.waiting < SLOW - 2 and time.monotonic() < until:
+            assert client.get("/health").status_code == 200
+        assert berth.waiting == SLOW - 2, "all but two wait for a place"
+        assert client.get(f"{API}/batches").status_code == 200, "and nobody waits for them"
+
+
+def test_an_upload_that_sends_nothing_loses_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "Berth", lambda: Berth(places=1, patience=0.5))
+    with Site(tmp_path / "slow") as site, House(site).open() as house, beginning(house) as first, beginning(house) as second:
+        assert [each.recv(4096)[:12] for each in (first, second)] == [b"HTTP/1.1 408"] * 2
 
 
 def test_a_batch_is_released_with_its_jobs(house: House, client: httpx2.Client) -> None:

@@ -30,6 +30,11 @@ class Berth:
         self._limiter = anyio.CapacityLimiter(places)
         self._patience = patience
 
+    @property
+    def waiting(self) -> int:
+        """How many uploads wait for a place."""
+        return self._limiter.statistics().tasks_waiting
+
     async def take(self, request: Request, work: Callable[[Iterator[bytes]], T]) -> T:
         """Run `work` with the chunks of the body, in a thread of its own."""
         return await anyio.to_thread.run_sync(work, self._chunks(request), limiter=self._limiter)
