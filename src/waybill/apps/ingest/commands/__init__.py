@@ -25,5 +25,5 @@ def commands() -> typer.Typer:
     app = typer.Typer(name="ingest")
     for module in (submitting, checking, batches, reports, following, acting, locks, objects, access, caring, collections):
         module.register(app)
-    taking_over.register(profiles.register(app))
+    taking_over.register(app, profiles.register(app))
     return app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -67,14 +68,24 @@ def _read_object(have: Outfit, ark: str) -> Iterator[Damaged]:
 
 def _read_due(desk: Desk, have: Outfit, every: bool) -> tuple[int, int]:
     count = size = 0
-    logging.getLogger("waybill.ingest").addHandler(logging.NullHandler())  # what is found is said at the end, not logged as well
-    with desk.engine() as engine, Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown:
+    with _unlogged(), desk.engine() as engine, Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown:
         before = engine.store.now() if every else None
         task = shown.add_task("reading", total=None)
         while (done := audit_some(have, engine, before=before, who=desk.who)).files:
             count, size = count + done.files, size + done.bytes
             shown.update(task, description=f"{count} places read, {size_of(size)}")
     return count, size
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """What is found is said at the end, and not logged as well."""
+    log = logging.getLogger("waybill.ingest")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _say(desk: Desk, damaged: list[Damaged], what: str) -> int | None:

@@ -153,6 +153,6 @@ def size_of(count: int | None) -> str:
     return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
 
 
-def several(count: int, noun: str) -> str:
+def several(count: int, noun: str, plural: str = "") -> str:
     """1 object, 2 objects."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"

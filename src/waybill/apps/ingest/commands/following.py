@@ -139,7 +139,8 @@ def _end(desk: Desk, engine: Engine, batch: Record | None, ref: Ref) -> int | No
         desk.print_json({"at": views.moment(time.time()), **view, "objects": objects}, line=True)
         return None if good else FAILED
     if batch.state == "Held":
-        held = [mark.partition("/")[2] for mark in batch.gates if mark in store.marks()]
+        gates = desk.machine("batch").gates
+        held = [mark.partition("/")[2] for mark in (gates(batch) if gates is not None else ()) if mark in store.marks()]
         release = f"--collection {held[0]}" if held else batch.id
         desk.note(f"It rests until it is released: waybill ingest release {release}")
         return FAILED

@@ -1,0 +1,208 @@
+"""Deposits from the command line, all the way: submitted, followed to the end, found, got back; and what goes wrong with its reason."""
+
+import hashlib
+import io
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apps.ingest.commands.conftest import Working
+from tests.apps.ingest.site import Web
+from tests.cli.conftest import Result, Waybill
+
+OBJECT = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest"
+BATCH = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest"
+
+
+def manifest(profile: str, *rows: str) -> str:
+    return "\n".join(["#%checkm_0.7", f"#%profile | {profile}", *rows, "#%eof", ""])
+
+
+def submitted(house: Waybill, *arguments: object) -> Any:
+    said = house("submit", *arguments, "--profile", "demo", "--json")
+    assert said.code == 0, said.err
+    return said.json
+
+
+def end(said: Result) -> Any:
+    return said.lines[-1]
+
+
+def test_a_file_is_deposited_followed_found_and_got_back(house: Waybill, working: Working, tmp_path: Path) -> None:
+    (tmp_path / "husky.txt").write_bytes(b"a husky\n")
+    with working():
+        words = ("--title", "A husky", "--local-id", "h1", "--local-id", "h2")
+        said = house("submit", "husky.txt", "--profile", "demo", *words, "--watch", "--json")
+    assert said.code == 0, said.err
+    assert (end(said)["state"], end(said)["jobs"]["states"]) == ("Completed", {"Completed": 1})
+    ark = end(said)["objects"][0]["object"]
+    assert ark.startswith("ark:/99999/fk4")
+    assert [row["ark"] for row in house("search", "HUSKY", "--json").json["objects"]] == [ark]
+    assert [row["ark"] for row in house("search", "--local-id", "h2", "--json").json["objects"]] == [ark]
+    assert house("search", "chicken").err.strip() == "Nothing was found."
+    shown = house("object", ark, "--files", "--json").json
+    assert shown["title"] == "A husky"
+    assert {row["path"]: row["sha256"] for row in shown["files"]}["producer/husky.txt"] == hashlib.sha256(b"a husky\n").hexdigest()
+    assert house("get", ark, "husky.txt", "-o", "back.txt").code == 0
+    assert (tmp_path / "back.txt").read_bytes() == b"a husky\n"
+    whole = house("get", ark, "-o", "folder", "--json").json
+    assert (tmp_path / "folder" / "producer" / "husky.txt").read_bytes() == b"a husky\n"
+    assert whole["files"] == len([path for path in (tmp_path / "folder").rglob("*") if path.is_file()])
+    assert house("get", ark, "-o", "folder").code == 1, "nothing is written over"
+
+
+def test_without_watch_the_batch_is_named_and_can_be_followed(house: Waybill, working: Working, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a")
+    batch = submitted(house, "a.txt")
+    assert batch["state"] == "Pending"
+    with working():
+        said = house("watch", batch["batch_id"])
+    assert said.code == 0
+    assert f"{batch['id']} Completed: 1 Completed" in said.out
+    assert house("watch", batch["id"]).code == 0, "one that has ended is told at once"
+
+
+def test_failures_end_with_code_1_and_their_reasons_and_are_mended(house: Waybill, working: Working, web: Web, tmp_path: Path) -> None:
+    good, other = web.put("good.txt", b"good"), web.put("other.txt", b"other")
+    wrong = "0" * 64
+    (tmp_path / "batch.checkm").write_text(manifest(
+        BATCH, f"{good} | sha-256 | {hashlib.sha256(b'good').hexdigest()} | 4 | | good.txt | | one",
+        f"{other} | sha-256 | {wrong} | | | other.txt | | two", f"{web.url}/nothing.txt | | | | | nothing.txt | | three",
+    ))  # fmt: skip
+    with working():
+        said = house("submit", "batch.checkm", "--profile", "demo", "--watch", "--json")
+        id = end(said)["id"]
+        assert said.code == 1
+        assert end(said)["jobs"]["states"] == {"Completed": 1, "Failed": 2}
+        reasons = {failure["what"]: failure["reason"] for failure in house("batch", id, "--json").json["failures"]}
+        assert "was promised" in reasons["two"]
+        assert "404" in reasons["three"]
+        told = house("batch", id)
+        assert reasons["three"][:40] in told.out
+        assert f"waybill ingest resume --batch {id}" in told.err
+
+        web.put("nothing.txt", b"it is there now")
+        assert house("resume", "--batch", id).code == 0
+        settled(house, id, Completed=2, Failed=1)
+        assert house("report", id, "--send", "--json").json["state"] == "UpdateReporting"
+        assert house("watch", id).code == 1
+        report = house("report", id, "--json").json
+        assert (report["report"], report["counts"]) == (2, {"completed": 2, "failed": 1, "deleted": 0})
+        assert (report["since"]["completed"], report["since"]["unresolved"]) == (1, 1)
+
+        assert house("delete", *report["failed_jobs"]).code == 0, "its batch has been reported, so nothing needs to be confirmed"
+        house("report", id, "--send")
+        assert house("watch", id).code == 0
+        assert house("report", id, "--jobs", "--json").json["counts"] == {"completed": 2, "failed": 0, "deleted": 1}
+
+
+def settled(house: Waybill, batch: str, **jobs: int) -> None:
+    """Until the jobs of a batch stand so."""
+    for _ in range(600):
+        found = house("batch", batch, "--json").json["jobs"]["states"]
+        if {state: count for state, count in found.items() if count} == jobs:
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError(f"{found}, not {jobs}")
+
+
+def test_a_wrong_digest_fails_for_good_and_is_not_resumed(house: Waybill, working: Working, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a")
+    with working():
+        said = house("submit", "a.txt", "--profile", "demo", "--digest", f"md5:{'0' * 32}", "--watch", "--json")
+    assert said.code == 1
+    (failure,) = end(said)["failures"]
+    assert not failure["can_be_resumed"]
+    refused = house("resume", failure["id"])
+    assert (refused.code, "submit it again" in refused.err) == (1, True)
+    every = house("resume", "--all", "--json")
+    assert (every.code, every.lines) == (0, [{"done": 0, "refused": 0}]), "all that can be: none"
+
+
+def test_an_update_keeps_what_it_does_not_replace_or_delete(house: Waybill, working: Working, tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("one.txt", "1")
+        archive.writestr("two.txt", "2")
+    (tmp_path / "two.zip").write_bytes(packed.getvalue())
+    (tmp_path / "three.txt").write_bytes(b"3")
+    with working():
+        first = house("submit", "two.zip", "--profile", "demo", "--local-id", "x", "--watch", "--json")
+        ark = end(first)["objects"][0]["object"]
+        again = ("--profile", "demo", "--local-id", "x", "--update", "--delete", "two.txt", "--watch", "--json")
+        second = house("submit", "three.txt", *again)
+    assert end(second)["objects"][0]["object"] == ark, "the local id leads to the same object"
+
+    def paths(number: int) -> set[str]:
+        files = house("object", ark, "--version", number, "--files", "--json").json["files"]
+        return {row["path"] for row in files if row["path"].startswith("producer/")}
+
+    assert paths(1) == {"producer/one.txt", "producer/two.txt"}
+    assert paths(2) == {"producer/one.txt", "producer/three.txt"}
+    assert house("get", ark, "two.txt", "--version", 1).out == "2"
+    assert house("get", ark, "two.txt").code == 3
+
+
+def test_the_same_submission_is_made_once_and_another_under_its_id_is_refused(house: Waybill, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a")
+    (tmp_path / "b.txt").write_bytes(b"b")
+    first = submitted(house, "a.txt", "--batch-id", "mine-1")
+    second = submitted(house, "a.txt", "--batch-id", "mine-1")
+    assert (first["id"], first["repeated"], second["repeated"]) == (second["id"], False, True)
+    assert len(house("batches", "--json").json["batches"]) == 1
+    refused = house("submit", "b.txt", "--profile", "demo", "--batch-id", "mine-1")
+    assert (refused.code, "mine-1 belongs to" in refused.err) == (4, True)
+    assert house("batch", "mine-1", "--json").json["id"] == first["id"]
+
+
+@pytest.mark.parametrize(("arguments", "code", "part"), [
+    (("nothing.txt", "--profile", "demo"), 3, "There is no file nothing.txt here"),
+    ((".", "--profile", "demo"), 2, "is a folder: pack it as a zip or a tar"),
+    (("a.txt", "--profile", "nope"), 3, "There is no profile 'nope'"),
+    (("a.txt", "--profile", "demo", "--digest", "abc"), 2, "is not TYPE:HEX"),
+    (("a.txt", "--profile", "demo", "--digest", "md7:00"), 1, "'md7' is not a digest that can be checked"),
+    (("a.txt", "--profile", "demo", "--dc", "colour=red"), 2, "the words are contributor"),
+    (("a.txt", "--profile", "demo", "--primary-id", "ark:x"), 1, "is not an ARK"),
+    (("a.txt", "--profile", "demo", "--notify", "nobody"), 1, "'nobody' is not a mail address."),
+    (("a.txt", "--profile", "demo", "--type", "shoebox"), 2, "shoebox"),
+    (("file:///etc/passwd", "--profile", "demo"), 1, "give an http or https URL"),
+    (("http://10.1.2.3/a", "--profile", "demo"), 1, "10.1.2.3"),
+    (("https://me:s3cret@example.org/a", "--profile", "demo"), 1, "without user name and password"),
+    (("-", "--profile", "demo"), 2, "give --filename"),
+    (("a.txt",), 2, "--profile"),
+])  # fmt: skip
+def test_each_mistake_has_its_code_and_sentence(house: Waybill, tmp_path: Path, arguments: tuple[str, ...], code: int, part: str) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a")
+    said = house("submit", *arguments)
+    assert (said.code, said.out) == (code, "")
+    assert part in said.err
+    assert "s3cret" not in said.err
+    assert house("batches", "--json").json["batches"] == [], "nothing was submitted"
+
+
+def test_a_corrupt_manifest_is_refused_at_once_with_all_its_lines(house: Waybill, tmp_path: Path) -> None:
+    rows = ("ftp://example.org/a | | | | | a", "https://example.org/b | md5 | xyz | | | b", "https://example.org/c | | | | | b")
+    (tmp_path / "bad.checkm").write_text(manifest(OBJECT, *rows))
+    checked = house("check", "bad.checkm", "--json")
+    assert checked.code == 1
+    assert [note["line"] for note in checked.json["complaints"]] == [3, 4, 5]
+    said = house("submit", "bad.checkm", "--profile", "demo")
+    assert said.code == 1
+    assert [line.partition(":")[0] for line in said.err.splitlines()[:3]] == ["Line 3", "Line 4", "Line 5"]
+    assert house("batches", "--json").json["batches"] == []
+    assert submitted(house, "bad.checkm", "--type", "file")["type"] == "file"
+
+
+def test_a_good_manifest_and_a_good_container_are_called_good(house: Waybill, tmp_path: Path) -> None:
+    (tmp_path / "good.checkm").write_text(manifest(OBJECT, "https://example.org/a | | | 46 | | a", "https://example.org/b | | | | | b"))
+    assert "an object of 2 files, 46 B by what it says" in house("check", "good.checkm").out
+    with zipfile.ZipFile(tmp_path / "good.zip", "w") as archive:
+        archive.writestr("a", "a")
+    assert "a container of 1 file" in house("check", "good.zip").out
+    (tmp_path / "bad.zip").write_bytes((tmp_path / "good.zip").read_bytes()[:-10])
+    assert house("check", "bad.zip").code == 1
+    wrong = house("check", "good.checkm", "--type", "batch-manifest")
+    assert (wrong.code, "sent as mrt-batch-manifest" in wrong.out) == (1, True)

@@ -1,0 +1,265 @@
+"""What operators do from the command line: hold and release, pause, fail, delete, lock, audit, rebuild, pack, take over old queues."""
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apps.ingest.commands.conftest import Working
+from tests.cli.conftest import Waybill
+from waybill import config
+from waybill.apps.ingest.application import APPLICATION
+from waybill.apps.ingest.demo import demonstrate
+from waybill.depot import Depot
+from waybill.engine import Engine
+
+
+def submit(house: Waybill, name: str = "a.txt", data: bytes = b"a", *more: object) -> str:
+    Path(name).write_bytes(data)
+    said = house("submit", name, "--profile", "demo", *more, "--json")
+    assert said.code == 0, said.err
+    return str(said.json["id"])
+
+
+def deposited(house: Waybill, working: Working, name: str = "a.txt", data: bytes = b"a\n") -> str:
+    """The ARK of an object at rest."""
+    Path(name).write_bytes(data)
+    with working():
+        said = house("submit", name, "--profile", "demo", "--title", "At rest", "--watch", "--json")
+    assert said.code == 0, said.err
+    return str(said.lines[-1]["objects"][0]["object"])
+
+
+@pytest.fixture
+def engine(house: Waybill) -> Iterator[Engine]:
+    depot = Depot.of(config.load(env=os.environ), [APPLICATION])
+    with closing(depot.open_store()) as store:
+        yield depot.engine(store)
+
+
+def test_a_collection_on_hold_keeps_its_deposits_and_releasing_it_lets_them_go(house: Waybill, working: Working) -> None:
+    held = house("hold", "--collection", "maps", "--why", "the curator asked")
+    assert (held.code, held.err) == (0, "")
+    batch = submit(house)
+    with working():
+        said = house("watch", batch)
+        assert said.code == 1, "nobody knows when it will go on"
+        assert "waybill ingest release --collection maps" in said.err
+        assert house("batch", batch, "--json").json["state"] == "Held"
+        refused = house("release", batch)
+        assert (refused.code, "still on hold" in refused.err) == (1, True)
+        released = house("release", "--collection", "maps", "--json")
+        assert (released.code, released.json["done"], released.json["refused"]) == (0, 1, 0)
+        assert house("watch", batch).code == 0
+    again = house("release", "--collection", "maps")
+    assert (again.code, "'maps' is not on hold" in again.err) == (3, True)
+
+
+def test_a_name_that_nobody_knows_can_be_held_and_is_remarked_on(house: Waybill) -> None:
+    said = house("hold", "--collection", "elsewhere")
+    assert said.code == 0
+    assert "No collection or profile is called elsewhere" in said.err
+
+
+def test_a_batch_is_held_and_released_by_its_id(house: Waybill, working: Working) -> None:
+    batch = submit(house)
+    assert house("hold", batch, "--json").lines[0]["state"] == "Held"
+    assert house("hold", batch).code == 1
+    assert house("release", batch).code == 0
+    with working():
+        assert house("watch", batch).code == 0
+
+
+def test_a_paused_queue_begins_nothing_until_it_is_unpaused(house: Waybill, waybill: Waybill) -> None:
+    submit(house)
+    assert house("pause", "--why", "maintenance").code == 0
+    assert "paused: ingest" in house().out
+    assert house("locks", "--json").json["marks"][0]["name"] == "ingest"
+    assert waybill("work", "--once", "--role", "batch").code == 3
+    assert house("unpause").code == 0
+    assert waybill("work", "--once", "--role", "batch", "--json").json["arrow"]["after"] == "Processing"
+    assert house("unpause").code == 3
+
+
+def job_of(house: Waybill, waybill: Waybill, batch: str) -> str:
+    """The job of a batch, waiting to begin."""
+    for _ in range(2):
+        assert waybill("work", "--once", "--role", "batch").code == 0
+    (job,) = house("jobs", "--batch", batch, "--json").json["jobs"]
+    return str(job["id"])
+
+
+def test_failing_and_deleting_a_job_of_an_open_batch_must_be_confirmed(house: Waybill, waybill: Waybill) -> None:
+    batch = submit(house)
+    job = job_of(house, waybill, batch)
+    refused = house("fail", job)
+    assert (refused.code, "Add --yes" in refused.err) == (1, True)
+    assert house("fail", job, "--yes", "--json").lines[0]["state"] == "Failed"
+    unsure = house("delete", job)
+    assert (unsure.code, "the depositor will not hear of this job" in unsure.err) == (1, True)
+    assert house("delete", job, "--yes").code == 0
+    assert house("jobs", "--batch", batch, "--state", "Deleted", "--json").json["jobs"][0]["id"] == job
+
+
+def test_deleting_a_batch_must_be_confirmed(house: Waybill) -> None:
+    batch = submit(house)
+    house("hold", batch)
+    refused = house("delete", batch)
+    assert (refused.code, "The depositor will not be told" in refused.err) == (1, True)
+    assert house("delete", batch, "--yes", "--json").lines[0]["state"] == "Deleted"
+
+
+@pytest.mark.parametrize(("arguments", "code", "part"), [
+    (("batch", "bid0000000099"), 3, "There is no batch"),
+    (("watch", "nothing"), 3, "There is no batch"),
+    (("report", "bid0000000099"), 3, "There is no batch"),
+    (("jobs", "--state", "Flying"), 3, "A job has no state 'Flying'"),
+    (("jobs", "--token", "x"), 2, "Begin again without a token."),
+    (("resume",), 2, "Give JOB..., or --batch BATCH, or --all."),
+    (("resume", "jid0000000099"), 3, "There is no job"),
+    (("release",), 2, "Give JOB|BATCH or --collection."),
+    (("hold", "jid1", "--collection", "x"), 2, "Give JOB|BATCH or --collection."),
+    (("delete",), 2, "Give the id of at least one job or batch."),
+    (("object", "ark:/99999/nothing"), 3, "There is no object ark:/99999/nothing"),
+    (("get", "ark:/99999/nothing", "-o", "x"), 3, "There is no object"),
+    (("audit", "ark:/99999/nothing"), 3, "There is no object"),
+    (("audit", "--all"), 2, "--all needs --now."),
+    (("rebuild",), 2, "Give an ARK, or --all."),
+    (("search", "a", "--local-id", "b"), 2, "one of them at a time"),
+    (("access", "request", "ark:/99999/nothing"), 3, "There is no object"),
+    (("access", "show", "qid0000000099"), 3, "There is no assembly"),
+    (("lock", "colour/red"), 1, "is not a key"),
+    (("unlock", "storage/ark:/99999/fk4x"), 3, "Nothing locks"),
+    (("import-legacy", "nowhere"), 1, "nowhere is no folder"),
+])  # fmt: skip
+def test_each_mistake_has_its_code_and_its_sentence(house: Waybill, arguments: tuple[str, ...], code: int, part: str) -> None:
+    said = house(*arguments)
+    assert (said.code, said.out) == (code, "")
+    assert part in said.err
+    assert house(*arguments, "--json").error["message"]
+
+
+def test_a_report_that_is_not_there_yet_is_missing(house: Waybill) -> None:
+    said = house("report", submit(house))
+    assert (said.code, "is Pending and not reported yet" in said.err) == (3, True)
+
+
+def test_lists_go_on_page_by_page(house: Waybill) -> None:
+    made = [submit(house, f"{n}.txt", b"%d" % n) for n in range(5)]
+    first = house("batches", "--limit", 3, "--json").json
+    second = house("batches", "--limit", 3, "--token", first["next"], "--json").json
+    assert [row["id"] for row in first["batches"] + second["batches"]] == made[::-1]
+    assert second["next"] is None
+    assert house("jobs", "--token", first["next"]).code == 2
+
+
+def flip(data: Path, content: bytes) -> Path:
+    """Damage the stored file that has this content."""
+    found = [path for path in (data / "objects" / "ocfl").rglob("*") if path.is_file() and path.read_bytes() == content]
+    assert len(found) == 1
+    found[0].write_bytes(b"X" + content[1:])
+    return found[0]
+
+
+def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(house: Waybill, working: Working, data: Path) -> None:
+    ark = deposited(house, working, data=b"precious\n")
+    assert house("audit", "--now", "--all").code == 0
+    damaged = flip(data, b"precious\n")
+    assert house("audit").code == 0, "nobody has looked yet"
+    found = house("audit", "--now", "--all", "--json")
+    assert found.code == 1
+    (row,) = found.json["damaged"]
+    assert (row["object"], row["files"]) == (ark, ["v1 producer/a.txt"])
+    assert house("audit", "--json").json["damaged"] == [row], "it stays known"
+    assert house("audit", ark).code == 1
+    refused = house("get", ark, "a.txt", "-o", "back.txt")
+    assert (refused.code, "is damaged" in refused.err, Path("back.txt").exists()) == (1, True, False)
+    damaged.write_bytes(b"precious\n")
+    assert house("audit", ark).code == 0
+    assert house("audit").code == 0
+
+
+def test_the_inventory_is_recorded_again_from_storage(house: Waybill, working: Working, engine: Engine) -> None:
+    ark = deposited(house, working)
+    with closing(Depot.of(config.load(env=os.environ), [APPLICATION])) as depot:
+        depot.outfit("job").inventory.forget(ark)
+    assert house("object", ark).code == 3
+    with working():
+        said = house("rebuild", "--all", "--json")
+        assert (said.code, said.json["objects"], said.json["versions"], said.json["troubles"]) == (0, 1, 1, [])
+        assert house("object", ark, "--json").json["title"] == "At rest"
+        assert house("rebuild", ark).code == 0
+        gone = house("rebuild", "ark:/99999/fk4gone")
+        assert (gone.code, "is not in storage" in gone.err) == (3, True)
+    assert house("rebuild", ark, "--no-wait", "--json").json["waited"] is False
+
+
+def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working) -> None:
+    ark = deposited(house, working)
+    asked = house("access", "request", ark, "--form", "tar", "--json").json
+    assert (asked["state"], asked["object"], asked["queue"]) == ("Pending", ark, "small")
+    with working():
+        ready = house("access", "request", ark, "--form", "tar", "--watch", "--json")
+    assert (ready.code, ready.json["id"], ready.json["state"]) == (0, asked["id"], "Completed"), "asked twice, packed once"
+    assert ready.json["url"].startswith("http://waybill.test/")
+    assert ready.json["expires"]
+    (listed,) = house("access", "--json").json["assemblies"]
+    assert listed["id"] == asked["id"]
+    assert house("access", "requeue", asked["id"]).code == 1
+    assert house("access", "delete", asked["id"], "--json").json["state"] == "Deleted"
+
+
+def test_an_operator_locks_an_object_and_unlocks_it(house: Waybill, working: Working) -> None:
+    made = house("lock", "storage/ark:/99999/fk4x", "--why", "it is being moved", "--json").json
+    with working():
+        for _ in range(600):
+            locks = house("locks", "--json").json["locks"]
+            if locks and locks[0]["state"] == "Set":
+                break
+            time.sleep(0.05)
+    assert [(row["key"], row["holder"]["id"]) for row in locks] == [("storage/ark:/99999/fk4x", made["lock"])]
+    assert "it is being moved" in house("locks").out
+    assert house("unlock", "storage/ark:/99999/fk4x", "--json").json["ended"] == 1
+    assert house("locks", "--json").json["locks"] == []
+
+
+def entry(status: int, told: bytes) -> bytes:
+    return bytes([status]) + struct.pack(">q", int(time.time() * 1000)) + told
+
+
+def test_old_queues_are_imported_once(house: Waybill, tmp_path: Path) -> None:
+    queue = tmp_path / "old" / "ingest"
+    queue.mkdir(parents=True)
+    told = b'{"batchID": "bid-11111111-1111-4111-8111-111111111111", "jobID": "jid-1", "profile": "demo", "filename": "x", "type": "file"}'
+    (queue / "mrtQ-05000000000001").write_bytes(entry(5, told))
+    (queue / "mrtQ-05000000000002").write_bytes(b"??")
+    dry = house("import-legacy", "old", "--dry-run", "--json")
+    assert (dry.code, dry.json["made"], dry.json["refused"]) == (1, {"batch": 1, "job": 1}, 1)
+    assert house("batches", "--json").json["batches"] == []
+    assert house("import-legacy", "old", "--json").json["made"] == {"batch": 1, "job": 1}
+    again = house("import-legacy", "old")
+    assert "mrtQ-05000000000002" in again.out
+    assert "nothing made" in again.out
+    assert house("batch", "11111111-1111-4111-8111-111111111111", "--json").json["jobs"]["states"]["Held"] == 1
+
+
+def test_the_demonstration_is_made_once_and_shows_every_end(house: Waybill, working: Working, engine: Engine) -> None:
+    with closing(Depot.of(config.load(env=os.environ), [APPLICATION])) as depot:
+        demonstrate(depot, engine)
+        before = sorted(row["id"] for row in house("batches", "--json").json["batches"])
+        house("release", "--collection", "atlases")
+        demonstrate(depot, engine)
+        assert sorted(row["id"] for row in house("batches", "--json").json["batches"]) == before
+        assert house("locks", "--json").json["marks"] == [], "what people have released stays released"
+        house("hold", "--collection", "atlases")
+        with working():
+            ends: dict[str, Any] = {name: house("watch", f"demo-{name}", "--json").lines[-1]["state"]
+                                    for name in ("photograph", "notebook", "maps", "scan", "atlas")}  # fmt: skip
+    assert ends == {"photograph": "Completed", "notebook": "Completed", "maps": "Completed", "scan": "Failed", "atlas": "Held"}
+    titles = {row["title"] for row in house("search", "--json").json["objects"]}
+    assert titles == {"A husky in the snow", "Field notebook", "Maps of the bay"}
