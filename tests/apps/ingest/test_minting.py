@@ -12,7 +12,7 @@ from waybill.apps.ingest.minting import PASSWORD, USER, Blocks, Shoulder, connec
 from waybill.apps.ingest.profile import Minter, Profile
 from waybill.apps.ingest.settings import Minting
 from waybill.record import Ref, Store
-from waybill.step import Fail
+from waybill.step import Fail, New
 
 T = TypeVar("T")
 USUAL = Shoulder("99999", "fk4", "eeddeeddk")
@@ -91,7 +91,7 @@ def test_who_finds_the_minter_made_meanwhile_draws_from_it(site: Site, monkeypat
 
 def test_a_minter_that_is_closed_fails_with_a_sentence(site: Site) -> None:
     with site.engine() as engine:
-        draw(engine, USUAL.minter, 1)
+        engine.submit(New("minter", id="99999-fk4", docs={"numbers": {"next": 0}}))
         engine.act(Ref("minter", "99999-fk4"), "close", confirmed=True)
         with pytest.raises(Fail, match="No ARK can be minted on 99999-fk4"):
             draw(engine, USUAL.minter, 1)
