@@ -3,12 +3,15 @@
 import importlib.util
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 from typer.main import get_command
 
+from waybill.application import installed
 from waybill.cli.app import build
 from waybill.cli.problems import EXIT_CODES
 from waybill.config import OTHER_VARIABLES, SETTINGS, load
@@ -66,6 +69,25 @@ def test_every_setting_and_variable_is_documented() -> None:
         assert setting.doc in text
     for variable in OTHER_VARIABLES:
         assert f"`{variable}`" in text
+
+
+def fields(shape: type[msgspec.Struct], above: str = "") -> Iterator[str]:
+    for field in msgspec.structs.fields(shape):
+        inner = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        yield from fields(type(inner), f"{above}{field.name}.") if isinstance(inner, msgspec.Struct) else [f"{above}{field.name}"]
+
+
+def test_every_setting_and_variable_of_an_application_is_documented() -> None:
+    text = (DOCS / "reference" / "config.md").read_text()
+    declared = [application for application in installed() if application.settings is not None]
+    assert "ingest" in [application.name for application in declared]
+    for application in declared:
+        assert application.settings is not None
+        section = text.partition(f"## [app.{application.name}]")[2].partition("\n## ")[0]
+        for setting in fields(application.settings):
+            assert re.search(rf"^\| `{re.escape(setting)}` \| [^|]+ \| [A-Z][^|]+\. \|$", section, re.MULTILINE), setting
+        for variable, doc in application.variables.items():
+            assert f"| `{variable}` | {doc} |" in section
 
 
 @pytest.mark.parametrize("machine", list(MACHINES.values()), ids=list(MACHINES))
