@@ -12,6 +12,7 @@ from waybill.apps.ingest.minting import PASSWORD, USER, Blocks, Shoulder, connec
 from waybill.apps.ingest.profile import Minter, Profile
 from waybill.apps.ingest.settings import Minting
 from waybill.record import Ref, Store
+from waybill.rules import Refused
 from waybill.step import Fail, New
 
 T = TypeVar("T")
@@ -95,6 +96,16 @@ def test_a_minter_that_is_closed_fails_with_a_sentence(site: Site) -> None:
         engine.act(Ref("minter", "99999-fk4"), "close", confirmed=True)
         with pytest.raises(Fail, match="No ARK can be minted on 99999-fk4"):
             draw(engine, USUAL.minter, 1)
+
+
+def test_a_minter_that_has_minted_can_be_neither_closed_nor_removed(site: Site) -> None:
+    """It would begin again, and give the ARKs of some objects to others."""
+    with site.engine() as engine:
+        draw(engine, USUAL.minter, 7)
+        with pytest.raises(Refused, match="7 numbers of 99999-fk4 were drawn"):
+            engine.act(USUAL.minter, "close")
+        with pytest.raises(Refused, match="only what has settled can be removed"):
+            engine.remove(USUAL.minter)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,12 @@ def can_be_mended(job: Record, store: Store) -> str | None:
     return f"{refusal['reason']} This cannot be resumed: submit it again." if refusal and refusal.get("final") else None
 
 
+def nothing_was_drawn(minter: Record, store: Store) -> str | None:
+    """A counter that is gone would begin again, and give the ARKs of some objects to others."""
+    used = minter.docs.get("numbers", {}).get("next", 0)
+    return f"{used} numbers of {minter.id} were drawn, so it must go on counting. Give profiles another shoulder instead." if used else None
+
+
 def batch_is_over(job: Record, store: Store) -> bool:
     """Whether the depositor has had the report: then nobody waits to hear of the job."""
     if job.parent is None:
@@ -291,8 +297,8 @@ def _kept(type: type[Profile | Collection], plural: str, doc: str, secret: tuple
         doc=doc,
         made_by=f"PUT /api/v1/ingest/{plural}/NAME",
         states=(
-            rest("Active", "In force.", settled=True),
-            rest("Retired", "No longer to be named by new deposits; those under way go on.", settled=True),
+            rest("Active", "In force."),
+            rest("Retired", "No longer to be named by new deposits; those under way go on."),
             end("Deleted", "Removed.", keep=0.0),
         ),
         actions=(
@@ -316,10 +322,10 @@ def _minter() -> Machine:
         name="minter",
         plural="minters",
         doc="Counts the ARKs of one shoulder. Numbers are drawn in portions; one that was drawn and not used is never used.",
-        states=(rest("Active", "Numbers can be drawn.", settled=True), end("Closed", "No more are drawn.")),
+        states=(rest("Active", "Numbers can be drawn."), end("Closed", "No number was ever drawn.")),
         actions=(
             action("draw", "Active", STAY, "Take the next numbers.", writes=_draw, role="admin"),
-            action("close", "Active", "Closed", "Mint no more on this shoulder.", confirm="No ARK is minted on it again.", role="admin"),
+            action("close", "Active", "Closed", "Give up a shoulder that was never used.", guard=nothing_was_drawn, role="admin"),
         ),
         documents=(Document("numbers", "service", "The next number.", v=1),),
     )

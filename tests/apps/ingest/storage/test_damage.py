@@ -2,12 +2,13 @@
 
 import itertools
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from tests.apps.ingest.storage.tripwire import Tripwire
+from tests.apps.ingest.storage.tripwire import Died, Tripwire
 from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
 from waybill.apps.ingest.storage import Finding, Late, OcflStorage, Unsound
 from waybill.objects import Objects
@@ -143,4 +144,58 @@ def test_a_writer_that_was_overtaken_harms_nothing(
         assert said_by_validator(copied(objects, prefix, tmp_path / "copy")) == (2 if first else 1, [])
         if not reached:
             assert moment > 10
+            return
+
+
+@pytest.mark.parametrize("conditional", [True, False], ids=["conditions", "no conditions"])
+def test_two_runs_of_one_request_harm_nothing(objects: Objects, sources: Bytes, tmp_path: Path, conditional: bool) -> None:
+    """A run that was thought dead goes on after the next run of the same deposit has ended: its manifest says another time."""
+    files = {"late": b"late", "both": b"both"}
+    for moment in itertools.count(1):
+        prefix = f"ocfl{moment}"
+
+        def died(now: int) -> None:
+            if now == 4:
+                raise Died
+
+        with pytest.raises(Died):  # so that a try before both of them has left something
+            OcflStorage(cast(Objects, Tripwire(objects, died)), prefix, sources, threads=1).write(sources.deposit("one", files))
+        paused, go = threading.Event(), threading.Event()
+
+        def at(now: int, moment: int = moment, paused: threading.Event = paused, go: threading.Event = go) -> None:
+            if now == moment:
+                paused.set()
+                assert go.wait(60)
+
+        early = OcflStorage(
+            cast(Objects, Tripwire(objects, at, conditional=conditional)), prefix, sources, threads=1,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        )  # fmt: skip
+        outcome: list[object] = []
+
+        def write(early: OcflStorage = early, outcome: list[object] = outcome, paused: threading.Event = paused) -> None:
+            try:
+                outcome.append(early.write(sources.deposit("one", files)))
+            except Late as error:
+                outcome.append(error)
+            finally:
+                paused.set()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        assert paused.wait(60)
+        reached = thread.is_alive()
+        storage = OcflStorage(objects, prefix, sources)
+        winner = storage.write(sources.deposit("one", files))
+        go.set()
+        thread.join(60)
+        assert [version.request for version in storage.versions(ARK)] == ["one"]
+        assert isinstance(outcome[0], Late) or outcome[0] == storage.stored(ARK)
+        assert winner == storage.stored(ARK)
+        assert files_of(storage) == files
+        storage.recover(ARK)
+        assert list(storage.verify(ARK)) == []
+        assert said_by_validator(copied(objects, prefix, tmp_path / f"copy{moment}")) == (1, [])
+        if not reached:
+            assert moment > 5
             return

@@ -104,8 +104,11 @@ class VersionWriter:
         try:
             self._publish(held, made, etags, writes)
         except Late:
-            if not self._is_there(number, deposit.request):
+            # Published by this write, whose answer was lost, or by another run of the same request: that one's manifest need not be ours,
+            # and what lies beside it is not ours to remove.
+            if (there := self._published(number, deposit.request)) is None:
                 raise
+            return there
         if left:
             mine = {content.place.removeprefix(f"v{number}/") for content in new}
             remove_below(self._objects, folder, lambda name, info: name.startswith("content/") and name not in mine)
@@ -225,16 +228,15 @@ class VersionWriter:
         self._check()
         put_all(self._objects, both(self._root, held.etag if held else None, etags["above"]))
 
-    def _is_there(self, number: int, request: str) -> bool:
-        """Whether this version was published before someone else went on; if not, what was written beside theirs is theirs again."""
+    def _published(self, number: int, request: str) -> Stored | None:
+        """The version that the request made, if it made one; what was written beside somebody's newest is theirs again."""
         held = load(self._objects, self._root)
         if held is None:
-            return False
-        if any((version.number, version.request) == (number, request) for version in held.inventory.described()):
-            return True
+            return None
         if held.inventory.number == number:
             mend(self._objects, held)
-        return False
+        made = any((version.number, version.request) == (number, request) for version in held.inventory.described())
+        return stored_in(self._objects, held, number) if made else None
 
 
 def _missing(files: dict[str, Wanted], known: dict[bytes, Content]) -> dict[bytes, str]:
