@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
+from waybill.objects.handing import Line
 from waybill.objects.multipart import Multipart
 from waybill.objects.protocol import (
     AlreadyThere,
@@ -94,25 +96,36 @@ class Bucket:
     def put_stream(self, key: str, portions: Iterable[bytes], *, part: int, metadata: dict[str, str]) -> str:
         """Store in parts, four at a time. What the portions raise passes as it is, and nothing is stored."""
         attributes: Attributes = dict(metadata)
-        failure: list[BaseException] = []
+        line, put, problem = Line(), list[str](), list[BaseException]()
 
-        def watched() -> Iterator[bytes]:
+        def send() -> None:
             try:
-                yield from portions
-            except BaseException as error:
-                failure.append(error)
-                raise
+                with translated(f"write {key!r}"):
+                    sent = obstore.put(
+                        self._store, key, iter(line), attributes=attributes, use_multipart=True, chunk_size=part, max_concurrency=4
+                    )
+                put.append(sent["e_tag"] or "")
+            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
+                problem.append(error)
+            finally:
+                line.leave()
 
+        # The portions are made here, where whoever asked is: obstore calls them in a thread in which nothing else of obstore can be called.
+        sender = threading.Thread(target=send, name="put to S3", daemon=True)
+        sender.start()
         try:
-            with translated(f"write {key!r}"):
-                put = obstore.put(
-                    self._store, key, watched(), attributes=attributes, use_multipart=True, chunk_size=part, max_concurrency=4
-                )
-        except ObjectsError:
-            if failure:
-                raise failure[0] from None
+            for portion in portions:
+                if not line.give(portion):
+                    break
+            line.end()
+        except BaseException as error:
+            line.end(error)
             raise
-        return put["e_tag"] or ""
+        finally:
+            sender.join()
+        if problem:
+            raise problem[0]
+        return put[0]
 
     def get(self, key: str, start: int = 0, end: int | None = None, *, head: bool = False) -> GetResult:
         options: GetOptions = {"head": head}

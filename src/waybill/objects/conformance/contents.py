@@ -91,6 +91,22 @@ class PutAndGet:
         assert content(objects, "old") == b"old"
         assert names(objects.list()) == ["old"]
 
+    @pytest.mark.parametrize("size", [10, 12 * 1024 * 1024])
+    def test_the_data_are_made_in_the_callers_thread_and_may_come_from_the_same_store(self, objects: Objects, size: int) -> None:
+        objects.put("a", b"x" * size)
+        threads = set()
+
+        def read() -> Iterator[bytes]:
+            with objects.get("a") as body:
+                for portion in body:
+                    threads.add(threading.current_thread())
+                    objects.head("a")
+                    yield portion
+
+        info = objects.put("b", read())
+        assert (info.size, info.sha256) == (size, sha256(b"x" * size))
+        assert threads == {threading.current_thread()}
+
     @pytest.mark.parametrize(
         ("start", "end"), [(0, None), (0, 0), (3, 7), (5, None), (9, 10), (10, None), (12, None), (5, 100), (7, 3), (11, 20)]
     )
