@@ -2,6 +2,10 @@
 
 import hashlib
 import io
+import os
+import pty
+import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -206,3 +210,29 @@ def test_a_good_manifest_and_a_good_container_are_called_good(house: Waybill, tm
     assert house("check", "bad.zip").code == 1
     wrong = house("check", "good.checkm", "--type", "batch-manifest")
     assert (wrong.code, "sent as mrt-batch-manifest" in wrong.out) == (1, True)
+
+
+def in_terminal(*arguments: str) -> tuple[int, str]:
+    """A command as a person at a terminal sees it: its exit code, and all that was written."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "waybill.cli", *arguments], stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    written = b""
+    try:
+        while portion := os.read(leader, 65536):
+            written += portion
+    except OSError:  # a terminal whose last writer has gone
+        pass
+    os.close(leader)
+    return process.wait(), written.decode()
+
+
+def test_a_terminal_shows_how_far_the_upload_is_and_then_how_far_the_batch_is(house: Waybill, working: Working, tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(b"x" * 9_000_000)
+    with working():
+        code, seen = in_terminal("ingest", "submit", "large.bin", "--profile", "demo", "--watch")
+    upload, said, batch = seen.partition("is submitted")
+    assert (code, bool(said)) == (0, True), seen
+    assert "9.0 MB" in upload
+    assert "9.0 MB" not in batch, "one picture at a time"
+    assert "Completed: 1 Completed" in batch

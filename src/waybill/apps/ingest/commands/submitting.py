@@ -67,8 +67,9 @@ def submit(
     )  # fmt: skip
     if not _is_url(payload) and payload != "-" and _has_faults(desk, Path(payload), type):
         return FAILED
-    with desk.engine() as engine, _opened(desk, payload) as data:
-        accepted = service.submit(engine, outfit(desk), said, data, who=desk.who, why=why)
+    with desk.engine() as engine:
+        with _opened(desk, payload) as data:  # until it is sent: its progress must be gone before the batch's is shown
+            accepted = service.submit(engine, outfit(desk), said, data, who=desk.who, why=why)
         batch = accepted.batch
         if desk.as_json and not watch:
             desk.print_json({**service.batch_view(engine, batch), "repeated": accepted.repeated})
