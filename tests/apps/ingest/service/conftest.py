@@ -1,4 +1,4 @@
-"""A site with one profile and its collection, on the embedded default."""
+"""A site with one profile and its collection: `desk` on the embedded default, `anywhere` on each store in turn."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,5 +18,13 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.fixture
 def desk(site: Site) -> Iterator[Desk]:
     with Desk.at(site) as desk:
+        desk.furnish()
+        yield desk
+
+
+@pytest.fixture(params=["sqlite", "postgres", "zookeeper"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    fixture = {"postgres": "fast_postgres_url", "zookeeper": "zookeeper_url"}.get(request.param)
+    with Site(tmp_path, store=request.getfixturevalue(fixture) if fixture else "") as site, Desk.at(site) as desk:
         desk.furnish()
         yield desk

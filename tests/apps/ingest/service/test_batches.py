@@ -1,22 +1,10 @@
 """Batches are found by their id and by their batchID, on every store, and shown in their depositor's words."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.apps.ingest.service.desk import Desk
-from tests.apps.ingest.site import Site
 from waybill.apps.ingest import service
 from waybill.apps.ingest.service import Missing
-
-
-@pytest.fixture(params=["sqlite", "postgres", "zookeeper"])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    fixture = {"postgres": "fast_postgres_url", "zookeeper": "zookeeper_url"}.get(request.param)
-    with Site(tmp_path, store=request.getfixturevalue(fixture) if fixture else "") as site, Desk.at(site) as desk:
-        desk.furnish()
-        yield desk
 
 
 def test_a_batch_is_found_by_its_batch_id(anywhere: Desk) -> None:

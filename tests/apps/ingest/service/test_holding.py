@@ -119,6 +119,29 @@ def test_a_lock_waits_for_its_turn_keeps_others_out_and_is_released(desk: Desk) 
         service.unlock(desk.engine, key, who="op")
 
 
+def test_a_lock_holds_on_every_store(anywhere: Desk) -> None:
+    desk, key = anywhere, f"storage/{ARK}"
+    first, second = (service.lock(desk.engine, key, who=who, why="mending") for who in ("op", "op2"))
+    with desk.site.workers(roles=["lock"]):
+        desk.site.wait("lock", first.id, "Set")
+        assert [(each["key"], each["holder"]["id"]) for each in service.locks(desk.engine)] == [(key, first.id)]
+        desk.engine.act(first.ref, "release", who="op")
+        desk.site.wait("lock", second.id, "Set")
+    service.unlock(desk.engine, key, who="op")
+    assert list(service.locks(desk.engine)) == []
+    assert list(desk.engine.store.check()) == []
+
+
+def test_a_collection_is_held_and_released_on_every_store(anywhere: Desk) -> None:
+    desk = anywhere
+    service.hold(desk.engine, "maps", who="op", why="asked")
+    batch = held_batch(desk, jobs=2)
+    with pytest.raises(Refused, match="still on hold"):
+        desk.engine.act(batch.ref, "release", who="op")
+    assert service.release(desk.engine, "maps", who="op").done == 3
+    assert (states(desk, "batch"), states(desk, "job")) == ({"Pending": 1}, {"Pending": 2})
+
+
 def test_a_locked_object_is_not_written_by_a_job(desk: Desk) -> None:
     batch = desk.submit(b"x").batch
     lock = service.lock(desk.engine, f"inventory/{ARK}", who="op")
