@@ -9,6 +9,7 @@ nothing of it is changed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 from waybill.apps.ingest.access import tokens
@@ -20,9 +21,11 @@ from waybill.apps.ingest.access.zipping import Zip
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.storage import NotStored, Unsound
 from waybill.manifests import ManifestError
+from waybill.objects import PART_LEAST, PART_MOST, Directory, ObjectInfo, Objects
 from waybill.record import Record
 from waybill.step import Context, Done, Fail, Outcome, Wait
 
+LONG = 100 * 2**30  # bytes of content from which an archive goes in parts of its own
 FOREIGN = 24 * 3600.0  # seconds between two looks at an assembly of another service
 
 
@@ -51,7 +54,7 @@ def processing_assembly(record: Record, ctx: Context) -> Outcome:
     name = f"{tokens.place_of(token)}/{ctx.attempt}/{order.file_name}"
     try:
         # Safe to repeat: the name is this attempt's own, and an archive that is not whole is not stored at all.
-        info = ctx.objects.put(name, _archive(order, contents, ctx))
+        info = _keep(ctx.objects, name, _archive(order, contents, ctx), total)
     except (Unfit, NotStored, Unsound, ManifestError) as error:
         ctx.save({"token": {**record.docs["token"], "status": "Failed"}})  # safe to repeat: the same each time
         raise Fail(str(error)) from error
@@ -61,6 +64,29 @@ def processing_assembly(record: Record, ctx: Context) -> Outcome:
     }  # fmt: skip
     said = {**record.docs["token"], "status": "Completed", "anticipated-availability-time": tokens.rfc3339(ctx.now())}
     return Done({"packed": packed, "token": said})
+
+
+def _keep(objects: Objects, name: str, archive: Iterator[bytes], content: int) -> ObjectInfo:
+    """A very long archive goes to S3 in parts that are as large as it needs: how long it will be in the end is not known."""
+    if content < LONG or isinstance(objects, Directory):
+        return objects.put(name, archive)
+    size, digest = max(PART_LEAST, content // (PART_MOST // 2)), hashlib.sha256()
+    with objects.upload(name) as upload:
+        for number, part in enumerate(_parts(archive, size), 1):
+            digest.update(part)
+            upload.part(number, part)
+        return upload.complete(sha256=digest.hexdigest())
+
+
+def _parts(portions: Iterator[bytes], size: int) -> Iterator[bytes]:
+    held = bytearray()
+    for portion in portions:
+        held += portion
+        if len(held) >= size:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
 
 
 def _archive(order: Order, contents: Contents, ctx: Context) -> Iterator[bytes]:
