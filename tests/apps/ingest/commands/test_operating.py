@@ -2,6 +2,7 @@
 
 import os
 import struct
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -203,11 +204,19 @@ def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working) 
     ark = deposited(house, working)
     asked = house("access", "request", ark, "--form", "tar", "--json").json
     assert (asked["state"], asked["object"], asked["queue"]) == ("Pending", ark, "small")
+    early = house("access", "get", asked["id"], "-o", "early.tar")
+    assert (early.code, "there is no archive of it yet" in early.err, Path("early.tar").exists()) == (3, True, False)
     with working():
         ready = house("access", "request", ark, "--form", "tar", "--watch", "--json")
     assert (ready.code, ready.json["id"], ready.json["state"]) == (0, asked["id"], "Completed"), "asked twice, packed once"
     assert ready.json["url"].startswith("http://waybill.test/")
     assert ready.json["expires"]
+    assert house("access", "get", asked["id"], "-o", "back.tar").code == 0
+    with tarfile.open("back.tar") as archive:
+        (file,) = [member for member in archive if member.name.endswith("producer/a.txt")]
+        body = archive.extractfile(file)
+        assert body is not None
+        assert body.read() == b"a\n"
     (listed,) = house("access", "--json").json["assemblies"]
     assert listed["id"] == asked["id"]
     assert house("access", "requeue", asked["id"]).code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from waybill.apps.ingest.access import Wanted, ask, order_of
 from waybill.apps.ingest.access.order import Content, Form
 from waybill.apps.ingest.commands.batches import found
 from waybill.apps.ingest.commands.counter import LIMIT, YES, agreed, outfit, serve, size_of, until_settled
+from waybill.apps.ingest.commands.objects import verified, write
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
 from waybill.cli.problems import FAILED, Missing
@@ -31,6 +33,7 @@ def register(ingest: typer.Typer) -> None:
         "waybill ingest access request ark:/99999/fk4abc --version 1 --form tar --file producer/a.txt --json",
     ))(request)  # fmt: skip
     serve(app, "show", examples=("waybill ingest access show qid0000000001",))(show)
+    serve(app, "get", examples=("waybill ingest access get qid0000000001 -o husky.zip",))(get)
     serve(app, "requeue", examples=("waybill ingest access requeue qid0000000001",))(requeue)
     serve(app, "delete", examples=("waybill ingest access delete qid0000000001",))(delete)
 
@@ -123,6 +126,24 @@ def show(desk: Desk, id: ID) -> None:
     with desk.store() as store:
         view = _view(_named(store, id))
     return desk.print_json(view) if desk.as_json else _say(desk, view)
+
+
+def get(
+    desk: Desk,
+    id: ID,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.")],
+) -> None:
+    """Get the archive of an assembly that is ready, where its URL cannot be reached."""
+    have = outfit(desk)
+    with desk.store() as store:
+        record, now = _named(store, id), store.now()
+    packed = record.docs.get("packed")
+    if record.state != "Completed" or not isinstance(packed, dict) or packed.get("expires", 0) < now:
+        raise Missing(f"{record.ref} is {record.state}, and there is no archive of it {'any more' if packed else 'yet'}.")
+    write(output, verified(have.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"))
+    if desk.as_json:
+        return desk.print_json({"id": record.id, "file": str(output), "bytes": packed["size"], "sha256": packed["sha256"]})
+    return desk.note(f"{output}: {size_of(packed['size'])}, SHA-256 {packed['sha256']}")
 
 
 def requeue(desk: Desk, id: ID, why: WHY = "") -> None:

@@ -18,6 +18,7 @@ from waybill.cli import shapes
 from waybill.cli.desk import Desk
 from waybill.cli.problems import Missing, Misuse
 from waybill.index import Row
+from waybill.objects import Body
 from waybill.record import MAX_PAGE
 from waybill.rules import Refused
 
@@ -140,7 +141,7 @@ def get(
     for row in _files(have.inventory, ark, number):
         target = output / row["path"]
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write(have, ark, row, target)
+        write(target, _verified(have, ark, row))
         count, total = count + 1, total + row["size"]
     if desk.as_json:
         desk.print_json({"object": ark, "version": number, "folder": str(output), "files": count, "bytes": total})
@@ -164,7 +165,7 @@ def _one(desk: Desk, have: Outfit, row: Row, ark: str, output: Path | None) -> i
             sys.stdout.buffer.write(portion)
         return None
     target = output / Path(row["path"]).name if output.is_dir() else output
-    _write(have, ark, row, target)
+    write(target, _verified(have, ark, row))
     if desk.as_json:
         desk.print_json({"object": ark, "path": row["path"], "file": str(target), "bytes": row["size"], "sha256": row["sha256"]})
     else:
@@ -172,23 +173,28 @@ def _one(desk: Desk, have: Outfit, row: Row, ark: str, output: Path | None) -> i
     return None
 
 
-def _write(have: Outfit, ark: str, row: Row, target: Path) -> None:
+def write(target: Path, portions: Iterator[bytes]) -> None:
     """Whole and verified, or not at all."""
     beside = target.with_name(f".{target.name[:200]}.part{os.getpid()}")
     try:
         with beside.open("xb") as file:
-            for portion in _verified(have, ark, row):
+            for portion in portions:
                 file.write(portion)
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
 
 
-def _verified(have: Outfit, ark: str, row: Row) -> Iterator[bytes]:
+def verified(body: Body, sha256: str, what: str) -> Iterator[bytes]:
+    """The bytes as they come; Refused at their end if they are not those that they should be."""
     digest = hashlib.sha256()
-    with have.storage.read(ark, row["place"]) as body:
+    with body:
         for portion in body:
             digest.update(portion)
             yield portion
-    if digest.hexdigest() != row["sha256"]:
-        raise Refused(f"{row['path']} of {ark} is damaged: its SHA-256 is {digest.hexdigest()}, not {row['sha256']}. Audit it.")
+    if digest.hexdigest() != sha256:
+        raise Refused(f"{what} is damaged: its SHA-256 is {digest.hexdigest()}, not {sha256}.")
+
+
+def _verified(have: Outfit, ark: str, row: Row) -> Iterator[bytes]:
+    return verified(have.storage.read(ark, row["place"]), row["sha256"], f"{row['path']} of {ark}")
