@@ -1,3 +1,4 @@
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,28 @@ def test_files_that_another_service_fetched_are_taken_as_they_lie(site: Site) ->
 
 def test_a_description_that_cannot_be_read_fails_with_its_name_and_line(site: Site) -> None:
     assert "producer/mrt-erc.txt cannot be read: Line 2" in failed(site, fetched(site, {"mrt-erc.txt": b"erc:\nnonsense\n"}))
+
+
+def listing(*rows: str) -> bytes:
+    head = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest\n"
+    return (head + "".join(f"http://x/{row}\n" for row in rows) + "#%eof\n").encode()
+
+
+def test_the_depositors_own_list_is_held_against_what_came(site: Site) -> None:
+    md5 = hashlib.md5(b"one").hexdigest()
+    right = listing(f"a | md5 | {md5} | 3 |  | a.txt", f"b | sha-256 | {sha256(b'two')} |  |  | producer/b.txt")
+    done(site, fetched(site, {"a.txt": b"one", "b.txt": b"two", "c.txt": b"3", "mrt-manifest.txt": right}))
+    wrong = listing(
+        f"a | md5 | {md5.replace(md5[0], 'f' if md5[0] != 'f' else 'e')} |  |  | a.txt", "b |  |  | 4 |  | b.txt", "z |  |  |  |  | z.txt"
+    )
+    said = failed(site, fetched(site, {"a.txt": b"one", "b.txt": b"two", "mrt-manifest.txt": wrong}))
+    assert f"'producer/a.txt': its md5 is {md5}" in said
+    assert "'producer/b.txt': it has 3 bytes, and 4 are listed" in said
+    assert "'z.txt' did not come" in said
+    said = failed(site, fetched(site, {"mrt-manifest.txt": b"nonsense"}))
+    assert "producer/mrt-manifest.txt cannot be read" in said
+    with site.engine() as engine:
+        assert engine.store.get("minter", "99999-fk4").docs["numbers"]["next"] == minting.BLOCK
 
 
 # --- EZID

@@ -26,9 +26,21 @@ import msgspec
 from waybill.apps.ingest import lists, submission
 from waybill.apps.ingest.anvl import BadAnvl
 from waybill.apps.ingest.checkm import Row, object_manifest, storage_manifest
-from waybill.apps.ingest.describing import LARGEST, PRODUCER, READ, SYSTEM, BadDescription, Description, deletions_of, describe, told_by
+from waybill.apps.ingest.describing import (
+    LARGEST,
+    PRODUCER,
+    READ,
+    SYSTEM,
+    BadDescription,
+    Description,
+    Told,
+    deletions_of,
+    describe,
+    told_by,
+)
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
+from waybill.apps.ingest.steps.corroborating import LISTED, corroborate
 from waybill.apps.ingest.steps.held import Held
 from waybill.apps.ingest.storage import Deposit, FileToStore, NotStorable, Stored, Unsound
 from waybill.apps.ingest.storage.sources import FILE, SourceGone, open_inside
@@ -67,11 +79,21 @@ def working_files(job: Record, ctx: Context) -> Iterator[Held]:
     raise Fail("The files of this job are not in its working folder: `restart` fetches them.")
 
 
-def prepare(job: Record, ctx: Context, profile: Profile, ark: str) -> Prepared:
+def told_of(job: Record, ctx: Context) -> Told:
+    """What the depositor's own files say of the object; Fail if they cannot be read, or if his list of files is not what came."""
+    try:
+        own = dict(_read_own(job, ctx))
+        if LISTED in own:
+            corroborate(ctx, own[LISTED], working_files(job, ctx))
+        return told_by(own)
+    except BadDescription as error:
+        raise Fail(str(error)) from error
+
+
+def prepare(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -> Prepared:
     """Describe the object, and publish its system files if someone else may have to store them."""
     said = submission.of_job(job)
     try:
-        told = told_by(dict(_read_own(job, ctx)))
         description = describe(said, profile, ark, told)
     except (BadDescription, BadAnvl) as error:
         raise Fail(str(error)) from error
@@ -180,14 +202,14 @@ def _read_own(job: Record, ctx: Context) -> Iterator[tuple[str, bytes]]:
     """The depositor's files that are read here, by their names."""
     for held in working_files(job, ctx):
         name = held.path.removeprefix(PRODUCER)
-        if name not in READ:
+        if name not in READ and name != LISTED:
             continue
         if held.size > LARGEST:
             raise BadDescription(f"{held.path} cannot be read: it is longer than {LARGEST:,} bytes.")
         with open_inside(ctx.folder, held.path) as file:
             data = file.read(LARGEST + 1)
         if (len(data), hashlib.sha256(data).hexdigest()) != (held.size, held.sha256):
-            raise Changed(f"The working copy of {held.path} is not what was fetched.")
+            raise Changed(f"The working copy of {held.path} is not what was fetched: `restart` fetches it again.")
         yield name, data
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from waybill.apps.ingest import ezid, submission
+from waybill.apps.ingest.describing import Told
 from waybill.apps.ingest.minting import Shoulder, shoulder_of
 from waybill.apps.ingest.names import shown
 from waybill.apps.ingest.noid import NoidError, is_ark
@@ -30,11 +31,12 @@ def processing(job: Record, ctx: Context) -> Done:
     outfit = outfit_of(ctx)
     said = submission.of_job(job)
     profile = outfit.profile(ctx, said.profile)
+    told = depositing.told_of(job, ctx)
     job, ark = _identified(job, ctx, said, profile)
-    prepared = depositing.prepare(job, ctx, profile, ark)
+    prepared = depositing.prepare(job, ctx, profile, ark, told)
     shoulder = shoulder_of(profile, outfit.settings.minter)
     if shoulder.ezid:
-        job, ark, prepared = _registered(job, ctx, profile, shoulder, prepared)
+        job, ark, prepared = _registered(job, ctx, profile, shoulder, prepared, told)
     erc = prepared.description.erc
     docs = {"metadata": {"erc_who": erc.who, "erc_what": erc.what, "erc_when": erc.when, "erc_where": ark}}
     if outfit.settings.storing:
@@ -113,7 +115,9 @@ def _saved(ctx: Context, said: Submission, ark: str, *, minted: bool = False, in
 # --- EZID
 
 
-def _registered(job: Record, ctx: Context, profile: Profile, shoulder: Shoulder, prepared: Prepared) -> tuple[Record, str, Prepared]:
+def _registered(
+    job: Record, ctx: Context, profile: Profile, shoulder: Shoulder, prepared: Prepared, told: Told
+) -> tuple[Record, str, Prepared]:
     """Tell EZID of the ARK. Safe to repeat: EZID knows by the request's name whether the ARK is this job's."""
     outfit = outfit_of(ctx)
     client = outfit.ezid(shoulder)
@@ -130,7 +134,7 @@ def _registered(job: Record, ctx: Context, profile: Profile, shoulder: Shoulder,
                 return job, ark, prepared
             except ezid.Taken:
                 job, ark = _minted(job, ctx, prepared.said, shoulder, instead=True)
-                prepared = depositing.prepare(job, ctx, profile, ark)
+                prepared = depositing.prepare(job, ctx, profile, ark, told)
     except ezid.Refused as error:
         raise Fail(f"The ARK {ark} could not be registered: {error}") from error
     raise Fail(f"{MOST_DRAWN} ARKs of {shoulder.prefix} in a row belong to others in EZID: give the profile another shoulder.")

@@ -24,7 +24,8 @@ def storing(job: Record, ctx: Context) -> Done:
         return Done(depositing.documents(outfit, _store_foreign(job, ctx)))
     if not said.primary_id:
         raise Fail("This job has no ARK yet, so nothing can be stored: `restart` begins it again.")
-    prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said.profile), said.primary_id)
+    told = depositing.told_of(job, ctx)
+    prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said.profile), said.primary_id, told)
     return Done(depositing.documents(outfit, depositing.write(job, ctx, prepared)))
 
 
