@@ -18,8 +18,9 @@ from tests.http.yard import served
 from waybill.apps.ingest.duties import Staged
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.storage import FileToStore, Late, NotStorable, NotStored, Stored, wire
+from waybill.apps.ingest.storage.counter import Counter, place_of
 from waybill.apps.ingest.storage.http import TOKEN, Away, HttpStorage
-from waybill.apps.ingest.storage.served import PREFIX, Counter, place_of
+from waybill.apps.ingest.storage.served import PREFIX
 from waybill.apps.ingest.storage.wire import STAGED
 from waybill.duties import Hand, a_round
 from waybill.http import create_app

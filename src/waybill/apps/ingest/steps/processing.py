@@ -19,7 +19,9 @@ from waybill.apps.ingest.noid import NoidError, is_ark
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.steps import depositing
-from waybill.apps.ingest.steps.depositing import MANIFEST, Prepared
+from waybill.apps.ingest.steps.depositing import Prepared
+from waybill.apps.ingest.steps.system import MANIFEST
+from waybill.apps.ingest.steps.working import told_of
 from waybill.apps.ingest.submission import Submission
 from waybill.record import Record
 from waybill.step import Context, Done, Fail
@@ -31,7 +33,7 @@ def processing(job: Record, ctx: Context) -> Done:
     outfit = outfit_of(ctx)
     said = submission.of_job(job)
     profile = outfit.profile(ctx, said.profile)
-    told = depositing.told_of(job, ctx)
+    told = told_of(job, ctx)
     job, ark = _identified(job, ctx, said, profile)
     prepared = depositing.prepare(job, ctx, profile, ark, told)
     shoulder = shoulder_of(profile, outfit.settings.minter)

@@ -12,6 +12,7 @@ from waybill.apps.ingest import submission
 from waybill.apps.ingest.describing import describe
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.steps import depositing, foreign
+from waybill.apps.ingest.steps.working import told_of
 from waybill.apps.ingest.storage import Deposit, Stored
 from waybill.record import Record
 from waybill.step import Context, Done, Fail
@@ -24,7 +25,7 @@ def storing(job: Record, ctx: Context) -> Done:
         return Done(depositing.documents(outfit, _store_foreign(job, ctx)))
     if not said.primary_id:
         raise Fail("This job has no ARK yet, so nothing can be stored: `restart` begins it again.")
-    told = depositing.told_of(job, ctx)
+    told = told_of(job, ctx)
     prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said.profile), said.primary_id, told)
     return Done(depositing.documents(outfit, depositing.write(job, ctx, prepared)))
 
