@@ -237,7 +237,7 @@ class ModelStore:
 
     def reap(self) -> list[str]:
         now = self.now()
-        dead = [n for n, (info, ttl) in self._shelf.sessions.items() if info.expires <= now and self._presence.since(ttl) + ttl <= now]
+        dead = self._presence.dead([(n, ttl) for n, (info, ttl) in self._shelf.sessions.items() if info.expires <= now], now)
         for name in dead:
             self.world.end_session(name)
         return dead

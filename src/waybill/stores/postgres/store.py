@@ -175,8 +175,7 @@ class PostgresStore:
     def reap(self) -> list[str]:
         rows = self._connection.run(STATEMENTS["expired"], writes=False)
         now = self._touch(rows[0][0])
-        presence = self._connection.presence
-        dead = [name for _, name, ttl in rows if name is not None and presence.since(ttl) + ttl <= now]
+        dead = self._connection.presence.dead([(name, ttl) for _, name, ttl in rows if name is not None], now)
         if not dead:
             return []
         ended = [name for (name,) in self._connection.run(STATEMENTS["end_sessions"], [dead, True])]

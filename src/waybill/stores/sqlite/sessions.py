@@ -88,8 +88,7 @@ def reap(database: Database, presence: Presence, now: float) -> list[str]:
 
 def _expired(execute: Execute, presence: Presence, now: float) -> list[str]:
     """Sessions whose time is over, and which this connection was there to see renewed."""
-    rows = execute(SQL["expired"], (now,)).fetchall()
-    return [name for name, ttl in rows if presence.since(ttl) + ttl <= now]
+    return presence.dead(execute(SQL["expired"], (now,)).fetchall(), now)
 
 
 # --- asking
