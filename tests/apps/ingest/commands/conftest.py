@@ -35,6 +35,7 @@ def house(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> Wayb
     """A command line with the collection `maps` and the profile `demo`."""
     monkeypatch.delenv("WAYBILL_DEMO")
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "ingest")
+    data.mkdir(exist_ok=True)
     (data / "waybill.toml").write_text(SETTINGS)
 
     def call(*arguments: object) -> Result:
