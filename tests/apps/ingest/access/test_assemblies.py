@@ -84,7 +84,7 @@ def test_an_object_is_asked_for_packed_and_told_in_merritts_words(site: Site) ->
     assert before.fresh
     told = before.record.docs["token"]
     assert set(told) == {"token", "delivery-node", "cloud-content-byte", "status", "url", "anticipated-availability-time"}
-    assert told["url"] == f"http://waybill.test/ingest/access/{told['token']}"
+    assert told["url"] == f"http://waybill.test/api/v1/ingest/access/{told['token']}"
     assert told["cloud-content-byte"] == sum(map(len, FILES.values())) + stored.size
     assert told["status"] == "Pending"
     assert len(told["token"]) == 43

@@ -24,7 +24,7 @@ class Place:
         self.site, self.front, self.holdings = site, front, Holdings(site)
 
     def ask(self, **wanted: Any) -> Any:
-        return self.front.ask("POST", "/ingest/access", json={"object": ARK, **wanted})
+        return self.front.ask("POST", "/api/v1/ingest/access", json={"object": ARK, **wanted})
 
     def packed(self, **wanted: Any) -> Any:
         told = self.ask(**wanted).json()
@@ -70,11 +70,11 @@ def test_ask_then_wait_then_fetch_with_the_url_alone(place: Place) -> None:
 
 
 def test_asking_needs_a_token_and_a_second_time_answers_the_same(place: Place) -> None:
-    assert place.front.ask("POST", "/ingest/access", role=None, json={"object": ARK}).status_code == 401
+    assert place.front.ask("POST", "/api/v1/ingest/access", role=None, json={"object": ARK}).status_code == 401
     first, again = place.ask(), place.ask()
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json()["token"] == again.json()["token"]
-    other = place.front.ask("POST", "/ingest/access", role="operator", json={"object": ARK})
+    other = place.front.ask("POST", "/api/v1/ingest/access", role="operator", json={"object": ARK})
     assert other.status_code == 201
     assert other.json()["token"] != first.json()["token"]
 
@@ -88,21 +88,21 @@ def test_asking_needs_a_token_and_a_second_time_answers_the_same(place: Place) -
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_for(place: Place, body: Any, status: int) -> None:
-    answer = place.front.ask("POST", "/ingest/access", json=body)
+    answer = place.front.ask("POST", "/api/v1/ingest/access", json=body)
     assert answer.status_code == status
     assert answer.json()["error"]["message"].endswith(".")
 
 
 def test_bodies_that_are_no_orders_are_refused(place: Place) -> None:
-    assert place.front.ask("POST", "/ingest/access", content=b"\xff{").status_code == 422
-    assert place.front.ask("POST", "/ingest/access", content=b" " * 2_000_000).status_code == 413
+    assert place.front.ask("POST", "/api/v1/ingest/access", content=b"\xff{").status_code == 422
+    assert place.front.ask("POST", "/api/v1/ingest/access", content=b" " * 2_000_000).status_code == 413
 
 
 @given(body=st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x, max_size=3) | st.dictionaries(
     st.sampled_from(["object", "version", "form", "content", "files", "x"]), x | st.just(ARK), max_size=4), max_leaves=6))  # fmt: skip
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_asked_is_answered_in_words(place: Place, body: Any) -> None:
-    answer = place.front.ask("POST", "/ingest/access", json=body)
+    answer = place.front.ask("POST", "/api/v1/ingest/access", json=body)
     assert answer.status_code in (200, 201, 404, 409, 422)
 
 
@@ -110,7 +110,7 @@ def test_a_wrong_token_opens_nothing(place: Place) -> None:
     told = place.packed()
     token = told["token"]
     for wrong in (token[:-1], "x" * 43, token.swapcase(), "%2e%2e", f"{token}%00"):
-        answer = place.front.get(f"/ingest/access/{wrong}", role=None)
+        answer = place.front.get(f"/api/v1/ingest/access/{wrong}", role=None)
         assert answer.status_code == 404
         assert token not in answer.text
 

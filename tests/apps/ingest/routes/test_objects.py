@@ -50,9 +50,9 @@ def own(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_nothing_is_shown_without_a_token(place: Place) -> None:
-    base = f"/ingest/objects/{QUOTED}"
+    base = f"/api/v1/ingest/objects/{QUOTED}"
     below = [f"{base}/versions", f"{base}/versions/1", f"{base}/versions/1/manifest", f"{base}/versions/1/files/producer/a.txt"]
-    for path in ("/ingest/objects", base, *below, "/ingest/damaged"):
+    for path in ("/api/v1/ingest/objects", base, *below, "/api/v1/ingest/damaged"):
         assert place.front.get(path, role=None).status_code == 401
         assert place.front.get(path).status_code == 200
 
@@ -61,16 +61,16 @@ def test_nothing_is_shown_without_a_token(place: Place) -> None:
     "query", [{"ark": ARK}, {"local_id": "x1"}, {"text": "husky CHICKEN"}, {"collection": "ark:/1/c"}, {"owner": "ark:/1/owner"}]
 )
 def test_search(place: Place, query: dict[str, str]) -> None:
-    found = place.front.get("/ingest/objects", params=query).json()
+    found = place.front.get("/api/v1/ingest/objects", params=query).json()
     assert [(row["ark"], row["head"], row["title"]) for row in found["objects"]] == [(ARK, 2, "Husky Chicken")]
     assert found["next"] is None
-    assert place.front.get("/ingest/objects", params={**query, "owner": "nobody"}).json()["objects"] == []
+    assert place.front.get("/api/v1/ingest/objects", params={**query, "owner": "nobody"}).json()["objects"] == []
 
 
 def test_pages_show_everything_once(place: Place) -> None:
     seen, after = [], ""
     while after is not None:
-        page = place.front.get("/ingest/objects", params={"limit": 2, "after": after}).json()
+        page = place.front.get("/api/v1/ingest/objects", params={"limit": 2, "after": after}).json()
         seen += [row["ark"] for row in page["objects"]]
         after = page["next"]
     assert seen == [ARK, *(f"ark:/99999/fk4z{number}" for number in range(5))]
@@ -78,14 +78,14 @@ def test_pages_show_everything_once(place: Place) -> None:
 
 def test_bad_searches_are_refused_with_a_sentence(place: Place) -> None:
     for query in ({"ark": ARK, "local_id": "x1"}, {"text": "a b c d e"}, {"text": "?!"}):
-        answer = place.front.get("/ingest/objects", params=query)
+        answer = place.front.get("/api/v1/ingest/objects", params=query)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad-search")
-    assert place.front.get("/ingest/objects", params={"limit": 0}).status_code == 422
+    assert place.front.get("/api/v1/ingest/objects", params={"limit": 0}).status_code == 422
 
 
 @pytest.mark.parametrize("ark", [QUOTED, ARK])
 def test_browse_from_object_to_file(place: Place, ark: str) -> None:
-    found = place.front.get(f"/ingest/objects/{ark}").json()
+    found = place.front.get(f"/api/v1/ingest/objects/{ark}").json()
     assert (found["ark"], found["local_ids"], found["collections"]) == (ARK, ["x1"], ["ark:/1/c"])
     versions = place.front.get(f"{found['url']}/versions").json()["versions"]
     assert [(row["number"], row["files"]) for row in versions] == [(1, 4), (2, 4)]
@@ -106,7 +106,7 @@ def test_browse_from_object_to_file(place: Place, ark: str) -> None:
 def test_the_manifest_of_a_version_is_as_it_is_at_rest(place: Place) -> None:
     for number in (1, 2):
         stored = place.holdings.storage.stored(ARK, number)
-        answer = place.front.get(f"/ingest/objects/{QUOTED}/versions/{number}/manifest")
+        answer = place.front.get(f"/api/v1/ingest/objects/{QUOTED}/versions/{number}/manifest")
         assert hashlib.sha256(answer.content).hexdigest() == stored.sha256
         assert b'"uri":"producer/a.txt"' in answer.content
 
@@ -119,13 +119,13 @@ NOT_THERE = (
 
 @pytest.mark.parametrize("path", NOT_THERE)
 def test_what_is_not_there_is_404(place: Place, path: str) -> None:
-    answer = place.front.get(f"/ingest/objects/{path}")
+    answer = place.front.get(f"/api/v1/ingest/objects/{path}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not-found")
 
 
 @pytest.mark.parametrize("path", ["producer/a.txt", "producer/long.bin"])
 def test_what_is_sent_can_be_checked_and_harms_no_browser(place: Place, path: str) -> None:
-    url, data = f"/ingest/objects/{QUOTED}/versions/1/files/{path}", FILES[path]
+    url, data = f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/{path}", FILES[path]
     whole = place.front.get(url)
     digest = hashlib.sha256(data)
     assert whole.headers["etag"] == f'"{digest.hexdigest()}"'
@@ -143,7 +143,7 @@ def test_what_is_sent_can_be_checked_and_harms_no_browser(place: Place, path: st
 
 @pytest.mark.parametrize("path", ["producer/a.txt", "producer/long.bin"])
 def test_ranges(place: Place, path: str) -> None:
-    url, data = f"/ingest/objects/{QUOTED}/versions/1/files/{path}", FILES[path]
+    url, data = f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/{path}", FILES[path]
     size = len(data)
     beyond_it = [(f"1-{size * 2}", 1, size), (f"-{size * 2}", 0, size)]
     for said, start, end in (("0-0", 0, 1), ("1-3", 1, 4), ("2-", 2, size), ("-2", size - 2, size), *beyond_it):
@@ -166,7 +166,7 @@ RANGES = st.from_regex(r"bytes ?= ?[0-9]{0,25} ?- ?[0-9]{0,25}", fullmatch=True)
 @given(said=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40) | RANGES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_said_of_a_range_is_answered(place: Place, said: str) -> None:
-    answer = place.front.get(f"/ingest/objects/{QUOTED}/versions/1/files/producer/a.txt", headers={"Range": said.strip()})
+    answer = place.front.get(f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/producer/a.txt", headers={"Range": said.strip()})
     assert answer.status_code in (200, 206, 416)
     if answer.status_code != 416:
         assert answer.content in [b"hello"[i:j] for i in range(5) for j in range(i + 1, 6)]
@@ -176,14 +176,14 @@ def test_a_damaged_short_file_is_refused_whole_and_in_part(own: Place) -> None:
     own.holdings.add({"producer/a.txt": b"hello"})
     own.holdings.flip(ARK, "producer/a.txt")
     for headers in ({}, {"Range": "bytes=0-0"}):
-        answer = own.front.get(f"/ingest/objects/{QUOTED}/versions/1/files/producer/a.txt", headers=headers)
+        answer = own.front.get(f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/producer/a.txt", headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged")
         assert "producer/a.txt" in answer.json()["error"]["message"]
 
 
 def test_a_damaged_long_file_never_ends(own: Place) -> None:
     own.holdings.add({"producer/long.bin": LONG})
-    url = f"/ingest/objects/{QUOTED}/versions/1/files/producer/long.bin"
+    url = f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/producer/long.bin"
     assert own.front.get(url).content == LONG
     own.holdings.flip(ARK, "producer/long.bin")
     with pytest.raises(httpx2.RemoteProtocolError):
@@ -197,7 +197,7 @@ def test_known_damage_is_listed(own: Place) -> None:
         audit_some(own.holdings.outfit, engine)
     seen, after = [], ""
     while after is not None:
-        page = own.front.get("/ingest/damaged", params={"limit": 1, "after": after}).json()
+        page = own.front.get("/api/v1/ingest/damaged", params={"limit": 1, "after": after}).json()
         seen += page["damaged"]
         after = page["next"]
     assert {row["place"] for row in seen} == places

@@ -29,7 +29,7 @@ def test_a_zip_posted_by_curl_is_stored_recorded_and_fetched_again(tmp_path: Pat
         with house.client("reader") as client:
             view = client.get(f"{API}/batches/{state['bat:batchID']}").json()
             assert view["jobs"] == {"total": 1, "states": {"Completed": 1}}
-            (found,) = client.get("/ingest/objects", params={"local_id": "box-7"}).json()["objects"]
+            (found,) = client.get("/api/v1/ingest/objects", params={"local_id": "box-7"}).json()["objects"]
             files = client.get(f"{found['url']}/versions/0/files").json()["files"]
             (letter,) = (each for each in files if each["path"].endswith("letters/one.txt"))
             assert client.get(letter["url"]).content == b"dear all"

@@ -63,7 +63,7 @@ def test_an_object_gets_an_ark_and_is_stored_with_its_system_files(site: Site, t
     assert files["system/mrt-owner.txt"].decode() == f"{OWNER}\n"
     assert job.docs["metadata"] == {"erc_who": "Ann", "erc_what": "Hunt", "erc_when": "2009", "erc_where": ark}
     assert job.docs["inventory"] == {
-        "manifest_url": f"http://waybill.test/ingest/objects/{ark.replace(':', '%3A').replace('/', '%2F')}/versions/1/manifest",
+        "manifest_url": f"http://waybill.test/api/v1/ingest/objects/{ark.replace(':', '%3A').replace('/', '%2F')}/versions/1/manifest",
         "mode": "add",
     }
     stored = Stored(**{name: value for name, value in job.docs["stored"].items() if name != "v"})

@@ -188,7 +188,7 @@ def test_a_token_is_needed_and_its_role(store: Store, sources: Bytes) -> None:
 
 def test_a_token_is_not_sent_in_the_clear(sources: Bytes) -> None:
     with pytest.raises(NotStorable, match="https"):
-        HttpStorage("http://store.example.org/ingest/storage", "secret", sources)
+        HttpStorage("http://store.example.org/api/v1/ingest/storage", "secret", sources)
     with pytest.raises(NotStorable, match="without user name"):
         HttpStorage("https://ann:secret@store.example.org", "", sources)
 

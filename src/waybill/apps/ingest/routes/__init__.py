@@ -1,9 +1,9 @@
 """The routes of ingest, each file a noun; what they take and answer is in shapes.py, what they do in waybill.apps.ingest.service.
 
-/api/v1/ingest/...     batches.py, kept.py (profiles, collections), holding.py (holds, pauses, locks), checking.py
-/poster/...            poster.py: Merritt's form
-/ingest/...            objects.py, access.py: what is at rest, and getting it back
-/ingest/storage/...    storage/served.py: our storage for other services
+/api/v1/ingest/...          batches.py, kept.py (profiles, collections), holding.py (holds, pauses, locks), checking.py,
+                            objects.py, access.py (what is at rest, and getting it back)
+/api/v1/ingest/storage/...  storage/served.py: our storage for other services
+/poster/...                 poster.py: Merritt's form
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Assemblies over HTTP: ask for one, see how it is, fetch it.
 
-    POST /ingest/access                   an object, a version or some files of it, as zip or tar: a token, when it is ready, a URL
-    GET  /ingest/access/<token>           the file, once it is ready; 202 until then, 410 when it has expired
-    GET  /ingest/access/<token>/state     how it is
+    POST /api/v1/ingest/access                   an object, a version or some files of it, as zip or tar: a token, when it is ready, a URL
+    GET  /api/v1/ingest/access/<token>           the file, once it is ready; 202 until then, 410 when it has expired
+    GET  /api/v1/ingest/access/<token>/state     how it is
 
 The token is all that the last two need: it is a secret of its own.
 """
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 OPEN = {"x-role": "open"}
 Token = Annotated[str, Path(max_length=200, description="What was answered when the assembly was asked for.")]
 
+PREFIX = "/api/v1/ingest/access"
+
 
 def router(depot: Depot) -> APIRouter:
-    routes = APIRouter(prefix="/ingest/access", tags=["ingest access"])
+    routes = APIRouter(prefix=PREFIX, tags=["ingest access"])
 
     def outfit() -> Outfit:
         return cast(Outfit, depot.outfit("job"))
@@ -39,7 +41,7 @@ def router(depot: Depot) -> APIRouter:
         with _engine(request) as engine:
             record = tokens.find(engine.store, outfit().objects, token)
         if record is None or record.state == "Deleted":
-            raise NotFound("There is no assembly of this token, or it has expired and is gone. Ask for it again: POST /ingest/access.")
+            raise NotFound(f"There is no assembly of this token, or it has expired and is gone. Ask for it again: POST {PREFIX}.")
         return record
 
     @routes.post(
@@ -54,7 +56,7 @@ def router(depot: Depot) -> APIRouter:
             return refusal(422, "invalid", f"This is no order: {error}.", 'Send JSON such as {"object": "ark:/99999/fk4x"}.')
         with _engine(request) as engine:
             asked = ask(engine, outfit(), wanted, owner=request.state.identity.name)
-        return answer(_view(asked.record), 201 if asked.fresh else 200, {"Location": f"/ingest/access/{tokens.token_of(asked.record)}"})
+        return answer(_view(asked.record), 201 if asked.fresh else 200, {"Location": f"{PREFIX}/{tokens.token_of(asked.record)}"})
 
     @routes.get("/{token}/state", summary="How an assembly is", openapi_extra=OPEN)
     def state(request: Request, token: Token) -> Response:
@@ -70,7 +72,7 @@ def router(depot: Depot) -> APIRouter:
         with _engine(request) as engine:
             over = packed["expires"] < engine.store.now()
         if over or order is None:
-            return refusal(410, "expired", "This assembly has expired.", "Ask for it again: POST /ingest/access.")
+            return refusal(410, "expired", "This assembly has expired.", "Ask for it again: POST /api/v1/ingest/access.")
         objects = outfit().objects
         sent = Sent(
             lambda start, end: objects.get(packed["name"], start=start, end=end), packed["size"], packed["sha256"], order.mime,

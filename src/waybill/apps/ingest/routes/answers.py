@@ -36,7 +36,7 @@ async def small_body(request: Request) -> bytes:
 
 def object_path(ark: str) -> str:
     """The path of an object's own routes."""
-    return f"/ingest/objects/{quote(ark, safe='')}"
+    return f"/api/v1/ingest/objects/{quote(ark, safe='')}"
 
 
 def version_path(ark: str, number: int) -> str:

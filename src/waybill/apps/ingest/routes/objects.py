@@ -1,13 +1,13 @@
 """The inventory over HTTP: search and browse objects, versions and files, and fetch what is at rest.
 
-    GET /ingest/objects                                    a page of objects; by ARK, owner, local id, collection, words
-    GET /ingest/objects/<ark>                              one object
-    GET /ingest/objects/<ark>/versions                     its versions
-    GET /ingest/objects/<ark>/versions/<n>                 one version; 0: the newest
-    GET /ingest/objects/<ark>/versions/<n>/manifest        its storage manifest, as it is at rest
-    GET /ingest/objects/<ark>/versions/<n>/files           its files
-    GET /ingest/objects/<ark>/versions/<n>/files/<path>    the bytes of one, or a range of them
-    GET /ingest/damaged                                    content that the last audits found damaged
+    GET /api/v1/ingest/objects                                    a page of objects; by ARK, owner, local id, collection, words
+    GET /api/v1/ingest/objects/<ark>                              one object
+    GET /api/v1/ingest/objects/<ark>/versions                     its versions
+    GET /api/v1/ingest/objects/<ark>/versions/<n>                 one version; 0: the newest
+    GET /api/v1/ingest/objects/<ark>/versions/<n>/manifest        its storage manifest, as it is at rest
+    GET /api/v1/ingest/objects/<ark>/versions/<n>/files           its files
+    GET /api/v1/ingest/objects/<ark>/versions/<n>/files/<path>    the bytes of one, or a range of them
+    GET /api/v1/ingest/damaged                                    content that the last audits found damaged
 
 An ARK in a path may be quoted (`ark%3A%2F99999%2Ffk4x`) or stand as it is.
 """
@@ -55,7 +55,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Rows in a page.")]
 
 
 def router(depot: Depot) -> APIRouter:
-    routes = APIRouter(prefix="/ingest", tags=["ingest objects"])
+    routes = APIRouter(prefix="/api/v1/ingest", tags=["ingest objects"])
 
     def outfit() -> Outfit:
         return cast(Outfit, depot.outfit("job"))

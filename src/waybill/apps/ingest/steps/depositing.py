@@ -107,7 +107,7 @@ def manifest_url(outfit: Outfit, ark: str, version: int) -> str:
     """Where the manifest of a version can be read."""
     http = outfit.depot.config.http
     base = outfit.settings.url.rstrip("/") or f"http://{http.host}:{http.port}"
-    return f"{base}/ingest/objects/{quote(ark, safe='')}/versions/{version}/manifest"
+    return f"{base}/api/v1/ingest/objects/{quote(ark, safe='')}/versions/{version}/manifest"
 
 
 def request_of(job: Record) -> str:

@@ -1,6 +1,6 @@
 """HttpStorage: a storage service elsewhere, asked over HTTP (wire.py says how). It stands where our own storage would stand.
 
-    storage = HttpStorage("https://store.example.org/ingest/storage", token, sources)
+    storage = HttpStorage("https://store.example.org/api/v1/ingest/storage", token, sources)
 
 A write sends the bytes first, each file under its SHA-256, those only that have not come before; then the deposit. An answer that is lost
 loses nothing: asked again, the service answers with the version that it made. What cannot be reached is Away, and worth another try.

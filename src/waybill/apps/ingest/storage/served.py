@@ -1,6 +1,6 @@
 """Served: our own storage for others, over HTTP. One Waybill stores what another takes in.
 
-What wire.py says is answered below /ingest/storage: to readers what only looks, to operators what writes (counter.py).
+What wire.py says is answered below /api/v1/ingest/storage: to readers what only looks, to operators what writes (counter.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waybill.objects import Body
 if TYPE_CHECKING:
     from waybill.depot import Depot
 
-PREFIX = "/ingest/storage"
+PREFIX = "/api/v1/ingest/storage"
 PAGE = 1000
 
 T = TypeVar("T")
