@@ -2,12 +2,14 @@
 
 import hashlib
 import io
+import json
 import os
 import pty
 import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 
 from tests.apps.ingest.commands.conftest import Working
 from tests.apps.ingest.site import Web
-from tests.cli.conftest import Result, Waybill
+from tests.cli.conftest import Result, Running, Waybill
 
 OBJECT = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest"
 BATCH = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest"
@@ -236,3 +238,18 @@ def test_a_terminal_shows_how_far_the_upload_is_and_then_how_far_the_batch_is(ho
     assert "9.0 MB" in upload
     assert "9.0 MB" not in batch, "one picture at a time"
     assert "Completed: 1 Completed" in batch
+
+
+def test_whoever_follows_a_batch_sees_why_its_jobs_wait(
+    house: Waybill, working: Working, data: Path, tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    settings = (data / "waybill.toml").read_text().replace("keep_free = 0", f"keep_free = {2**60}")
+    (data / "waybill.toml").write_text(settings)
+    (tmp_path / "a.txt").write_bytes(b"a")
+    batch = submitted(house, "a.txt")
+    with working():
+        watching = running("ingest", "watch", batch["id"], "--json", "--every", "0.2")
+        while not (waits := json.loads(watching.line())["waits"]):
+            continue
+    assert waits[0]["state"] == "Provisioning"
+    assert waits[0]["message"]

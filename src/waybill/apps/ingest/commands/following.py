@@ -28,6 +28,7 @@ from waybill.engine import Engine
 from waybill.record import NotFound, Record, Ref, Store
 
 PANEL = "Deposits"
+LOOKED_AT = 200  # jobs that are asked, in each look, why they wait
 SHOWN = 20  # objects, failures and running steps that are named
 Look = dict[str, Any]
 EVERY = Annotated[float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most.")]
@@ -73,6 +74,7 @@ def _looks(desk: Desk, store: Store, ref: Ref, every: float) -> Iterator[tuple[R
         yield batch, {
             "batch": batch.id, "state": batch.state, "message": batch.message,
             "jobs": {state: count for state, count in store.tally("job", parent=ref).items() if count},
+            "waits": [{"id": job.id, "state": job.state, "message": job.message} for job in islice(_waits(store, ref), SHOWN)],
             "steps": list(islice(_steps(desk, store, ref, views.progress_of(sessions)), SHOWN)),
         }  # fmt: skip
         if not batch.open or batch.state == "Held":
@@ -100,6 +102,11 @@ def _steps(desk: Desk, store: Store, ref: Ref, progress: dict[str, Any]) -> Iter
             yield {"id": id, "what": what(job), "state": job.state, "progress": shown}
 
 
+def _waits(store: Store, ref: Ref) -> Iterator[Record]:
+    """Jobs that say why they do not go on: no room, a server that is away. Among the first of the batch, for a look must be quick."""
+    return (job for job in store.find("job", parent=ref, limit=LOOKED_AT).records if job.open and job.message)
+
+
 def _picture(look: Look) -> RenderableType:
     total = max(1, sum(look["jobs"].values()))
     parts: list[RenderableType] = [Text(f"{look['batch']}  {look['state']}  {look['message']}".rstrip(), style="bold")]
@@ -108,6 +115,8 @@ def _picture(look: Look) -> RenderableType:
     for state, count in look["jobs"].items():
         made.add_row(f"  {state}", str(count), "█" * max(1, round(30 * count / total)))
     parts.append(made)
+    for wait in look["waits"]:
+        parts.append(Text(f"  {wait['id']}  {wait['state']}  {shapes.clip(wait['message'])}", style="yellow"))
     for step in look["steps"]:
         parts.append(Text(f"  {step['id']}  {step['state']}  {shapes.progress(step['progress'])}  {shapes.clip(step['what'], 40)}"))
     return Group(*parts)
@@ -119,6 +128,9 @@ def _line(desk: Desk, look: Look, before: Look | None) -> None:
     if before is None or any(look[part] != before[part] for part in ("state", "jobs")):
         jobs = ", ".join(f"{count} {state}" for state, count in look["jobs"].items())
         desk.say(f"{look['batch']} {look['state']}: {jobs or look['message'] or 'no jobs yet'}")
+    for wait in look["waits"]:
+        if before is None or wait not in before["waits"]:
+            desk.say(f"  {wait['id']} {wait['state']}: {wait['message']}")
     for step in look["steps"]:
         if before is not None and step not in before["steps"]:
             desk.say(f"  {step['id']} {step['state']} {shapes.progress(step['progress'])}")
