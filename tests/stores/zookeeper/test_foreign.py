@@ -260,10 +260,11 @@ def test_a_batch_is_never_closed_early_while_another_service_moves_its_job_a6(
         assert looker.open_parents([batch.ref]) == set()
 
 
-def test_a_batch_is_not_closed_while_a_job_is_being_made_a6(store: ZookeeperStore, peers: Callable[..., Peer]) -> None:
-    """The job's node is there and does not say yet whose it is."""
+@pytest.mark.parametrize("writes", range(1, 6))
+def test_a_batch_is_not_closed_while_a_job_is_being_made_a6(store: ZookeeperStore, peers: Callable[..., Peer], writes: int) -> None:
+    """The job's node is there and does not say yet whose it is, or where it is."""
     batch = make_batch(store, state="Processing")
-    peer = peers(dies_after=1, ruby=True)
+    peer = peers(dies_after=writes, ruby=True)
     with pytest.raises(Died):
         peer.create_job(batch.id, {})
     (answer,) = store.commit([Group((moving(batch, "Reporting", closes=True),))])

@@ -1,0 +1,166 @@
+"""The real ingest, with its real steps, beside services of Merritt's: files are fetched, stored, recorded and announced all the same."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.apps.ingest.site import Site
+from tests.interop.merritt.admin import Admin
+from tests.interop.merritt.batches import Batch, find_by_uuid
+from tests.interop.merritt.client import Client
+from tests.interop.merritt.jobs import Job, list_jobs
+from tests.interop.merritt.locks import lock, unlock
+from tests.interop.merritt.services import Service
+from tests.stores.zookeeper import nodedump
+from waybill.apps.ingest.submission import Submission, Type
+from waybill.record import Ref
+from waybill.step import New
+
+DIALECTS = pytest.mark.parametrize("ruby", [False, True], ids=["java", "ruby"])
+Theirs = Callable[..., Client]
+
+
+@pytest.fixture
+def site(zookeeper_url: str, tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path, store=f"{zookeeper_url}?grace=0&listing=0.1", settings={"storing": True}) as site:
+        yield site
+
+
+@pytest.fixture
+def their_client(site: Site) -> Callable[..., Client]:
+    parts = urlsplit(site.depot.config.store)
+    return lambda **more: Client(parts.netloc + parts.path, **more)
+
+
+@pytest.fixture
+def theirs(site: Site, their_client: Callable[..., Client]) -> Iterator[Theirs]:
+    made: list[Client] = []
+
+    def make(**more: Any) -> Client:
+        made.append(their_client(**more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def configuration(site: Site, name: str, data: bytes = b"hello", **more: Any) -> dict[str, Any]:
+    """As their ingest writes it, with the design's payload_url."""
+    url = site.web.put(name, data)
+    return {"profile": "p", "type": "file", "update": False, "filename": name, "payload_url": url, "submitter": "jane", **more}
+
+
+def look_after(site: Site) -> None:
+    """What the duties do in time."""
+    with site.engine() as engine:
+        engine.store.sweep()
+        engine.nudge(engine.store.idle_parents())
+
+
+@DIALECTS
+def test_jobs_that_they_made_are_fetched_stored_and_recorded_here(site: Site, theirs: Theirs, ruby: bool) -> None:
+    client = theirs(ruby=ruby)
+    Batch.create(client, {"batchID": "bid-1", "profile": "p", "update": False})
+    said = [configuration(site, f"{n}.txt", jobID=f"jid-{n}", batchID="bid-1") for n in range(3)]
+    batch = Service(client).take_batch(lambda submission: said)
+    assert batch is not None
+    with site.workers(), site.engine() as engine:
+        jobs = [record.id for record in engine.store.find("job", parent=Ref("batch", batch.id)).records]
+        assert len(jobs) == 3
+        for job in jobs:
+            site.wait("job", job, "Completed")
+        look_after(site)
+        site.wait("batch", batch.id, "Completed")
+    for job in jobs:
+        record = site.get("job", job)
+        ark = record.docs["identifiers"]["primary_id"]
+        assert (record.last_done, ark.startswith("ark:/99999/fk4")) == ("Notify", True)
+        assert client.json(f"/jobs/{job}/inventory")["mode"] == "add"
+        assert Job(client, job).load(writes=False).status == "Completed"
+    assert client.children("/locks/storage") == client.children("/locks/inventory") == client.children("/locks/localid") == []
+    assert nodedump.faults(client.zk) == []
+
+
+@DIALECTS
+def test_hold_take_over_fail_requeue_delete_and_report_in_one_mixed_run(site: Site, theirs: Theirs, ruby: bool) -> None:
+    """One submission of ours with five objects; the other side has a hand in each of them."""
+    client, admin = theirs(ruby=ruby), Admin(theirs(ruby=True))
+    service = Service(client)
+    rows = "".join(f"{site.web.put(f'{n}.txt', b'%d' % n)} |  |  |  |  | {n}.txt\n" for n in range(5))
+    manifest = (
+        "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest\n"
+        f"#%prefix | mrt: | http://merritt.cdlib.org/terms#\n{rows}#%eof\n"
+    )
+    url = site.web.put("batch.checkm", manifest.encode())
+    said = Submission(profile="p", url=url, type=Type.FILES, batch_id="bid-1", submitter="jane")
+    assert lock(client, "collections", "p"), "they hold the collection"
+    with site.engine() as engine:
+        batch = engine.submit(New("batch", {"submission": said.document()}, owner="jane", request="bid-1"))
+    with site.workers(), site.engine() as engine:
+        site.wait("batch", batch.id, "Held")
+        assert Batch.acquire_pending(client) is None, "and a held batch is not taken for a pending one"
+        assert service.report() is None
+        unlock(client, "collections", "p")
+        engine.hold("queue/job.Provisioning", who="ann")
+        engine.act(batch.ref, "release")
+        site.wait("batch", batch.id, "Processing")
+        jobs: list[str] = []
+        while len(jobs) < 5:
+            engine.store.watch(0.1)
+            jobs = [record.id for record in engine.store.find("job", parent=batch.ref).records]
+        for job in jobs:
+            site.wait("job", job, "Provisioning")
+        found = find_by_uuid(client, "bid-1")
+        assert found is not None
+        assert (found.id, len(list_jobs(client, "Provisioning"))) == (batch.id, 5)
+        assert nodedump.faults(client.zk) == []
+
+        admin.force_fail(jobs[0])
+        assert admin.delete(jobs[0]), "one is given up by them"
+        admin.force_fail(jobs[1])
+        assert admin.requeue(jobs[1]), "one is requeued by them"
+        taken = Job(client, jobs[2])
+        assert taken.lock()
+        taken.load().fail("their disk is full")
+        taken.unlock()
+        engine.release("queue/job.Provisioning", who="ann")
+        for job in (jobs[1], jobs[3], jobs[4]):
+            site.wait("job", job, "Completed")
+        look_after(site)
+        site.wait("batch", batch.id, "Failed")
+        report = site.get("batch", batch.id).docs["status-report"]
+        engine.act(Ref("job", jobs[2]), "resume", who="ann")
+        site.wait("job", jobs[2], "Completed")
+        admin.update_reporting(batch.id)
+        look_after(site)
+        site.wait("batch", batch.id, "Completed")
+    assert report != site.get("batch", batch.id).docs["status-report"]
+    assert len(Batch(client, batch.id).load().jobs("batch-completed")) == 4
+    assert Batch(client, batch.id).jobs("batch-deleted") == [jobs[0]]
+    assert nodedump.faults(client.zk) == []
+    with site.engine() as engine:
+        engine.store.sweep()
+        assert list(engine.store.check()) == []
+
+
+def test_a_job_that_they_led_into_a_state_without_our_files_is_not_lost(site: Site, theirs: Theirs) -> None:
+    """They downloaded on a disk of their own and died in Processing: Waybill says what is the matter, or fetches it again."""
+    client = theirs()
+    service = Service(client)
+    batch = Batch.create(client, {"batchID": "bid-1", "profile": "p"})
+    job = Job.create(client, batch.id, configuration(site, "a.txt", jobID="jid-1", batchID="bid-1"))
+    for state in ("Pending", "Estimating", "Provisioning", "Downloading"):
+        assert service.work(state) is not None
+    with site.workers():
+        record = site.wait("job", job.id, "Completed", "Failed")
+        if record.state == "Failed":
+            assert record.message
+            with site.engine() as engine:
+                engine.act(record.ref, "restart", who="ann")
+        record = site.wait("job", job.id, "Completed")
+    assert record.docs["identifiers"]["primary_id"].startswith("ark:/99999/fk4")
+    assert nodedump.faults(client.zk) == []

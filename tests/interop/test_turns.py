@@ -1,0 +1,236 @@
+"""Both sides at work in one tree, in turns that a seed chooses; and Waybill killed at any moment.
+
+After each of Waybill's turns Merritt's own test finds nothing wrong, but for what a killed service of theirs has left, and that is gone
+after the next round of the duties. At the end every batch has been reported, and every job has settled.
+"""
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from tests.budget import Budget
+from tests.interop.merritt.admin import Admin
+from tests.interop.merritt.batches import Batch, delete_completed_batches
+from tests.interop.merritt.client import Client, Killed
+from tests.interop.merritt.jobs import Job
+from tests.interop.merritt.locks import is_locked, lock, unlock
+from tests.interop.merritt.services import LINE, Service
+from tests.interop.merritt.states import StateError
+from tests.interop.ours import Ours
+from tests.interop.trees import sound
+from tests.servers.process import wait_until
+from tests.stores.zookeeper import nodedump
+from waybill.record import Conflict, NotFound, Record
+from waybill.rules import Refused
+
+Theirs = Callable[..., Client]
+SETTLED = ("Completed", "Failed", "Deleted")
+
+
+class Players:
+    """Everybody who takes turns. `dirty`: a service was killed, and the tree is as it left it."""
+
+    def __init__(self, ours: Ours, theirs: Theirs, rng: random.Random) -> None:
+        self.ours, self.theirs, self.rng = ours, theirs, rng
+        self.clients = {ruby: theirs(ruby=ruby) for ruby in (False, True)}
+        self.admin = Admin(self.clients[True])
+        self.dirty = False
+        self.turns: list[str] = []
+
+    def turn(self) -> bool:
+        """Whether it was one of Waybill's that wrote."""
+        acts: list[tuple[int, Callable[[], bool]]] = [
+            (10, self.our_step), (2, self.our_rounds), (2, self.our_action), (1, self.our_submission),
+            (6, self.their_step), (2, self.their_killed_step), (1, self.their_batch), (1, self.their_report),
+            (2, self.their_click), (1, self.their_hold), (1, self.their_overwriting), (1, self.their_cleaning),
+        ]  # fmt: skip
+        act = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
+        self.turns.append(act.__name__)
+        return act()
+
+    @property
+    def client(self) -> Client:
+        return self.clients[self.rng.random() < 0.5]
+
+    # --- ours
+
+    def our_step(self) -> bool:
+        return self.ours.once() is not None
+
+    def our_rounds(self) -> bool:
+        self.ours.rounds()
+        self.dirty = False
+        return True
+
+    def our_submission(self) -> bool:
+        if sum(self.ours.store.tally("batch").values()) < 6:
+            self.ours.submit(jobs=self.rng.randrange(3), batchID=f"bid-{self.rng.randrange(10**9)}")
+        return True
+
+    def our_action(self) -> bool:
+        kind, action = self.rng.choice([("job", "hold"), ("job", "release"), ("job", "resume"), ("job", "delete"), ("batch", "report"),
+                                        ("batch", "hold"), ("batch", "release"), ("batch", "delete")])  # fmt: skip
+        found = self.ours.store.find(kind).records
+        if found:
+            try:
+                self.ours.engine.act(self.rng.choice(found).ref, action, who="ann", confirmed=True)
+            except (Refused, Conflict, NotFound):
+                return False
+        return True
+
+    # --- theirs
+
+    def their_step(self) -> bool:
+        fails = "no luck" if self.rng.random() < 0.15 else ""
+        Service(self.client).work(self.rng.choice(LINE), fails=fails)
+        return False
+
+    def their_killed_step(self) -> bool:
+        client = self.theirs(ruby=self.rng.random() < 0.5, dies_after=self.rng.randrange(12))
+        try:
+            Service(client).work(self.rng.choice(LINE))
+        except Killed:
+            self.dirty = True
+        else:
+            client.close()
+        return False
+
+    def their_batch(self) -> bool:
+        if sum(self.ours.store.tally("batch").values()) < 6:
+            Batch.create(self.client, {"batchID": f"bid-{self.rng.randrange(10**9)}", "profile": "p", "jobs": 1})
+            if self.rng.random() < 0.5:
+                Service(self.client).take_batch(lambda submission: [{"profile": "p"}] * self.rng.randrange(1, 3))
+        return False
+
+    def their_report(self) -> bool:
+        try:
+            Service(self.client).report()
+        except StateError:
+            self.dirty = True  # it stumbled over what it deleted itself, and left its lock
+        return False
+
+    def their_click(self) -> bool:
+        job = self._any_job()
+        if job is not None:
+            click = self.rng.choice([self.admin.hold, self.admin.release, self.admin.requeue])
+            click(job)
+        return False
+
+    def their_overwriting(self) -> bool:
+        job = self._any_job()
+        if job is not None and Job(self.clients[True], job).load(writes=False).status not in SETTLED:
+            self.admin.force_fail(job)
+        return False
+
+    def their_hold(self) -> bool:
+        client = self.client
+        if is_locked(client, "collections", "p"):
+            unlock(client, "collections", "p")
+        else:
+            lock(client, "collections", "p")
+        return False
+
+    def their_cleaning(self) -> bool:
+        delete_completed_batches(self.clients[True])
+        return False
+
+    def _any_job(self) -> str | None:
+        jobs = [name for name in self.clients[True].children("/jobs") if name != "states"]
+        return self.rng.choice(jobs) if jobs else None
+
+    # --- the end
+
+    def finish(self) -> None:
+        """No more chaos: what is held is released, what failed stays failed, and everything comes to its end."""
+        client = self.clients[False]
+        if is_locked(client, "collections", "p"):
+            unlock(client, "collections", "p")
+        for each in self.clients.values():
+            each.close()  # with the locks that stumbling left
+        wait_until(lambda: not any(record.session for kind in ("batch", "job") for record in self._all(kind)), "their locks to go")
+        self.ours.rounds()
+        with self.ours.working():
+            wait_until(self._over, "every batch to be reported", seconds=90)
+
+    def _over(self) -> bool:
+        for kind in ("job", "batch"):
+            for record in self._all(kind):
+                if record.state == "Held":
+                    with suppress(Refused, Conflict, NotFound):  # its collection, or somebody else, was faster: next time
+                        self.ours.engine.act(record.ref, "release")
+        return all(record.state in SETTLED for record in self._all("batch"))
+
+    def _all(self, kind: str) -> list[Record]:
+        return self.ours.store.find(kind).records
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_has_the_turn_the_tree_is_sound_after_each_of_ours_and_everything_ends(
+    ours: Ours, theirs: Theirs, seed: int, budget: Budget
+) -> None:
+    rng = random.Random(seed)
+    players = Players(ours, theirs, rng)
+    written = 0
+    for round in range(budget.pick(small=1, long=25)):
+        for n in range(budget.pick(small=90, long=200)):
+            try:
+                mine = players.turn()
+            except NoNodeError as error:
+                raise AssertionError(f"a service of theirs found a node missing: {players.turns[-5:]}") from error
+            written += mine
+            if mine and not players.dirty:
+                assert nodedump.faults(theirs_zk(players)) == [], f"round {round}, turn {n}: {players.turns[-5:]}"
+    players.finish()
+    ours.rounds()
+    ours.rounds()
+    for job in ours.store.find("job").records:
+        assert job.state in SETTLED, job
+    sound(ours, theirs())
+    assert written > 10
+
+
+def theirs_zk(players: Players) -> KazooClient:
+    return players.clients[False].zk
+
+
+def test_waybill_killed_while_both_work_leaves_the_tree_sound(
+    ours: Ours, theirs: Theirs, zookeeper_url: str, tmp_path: Path, budget: Budget
+) -> None:
+    """kill -9 of two workers in the middle of it; theirs pauses, looks, and goes on."""
+    rng = random.Random(7)
+    client = theirs()
+    service = Service(client)
+    log = tmp_path / "workers.log"
+    for _ in range(budget.pick(small=2, long=40)):
+        for n in range(3):
+            ours.submit(jobs=3, batchID=f"bid-{rng.randrange(10**9)}-{n}")
+        command = [sys.executable, "-m", "tests.interop.ours", zookeeper_url, str(tmp_path / "program")]
+        with log.open("wb") as out:
+            workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, cwd=Path(__file__).parents[2]) for _ in range(2)]
+            try:
+                for worker in workers:
+                    assert worker.stdout is not None
+                    assert worker.stdout.readline() == b"ready\n", log.read_text()
+                for _ in range(rng.randrange(5, 25)):
+                    service.work(rng.choice(LINE))
+            finally:
+                for worker in workers:
+                    worker.kill()
+                    worker.wait()
+                    if worker.stdout is not None:
+                        worker.stdout.close()
+        assert nodedump.faults(client.zk) == []
+        assert b"Traceback" not in log.read_bytes(), log.read_text()
+    wait_until(lambda: (ours.store.reap(), not ours.store.sessions())[1], "the claims of the dead to come free", seconds=30)
+    with ours.working():
+        for batch in ours.store.find("batch").records:
+            ours.until("batch", batch.id, "Completed")
+    assert set(ours.store.tally("job")) == {"Completed"}
+    sound(ours, client)
