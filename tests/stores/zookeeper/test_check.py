@@ -256,3 +256,16 @@ def test_our_own_work_is_no_fault_while_it_is_done(merritt: MerrittHarness, soun
     assert len(claim(sound, session)) == 2
     sound.ask(Ask(jobs[0].ref, "cancel", "ann", ""))
     assert list(merritt.open().check()) == []
+
+
+def test_a_lost_status_of_what_had_ended_is_not_made_anew(sound: ZookeeperStore, zk: KazooClient) -> None:
+    """A service that was removing a batch died: it must not be taken for a new submission."""
+    (made,) = commit(
+        sound, Change(None, Record("batch", "bid*", "Completed", open=False), "submit", "ann", docs={"submission": b"{}"})
+    ).records
+    assert made is not None
+    zk.delete(f"/batches/{made.id}/states", recursive=True)
+    zk.delete(f"/batches/{made.id}/status")
+    for finding in sound.check():
+        assert sound.mend(finding)
+    assert sound.get("batch", made.id).state == "Completed"

@@ -89,14 +89,13 @@ class Kin:
 
     def _working(self, batch: Ref, settled: Collection[Ref]) -> bool:
         jobs = [id for id in self.members.of(batch.id) if Ref(JOB.kind, id) not in settled]
-        found = self._link.read([ask for id in jobs for ask in (data(f"{JOB.home(id)}/status"), data(JOB.home(id)))])
-        for status, home in zip(found[::2], found[1::2], strict=True):
-            if status is None:  # it is being made, or taken away, or its maker died
-                if home is not None and time.time() - home.ctime / 1000 < HUSK:
-                    return True
-            elif (body := decode(status.data)) is None or body.status not in JOB.settled:
-                return True
-        return False
+        nodes = self._link.nodes([f"{JOB.home(id)}/status" for id in jobs])
+        found = [decode(node.data) for node in nodes if node is not None]
+        if any(status is None or status.status not in JOB.settled for status in found):
+            return True
+        # Without a status it is being made, or taken away, or its maker died.
+        husks = [JOB.home(id) for id, node in zip(jobs, nodes, strict=True) if node is None]
+        return any(home is not None and time.time() - home.ctime / 1000 < HUSK for home in (self._link.nodes(husks) if husks else ()))
 
     def idle(self, parents: Sequence[Ref]) -> list[Ref]:
         """Which of these exist and seem to have no open child left. A hint: whoever acts on it looks again."""

@@ -192,7 +192,7 @@ class HasAStatus:
             return [*nodes, wire.delete(home)], "remove it: its maker died before it said whose it is"
         side = self._judge.link.node(layout.side(home.rpartition("/")[2]))
         noted = decode_side(side.data) if side is not None else None
-        if noted is not None and layout.known(noted.state):
+        if noted is not None and noted.state in ("Completed", "Deleted", "Failed"):
             state = noted.state  # as Waybill last saw it: what had ended must not begin again
         else:
             state = self._queued(home.rpartition("/")[2]) if layout.native else "Processing" if "states" in children else "Pending"
