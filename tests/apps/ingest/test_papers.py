@@ -13,7 +13,7 @@ import pytest
 from tests.apps.ingest.batches import submit
 from tests.apps.ingest.site import Site
 from waybill.apps.ingest.application import APPLICATION
-from waybill.apps.ingest.duties import papers
+from waybill.apps.ingest.duties import sweeping
 from waybill.apps.ingest.duties.papers import Papers, whose
 from waybill.duties import Hand, a_round
 from waybill.record import Change, Group, Ref, Unavailable
@@ -45,7 +45,7 @@ def test_the_duty_belongs_to_the_application() -> None:
 
 
 def test_papers_of_a_record_that_is_there_stay_and_go_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(papers, "PORTION", 2)
+    monkeypatch.setattr(sweeping, "PORTION", 2)
     with Site(tmp_path) as site:
         batch = submit(site)
         own = [f"ingest/lists/batch/{batch.id}/3/rows", f"ingest/reports/{batch.id}/9/a.json", f"ingest/reports/{batch.id}/9/b.json"]

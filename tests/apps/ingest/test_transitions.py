@@ -403,3 +403,33 @@ def test_job_held_to_deleted(site: Site) -> None:
     assert act(site, job.ref, "delete", confirmed=True).state == "Deleted"
     assert job.parent is not None
     assert site.lead(job.parent, "Completed").docs["status-report"]["counts"]["deleted"] == 1
+
+
+def test_what_is_restarted_after_it_was_stored_is_another_version(site: Site) -> None:
+    job = failed_callback(site)
+    site.web.put("a.txt", b"hello again")
+    assert act(site, job.ref, "restart").state == "Estimating"
+    done = site.lead(job.ref, "Completed")
+    assert done.docs["stored"]["version"] == 2
+    with site.depot.outfit("job").storage.open(done.docs["stored"]["object"], "producer/a.txt") as body:
+        assert body.read() == b"hello again"
+
+
+def test_an_update_keeps_what_it_does_not_say(site: Site) -> None:
+    first = job_in(site, "Completed", local_ids=("loc1",), title="Big Hunt", creator="Tracy", date="2009")
+    ark = first.docs["identifiers"]["primary_id"]
+    url = site.web.put("b.txt", b"more")
+    said = Submission(profile="p", url=url, type=Type.FILE, filename="b.txt", batch_id="bid-2", primary_id=ark, update=True, date="2010")
+    with site.engine() as engine:
+        batch = engine.submit(New("batch", {"submission": said.document()}, request="bid-2"))
+    site.lead(batch.ref, "Processing")
+    site.step(batch.ref)
+    job = only_job(site, batch)
+    system = site.lead(job.ref, "Recording") and next((site.root / "queue" / "bid-2").iterdir()) / "system"
+    assert b"what: Big Hunt" in (system / "mrt-erc.txt").read_bytes()
+    site.lead(job.ref, "Completed")
+    outfit = site.depot.outfit("job")
+    row = outfit.inventory.object(ark)
+    assert (row["title"], row["creator"], row["date"]) == ("Big Hunt", "Tracy", "2010")
+    with outfit.storage.manifest(outfit.storage.stored(ark)) as reader:
+        assert {"producer/a.txt", "producer/b.txt"} <= {entry.uri for entry in reader}

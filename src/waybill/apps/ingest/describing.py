@@ -9,8 +9,9 @@
 
 A depositor may send a description among his files: mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml. Of each single thing that can be said, the
 first of these counts that says it: **the submission, mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml**. The submission is said last and for this
-one object, while files are often made long before. mrt-embargo.txt says until when the object is not to be shown, and mrt-delete.txt what
-an update takes away. Such a file that cannot be read is the depositor's mistake, and is never passed over in silence.
+one object, while files are often made long before. An update keeps what none of them says. mrt-embargo.txt says until when the object is
+not to be shown, and mrt-delete.txt what an update takes away. Such a file that cannot be read is the depositor's mistake, and is never
+passed over in silence.
 
 Everything here is a function of its arguments: a second run describes an object in the same bytes.
 """
@@ -97,8 +98,11 @@ def read_datacite(data: bytes) -> dict[str, list[str]]:
     return found
 
 
-def describe(said: Submission, profile: Profile, ark: str, told: Told = Told()) -> Description:  # noqa: B008 - frozen
-    erc = _erc(said, ark, told)
+def describe(
+    said: Submission, profile: Profile, ark: str, told: Told = Told(), before: Erc = Erc()  # noqa: B008 - frozen
+) -> Description:
+    """`before`: what was said of the object so far, which an update keeps where nobody says otherwise."""
+    erc = _erc(said, ark, told, before)
     owner = said.owner or profile.owner
     files = {
         "mrt-ingest.txt": _ingest(said),
@@ -125,7 +129,7 @@ def deletions_of(said: Submission, told: Told) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name if name.startswith(PRODUCER) else PRODUCER + name for name in wanted))
 
 
-def _erc(said: Submission, ark: str, told: Told) -> Erc:
+def _erc(said: Submission, ark: str, told: Told, before: Erc) -> Erc:
     def first(*values: str) -> str:
         return next((plain for value in values if (plain := anvl.one_line(value)) and plain != MISSING), "")
 
@@ -133,9 +137,9 @@ def _erc(said: Submission, ark: str, told: Told) -> Erc:
         return "; ".join(told.dc.get(name, ()))
 
     return Erc(
-        who=first(said.creator, told.erc.who, cited("creator")),
-        what=first(said.title, told.erc.what, cited("title")),
-        when=first(said.date, told.erc.when, cited("date")),
+        who=first(said.creator, told.erc.who, cited("creator"), before.who),
+        what=first(said.title, told.erc.what, cited("title"), before.what),
+        when=first(said.date, told.erc.when, cited("date"), before.when),
         where=(ark, *said.local_ids),
     )
 

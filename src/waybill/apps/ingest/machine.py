@@ -206,7 +206,7 @@ def _job(storing: bool, outside: Iterable[str]) -> Machine:
             action("hold", "Pending", "Held", "Do not begin it yet.", claimed="wait"),
             action("release", "Held", "Pending", "Let it go on.", guard=collection_is_open),
             action("resume", "Failed", RESUME, "Go on after the last step that was done.", guard=can_be_mended),
-            action("restart", "Failed", "Estimating", "Begin again, with a new download.", guard=can_be_mended),
+            action("restart", "Failed", "Estimating", "Begin again, with a new download.", guard=can_be_mended, writes=_restarted),
             action("fail", live, "Failed", "Stop it now, whatever it does.", claimed="wait", confirm="What it does now is given up."),
             action("delete", "Failed Held", "Deleted", "Give it up and remove its working folder.",
                    confirm="Its batch has not been reported, and the depositor will not hear of this job.", unless=batch_is_over),
@@ -231,8 +231,13 @@ def _job(storing: bool, outside: Iterable[str]) -> Machine:
             Document("stored", "step", "What storage answered."),
             Document("called", "step", "What the callback answered."),
             Document("refusal", "step", "Why it failed for good, with all reasons."),
+            Document("restarted", "service", "How often it was begun again."),
         ),
     )  # fmt: skip
+
+
+def _restarted(job: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"restarted": {"count": job.docs.get("restarted", {}).get("count", 0) + 1}}
 
 
 def _finishes(left: Iterable[State]) -> Iterable[Action]:

@@ -8,7 +8,7 @@ import pytest
 from tests.apps.ingest.service.desk import Desk
 from waybill.apps.ingest import service
 from waybill.apps.ingest.application import APPLICATION
-from waybill.apps.ingest.duties import payloads
+from waybill.apps.ingest.duties import sweeping
 from waybill.apps.ingest.duties.payloads import Payloads
 from waybill.apps.ingest.submission import Submission
 from waybill.duties import Hand, a_round
@@ -114,7 +114,7 @@ def test_a_store_that_is_away_removes_nothing(desk: Desk, hand: Hand, monkeypatc
 
 
 def test_a_round_is_bounded_and_the_next_goes_on(desk: Desk, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payloads, "PORTION", 2)
+    monkeypatch.setattr(sweeping, "PORTION", 2)
     for n in range(5):
         abandoned(desk, batch_id=f"bid-{n}")
     age(desk, 90000)

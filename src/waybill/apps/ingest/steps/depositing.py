@@ -3,8 +3,7 @@
     prepare    the object is described, and its system files are made beside what was fetched (working.py)
     write      storage copies all of it, compares it with the digests, and answers with the version
 
-System files are lent to storage out of memory. Where storing is a state of its own they are also published in the working folder, for
-whoever does it (system.py).
+System files are lent to storage out of memory, and published in the working folder as well (system.py).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from waybill.apps.ingest import submission
-from waybill.apps.ingest.anvl import BadAnvl
+from waybill.apps.ingest.anvl import BadAnvl, Erc
 from waybill.apps.ingest.describing import SYSTEM, BadDescription, Description, Told, deletions_of, describe
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
@@ -46,10 +45,10 @@ class Prepared(NamedTuple):
 
 
 def prepare(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -> Prepared:
-    """Describe the object, and publish its system files if someone else may have to store them."""
+    """Describe the object, and publish its system files in the working folder: for people, and for whoever else may have to store it."""
     said = submission.of_job(job)
     try:
-        description = describe(said, profile, ark, told)
+        description = describe(said, profile, ark, told, _known(ctx, ark) if said.update else Erc())
     except (BadDescription, BadAnvl) as error:
         raise Fail(str(error)) from error
     system = tuple(
@@ -57,10 +56,14 @@ def prepare(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -
         for name, data in description.files.items()
     )
     prepared = Prepared(ark, said, description, system, deletions_of(said, told))
-    # Files that are made and removed again with every job are what a file system is slowest at: so only where somebody reads them.
-    if outfit_of(ctx).settings.storing:
-        write_system(job, ctx, description.files, system)
+    write_system(job, ctx, description.files, system)
     return prepared
+
+
+def _known(ctx: Context, ark: str) -> Erc:
+    """What the inventory says of the object so far."""
+    row = outfit_of(ctx).inventory.object(ark)
+    return Erc(who=row["creator"], what=row["title"], when=row["date"]) if row is not None else Erc()
 
 
 def write(job: Record, ctx: Context, prepared: Prepared) -> Stored:
@@ -111,6 +114,11 @@ def manifest_url(outfit: Outfit, ark: str, version: int) -> str:
 
 
 def request_of(job: Record) -> str:
-    """The name of a job's deposit among all of its object. Without an id of its own, that of the batch makes it unique."""
+    """The name of a job's deposit among all of its object. Without an id of its own, that of the batch makes it unique.
+
+    What an operator had begun again is another deposit: the files may be others now, and those that were stored before are not they.
+    """
     said = submission.read(job.docs.get("configuration"))
-    return said.job_id or "/".join(part for part in (submission.of_job(job).batch_id, job.id) if part)
+    name = said.job_id or "/".join(part for part in (submission.of_job(job).batch_id, job.id) if part)
+    again = job.docs.get("restarted", {}).get("count", 0)
+    return f"{name}.{again}" if again else name
