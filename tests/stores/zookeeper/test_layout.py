@@ -183,6 +183,7 @@ def test_the_history_keeps_the_latest_fifty_lines_b13(store: ZookeeperStore) -> 
         ("storage/ark:/13030/m5", "/locks/storage/ark_13030_m5"),
         ("inventory/ark:/13030/m5", "/locks/inventory/ark_13030_m5"),
         ("localid/a/b_ark:/owner", "/locks/localid/a_b_ark_owner"),
+        ("localid/\U0001f600 \ue000\uffff\x85_o", "/locks/localid/%F0%9F%98%80 %EE%80%80%EF%BF%BF%C2%85_o"),
         ("migration/ark:/1/2", "/waybill/keys/migration%2Fark:%2F1%2F2"),
     ],
 )
@@ -195,6 +196,26 @@ def test_a_held_key_is_a_node_that_names_its_record(store: ZookeeperStore, zk: K
     assert zk.exists(path).ephemeralOwner == 0
     move(store, mine, "Completed", session=None, keys=())
     assert not zk.exists(path)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_two_keys_of_a_record_may_have_one_node(store: ZookeeperStore, zk: KazooClient, later: bool) -> None:
+    """By Merritt's rule `a/b` and `a_b` are the same lock: whoever holds one has the other too."""
+    keys = ("localid/a/b", "localid/a_b", "storage/ark:/1/2")
+    job, other = make_jobs(store, make_batch(store), 2, keys=() if later else keys)
+    session = store.open_session(host="h", ttl=10, about={})
+    mine = next(each for each in claim(store, session) if each.id == job.id)
+    if later:
+        mine = move(store, mine, "Processing", keys=keys)
+    assert zk.get_children("/locks/localid") == ["a_b"]
+    mine = move(store, mine, "Processing", keys=keys[:1])
+    assert zk.get("/locks/localid/a_b")[0] == f"job {job.id}".encode(), "it still needs one of the two"
+    assert zk.get_children("/locks/storage") == []
+    move(store, mine, "Completed", session=None, keys=())
+    assert zk.get_children("/locks/localid") == []
+    if not later:
+        assert [record.id for record in claim(store, session)] == [other.id]
+    assert list(store.check()) == []
 
 
 def test_a_foreign_empty_lock_counts_as_taken_a9(store: ZookeeperStore, zk: KazooClient) -> None:

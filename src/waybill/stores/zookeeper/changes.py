@@ -9,7 +9,7 @@ Each answers what the record is afterwards, or the refusal.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -160,11 +160,13 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
         plan.buckets(seen.parent, ref.id, layout.bucket(seen.state), layout.bucket(after.state))
     elif ref.kind == "batch" and after.state != seen.state:
         _pend(plan, seen, after.state)
-    _let_go(plan, ref, dropped)
-    for key in new_keys:
-        if plan.real is None or plan.real.get(key_path(key)) is None:
-            plan.ops.append(wire.create(key_path(key), mine, "key"))
-    plan.touched += [key_path(key) for key in new_keys]
+    _let_go(plan, ref, dropped, side.holds)
+    have = {key_path(key) for key in old.holds}
+    new_nodes = [path for path in dict.fromkeys(map(key_path, new_keys)) if path not in have]
+    for path in new_nodes:
+        if plan.real is None or plan.real.get(path) is None:
+            plan.ops.append(wire.create(path, mine, "key"))
+    plan.touched += new_nodes
     notes.park(plan, ref, seen.side, side)
     notes.own(plan, ref, seen.side, side)
     notes.descend(plan, layout, ref, seen.side, side)
@@ -282,12 +284,13 @@ def _rename(plan: Plan, seen: Seen, submission: bytes | None) -> StoreError | No
     return None
 
 
-def _let_go(plan: Plan, ref: Ref, keys: Collection[str]) -> None:
-    """Drop keys; but not one that somebody took away from it, and that is another's now."""
-    for key in keys:
-        holder = plan.real.get(key_path(key)) if plan.real is not None else None
-        if holder is None or holder.data == str(ref).encode():
-            plan.drop(key_path(key), "drop")
+def _let_go(plan: Plan, ref: Ref, keys: Iterable[str], kept: Iterable[str] = ()) -> None:
+    """Drop keys; but not one that somebody took away from it, and that is another's now, nor the node of one that is kept."""
+    still = {key_path(key) for key in kept}
+    for path in dict.fromkeys(map(key_path, keys)):
+        holder = plan.real.get(path) if plan.real is not None else None
+        if path not in still and (holder is None or holder.data == str(ref).encode()):
+            plan.drop(path, "drop")
 
 
 def _states(path: str, state: str) -> tuple[str, str]:

@@ -250,8 +250,8 @@ class Claims:
             ops += plan.ops
             body = encode_side(each.side)
             ops.append(wire.create(aside, body, "side") if old is None else wire.put(aside, body, "side", seen.side_version))
-            ops += [wire.create(key_path(key), str(ref).encode(), "key") for key in each.keys]
-            ops += [wire.delete(key_path(key), "key") for key in each.drops]
+            ops += [wire.create(path, str(ref).encode(), "key") for path in dict.fromkeys(map(key_path, each.keys))]
+            ops += [wire.delete(path, "key") for path in dict.fromkeys(map(key_path, each.drops))]
         else:
             ops.append(wire.check(aside, "side", seen.side_version))
         return ops

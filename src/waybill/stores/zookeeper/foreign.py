@@ -129,7 +129,7 @@ class Foreign:
             plan.drop(places.request(ref.kind, side.request), "note")
         for folder in ("open", "shut", ""):
             plan.drop(f"{places.kin(ref)}/{folder}".rstrip("/"), "note")
-        keys = [key_path(key) for key in side.holds]
+        keys = list(dict.fromkeys(map(key_path, side.holds)))
         paths = [*plan.touched, *keys]
         there = dict(zip(paths, self._tree.link.nodes(paths), strict=True))
         mine = [wire.delete(path, "key") for path in keys if (node := there[path]) is not None and node.data == str(ref).encode()]
@@ -174,7 +174,7 @@ class Foreign:
         paths = [*plan.touched, *map(key_path, seen.forfeits)]
         there = dict(zip(paths, self._tree.link.nodes(paths), strict=True)) if paths else {}
         ops = [op for op in plan.ops if there.get(op.path) is not None]
-        for path in map(key_path, seen.forfeits):
+        for path in dict.fromkeys(map(key_path, seen.forfeits)):
             held = there[path]
             if held is not None and held.data == str(seen.ref).encode():
                 ops.append(wire.delete(path, "key"))  # its waiters are called by the sweep of keys

@@ -1,6 +1,8 @@
 """Names as node names: ids, states, owners and keys may hold what a node's name may not, and each must be found again from its node.
 
-Merritt's lock nodes are named by its own rule, `:?/` becomes `_`, so that "ark:/99999/fk4" is "ark_99999_fk4" for every service.
+Merritt's lock nodes are named by its own rule, `:?/` becomes `_`, so that "ark:/99999/fk4" is "ark_99999_fk4" for every service. That rule
+makes no node of a name with characters that ZooKeeper refuses, such as an emoji: of those the bytes are written instead. By it two names
+can have one node; then they are one lock.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ _SAFE = "-_.:@+=,()!$&'*;"
 _KEY_FOLDERS = frozenset({"storage", "inventory", "localid"})  # key families that Merritt's services share
 _QUEUES = frozenset({"ingest", "accessSmall", "accessLarge"})
 _SLASH = re.compile(":?/")
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")  # by ZooKeeper, in a node's name
 MARK_FOLDERS = {"collections": "/locks/collections", "queue": "/locks/queue"}
 
 
@@ -34,7 +37,7 @@ def plain(node: str) -> str:
 
 
 def mangle(name: str) -> str:
-    return _SLASH.sub("_", name)
+    return _REFUSED.sub(lambda found: percent_encode(found[0], errors="surrogatepass"), _SLASH.sub("_", name))
 
 
 def key_path(key: str) -> str:
