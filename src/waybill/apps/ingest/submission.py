@@ -21,6 +21,7 @@ import msgspec
 from waybill.record import Record
 
 LONGEST_LOCAL_ID = 255
+MOST_LOCAL_IDS = 100  # of one object
 DC = (
     *("contributor", "coverage", "creator", "date", "description", "format", "identifier", "language"),
     *("publisher", "relation", "rights", "source", "subject", "title", "type"),

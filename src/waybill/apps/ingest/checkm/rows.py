@@ -11,6 +11,7 @@ import msgspec
 
 from waybill.apps.ingest import names
 from waybill.apps.ingest.noid import is_ark
+from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, MOST_LOCAL_IDS
 from waybill.digests import UnknownDigest, promised
 
 _MOST = 2**63 - 1
@@ -108,7 +109,7 @@ def read_row(kind: Kind, line: int, cells: Sequence[str]) -> tuple[Row, list[str
         modified="" if said.get("fileLastModified") == "-" else said.get("fileLastModified", ""),
         mime=said.get("mimeType", ""),
         primary_id=said.get("primaryIdentifier", ""),
-        local_ids=_local_ids(said.get("localIdentifier", "")),
+        local_ids=_local_ids(said.get("localIdentifier", ""), wrong),
         creator=said.get("creator", ""),
         title=said.get("title", ""),
         date=said.get("date", ""),
@@ -179,5 +180,12 @@ def _last_of(url: str) -> str:
         return ""
 
 
-def _local_ids(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each for part in text.split(";") if (each := part.strip())))
+def _local_ids(text: str, wrong: list[str]) -> tuple[str, ...]:
+    """As many and as long as those of any deposit: each is a key, and no store has keys of any length."""
+    found = tuple(dict.fromkeys(each for part in text.split(";") if (each := part.strip())))
+    if len(found) > MOST_LOCAL_IDS:
+        wrong.append(f"There are {len(found)} local ids; an object has at most {MOST_LOCAL_IDS}.")
+    for each in found[:MOST_LOCAL_IDS]:
+        if len(each) > LONGEST_LOCAL_ID:
+            wrong.append(f"The local id {names.shown(each)} has {len(each)} characters; at most {LONGEST_LOCAL_ID} are kept.")
+    return found

@@ -21,12 +21,11 @@ from waybill.apps.ingest.service.collections import mnemonics_of
 from waybill.apps.ingest.service.profiles import usable_profile
 from waybill.apps.ingest.service.receiving import fault_of_batch_id
 from waybill.apps.ingest.service.refusals import Unfit
-from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, Submission
+from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, MOST_LOCAL_IDS, Submission
 from waybill.digests import UnknownDigest, promised
 from waybill.engine import Engine
 
 LONGEST = 4096  # characters of a title and its like
-MOST_LOCAL_IDS = 100
 MOST_DELETIONS = 1000
 
 _KEYS = uuid.UUID("5c9e4bb1-62a4-5d15-9a0c-6e7e9a4b2d11")  # the space of batchIDs made from a caller's key
