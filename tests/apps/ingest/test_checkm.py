@@ -130,6 +130,8 @@ def test_a_batch_of_single_files_may_repeat_a_name() -> None:
         (Kind.FILES, "https://example.org/a | | | | | a | ark:/abc/x", "is not an ARK"),
         (Kind.FILES, "https://example.org/a | | | | | a | ark:/13030/1abc", "is not an ARK"),
         (Kind.FILES, "https://example.org/a | | | | | a | https://n2t.net/ark:/13030/xf93gt2q", "is not an ARK"),
+        (Kind.FILES, f"https://example.org/a | | | | | a | | {'x' * 256}", "256 characters; at most 255"),
+        (Kind.FILES, f"https://example.org/a | | | | | a | | {';'.join(map(str, range(101)))}", "101 local ids"),
     ],
 )
 def test_a_row_with_a_fault(kind: Kind, row: str, why: str) -> None:
