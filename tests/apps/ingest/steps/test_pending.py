@@ -1,7 +1,6 @@
 """Pending: what is refused before anything large is fetched, with which reasons, and whether that is for good."""
 
 import io
-import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -227,8 +226,8 @@ def test_a_manifest_of_a_batch_is_no_object(site: Site) -> None:
         ("https://ann:secret@example.org/a.txt", "user name or password"),
         ("waybill:ocfl/v1/inventory.json", "not the name of an upload"),
         ("waybill:ingest/payloads/../../ocfl/x", "not the name of an upload"),
-        (f"waybill:ingest/payloads/{uuid.uuid4()}", "not the name of an upload"),
-        (f"waybill:ingest/payloads/{uuid.uuid4()}/gone.txt", "no longer there"),
+        ("waybill:ingest/payloads/0b6f4c1e-5d7a-5c3e-8f21-6a9d2e4b7c10", "not the name of an upload"),
+        ("waybill:ingest/payloads/0b6f4c1e-5d7a-5c3e-8f21-6a9d2e4b7c11/gone.txt", "no longer there"),
     ],
 )
 def test_addresses_that_lead_nowhere(site: Site, url: str, why: str) -> None:
