@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks import engine, latency, scale
+from benchmarks import engine, ingest, latency, scale
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 
@@ -24,6 +24,9 @@ PARTS: Mapping[str, Part] = {
     "engine.zookeeper": engine.zookeeper,
     "scale.sqlite": scale.sqlite,
     "scale.postgres": scale.postgres,
+    "ingest.small": ingest.small,
+    "ingest.large": ingest.large,
+    "ingest.zookeeper": ingest.zookeeper,
     "latency.sqlite": latency.sqlite,
     "latency.postgres": latency.postgres,
     "latency.zookeeper": latency.zookeeper,

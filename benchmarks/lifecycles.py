@@ -1,6 +1,6 @@
 """One worker process that leads records through eight durable states, and prints how many a second.
 
-    python -m benchmarks.lifecycles URL COUNT [parcel|job] [--threads N] [--portion N] [--profile FILE]
+    python -m benchmarks.lifecycles URL COUNT [parcel|job|deposit] [--threads N] [--portion N] [--profile FILE]
 
 All records are queued beforehand. Time runs from the first claim to the commit that brings the last record to its end.
 """
@@ -29,9 +29,16 @@ from waybill.worker import Worker
 PORTION = 200
 
 
+TABLES = {
+    "parcel": lambda: (machines.parcel(),),
+    "job": lambda: (machines.batch(), machines.job()),
+    "deposit": machines.ingest,
+}
+
+
 def queue(store: Store, table: Machines, kind: str, count: int) -> None:
     """Submit them all, in portions."""
-    maker = Engine(store, table).submit(New("batch")) if kind == "job" else None
+    maker = Engine(store, table).submit(New("batch", state="Processing")) if kind == "job" else None
     made = 0
     while made < count:
         some = min(PORTION, count - made)
@@ -46,23 +53,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("count", type=int)
-    parser.add_argument("kind", nargs="?", default="parcel", choices=("parcel", "job"))
+    parser.add_argument("kind", nargs="?", default="parcel", choices=tuple(TABLES))
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--portion", type=int, default=512)
     parser.add_argument("--profile", type=Path)
     arguments = parser.parse_args()
-    table = Machines.of((machines.batch(), machines.job()) if arguments.kind == "job" else (machines.parcel(),))
-    race = Race(table[arguments.kind].states[-1].name, arguments.count, lambda: worker.stop())
+    table = Machines.of(TABLES[arguments.kind]())
+    kind = "parcel" if arguments.kind == "parcel" else "job"
+    race = Race("Arrived" if kind == "parcel" else "Completed", arguments.count, lambda: worker.stop())
 
     with tempfile.TemporaryDirectory() as root:
         store = open_store(arguments.url)
         asked = time.perf_counter()
-        queue(store, table, arguments.kind, arguments.count)
+        queue(store, table, kind, arguments.count)
         creating = time.perf_counter() - asked
         store.close()
         worker = Worker(
             lambda: cast(Store, race.enter(open_store(arguments.url))), table, host="bench", work_root=Path(root),
-            objects=cast(Any, None), roles=[arguments.kind], threads=arguments.threads, portion=arguments.portion,
+            objects=cast(Any, None), roles=[kind], threads=arguments.threads, portion=arguments.portion,
         )  # fmt: skip
         used = time.process_time()
         for _ in _profiled(arguments.profile):

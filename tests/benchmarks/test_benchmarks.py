@@ -15,7 +15,7 @@ from benchmarks.effort import Effort
 from benchmarks.figure import Figure, Sense
 from benchmarks.rounds import Broken, Contestant, Results, rounds, strongest
 
-from benchmarks import engine, latency, scale
+from benchmarks import engine, ingest, latency, scale
 
 LINE = re.compile(
     r"(?P<name>[a-z0-9.-]+): (?P<ours>[0-9.,e+-]+|inf) (?P<unit>[\w/]+), (?P<peer>-|[0-9.,e+-]+ [\w/]+), (?P<ratio>-|[0-9.,e+-]+x|infx), "
@@ -142,6 +142,20 @@ def test_scale(capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
 
 
+def test_ingest_small(capsys: pytest.CaptureFixture[str]) -> None:
+    assert names("ingest.small", capsys) == [
+        f"ingest.small.{figure}" for figure in ("bare-loop", "curl", "memory", "memory-growth", "fsync")
+    ]  # fmt: skip
+
+
+def test_ingest_large(capsys: pytest.CaptureFixture[str]) -> None:
+    assert names("ingest.large", capsys) == [f"ingest.large.{figure}" for figure in ("curl", "curl-unsynced", "memory", "fsync")]
+
+
+def test_ingest_zookeeper(capsys: pytest.CaptureFixture[str]) -> None:
+    assert names("ingest.zookeeper", capsys) == [f"ingest.zookeeper.{figure}" for figure in ("merritt", "merritt-four", "fsync")]
+
+
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
 def test_latency(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert names(f"latency.{store}", capsys) == [f"latency.{store}.{figure}" for figure in ("start", "p95", "idle", "calls", "fsync")]
@@ -150,6 +164,7 @@ def test_latency(store: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_part_is_there() -> None:
     declared = {f"{module.__name__.rpartition('.')[2]}.{store}" for module in (engine, scale, latency)
                 for store in ("sqlite", "postgres", "zookeeper") if hasattr(module, store)}  # fmt: skip
+    declared |= {f"ingest.{part.__name__}" for part in (ingest.small, ingest.large, ingest.zookeeper)}
     assert set(PARTS) == declared
 
 

@@ -1,0 +1,113 @@
+"""Deposits by a real worker process, from the submission to the batch's completion, on SQLite and a folder of objects.
+
+    python -m benchmarks.deposits FOLDER PAYLOAD_URL TYPE COUNT [--threads N]
+
+TYPE is that of the submission: single-file-batch-manifest, object-manifest. `waybill work` is started first, with its settings as they are
+by default (but that loopback may be fetched from); the clock runs from the submission to the batch's Completed, which is after its report.
+Printed: objects a second, and the most memory that the worker had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import cast
+
+from benchmarks.peers.report import report
+from waybill import config
+from waybill.apps.ingest import service
+from waybill.apps.ingest.application import APPLICATION
+from waybill.apps.ingest.outfit import Outfit
+from waybill.apps.ingest.submission import Submission, type_of
+from waybill.depot import Depot
+from waybill.engine import Engine
+
+SETTINGS = '[app.ingest.fetch]\nallow = ["127.0.0.0/8"]\n[app.ingest.room]\nkeep_free = 0\n'
+PROFILE, OWNER, COLLECTION = "bench", "ark:/99999/fk4owner", "ark:/99999/fk4bench"
+WHO = "bench"
+PATIENCE = 60.0  # seconds that the worker may take to end
+LOOK = 0.05  # seconds between two looks at the batch
+
+
+def furnished(folder: Path) -> Depot:
+    """A data folder with its settings, a collection and a profile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / config.FILE).write_text(SETTINGS)
+    depot = Depot.of(config.load(env={}, overrides={"data": folder}), [APPLICATION])
+    with closing(depot.open_store()) as store:
+        engine = depot.engine(store)
+        service.COLLECTIONS.put(engine, {"mnemonic": "bench", "ark": COLLECTION, "name": "Measured"}, who=WHO)
+        service.PROFILES.put(engine, {"name": PROFILE, "owner": OWNER, "collections": [COLLECTION], "description": "Measured."}, who=WHO)
+    return depot
+
+
+@contextmanager
+def working(folder: Path, threads: int | None) -> Iterator[subprocess.Popen[str]]:
+    """`waybill work`, from the moment that it says so."""
+    more = ["--threads", str(threads)] if threads else []
+    command = [sys.executable, "-m", "waybill.cli", "work", "--data", str(folder), *more]
+    with open(folder / "work.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True) as worker:
+        try:
+            while "Working as" not in (folder / "work.log").read_text():
+                if worker.poll() is not None:
+                    raise SystemExit((folder / "work.log").read_text())
+                time.sleep(LOOK)
+            yield worker
+        finally:
+            worker.terminate()
+            try:
+                worker.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                raise
+
+
+def memory(pid: int) -> int:
+    """The most bytes that a process has had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def completed(engine: Engine, batch: str, worker: subprocess.Popen[str]) -> None:
+    while (record := engine.store.get("batch", batch)).state != "Completed":
+        if record.state == "Failed" or worker.poll() is not None:
+            raise SystemExit(f"The batch is {record.state}: {record.message}; the worker {worker.poll()}.")
+        time.sleep(LOOK)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("url")
+    parser.add_argument("type", type=type_of)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    depot = furnished(arguments.folder)
+    with closing(depot), closing(depot.open_store()) as store, working(arguments.folder, arguments.threads) as worker:
+        engine, outfit = depot.engine(store), cast(Outfit, depot.outfit("batch"))
+        used, began = cpu(worker.pid), time.perf_counter()
+        accepted = service.submit(engine, outfit, Submission(profile=PROFILE, url=arguments.url, type=arguments.type), who=WHO)
+        completed(engine, accepted.batch.id, worker)
+        seconds = time.perf_counter() - began
+        tally = store.tally("job")
+        if tally.get("Completed") != arguments.count:
+            raise SystemExit(f"{arguments.count} objects were submitted; the jobs are {tally}.")
+        peak, used = memory(worker.pid), cpu(worker.pid) - used
+    report(arguments.count, seconds, megabytes=peak / 1e6, cpu=used)
+
+
+if __name__ == "__main__":
+    main()
