@@ -75,7 +75,7 @@ def test_what_passes_says_so_and_what_cannot_be_simulated_says_why() -> None:
     assert main_sim(store="paper", say=said.append) == 2
     assert said[-1] == "paper cannot be simulated; --store is one of model, sqlite, both."
     assert main_sim(scenario="war", say=said.append) == 2
-    assert said[-1] == "There is no scenario war; --scenario is one of crates, mistakes, orders, transfers, all."
+    assert said[-1] == "There is no scenario war; --scenario is one of crates, deposits, mistakes, orders, transfers, all."
 
 
 def test_several_processes_do_what_one_does() -> None:
