@@ -15,7 +15,6 @@ a server starts one for itself, with the context managers of `tests.servers`.
 Nothing is skipped: a test that cannot run fails, and says what to install.
 """
 
-import re
 from collections.abc import Generator, Iterator
 
 import hypothesis
@@ -27,7 +26,6 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import RcloneS3Server, SeaweedServer
 from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
-RANDOM = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _budget = budgets.from_environment()
 
 # No deadline for one example: the machine is shared, and a slow moment is no fault of the code.
@@ -112,13 +110,6 @@ def rclone_s3_server() -> Iterator[RcloneS3Server]:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Long bytes never name a test: what was packed in this second has another name in the next, and all workers must collect the same."""
     return argname if isinstance(val, bytes) and len(val) > 16 else None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A name that was drawn at random is another one in each process: say so at once, and not as a difference of long lists."""
-    drawn = [item.nodeid for item in items if RANDOM.search(item.nodeid)]
-    if drawn:
-        raise pytest.UsageError(f"{drawn[0]} is named by a random uuid: write one down, so that all processes collect the same names.")
 
 
 @pytest.hookimpl(wrapper=True)
