@@ -8,6 +8,7 @@ from tests.apps.ingest.service.desk import Desk
 from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.service import COLLECTIONS, PROFILES, Missing, Unfit
+from waybill.apps.ingest.submission import Type
 from waybill.record import Docs
 from waybill.rules import Refused
 
@@ -138,3 +139,22 @@ def test_a_profile_that_another_hand_has_damaged_is_named(desk: Desk) -> None:
 def test_collections_are_kept_by_their_mnemonic(desk: Desk) -> None:
     record, made = COLLECTIONS.put(desk.engine, {"mnemonic": "maps", "ark": "ark:/13030/m5maps", "name": "Maps"}, who="admin")
     assert (record.id, made, COLLECTIONS.usable(desk.engine, "maps").name) == ("maps", False, "Maps")
+
+
+@pytest.mark.parametrize("state", ["Pending", "Held", "Failed"])
+def test_a_profile_is_not_deleted_while_a_deposit_needs_it(desk: Desk, state: str) -> None:
+    """Its jobs would go on without it: on another shoulder, and without the callback."""
+    PROFILES.put(desk.engine, {"name": "new"}, who="admin")
+    batch = desk.submit(b"no manifest", profile="new", type=Type.FILES).batch
+    desk.submit(b"hello", profile="demo")
+    if state == "Held":
+        desk.engine.act(batch.ref, "hold", who="admin")
+    elif state == "Failed":
+        desk.site.lead(batch.ref, "Failed")
+    PROFILES.act(desk.engine, "new", "retire", who="admin")
+    with pytest.raises(Refused, match=batch.id):
+        PROFILES.act(desk.engine, "new", "delete", who="admin", confirmed=True)
+    if state == "Pending":
+        desk.engine.act(batch.ref, "hold", who="admin")
+    desk.engine.act(batch.ref, "delete", who="admin", confirmed=True)
+    assert PROFILES.act(desk.engine, "new", "delete", who="admin", confirmed=True).state == "Deleted"

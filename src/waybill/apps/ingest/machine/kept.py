@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from waybill.apps.ingest import submission
 from waybill.apps.ingest.profile import BadProfile, Collection, Profile, changed
 from waybill.machine import STAY, Document, Machine, action, end, rest
 from waybill.record import Record, Store
 from waybill.rules import Refused
+
+_NOT_OVER = ("Pending", "Held", "Processing", "Reporting", "Failed", "UpdateReporting")  # of batches: their jobs may still be at work
+_FIRST = 3  # batches that are named
 
 
 def kept_machine(type: type[Profile | Collection], plural: str, doc: str, secret: tuple[str, ...] = ()) -> Machine:
@@ -35,10 +39,28 @@ def kept_machine(type: type[Profile | Collection], plural: str, doc: str, secret
             action("change", "Active", STAY, f"Write another {body}.", writes=rewritten, role="admin"),
             action("retire", "Active", "Retired", "Let no new deposit name it.", role="admin"),
             action("restore", "Retired", "Active", "Let deposits name it again.", role="admin"),
-            action("delete", "Retired", "Deleted", "Remove it.", confirm="What names it can no longer be worked on.", role="admin"),
+            action("delete", "Retired", "Deleted", "Remove it.", confirm="Nobody can restore it.", role="admin",
+                   guard=no_deposit_needs_it if type is Profile else None),
         ),
         documents=(Document(body, "service", doc, v=None, secret=secret),),
-    )
+    )  # fmt: skip
+
+
+def no_deposit_needs_it(profile: Record, store: Store) -> str | None:
+    """Without its profile a deposit would be minted for on another shoulder, and nobody would be called or written to."""
+    found: list[str] = []
+    for state in _NOT_OVER:
+        after: int | None = None
+        while True:
+            page = store.find("batch", state=state, after=after, docs=True)
+            found += [batch.id for batch in page.records if submission.of_batch(batch).profile == profile.id]
+            if len(found) >= _FIRST or page.after is None:
+                break
+            after = page.after
+    if not found:
+        return None
+    named = ", ".join(found[:_FIRST])
+    return f"Batches that are not over name it: {named}{' and others' if len(found) > _FIRST else ''}. Wait for them, or delete them first."
 
 
 def nothing_was_drawn(minter: Record, store: Store) -> str | None:
