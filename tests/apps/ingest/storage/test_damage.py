@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from tests.apps.ingest.storage.community import said_by_community
 from tests.apps.ingest.storage.tripwire import Died, Tripwire
 from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
 from waybill.apps.ingest.storage import Finding, Late, OcflStorage, Unsound
@@ -199,3 +200,15 @@ def test_two_runs_of_one_request_harm_nothing(objects: Objects, sources: Bytes, 
         if not reached:
             assert moment > 5
             return
+
+
+def test_the_communitys_validator_would_say_so(objects: Objects, storage: OcflStorage, two: str, tmp_path: Path) -> None:
+    """Its silence means something: of a changed byte and of a missing sidecar it speaks."""
+    whole = copied(objects, "ocfl", tmp_path / "whole")
+    assert said_by_community(whole, True) == (1, [])
+    content = next(path for path in whole.rglob("content/*") if path.is_file())
+    content.write_bytes(b"X" + content.read_bytes()[1:])
+    assert said_by_community(whole, True)[1] != []
+    again = copied(objects, "ocfl", tmp_path / "again")
+    next(again.rglob("v1/inventory.json.sha512")).unlink()
+    assert said_by_community(again, True)[1] != []

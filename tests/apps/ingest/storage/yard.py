@@ -1,16 +1,15 @@
 """What the tests of the storage share: deposits of bytes in memory, and all that validators have to say about a storage root.
 
-Every root is held against the rules of the specification (ocfl_rules.py), and against the community's validator where that is installed
-(`pip install ocfl-py`; one of its dependencies has no wheel, so that no lock file of wheels can hold it).
+Every root is held against the rules of the specification (ocfl_rules.py), and against the community's validator (community.py).
 """
 
 import hashlib
-import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.apps.ingest.storage.community import said_by_community
 from tests.apps.ingest.storage.ocfl_rules import broken_rules
 from waybill.apps.ingest.storage import Deposit, FileToStore, OcflStorage
 from waybill.objects import Objects
@@ -45,12 +44,8 @@ class Bytes:
 def said_by_validator(root: Path, *, warnings: bool = True) -> tuple[int, list[str]]:
     """How many objects there are, and all that anyone has to say about them."""
     count, said = broken_rules(root)
-    if importlib.util.find_spec("ocfl") is not None:
-        from tests.apps.ingest.storage.community import said_by_community
-
-        seen, more = said_by_community(root, warnings)
-        said += more if seen == count else [*more, f"the validator saw {seen} objects, not {count}"]
-    return count, said
+    seen, more = said_by_community(root, warnings)
+    return count, [*said, *more, *([] if seen == count else [f"the validator saw {seen} objects, not {count}"])]
 
 
 def copied(objects: Objects, prefix: str, target: Path) -> Path:
