@@ -79,8 +79,9 @@ def test_an_unknown_and_a_retired_profile_are_refused(desk: Desk) -> None:
 
 
 def test_the_same_submission_twice_is_one_batch(desk: Desk) -> None:
-    first = desk.submit(b"hello", batch_id="bid-1")
-    again = desk.submit(b"hello", batch_id="bid-1")
+    said = {"batch_id": "bid-1", "local_ids": ("a", "b; a "), "title": "A"}
+    first = desk.submit(b"hello", **said)
+    again = desk.submit(b"hello", **said)
     assert (again.batch.id, first.repeated, again.repeated) == (first.batch.id, False, True)
     assert again.submission == first.submission
     assert len(desk.payloads()) == 1, "the second upload is removed"
@@ -90,8 +91,15 @@ def test_the_same_submission_twice_is_one_batch(desk: Desk) -> None:
     assert (one.batch.id, one.repeated, two.repeated) == (two.batch.id, False, True)
 
 
-@pytest.mark.parametrize("other", [{"data": b"other"}, {"profile": "second"}, {"update": True}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"data": b"other"}, {"profile": "second"}, {"update": True}, {"primary_id": "ark:/99999/fk4other"}, {"local_ids": ("other",)}),
+        *({"title": "other"}, {"creator": "other"}, {"date": "2001"}),
+    ],
+)
 def test_a_batch_id_of_another_submission_is_refused(desk: Desk, other: dict[str, object]) -> None:
+    """Answered with the first batch, the second deposit would be lost, and its depositor told that it is queued."""
     service.PROFILES.put(desk.engine, {"name": "second"}, who="admin")
     desk.submit(b"hello", batch_id="bid-1")
     with pytest.raises(OtherBatch, match="bid-1 belongs to batch"):

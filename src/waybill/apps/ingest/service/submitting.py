@@ -6,7 +6,7 @@
     enter              the batch is made, once for each batchID
 
 The network is never waited for while a connection to the store is held: a server does these one by one. A submission with the same
-batchID is answered with the batch that was made first; one with another payload under that batchID is refused.
+batchID is answered with the batch that was made first; one that asks for something else under that batchID is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waybill.apps.ingest.profile import Profile, is_web_address
 from waybill.apps.ingest.service.deposits import ready
 from waybill.apps.ingest.service.receiving import PAYLOADS, SCHEME, Received, forget, measured, receive
 from waybill.apps.ingest.service.refusals import OtherBatch, Unfit
-from waybill.apps.ingest.submission import Submission, Type, of_batch
+from waybill.apps.ingest.submission import Submission, Type, of_batch, read
 from waybill.digests import algorithm
 from waybill.engine import Engine
 from waybill.objects import ObjectsError
@@ -41,6 +41,7 @@ _OF_MANIFEST = {
     checkm.Kind.FILES: Type.FILES,
 }  # fmt: skip
 LONGEST_URL = 8192
+_OF_DEPOSIT = ("profile", "update", "primary_id", "local_ids", "creator", "title", "date", "deletions")  # what makes it another object
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -139,8 +140,8 @@ def enter(engine: Engine, whole: Submission, profile: Profile, *, who: str, why:
         made = engine.store.requested("batch", whole.batch_id)  # another service has made it
     batch = engine.store.get(*made.ref)
     first = of_batch(batch)
-    if not _is_same(first, whole):
-        raise OtherBatch(f"The batchID {whole.batch_id} belongs to {batch.ref}, which was submitted with another payload or profile.")
+    if other := ", ".join(_differences(first, read(whole.document()))):
+        raise OtherBatch(f"The batchID {whole.batch_id} belongs to {batch.ref}, which differs in its {other}: give another batchID.")
     return Accepted(batch, first, repeated=batch.created < began)
 
 
@@ -168,7 +169,8 @@ def _twice(engine: Engine, new: New, who: str, why: str) -> Record:
         return engine.submit(new, who=who, why=why)
 
 
-def _is_same(first: Submission, second: Submission) -> bool:
-    """Whether they ask for the same: of two uploads their bytes count, not where they lie."""
-    same = first.url == second.url or (bool(first.received) and first.received.get("sha256") == second.received.get("sha256"))
-    return same and first.profile == second.profile and first.update == second.update
+def _differences(first: Submission, second: Submission) -> Iterator[str]:
+    """In what they do not ask for the same, both as they are kept: of two uploads their bytes count, not where they lie."""
+    if first.url != second.url and not (first.received and first.received.get("sha256") == second.received.get("sha256")):
+        yield "payload"
+    yield from (name.replace("_", " ") for name in _OF_DEPOSIT if getattr(first, name) != getattr(second, name))
