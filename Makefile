@@ -20,12 +20,13 @@ help:  ## list these commands
 .venv/.has-%: requirements/%.txt pyproject.toml tools/environment
 	@tools/environment $*
 	@touch $@
+.venv/.has-test: requirements/validators.txt
 
 install: .venv/.has-run  ## make the environment .venv, so that .venv/bin/waybill works
 	@echo "Ready: .venv/bin/waybill"
 
 run: .venv/.has-run  ## start on SQLite and a folder, on loopback, and print the URL; PORT=8700, DATA=folder (without it: with a demonstration)
-	@.venv/bin/waybill up --data "$(DATA)" --port "$(PORT)" $(if $(filter file,$(origin DATA)),--demo)
+	@exec .venv/bin/waybill up --data "$(DATA)" --port "$(PORT)" $(if $(filter file,$(origin DATA)),--demo)
 
 test: .venv/.has-test  ## set up and pass everything: the checks, then the whole suite on real servers (under 20 minutes)
 	@tools/system-packages
