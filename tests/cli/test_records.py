@@ -33,6 +33,16 @@ def test_submit_reads_documents_from_files_and_refuses_what_is_none(waybill: Way
     assert len(waybill("ls", "shipment", "--json").json["records"]) == 1
 
 
+def test_what_goes_into_a_pipe_is_neither_folded_nor_filled(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    owner = "a person with a very long name, " * 5
+    made = waybill("submit", "shipment", "--doc", "order={}", "--owner", owner).out.strip()
+    waybill("submit", "shipment", "--doc", "order={}")
+    header, first, second = waybill("ls", "shipment").out.splitlines()
+    assert (made in first, owner.strip() in first) == (True, True)
+    assert [line for line in (header, first, second) if line != line.rstrip()] == []
+
+
 def test_ls_without_a_kind_counts_all_states(waybill: Waybill) -> None:
     ship(waybill)
     kinds = {kind["kind"]: kind for kind in waybill("ls", "--json").json["kinds"]}

@@ -100,13 +100,15 @@ def test_a_terminal_gets_a_picture(waybill: Waybill) -> None:
 
 def test_progress_is_a_bar(waybill: Waybill) -> None:
     """What a worker says of a step with its heartbeat, as the picture shows it."""
-    info = SessionInfo("s1", "here", 0.0, 0.0, {}, {"parcel pcl1": [1, 4, "stops"], "parcel pcl2": [7, None, "files"]})
+    busy = {"parcel pcl1": [1, 4, "stops"], "parcel pcl2": [7, None, "files"], "parcel pcl3": [7_335_940, 6e7, "bytes"]}
+    info = SessionInfo("s1", "here", 0.0, 0.0, {}, busy)
     look = {"kinds": [views.tally(PARCEL, {"Sending": 2})], "steps": views.session(info)["steps"], "workers": 1}
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(watching._picture(look))
     text = console.export_text()
     assert "parcel pcl1  ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  25% 1/4 stops" in text
     assert "parcel pcl2  7 files" in text
+    assert "12% 7.3 MB/60.0 MB" in text
 
 
 @pytest.mark.parametrize("json_too", [False, True])

@@ -13,13 +13,14 @@ from __future__ import annotations
 import getpass
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any, cast
 
 import msgspec
 import typer
@@ -34,6 +35,8 @@ from waybill.record import Ref, Store
 from waybill.rules import UnknownKind
 
 COMMON = "Common options"
+_FILLING = re.compile(r" +(?=\n)")
+WIDEST = 2000  # columns of a table that no terminal shows
 
 def _common(name: str, help: str, metavar: str | None = None, default: str | bool = False) -> Any:
     return typer.Option(name, help=help, metavar=metavar, show_default=default, rich_help_panel=COMMON)
@@ -52,6 +55,19 @@ EXAMPLES: dict[str, tuple[str, ...]] = {}  # by command, for the docs
 class Out(Console):
     def on_broken_pipe(self) -> None:
         raise PipeClosed
+
+
+class Trimmed:
+    """Where lines go that no terminal shows: without the blanks that fill a table's last column."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        return self._file.write(_FILLING.sub("", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 @dataclass
@@ -104,7 +120,11 @@ class Desk:
 
     @cached_property
     def out(self) -> Console:
-        return Out(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=False)
+        if sys.stdout.isatty():
+            return Out(highlight=False, markup=False)
+        # Into a file or a pipe every line is written whole, for whoever searches it; COLUMNS says otherwise.
+        width = None if os.environ.get("COLUMNS", "").isdecimal() else WIDEST
+        return Out(file=cast(IO[str], Trimmed(sys.stdout)), highlight=False, markup=False, soft_wrap=True, width=width)
 
     @cached_property
     def err(self) -> Console:

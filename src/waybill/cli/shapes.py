@@ -10,14 +10,27 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+WHOLE = ("id", "job", "batch", "object", "failed", "session")  # columns of names that people copy: never folded
 STYLES = {"work": "cyan", "join": "cyan", "rest": "yellow", "end": "green", "retired": "magenta", None: "red"}
 
 
 def table(*columns: str) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(column, overflow="fold", no_wrap=column in WHOLE)
     return made
+
+
+def amount(number: float, unit: str = "") -> str:
+    """A number for people, with its unit: 3, 1,200, 7.3 MB."""
+    if unit != "bytes":
+        return f"{number:,.0f}" if number == int(number) else f"{number:,g}"
+    name = "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if number < 1000:
+            break
+        number, name = number / 1000, larger
+    return f"{number:.0f} {name}" if name == "B" or number >= 100 else f"{number:.1f} {name}"
 
 
 def state(name: str, sort: str | None) -> Text:
@@ -28,8 +41,9 @@ def progress(view: Any) -> str:
     """A bar for a step that says how far it is, with the numbers."""
     if not view:
         return ""
-    total = f"/{view['total']:g}" if view["total"] is not None else ""
-    numbers = f"{view['done']:g}{total} {view['unit']}".rstrip()
+    unit = view["unit"]
+    total = f"/{amount(view['total'], unit)}" if view["total"] is not None else ""
+    numbers = f"{amount(view['done'], unit)}{total} {'' if unit == 'bytes' else unit}".rstrip()
     if view["fraction"] is None:
         return numbers
     full = round(view["fraction"] * 20)

@@ -21,6 +21,7 @@ from waybill.apps.ingest.inventory import BadSearch, Contradiction, LocalIdTaken
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import BadProfile
 from waybill.apps.ingest.storage import NotStored, StorageError
+from waybill.cli import shapes
 from waybill.cli.desk import Command, Desk, command
 from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.digests import UnknownDigest
@@ -143,14 +144,7 @@ class Tally:
 
 def size_of(count: int | None) -> str:
     """Bytes as people say them."""
-    if count is None or count < 0:
-        return ""
-    number, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if number < 1000:
-            break
-        number, unit = number / 1000, larger
-    return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+    return "" if count is None or count < 0 else shapes.amount(count, "bytes")
 
 
 def several(count: int, noun: str, plural: str = "") -> str:
