@@ -204,8 +204,10 @@ def test_a_mark_holds_what_it_concerns_and_release_says_how_to_go_on(waybill: Wa
     stepped(waybill, "shipment.Sorting")
     arrows = [stepped(waybill, "parcel.Packing") for _ in range(3)]
     assert sorted((arrow["after"], arrow["event"]) for arrow in arrows) == [("Held", "hold"), ("Sending", "done"), ("Sending", "done")]
+    waybill("hold", "carrier/barge")
+    assert waybill("release", "carrier/barge").err == "", "what rests for another mark is not led on"
     released = waybill("release", "carrier/mule")
-    assert released.err == "1 parcels rest in Held: waybill act parcel unhold --all --state Held\n"
+    assert released.err == "1 parcel rests in Held: waybill act parcel unhold --all --state Held\n"
     assert waybill("act", "parcel", "unhold", "--all", "--state", "Held", "--json").lines[-1] == {"done": 1, "refused": 0}
     missing = waybill("release", "carrier/mule")
     assert (missing.code, missing.err) == (3, "The mark carrier/mule is not set; set are: none.\n")
