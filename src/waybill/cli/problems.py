@@ -108,6 +108,7 @@ def _of_files(error: OSError) -> str:
         errno.EDQUOT: "free some space, then try again",
         errno.EROFS: "choose a folder that can be written, with --data",
         errno.EACCES: "see who may read and write there, or choose another folder with --data",
+        errno.EEXIST: "choose another name, or move away what is there",
     }.get(error.errno or 0, "see what is there, or choose another folder with --data")
     where = f"{error.filename}: " if error.filename else ""
     return sentence(f"{where}{os.strerror(error.errno or 0)}; {advice}")

@@ -47,7 +47,8 @@ def prepare(db: psycopg.Connection[Row], schema: str, place: str, migrate: bool)
         raise BadStore(f"{place} was made by a newer Waybill (schema {had}; this one knows {newest}). Upgrade Waybill here.")
     if not migrate:
         state = f"has schema {had}, and this Waybill needs {newest}" if had else "holds no store"
-        raise BadStore(f"{place} {state}. Open it once with migration allowed, as `waybill up` does.")
+        does = "brings it up to date" if had else "makes one"
+        raise BadStore(f"{place} {state}; `waybill up` or `waybill migrate` {does}.")
     if db.execute("select pg_is_in_recovery()").fetchall()[0][0]:
         raise BadStore(f"{place} is a read-only standby; name the primary server, or add target_session_attrs=read-write to the URL.")
     with db.transaction():

@@ -259,7 +259,7 @@ def _set_up(link: Link, root: str, migrate: bool) -> None:
         if not missing:
             return
         if layout is None and not migrate:
-            raise BadStore(f"There is no store below {root or '/'} yet. Open it once with migrate=True to set it up.")
+            raise BadStore(f"There is no store below {root or '/'} yet; `waybill up` or `waybill migrate` makes one.")
         link.make_root()
         outcome = link.write(missing)
         if isinstance(outcome, Failure) and outcome.code != NODE_EXISTS:  # somebody else sets it up at the same time
