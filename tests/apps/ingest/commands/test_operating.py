@@ -183,6 +183,11 @@ def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(
     damaged.write_bytes(b"precious\n")
     assert house("audit", ark).code == 0
     assert house("audit").code == 0
+    flip(data, b"precious\n")
+    assert house("audit", ark).code == 1
+    assert [row["object"] for row in house("audit", "--json").json["damaged"]] == [ark], "what one reading has found is known to all"
+    nothing = house("audit", "--now")
+    assert (nothing.code, "Nothing was due" in nothing.err) == (1, True)
 
 
 def test_the_inventory_is_recorded_again_from_storage(house: Waybill, working: Working, engine: Engine) -> None:

@@ -48,13 +48,14 @@ def audit(
     what = "By the last audits"
     if now:
         count, size = _read_due(desk, have, every)
-        what = f"{several(count, 'place')} with {size_of(size)} read"
+        what = f"{several(count, 'place')} with {size_of(size)} read" if count else "Nothing was due (--all reads everything)"
     return _say(desk, list(known_damage(have)), what)
 
 
 def _read_object(have: Outfit, ark: str) -> Iterator[Damaged]:
-    """The object against what it says of itself; and what audits had found in it is looked at again, for it may be restored."""
+    """The object against what it says of itself; and what is known of damage in it is looked at again, for it may be restored."""
     for found in have.storage.verify(ark):
+        have.inventory.found_damaged(ark, found, datetime.now(UTC))  # safe to repeat: it says when it was read
         yield Damaged(ark, found.place, found.words, found.files)
     after = (ark, "")
     while rows := have.inventory.damaged(after=after, most=PORTION):

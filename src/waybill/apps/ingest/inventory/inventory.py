@@ -119,6 +119,10 @@ class Inventory:
         result = finding.words if finding else ""
         self.shelf.execute("audited", ark=row["ark"], place=row["place"], sha256=row["sha256"], audited=_time(when), result=result)
 
+    def found_damaged(self, ark: str, finding: Finding, when: datetime) -> None:
+        """Note what a reading of the whole object has found."""
+        self.shelf.execute("found_damaged", ark=ark, place=finding.place, audited=_time(when), result=finding.words)
+
     def damaged(self, *, after: tuple[str, str] = ("", ""), most: int = PAGE) -> list[Row]:
         """Content whose last audit found something, with the files that need it (the first few)."""
         rows = self.shelf.query("damaged", after_ark=after[0], after_place=after[1], portion=_most(most))

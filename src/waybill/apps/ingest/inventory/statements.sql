@@ -139,6 +139,9 @@ where audited < :before order by audited, ark, place limit :portion
 -- Only for the bytes that were read: a version that was recorded again meanwhile may have changed what they should be.
 update inventory_content set audited = :audited, result = :result where ark = :ark and place = :place and sha256 = :sha256
 
+-- name: found_damaged
+update inventory_content set audited = :audited, result = :result where ark = :ark and place = :place
+
 -- name: damaged
 select ark, place, size, sha256, audited, result from inventory_content
 where result <> '' and (ark > :after_ark or (ark = :after_ark and place > :after_place))
