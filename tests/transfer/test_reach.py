@@ -83,6 +83,11 @@ def test_loopback_by_any_spelling_is_not_reached(host: str, tmp_path: Path) -> N
         assert not server.asked
 
 
+def test_a_refusal_names_the_setting_that_allows_others() -> None:
+    with pytest.raises(OutOfReach, match=r"not on the list of those allowed \(the setting app\.some\.allow\)\."):
+        Reach(setting="app.some.allow").addresses(httpx2.URL("http://127.0.0.1/a"))
+
+
 def test_a_redirect_to_where_we_may_not_go(tmp_path: Path) -> None:
     with Misbehaving() as inside, Misbehaving() as outside:
         inside.files["/a"] = b"secret"

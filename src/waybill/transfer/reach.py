@@ -59,7 +59,11 @@ def is_public(address: Address) -> bool:
 
 
 class Reach:
-    def __init__(self, allow: Iterable[str] = (), *, resolve: Callable[[str, int], list[str]] = resolve) -> None:
+    def __init__(
+        self, allow: Iterable[str] = (), *, setting: str = "", resolve: Callable[[str, int], list[str]] = resolve
+    ) -> None:
+        """`setting`: the name of the list among the settings, for whoever reads the refusal."""
+        self._setting = setting
         self._resolve = resolve
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         self._hosts: set[str] = set()
@@ -82,8 +86,10 @@ class Reach:
         else:
             allowed = [text for text in found if self._allows(text)]
         if not allowed:
+            listed = f" (the setting {self._setting})" if self._setting else ""
             raise OutOfReach(
-                f"The host {url.host!r} is not a public address ({', '.join(found) or 'none'}), and not on the list of those allowed."
+                f"The host {url.host!r} is not a public address ({', '.join(found) or 'none'}), "
+                f"and not on the list of those allowed{listed}."
             )
         return allowed
 
