@@ -41,6 +41,14 @@ class Counts(msgspec.Struct):
         return self.completed + self.failed + self.deleted
 
 
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """A job in the list that a report keeps: [seq, id, state]."""
+
+    seq: int
+    id: str
+    state: str
+
+
 class Findings(msgspec.Struct, kw_only=True):
     """What a look at all jobs of a batch has found."""
 
@@ -82,15 +90,15 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S +0000", time.gmtime(seconds))
 
 
-def document(found: Findings, at: float, most: int) -> dict[str, Any]:
-    """The document `status-report`: at most so many ids, those of failures first; where all of them are listed."""
+def document(found: Findings, at: float, most: int, url: str) -> dict[str, Any]:
+    """The document `status-report`: at most so many ids, those of failures first; and the URL where all of them are listed."""
     failed = found.failed[:most]
     completed = found.completed[: most - len(failed)]
     told: dict[str, Any] = {
         "last_modified": moment(at), "status": "Completed" if found.good else "Failed", "report": found.number,
         "counts": msgspec.to_builtins(found.counts), "failed_jobs": failed, "successful_jobs": completed,
         "whole": len(failed) == found.counts.failed and len(completed) == found.counts.completed,
-        "manifest_url": f"waybill:{found.jobs['list']}" if "list" in found.jobs else "", "jobs": found.jobs,
+        "manifest_url": url, "jobs": found.jobs,
     }  # fmt: skip
     if found.since:
         told["since"] = {

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import zipfile
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def test_a_zip_posted_by_curl_is_stored_recorded_and_fetched_again(tmp_path: Pat
         with house.client("reader") as client:
             view = client.get(f"{API}/batches/{state['bat:batchID']}").json()
             assert view["jobs"] == {"total": 1, "states": {"Completed": 1}}
+            (job,) = client.get(f"{API}/batches/{batch.id}/report").text.splitlines()
+            assert json.loads(job) == {"id": batch.docs["status-report"]["successful_jobs"][0], "state": "Completed"}
             (found,) = client.get("/api/v1/ingest/objects", params={"local_id": "box-7"}).json()["objects"]
             files = client.get(f"{found['url']}/versions/0/files").json()["files"]
             (letter,) = (each for each in files if each["path"].endswith("letters/one.txt"))

@@ -102,9 +102,7 @@ def document(token: str, url: str, size: int, status: str, ready: float) -> dict
 
 
 def url_of(outfit: Outfit, token: str) -> str:
-    http = outfit.depot.config.http
-    base = outfit.settings.url.rstrip("/") or f"http://{http.host}:{http.port}"
-    return f"{base}/api/v1/ingest/access/{token}"
+    return outfit.address("access", token)
 
 
 def rfc3339(seconds: float) -> str:

@@ -10,7 +10,7 @@ import typer
 from waybill.apps.ingest import lists, service
 from waybill.apps.ingest.commands.batches import BATCH, what
 from waybill.apps.ingest.commands.counter import outfit, serve
-from waybill.apps.ingest.steps.reporting import Told
+from waybill.apps.ingest.report import Told
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
 from waybill.cli.problems import Missing, Misuse

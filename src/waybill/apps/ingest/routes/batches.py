@@ -3,6 +3,7 @@
     POST /api/v1/ingest/batches                    JSON with a URL, or a form: the part `submission` (the same JSON), then the part `file`
     GET  /api/v1/ingest/batches                    the newest first, page by page
     GET  /api/v1/ingest/batches/<id or batchID>    one, with how its jobs stand and what was reported
+    GET  /api/v1/ingest/batches/<...>/report       every job that the last report tells of, one JSON line each
     POST /api/v1/ingest/batches/<...>/release      it, and its jobs, if they are held
 
 What else can be done to batches and jobs is done as to all records: /api/v1/records/job/<id>/<action>.
@@ -17,12 +18,13 @@ import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 from msgspec.structs import replace
 from pydantic import ValidationError
 
 from waybill import views
-from waybill.apps.ingest import service
+from waybill.apps.ingest import lists, service
+from waybill.apps.ingest.report import Told
 from waybill.apps.ingest.routes.arriving import Berth
 from waybill.apps.ingest.routes.counter import At, Counter, refusals, role, router
 from waybill.apps.ingest.routes.form import BadForm, Part, read_form
@@ -30,8 +32,10 @@ from waybill.apps.ingest.routes.shapes import AcceptedView, BatchesView, BatchVi
 from waybill.apps.ingest.submission import Submission
 from waybill.http.errors import Problem, responses
 from waybill.http.wire import Name, answer
+from waybill.record import encode
 from waybill.views import BadToken
 
+LINES = "application/x-ndjson"
 KEY = r"^[\x21-\x7e]{1,200}$"
 BatchName = Annotated[str, Path(max_length=200, description="Its id, or its batchID.")]
 
@@ -111,6 +115,26 @@ def routes(berth: Berth) -> APIRouter:
     def one(at: At, name: BatchName) -> Response:
         with at.engine() as engine:
             return answer(service.batch_view(engine, service.find_batch(engine, name)))
+
+    @made.get(
+        "/batches/{name}/report",
+        summary="Every job that the last report tells of, one JSON line each",
+        response_class=Response,
+        responses=responses(
+            401, 403, 404, 422, 503,
+            also={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "Its id and state, as they were reported."}},
+        ),
+        **role("reader"),
+    )  # fmt: skip
+    def report(at: At, name: BatchName) -> Response:
+        with at.engine() as engine:
+            batch = service.find_batch(engine, name)
+        told = batch.docs.get("status-report")
+        jobs = told.get("jobs") if isinstance(told, dict) else None
+        if not isinstance(jobs, dict):
+            raise Problem(404, "not-found", f"{batch.ref} has not been reported yet.", "Ask again when it is Completed or Failed.")
+        rows = lists.each(at.outfit.objects, jobs, Told)
+        return StreamingResponse((encode({"id": row.id, "state": row.state}) + b"\n" for row in rows), media_type=LINES)
 
     @made.post(
         "/batches/{name}/release",

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
@@ -108,9 +107,7 @@ def documents(outfit: Outfit, version: Stored) -> dict[str, Any]:
 
 def manifest_url(outfit: Outfit, ark: str, version: int) -> str:
     """Where the manifest of a version can be read."""
-    http = outfit.depot.config.http
-    base = outfit.settings.url.rstrip("/") or f"http://{http.host}:{http.port}"
-    return f"{base}/api/v1/ingest/objects/{quote(ark, safe='')}/versions/{version}/manifest"
+    return outfit.address("objects", ark, "versions", str(version), "manifest")
 
 
 def request_of(job: Record) -> str:

@@ -14,11 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import IO, Any
 
-import msgspec
-
 from waybill.apps.ingest import lists, submission
 from waybill.apps.ingest.outfit import outfit_of
-from waybill.apps.ingest.report import FIRST, Counts, Findings, addressed, document, entry, in_short, told
+from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, told
 from waybill.apps.ingest.steps.admitting import first_is_awaited, make_jobs, no_jobs, to_be_made, trouble
 from waybill.notify import Attachment
 from waybill.objects import NotFound
@@ -61,7 +59,8 @@ def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, befo
     if not found.counts.total and not found.trouble:
         found.trouble = trouble("Nobody has made a job for it. Submit it again.")
         docs = {**docs, "trouble": found.trouble}
-    docs = {**docs, "status-report": document(found, at, outfit.settings.tell.most_ids)}
+    url = outfit.address("batches", batch.id, "report")
+    docs = {**docs, "status-report": document(found, at, outfit.settings.tell.most_ids, url)}
     words = in_short(found) if not found.trouble else found.trouble["reason"]
     # Safe to repeat: letter and events are made in this commit alone, and their numbers follow from the batch and the report's own.
     return Done(docs, to="Completed" if found.good else "Failed", message=words, spawn=told(batch, said, profile, outfit, found, at))
@@ -80,14 +79,6 @@ def _gathered(batch: Record, ctx: Context, before: Mapping[str, Any] | None, wit
             counts=look.counts, news=look.news, failed=look.ids["Failed"], completed=look.ids["Completed"], jobs=jobs, first=look.first,
             files=look.attachments(),
         )  # fmt: skip
-
-
-class Told(msgspec.Struct, frozen=True, array_like=True):
-    """A job in the list that a report keeps: [seq, id, state]."""
-
-    seq: int
-    id: str
-    state: str
 
 
 class _Look:
