@@ -9,6 +9,7 @@ import os
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
+from urllib.parse import quote
 
 from waybill.apps.ingest.ezid import Ezid
 from waybill.apps.ingest.inventory import Inventory
@@ -45,6 +46,12 @@ class Outfit:
         self._opened: list[Index] = []
         self._ezids: dict[str, Ezid] = {}
         self.blocks = Blocks()
+
+    def address(self, *path: str) -> str:
+        """Where users reach something of ingest's API."""
+        http = self.depot.config.http
+        base = self.settings.url.rstrip("/") or f"http://{http.host}:{http.port}"
+        return "/".join((f"{base}/api/v1/ingest", *(quote(part, safe="") for part in path)))
 
     @property
     def objects(self) -> Objects:
