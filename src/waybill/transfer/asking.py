@@ -59,6 +59,8 @@ class Asker:
 
     def _follow(self, method: str, address: str, private: dict[str, str], headers: dict[str, str]) -> httpx2.Response:
         url = httpx2.URL(address)
+        for client in self._clients.values():
+            client.cookies.clear()  # of an earlier request: each begins without
         for _ in range(self._redirects + 1):
             answer = self._send(method, url, {**private, **headers})
             if answer.status_code not in _REDIRECTS or "location" not in answer.headers:

@@ -11,9 +11,7 @@ fails at once. fetching.py says how one file comes, asking.py how one request go
 from __future__ import annotations
 
 import errno
-import functools
 import random
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import httpx2
 
@@ -30,6 +27,7 @@ from waybill.digests import UnknownDigest, promised
 from waybill.objects.names import check_name
 from waybill.objects.protocol import Refused
 from waybill.transfer.asking import Again, Asker, Failed, check_status
+from waybill.transfer.connections import Askers, Connections
 from waybill.transfer.fetching import Fetch, Mismatch, OneFile, Rules, Stopped
 from waybill.transfer.partial import PARTIAL
 from waybill.transfer.reach import Reach
@@ -89,19 +87,20 @@ def download(
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[Progress], None] = lambda progress: None,
     client: Callable[[], httpx2.Client] | None = None,
+    connections: Connections | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Fetched]:
     """Download the files, and tell of each as it is finished; the order is that of finishing.
 
     `earlier`: folders of earlier attempts, from which finished files are linked and unfinished ones copied. `largest`: bytes of one file.
     `slowest`: bytes a second, over `timeout` seconds, below which a server counts as silent. `stop` is asked often, `progress` told often;
-    both from several threads, one at a time. Memory does not grow with the number of requests.
+    both from several threads, one at a time. `connections`: to use again, and to keep. Memory does not grow with the number of requests.
     """
     into.mkdir(parents=True, exist_ok=True)
     tally = _Tally(progress)
     halted = threading.Event()  # set when nobody takes the answers any more
     rules = Rules(timeout, largest, slowest, lambda: halted.is_set() or stop())
-    with _Askers(reach or Reach(), client or _clients(timeout), redirects) as askers:
+    with Askers(reach or Reach(), timeout, redirects, client, connections) as askers:
 
         def fetch(wanted: Fetch) -> Fetched:
             if not tally.begins(wanted.name):
@@ -127,11 +126,12 @@ def look(
     reach: Reach | None = None,
     stop: Callable[[], bool] = lambda: False,
     client: Callable[[], httpx2.Client] | None = None,
+    connections: Connections | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Offer]:
     """Ask for the size of each file without fetching it, as an estimate: servers may lie, or not say."""
     halted = threading.Event()
-    with _Askers(reach or Reach(), client or _clients(timeout), redirects) as askers:
+    with Askers(reach or Reach(), timeout, redirects, client, connections) as askers:
 
         def ask(wanted: Fetch) -> Offer:
             return _look(wanted, askers.mine(), lambda: halted.is_set() or stop(), tries, pause)
@@ -201,6 +201,8 @@ def _look(wanted: Fetch, asker: Asker, stop: Callable[[], bool], tries: int, pau
 def _ask_size(wanted: Fetch, asker: Asker) -> int | None:
     for method in ("HEAD", "GET"):
         with asker.ask(method, wanted.url, private=wanted.headers) as answer:
+            if method == "HEAD":
+                answer.read()  # nothing comes; but only then the connection can be used again
             if method == "HEAD" and answer.status_code in (403, 405, 501):
                 continue  # some servers, and addresses that are signed for one method, only know GET
             check_status(answer, 200)
@@ -244,38 +246,6 @@ def _wait(seconds: float, stop: Callable[[], bool], pause: Callable[[float], Non
     while seconds > 0 and not stop():
         pause(min(seconds, 0.25))
         seconds -= 0.25
-
-
-@functools.cache  # reading all certificates takes longer than fetching a small file
-def _trusted() -> ssl.SSLContext:
-    return httpx2.create_ssl_context(trust_env=False)
-
-
-def _clients(timeout: float) -> Callable[[], httpx2.Client]:
-    # Proxies of the environment are not used: they would resolve names themselves, and nobody could check the addresses.
-    context = _trusted()
-    return lambda: httpx2.Client(verify=context, timeout=timeout, trust_env=False, limits=httpx2.Limits(max_connections=2))
-
-
-class _Askers:
-    """One asker for each thread; all are closed at the end."""
-
-    def __init__(self, reach: Reach, client: Callable[[], httpx2.Client], redirects: int) -> None:
-        self._reach, self._client, self._redirects = reach, client, redirects
-        self._all: dict[int, Asker] = {}
-
-    def mine(self) -> Asker:
-        thread = threading.get_ident()
-        if thread not in self._all:
-            self._all[thread] = Asker(self._reach, self._client, self._redirects)
-        return self._all[thread]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for asker in self._all.values():
-            asker.close()
 
 
 class _Tally:

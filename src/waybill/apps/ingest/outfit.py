@@ -24,7 +24,7 @@ from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.objects import Objects
 from waybill.record import NotFound
 from waybill.step import Context
-from waybill.transfer import Reach, download, look
+from waybill.transfer import Connections, Reach, download, look
 
 if TYPE_CHECKING:
     from waybill.depot import Depot
@@ -46,6 +46,7 @@ class Outfit:
         self._opened: list[Index] = []
         self._ezids: dict[str, Ezid] = {}
         self.blocks = Blocks()
+        self.connections = Connections()
 
     def address(self, *path: str) -> str:
         """Where users reach something of ingest's API."""
@@ -83,7 +84,7 @@ class Outfit:
 
     @cached_property
     def reach(self) -> Reach:
-        return Reach(allow=self.settings.fetch.allow)
+        return Reach(allow=self.settings.fetch.allow, setting="app.ingest.fetch.allow")
 
     def profile(self, ctx: Context, name: str) -> Profile:
         """The profile of that name, as it was within the last few seconds.
@@ -118,6 +119,7 @@ class Outfit:
             index.close()
         for client in ezids.values():
             client.close()
+        self.connections.close()
         storage = self.__dict__.pop("storage", None)
         if isinstance(storage, HttpStorage):
             storage.close()

@@ -75,7 +75,7 @@ def _sizes(ctx: Context, files: dict[str, Any]) -> Iterator[int | None]:
     until = ctx.now() + PATIENCE * limits.timeout
     offers = outfit.look(
         asked, parallel=limits.parallel, timeout=limits.timeout, redirects=limits.redirects, reach=outfit.reach,
-        stop=lambda: ctx.stop or ctx.now() > until,
+        stop=lambda: ctx.stop or ctx.now() > until, connections=outfit.connections,
     )  # fmt: skip
     for offer in offers if asked else ():
         ctx.check()

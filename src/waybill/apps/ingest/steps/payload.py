@@ -186,7 +186,7 @@ def fetch(
     return outfit.download(
         wanted, into, earlier=earlier, parallel=limits.parallel, tries=tries or limits.tries, timeout=limits.timeout,
         largest=largest or limits.largest, redirects=limits.redirects, reach=outfit.reach, stop=lambda: ctx.stop or full(),
-        progress=progress,
+        progress=progress, connections=outfit.connections,
     )  # fmt: skip
 
 
