@@ -5,7 +5,7 @@ update, filename, title. Both are written, so that each reader finds its own; ei
 anything: reading never fails, it leaves out.
 
     batch   the documents `submission`
-    job     the documents `configuration`, `identifiers` and `metadata`
+    job     the documents `configuration`, `identifiers` and `metadata`; and `owner`, of one whose configuration names none
 """
 
 from __future__ import annotations
@@ -162,8 +162,10 @@ def of_job(job: Record) -> Submission:
     found = _decoded(job.docs.raw.get("identifiers", b""))
     ids: Mapping[str, Any] = found if isinstance(found, dict) else {}
     primary = ids.get("primary_id") if isinstance(ids.get("primary_id"), str) else ""
+    owner = _decoded(job.docs.raw["owner"]) if not said.owner and "owner" in job.docs.raw else {}
     return msgspec.structs.replace(
-        said, primary_id=primary or said.primary_id, local_ids=local_ids(ids.get("local_id")) or said.local_ids,
+        said, owner=said.owner or owner.get("ark", ""),
+        primary_id=primary or said.primary_id, local_ids=local_ids(ids.get("local_id")) or said.local_ids,
         batch_id=said.batch_id or (job.parent.id if job.parent else ""), job_id=said.job_id or job.id,
     )  # fmt: skip
 

@@ -8,14 +8,16 @@ import pytest
 
 from tests.apps.ingest.ezid_server import EzidServer
 from tests.apps.ingest.site import Site
+from tests.apps.ingest.steps import dock
 from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
 from tests.apps.ingest.storage.yard import said_by_validator
 from waybill.apps.ingest import minting, noid
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Minter, Profile
 from waybill.apps.ingest.storage import Stored
+from waybill.apps.ingest.submission import Type
 from waybill.objects import Directory
-from waybill.record import Record, Ref
+from waybill.record import Conflict, Record, Ref
 from waybill.step import New
 
 COLLECTION = "ark:/99999/fk4coll"
@@ -101,6 +103,22 @@ def test_a_local_id_leads_to_its_object(site: Site) -> None:
     assert "producer/a.txt" not in files_of(site, ark_of(second))  # added: it has the files of this deposit and no others
     stranger = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l1",), owner="ark:/99999/fk4other"))
     assert ark_of(stranger) != ark_of(first)
+
+
+@pytest.mark.parametrize("state", ["Pending", "Downloading"])
+def test_a_local_id_is_locked_as_its_owners_also_when_only_the_profile_names_him(site: Site, state: str) -> None:
+    """Other services leave the owner to the profile. Two at once would each mint an ARK for the local id, and one fail for good."""
+    ours = site.lead(fetched(site, {"a.txt": b"1"}, local_ids=("l1",), owner=OWNER).ref, "Recording")
+    theirs = dock.submit(site, site.web.put("b.txt", b"2"), Type.FILE, local_ids=("l1",), owner="", filename="b.txt")
+    if state == "Downloading":
+        theirs = dock.resumed_after(site, "Provisioning", site.web.put("b.txt", b"2"), {}, local_ids=("l1",), owner="", filename="b.txt")
+    theirs = site.lead(theirs.ref, "Processing")
+    assert theirs.keys == (f"localid/l1_{OWNER}",)
+    with pytest.raises(Conflict, match="stopped by key localid/l1"):
+        site.step(theirs.ref)
+    done(site, ours)
+    theirs = done(site, theirs)
+    assert (ark_of(theirs), theirs.docs["stored"]["version"]) == (ark_of(site.get("job", ours.id)), 2)
 
 
 def test_a_local_id_of_another_ark_fails_with_both_names(site: Site) -> None:

@@ -25,6 +25,7 @@ from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.steps.estimating import known, weighed
 from waybill.apps.ingest.steps.gathering import Gathered, Gathering, finished
 from waybill.apps.ingest.steps.held import PRODUCER, Held, held
+from waybill.apps.ingest.steps.owning import owned
 from waybill.apps.ingest.steps.pending import listed
 from waybill.apps.ingest.steps.provisioning import ask, needed, unasked
 from waybill.apps.ingest.steps.publishing import publish
@@ -190,4 +191,4 @@ def _published(job: Record, ctx: Context, docs: dict[str, Any], files: dict[str,
     if job.docs.get("space_needed") != known(total):
         docs["space_needed"] = known(total)
     urgency, changed = weighed(job, files, known(total), outfit_of(ctx).settings.fetch.large)
-    return Done({**docs, **changed, **unasked(job), **cleared(job)}, priority=urgency)
+    return Done({**docs, **changed, **owned(job, ctx), **unasked(job), **cleared(job)}, priority=urgency)

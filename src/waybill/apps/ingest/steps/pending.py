@@ -18,6 +18,7 @@ from waybill.apps.ingest.checkm import LIMIT, BadManifest, Kind, Row, glance, re
 from waybill.apps.ingest.containers import kind_of
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.steps import held, payload
+from waybill.apps.ingest.steps.owning import owned
 from waybill.apps.ingest.steps.payload import Payload
 from waybill.apps.ingest.steps.refusal import Unfit, cleared, gathered, refused
 from waybill.apps.ingest.submission import Type
@@ -32,7 +33,7 @@ _ROWS_OF = {Type.MANIFESTS: Type.OBJECT, Type.CONTAINERS: Type.CONTAINER, Type.F
 
 def pending(job: Record, ctx: Context) -> Outcome:
     try:
-        return Done({"files": listed(job, ctx), **cleared(job)})
+        return Done({"files": listed(job, ctx), **owned(job, ctx), **cleared(job)})
     except Unfit as error:
         raise refused(ctx, error) from None
 
