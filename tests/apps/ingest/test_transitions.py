@@ -185,6 +185,9 @@ def test_batch_failed_to_deleted(site: Site) -> None:
     with pytest.raises(Refused, match="will not be told"):
         act(site, batch.ref, "delete")
     assert act(site, batch.ref, "delete", confirmed=True).state == "Deleted"
+    for action in ("resume", "restart"):  # it would be stored, and nobody hear of it
+        with pytest.raises(Refused, match="Its batch was deleted"):
+            act(site, job.ref, action)
     removed(site, batch, job)
 
 

@@ -19,7 +19,23 @@ LIVE = "Pending Estimating Provisioning Downloading Processing Storing Recording
 
 def can_be_mended(job: Record, store: Store) -> str | None:
     refusal = job.docs.get("refusal")
-    return f"{refusal['reason']} This cannot be resumed: submit it again." if refusal and refusal.get("final") else None
+    if refusal and refusal.get("final"):
+        return f"{refusal['reason']} This cannot be resumed: submit it again."
+    return goes_with_its_batch(job, store)
+
+
+def can_be_released(job: Record, store: Store) -> str | None:
+    return collection_is_open(job, store) or goes_with_its_batch(job, store)
+
+
+def goes_with_its_batch(job: Record, store: Store) -> str | None:
+    """A job of a deleted batch would be stored and recorded, and its record removed: nobody would ever hear of it."""
+    try:
+        batch = store.get(*job.parent) if job.parent is not None else None
+    except NotFound:
+        return None
+    deleted = batch is not None and batch.state == "Deleted"
+    return "Its batch was deleted, and it goes with it: submit it again." if deleted else None
 
 
 def batch_is_over(job: Record, store: Store) -> bool:
@@ -103,7 +119,7 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
         states=states,
         actions=(
             action("hold", "Pending", "Held", "Do not begin it yet.", claimed="wait"),
-            action("release", "Held", "Pending", "Let it go on.", guard=collection_is_open),
+            action("release", "Held", "Pending", "Let it go on.", guard=can_be_released),
             action("resume", "Failed", RESUME, "Go on after the last step that was done.", guard=can_be_mended),
             action("restart", "Failed", "Estimating", "Begin again, with a new download.", guard=can_be_mended, writes=_restarted),
             action("fail", live, "Failed", "Stop it now, whatever it does.", claimed="wait", confirm="What it does now is given up."),
