@@ -10,7 +10,7 @@ import httpx2
 from tests.apps.ingest.site import Site
 from tests.http.yard import Site as Served
 from tests.http.yard import served
-from waybill.apps.ingest.routes import access, objects
+from waybill.apps.ingest.routes import access, landing, objects
 
 
 class Front:
@@ -33,7 +33,8 @@ class Front:
 
 @contextmanager
 def serving(site: Site) -> Iterator[Front]:
-    application = dataclasses.replace(site.depot.applications[0], routes=lambda depot: [access.router(depot), objects.router(depot)])
+    brought = [access.router(site.depot), objects.router(site.depot), landing.router()]
+    application = dataclasses.replace(site.depot.applications[0], routes=lambda depot: brought)
     over = Served(dataclasses.replace(site.depot, applications=(application,)))
     with served(over) as url:
         front = Front(url, over.tokens)

@@ -15,7 +15,7 @@ def test_every_route_is_described_with_its_role(house: House) -> None:
     there = {
         f"{method.upper()} {path}": one.get("x-role", "reader" if method == "get" else "operator")
         for path, methods in paths.items()
-        if path.startswith(("/api/v1/ingest", "/poster", "/ingest"))
+        if path.startswith(("/api/v1/ingest", "/poster", "/m/"))
         for method, one in methods.items()
     }
     assert {route: role.replace("the token", "open") for route, role in described.items()} == there

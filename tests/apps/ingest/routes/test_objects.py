@@ -202,3 +202,15 @@ def test_known_damage_is_listed(own: Place) -> None:
         after = page["next"]
     assert {row["place"] for row in seen} == places
     assert {file for row in seen for file in row["files"]} == {"v1 producer/0", "v1 producer/2"}
+
+
+@pytest.mark.parametrize("quoted", [ARK, QUOTED, quote(QUOTED, safe="")])
+def test_an_ark_leads_to_its_object(place: Place, quoted: str) -> None:
+    answer = place.front.get(f"/m/{quoted}", role=None)
+    assert (answer.status_code, answer.headers["location"]) == (307, f"/api/v1/ingest/objects/{QUOTED}")
+    assert place.front.get(answer.headers["location"]).json()["ark"] == ARK
+
+
+@pytest.mark.parametrize("odd", ["nonsense", "ark:", "..%2f..%2fetc", "//evil.test/x", "ark:/99999/fk4%0d%0aSet-Cookie:x"])
+def test_what_is_no_ark_leads_nowhere(place: Place, odd: str) -> None:
+    assert place.front.get(f"/m/{odd}", role=None).status_code == 404

@@ -4,6 +4,7 @@
                             objects.py, access.py (what is at rest, and getting it back)
 /api/v1/ingest/storage/...  storage/served.py: our storage for other services
 /poster/...                 poster.py: Merritt's form
+/m/<ark>                    landing.py: where an ARK leads
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
-from waybill.apps.ingest.routes import access, batches, checking, holding, kept, objects, poster
+from waybill.apps.ingest.routes import access, batches, checking, holding, kept, landing, objects, poster
 from waybill.apps.ingest.routes.arriving import Berth
 from waybill.apps.ingest.storage import served
 
@@ -24,5 +25,5 @@ def routes(depot: Depot) -> list[APIRouter]:
     berth = Berth()
     return [
         batches.routes(berth), checking.routes(berth), kept.routes(), holding.routes(), poster.routes(berth),
-        objects.router(depot), access.router(depot), served.routes(depot, berth),
+        objects.router(depot), access.router(depot), landing.router(), served.routes(depot, berth),
     ]  # fmt: skip

@@ -20,6 +20,7 @@ from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.routes.answers import answer, refusal, small_body
 from waybill.apps.ingest.routes.sending import Sent, send
 from waybill.engine import Engine
+from waybill.http.errors import responses
 from waybill.record import NotFound, Record
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ PREFIX = "/api/v1/ingest/access"
 
 
 def router(depot: Depot) -> APIRouter:
-    routes = APIRouter(prefix=PREFIX, tags=["ingest access"])
+    refusals = responses(400, 401, 403, 404, 409, 410, 413, 415, 416, 422, 500, 503, 504)
+    routes = APIRouter(prefix=PREFIX, tags=["ingest access"], responses=refusals)
 
     def outfit() -> Outfit:
         return cast(Outfit, depot.outfit("job"))
