@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from waybill.record import Record
 
@@ -18,6 +18,7 @@ class Document:
     doc: str
     v: int | None = 1  # the number in its "v"; readers take this one and the one before. None: a foreign format without one
     secret: tuple[str, ...] = ()  # fields that nobody is shown: "hash", or "callback.password" for one inside another
+    shown: Callable[[Any], Any] | None = None  # what people are shown in its place, if it may hold something secret anywhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def documents(m: Machine, docs: Docs) -> dict[str, Any]:
         declared = m.document(name)
         for path in declared.secret if declared is not None else ():
             body = _without(body, path.split("."))
-        shown[name] = body
+        shown[name] = declared.shown(body) if declared is not None and declared.shown is not None else body
     return shown
 
 

@@ -9,7 +9,6 @@ The first report tells of all jobs. One after mending tells what has changed sin
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,6 +18,7 @@ import msgspec
 from waybill.apps.ingest import names, submission
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Profile
+from waybill.apps.ingest.signatures import without_secrets
 from waybill.apps.ingest.submission import Submission
 from waybill.notify import Attachment, events, letter, recipients
 from waybill.record import Record
@@ -27,8 +27,6 @@ from waybill.step import New
 SUMMARY = ("verbose", "additional")  # kinds of mail for which the queueing of a batch is told too
 FIRST = 20  # failures named in the text of a letter
 EVENT_IDS = 100  # ids in an event
-_SECRET = re.compile(r"(?i)([?&][^=&#]*(?:sig|token|key|secret|password|credential|auth)[^=&#]*)=[^&#]*")
-_ACCOUNT = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 class Counts(msgspec.Struct):
@@ -77,12 +75,6 @@ def entry(job: Record) -> dict[str, Any]:
         **told, "id": job.id, "jobID": said.job_id, "primary_id": said.primary_id, "local_id": list(said.local_ids),
         "status": job.state, "last_successful_status": job.last_done, "retry_count": job.retries, "message": job.message,
     }  # fmt: skip
-
-
-def without_secrets(value: Any) -> Any:
-    if not isinstance(value, str) or "://" not in value:
-        return value
-    return _SECRET.sub(r"\1=***", _ACCOUNT.sub("", value))
 
 
 def moment(seconds: float) -> str:

@@ -58,3 +58,23 @@ def test_a_digest_that_does_not_match_fails_the_job_for_good(tmp_path: Path) -> 
             assert (job["state"], wrong in job["message"]) == ("Failed", True)
             resumed = client.post(f"/api/v1/records/job/{job['id']}/resume")
             assert (resumed.status_code, "submit it again" in resumed.json()["error"]["message"]) == (409, True)
+
+
+def test_the_signature_of_a_url_is_used_and_shown_to_nobody(tmp_path: Path) -> None:
+    """Whoever has it can fetch the file from the depositor's own store."""
+    with Site(tmp_path / "site") as site, House(site).open() as house:
+        url = site.web.put("a.txt?X-Amz-Date=20261116&X-Amz-Signature=hunter2", b"hello")
+        with house.client("submitter") as client:
+            answers = [client.post(f"{API}/batches", json={"profile": "demo", "url": url, "filename": "a.txt"})]
+        batch = answers[0].json()["id"]
+        with site.workers():
+            assert site.wait("batch", batch, "Completed", "Failed").state == "Completed"
+        with house.client("admin") as client:
+            listed = client.get("/api/v1/records/job", params={"parent": f"batch:{batch}"})
+            job = f"/api/v1/records/job/{listed.json()['records'][0]['id']}"
+            own = f"/api/v1/records/batch/{batch}"
+            answers += [listed, *(client.get(path) for path in (f"{API}/batches/{batch}", own, f"{own}/history", job, f"{job}/history"))]
+            shown = client.get(job).json()["docs"]["configuration"]["payload_url"]
+        assert shown == f"{site.web.url}/a.txt?X-Amz-Date=20261116&X-Amz-Signature=***"
+        assert [answer.status_code for answer in answers] == [201] + [200] * 6
+        assert not [str(answer.url) for answer in answers if "hunter2" in answer.text]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.machine.holding import PATIENT, PAUSE, collection_is_open, gates
 from waybill.apps.ingest.machine.job import LIVE
+from waybill.apps.ingest.signatures import unsigned
 from waybill.machine import Document, Folder, Machine, action, end, join, rest, work
 from waybill.record import Record, Store
 
@@ -52,8 +53,9 @@ def batch_machine() -> Machine:
                    confirm="The depositor will not be told, and its jobs go with it."),
         ),
         documents=(
-            Document("submission", "service", "What was submitted, in the words of the services that share the tree.", v=None),
-            Document("plan", "step", "Where the list of its objects lies, and how many there are."),
+            Document("submission", "service", "What was submitted, in the words of the services that share the tree.", v=None,
+                     shown=unsigned),
+            Document("plan", "step", "Where the list of its objects lies, and how many there are.", shown=unsigned),
             Document("spawned", "step", "How many of its jobs have been made."),
             Document("trouble", "step", "Why no jobs could be made of it, with line numbers."),
             Document("status-report", "step", "The last report: counts, the first ids, and where all of them are listed.", v=None),

@@ -8,6 +8,7 @@ from typing import Any
 
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.machine.holding import PATIENT, PAUSE, collection_is_open, gates
+from waybill.apps.ingest.signatures import unsigned
 from waybill.machine import RESUME, Action, Document, Folder, Keys, Machine, MachineError, State, action, end, rest, work
 from waybill.record import NotFound, Record, Store
 
@@ -133,7 +134,8 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
             Keys("inventory", "One writer for an object in the inventory.", of=_arks),
         ),
         documents=(
-            Document("configuration", "service", "What was submitted, in the words of the services that share the tree.", v=None),
+            Document("configuration", "service", "What was submitted, in the words of the services that share the tree.", v=None,
+                     shown=unsigned),
             Document("identifiers", "step", "Its ARK and its local ids.", v=None),
             Document("owner", "step", "Whose its local ids are, by its profile, where another service submitted it."),
             Document("minted", "step", "The ARK that was minted for it and is registered with EZID."),
@@ -141,7 +143,7 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
             Document("space_needed", "step", "Bytes that it needs on the working disk; -1: unknown.", v=None),
             Document("store", "step", "What storage is asked to write.", v=None),
             Document("inventory", "step", "The manifest from which the inventory is written.", v=None),
-            Document("files", "step", "Where the list of its files lies, before they were fetched."),
+            Document("files", "step", "Where the list of its files lies, before they were fetched.", shown=unsigned),
             Document("room", "step", "Since when it waits for room, and what was said about it."),
             Document("downloaded", "step", "Where the list of its files lies, as they were fetched."),
             Document("stored", "step", "What storage answered."),

@@ -20,7 +20,8 @@ from urllib.parse import quote
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Callback
-from waybill.apps.ingest.report import announced, without_secrets
+from waybill.apps.ingest.report import announced
+from waybill.apps.ingest.signatures import without_secrets
 from waybill.notify import NotPosted, post
 from waybill.record import Record, encode
 from waybill.step import Context, Done, Fail, Outcome
