@@ -103,7 +103,8 @@ class OneFile:
             elif self.size:
                 self.drop()
             self._check_length(answer)
-            self._partial.is_of(self._fetch.url, _version(answer))
+            length = answer.headers.get("content-length", "")
+            self._partial.is_of(self._fetch.url, _version(answer), self.size + int(length) if length.isdecimal() else None)
             self._receive(answer)
         self._finish()
 

@@ -23,6 +23,7 @@ from waybill.digests import Digests
 
 PARTIAL = ".partial"
 PORTION = 1024 * 1024
+WORTH_RESUMING = 16 * 1024  # bytes: a smaller file is fetched again sooner than it is noted
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK}
 
 
@@ -47,9 +48,11 @@ class Partial:
         self.came = Digests(self._algorithms)
         self.version = None
 
-    def is_of(self, url: str, version: str | None) -> None:
-        """Write down of which version the bytes are."""
+    def is_of(self, url: str, version: str | None, size: int | None = None) -> None:
+        """Write down of which version the bytes are, for another attempt to resume; not of a file that has only so few in all."""
         self.version = version
+        if size is not None and size < WORTH_RESUMING and not self._about.exists():
+            return
         if version is None:
             self._about.unlink(missing_ok=True)
         else:

@@ -12,12 +12,13 @@ import shutil
 from contextlib import suppress
 
 from waybill.step import Context
+from waybill.worker.folders import NAME
 
 
 def publish(ctx: Context, name: str) -> None:
     """`workdir/name` becomes `folder/name`; an older one goes. Safe to repeat: each attempt makes its own, and the last is as good."""
     made, place, replaced = ctx.workdir / name, ctx.folder / name, ctx.workdir / f"{name}.replaced"
-    with open(ctx.folder / ".lock", "ab") as lock:
+    with open(ctx.folder / NAME, "ab") as lock:  # nothing is written: it is a file that is there
         fcntl.flock(lock, fcntl.LOCK_EX)
         ctx.check()
         with suppress(FileNotFoundError):
