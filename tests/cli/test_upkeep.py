@@ -165,3 +165,15 @@ def test_sim_runs_seeds_and_answers_by_its_exit_code(bare: Waybill) -> None:
     assert bare("sim", "--scenario", "nothing").code == 2
     assert bare("sim", "--store", "nothing").code == 2
     assert bare("sim", "--minutes", 0.01).code == 0
+
+
+def test_config_shows_webhooks_and_days_without_their_secrets(bare: Waybill, data: Path) -> None:
+    data.mkdir()
+    (data / "waybill.toml").write_text(
+        '[webhooks.catalogue]\nurl = "https://example.org/hook"\ntypes = ["org.*"]\nsecret = "hush"\n[retention]\n"parcel.Delivered" = 7\n'
+    )
+    shown = bare("config")
+    assert shown.code == 0, shown.err
+    assert "catalogue = url = https://example.org/hook, types = org.*" in shown.out
+    assert "parcel.Delivered = 7" in shown.out
+    assert "hush" not in shown.out

@@ -151,7 +151,9 @@ def _said(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return ", ".join(f"{name} = {days:g}" for name, days in value.items())
+        return ", ".join(f"{name} = {_said(each)}" for name, each in value.items())
+    if isinstance(value, float):
+        return f"{value:g}"
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
