@@ -6,11 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.index.toy import TOY, Bill, Toy
+from tests.servers.process import wait_until
 from waybill.demo import PARCEL, SHIPMENT
 from waybill.engine import Engine
 from waybill.index import Index, Shelf, TooMany, open_index, rebuild
@@ -260,3 +262,20 @@ def test_a_connection_lost_inside_a_transaction_writes_nothing(fast_postgres_url
         with pytest.raises(Unavailable, match="nothing was written"):
             cut_off()
         assert count(shelf) == 0
+
+
+def _is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_a_connection_lost_between_two_calls_costs_none_of_them(fast_postgres_url: str) -> None:
+    """After a restart of the server each thread has a dead connection: a job that met three of them would fail, with the server up."""
+    with closing(PostgresIndex(fast_postgres_url)) as index, closing(PostgresIndex(fast_postgres_url)) as other:
+        shelf = index.shelf(TOY)
+        for lost in range(1, 4):
+            ((row,), _) = index.run("select pg_backend_pid() as pid", {}, 1)
+            other.run(TERMINATE, {}, 10)
+            wait_until(partial(_is_gone, row["pid"]), "the end of the server's process")
+            with shelf.transaction():
+                shelf.execute("enter", path=str(lost), size=1, bill="b")
+            assert count(shelf) == lost

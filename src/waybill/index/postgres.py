@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -89,11 +90,27 @@ class PostgresIndex:
 
     def _open(self) -> psycopg.Connection[Row]:
         """The connection, or a new one when it broke since the last call; never inside a transaction, half of which would be missing."""
-        if self._db.closed:
-            if self._inside:
+        if self._inside:
+            if self._db.closed:
                 raise Unavailable(f"The connection to the index {self.url} was lost; nothing was written. Try again.")
+        elif self._hung_up():
+            self._db.close()
             self._db = self._connect()
         return self._db
+
+    def _hung_up(self) -> bool:
+        """Whether the server has gone since the last call. Nobody waits for an answer now, so what can be read is its last word.
+
+        Every thread of a worker has a connection: without this look each would find out by itself, at the cost of a try of some job.
+        """
+        look = select.poll()
+        try:
+            look.register(self._db.fileno(), select.POLLIN)
+            while look.poll(0):
+                self._db.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+        return self._db.closed
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
