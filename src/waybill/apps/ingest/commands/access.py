@@ -98,8 +98,9 @@ def _say(desk: Desk, view: dict[str, Any]) -> None:
         ("assembly", f"{view['queue']} {view['id']}"), ("state", view["state"]), ("message", view["message"]), ("object", view["object"]),
         ("version", "all" if view["version"] == 0 else view["version"]), ("form", view["form"]), ("content", size_of(view["bytes"])),
         ("ready", "" if ready else f"about {shapes.local(view['expected'])}"), ("expires", shapes.local(view["expires"])),
-        ("url", view["url"]),
     ]))  # fmt: skip
+    if view["url"]:
+        desk.out.print(f"url       {view['url']}", soft_wrap=True)  # one line, so that it can be copied
 
 
 def _named(store: Store, id: str) -> Record:
