@@ -145,6 +145,12 @@ def test_each_mistake_has_its_code_and_its_sentence(house: Waybill, arguments: t
     assert house(*arguments, "--json").error["message"]
 
 
+def test_an_old_zookeeper_that_is_away_is_one_sentence(house: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.apps.ingest.legacy.sources.PATIENCE", 1.0)
+    said = house("import-legacy", "zookeeper://127.0.0.1:1")
+    assert (said.code, said.err) == (5, "There is no ZooKeeper at 127.0.0.1:1, or it does not answer.\n")
+
+
 def test_a_report_that_is_not_there_yet_is_missing(house: Waybill) -> None:
     said = house("report", submit(house))
     assert (said.code, "is Pending and not reported yet" in said.err) == (3, True)

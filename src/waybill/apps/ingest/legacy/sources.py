@@ -5,6 +5,7 @@ A folder has a folder for each queue, and in it a file for each entry, with the 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from waybill.apps.ingest.legacy.entries import LegacyError, Queue
+from waybill.record import Unavailable
 
 LARGEST = 2 * 2**20  # bytes of an entry: ZooKeeper has none of more than one MiB
 PATIENCE = 10.0  # seconds
@@ -86,14 +88,21 @@ def open_source(name: str) -> Iterator[Source]:
     except ImportError:
         raise LegacyError("To read from a ZooKeeper, install waybill[zookeeper].") from None
     parts = urlsplit(name)
-    client = KazooClient(parts.netloc + parts.path.rstrip("/"), timeout=PATIENCE, read_only=True)
+    client = KazooClient(parts.netloc + parts.path.rstrip("/"), timeout=PATIENCE, read_only=True, logger=_quiet())
     try:
         client.start(timeout=PATIENCE)
     except KazooTimeoutError:
         client.close()
-        raise LegacyError(f"There is no ZooKeeper at {parts.netloc}, or it does not answer.") from None
+        raise Unavailable(f"There is no ZooKeeper at {parts.netloc}, or it does not answer.") from None
     try:
         yield Tree(client)
     finally:
         client.stop()
         client.close()
+
+
+def _quiet() -> logging.Logger:
+    """For the client: what it says of every try is one sentence at the end."""
+    log = logging.getLogger("waybill.ingest.legacy.kazoo")
+    log.setLevel(logging.CRITICAL)
+    return log
