@@ -195,6 +195,16 @@ def test_a_drawn_ark_that_the_inventory_knows_is_skipped(site: Site) -> None:
     assert ark_of(done(site, fetched(site, {"a.txt": b"1"}))) == noid.mint(1, "99999", "fk4")
 
 
+def test_a_drawn_ark_that_only_storage_knows_is_skipped(site: Site) -> None:
+    """A depositor chose it, and his object is not recorded yet: another's deposit must not become a version of it."""
+    taken = noid.mint(0, "99999", "fk4")
+    his = site.lead(fetched(site, {"a.txt": b"1"}, primary_id=taken).ref, "Recording")
+    with site.engine() as engine:
+        engine.act(his.ref, "fail", confirmed=True)
+    other = done(site, fetched(site, {"b.txt": b"2"}))
+    assert (ark_of(other), other.docs["stored"]["version"]) == (noid.mint(1, "99999", "fk4"), 1)
+
+
 def test_a_closed_shoulder_mints_no_more(site: Site) -> None:
     with site.engine() as engine:
         engine.submit(New("minter", id="99999-fk4", docs={"numbers": {"next": 0}}))

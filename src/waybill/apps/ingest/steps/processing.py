@@ -22,6 +22,7 @@ from waybill.apps.ingest.steps import depositing
 from waybill.apps.ingest.steps.depositing import Prepared
 from waybill.apps.ingest.steps.system import MANIFEST
 from waybill.apps.ingest.steps.working import told_of
+from waybill.apps.ingest.storage import NotStored
 from waybill.apps.ingest.submission import Submission
 from waybill.record import Record
 from waybill.step import Context, Done, Fail
@@ -100,10 +101,18 @@ def _minted(job: Record, ctx: Context, said: Submission, shoulder: Shoulder, *, 
             ark = outfit.blocks.mint(shoulder, outfit.depot.machines, ctx.call)
         except NoidError as error:
             raise Fail(str(error)) from error
-        if outfit.inventory.object(ark) is None:
+        if outfit.inventory.object(ark) is None and not _is_stored(outfit, ark):
             # Safe to repeat: a second run finds it with the job. One that was drawn and not saved is never used.
             return _saved(ctx, said, ark, minted=bool(shoulder.ezid), instead=instead), ark
     raise Fail(f"{MOST_DRAWN} ARKs of {shoulder.prefix} in a row were in use already: give the profile another shoulder.")
+
+
+def _is_stored(outfit: Outfit, ark: str) -> bool:
+    """Whether storage knows an ARK that the inventory does not: somebody chose it for an object of his, which is not recorded yet."""
+    try:
+        return bool(outfit.storage.stored(ark))
+    except NotStored:
+        return False
 
 
 def _saved(ctx: Context, said: Submission, ark: str, *, minted: bool = False, instead: bool = False) -> Record:
