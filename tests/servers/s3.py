@@ -143,6 +143,7 @@ class SeaweedServer(_S3Server):
             "master.port": master,
             "master.telemetry": "false",
             "volume.port": volume,
+            "volume.max": 5000,  # each bucket takes several; else their number follows from the free disk, and ends in the middle of a run
             "filer.port": filer,
             "admin.port": admin,
             "admin.ui": "false",

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from waybill.duties import Duty, Hand
 
 PANEL = "Looking after it"
-# Duties that find nothing wrong: the store's check is made above, without waiting for a second round; sweeping and removing what was kept
-# long enough is done when it is due, and `doctor` does not write unless it is asked to.
-NOTHING_WRONG = ("consistency", "upkeep", "retention")
 PORTION = 50  # seeds between two looks at the clock
 
 
@@ -88,7 +85,7 @@ def _findings(desk: Desk, store: Store, status: Status) -> Iterator[tuple[Findin
     keep = {state: days * DAY for state, days in depot.config.retention.items()}
     more = [duty for application in depot.applications for duty in application.duties]
     for duty in all_duties(more).values():
-        if duty.name in NOTHING_WRONG:
+        if duty.routine:  # so is the store's check, which was made above without waiting for a second round
             continue
         status.update(f"looking after {duty.name} …")
         hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, {}, who=desk.who,

@@ -19,6 +19,7 @@ class Consistency:
     doc: str = "Checks the store against its own rules and mends what stays wrong."
     every: float = 3600.0
     per_host: bool = False
+    routine: bool = True
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         if hand.open_store is None:

@@ -67,6 +67,10 @@ class Duty(Protocol):
     @property
     def per_host(self) -> bool: ...
 
+    @property
+    def routine(self) -> bool:
+        """Whether what it finds is work that is due, and nothing wrong: `waybill doctor` leaves it to the duty."""
+
     def check(self, hand: Hand) -> Iterator[Finding]: ...
 
     def mend(self, hand: Hand, finding: Finding) -> bool: ...

@@ -27,6 +27,7 @@ class Folders:
     doc: str = "Removes working folders that no record needs, and leads records back whose folder is gone."
     every: float = 600.0
     per_host: bool = True
+    routine: bool = False
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         yield from self._folders(hand)

@@ -17,6 +17,7 @@ class Hosts:
     doc: str = "Leads records on whose host, and working files, are gone."
     every: float = 60.0
     per_host: bool = False
+    routine: bool = False
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         now = hand.store.now()

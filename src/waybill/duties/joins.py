@@ -15,6 +15,7 @@ class Joins:
     doc: str = "Calls parents that wait for children of which none is open any more."
     every: float = 30.0
     per_host: bool = False
+    routine: bool = False
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         for ref in hand.store.idle_parents():

@@ -16,6 +16,7 @@ class Leftovers:
     doc: str = "Removes temporary files of uploads that never ended."
     every: float = 3600.0
     per_host: bool = False
+    routine: bool = True
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         if hand.objects is not None:

@@ -15,6 +15,7 @@ class Requests:
     doc: str = "Applies actions that were left with a worker that is gone."
     every: float = 10.0
     per_host: bool = False
+    routine: bool = False
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         for ask in hand.store.asks(MAX_PAGE):

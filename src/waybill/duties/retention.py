@@ -17,6 +17,7 @@ class Retention:
     doc: str = "Removes records that have been settled for longer than their state's time."
     every: float = 300.0
     per_host: bool = False
+    routine: bool = True
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         now = hand.store.now()

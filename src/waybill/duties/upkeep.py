@@ -15,6 +15,7 @@ class Upkeep:
     doc: str = "Folds the store's counters and frees waiters that nobody called."
     every: float = 10.0
     per_host: bool = False
+    routine: bool = True
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         # The store finds and mends in one transaction each, so nothing is reported here; `doctor` asks the store's own check.

@@ -92,9 +92,8 @@ class SimulatedOutfit(Outfit):
 
     @property
     def storage(self) -> OcflStorage:
-        told, root = self.settings.storage, self.depot.config.work.root
-        sources = WorkingSources(root, self.objects)
-        return OcflStorage(self.objects, told.prefix, sources, algorithm=told.algorithm, threads=1, now=self._now)
+        told = self.settings.storage
+        return OcflStorage(self.objects, told.prefix, self.sources, algorithm=told.algorithm, threads=1, now=self._now)
 
     @property
     def inventory(self) -> Inventory:
@@ -127,6 +126,8 @@ class Deposits(Scenario):
         self.outfits: dict[str, SimulatedOutfit] = {}
         self.arks: dict[Ref, str] = {}
         self.bytes: dict[str, bytes] = {}  # by name, of the files that were submitted
+        self.rows: dict[str, int] = {}  # objects, by batch
+        self.completed = 0
 
     def machines(self) -> tuple[Machine, ...]:
         return self.tables
@@ -159,6 +160,7 @@ class Deposits(Scenario):
     def _batch(self, name: str, jobs: int) -> New:
         rng = self.rng
         rows = []
+        self.rows[f"bid-{name}"] = jobs
         for n in range(jobs):
             file = f"{name}-{n}.txt"
             url = f"http://web.test/{file}"
@@ -211,7 +213,9 @@ class Deposits(Scenario):
         for job in jobs:
             if job.state == "Completed" and self.arks.get(job.ref) != job.docs["stored"]["object"]:
                 yield f"{job.ref} is stored as {job.docs['stored']['object']}, and its ARK is {self.arks.get(job.ref, 'unknown')}"
-        yield from self._requests(storage)
+        if not self.world.simulation.ledger.gone:  # what was removed may be submitted again, and is another object then
+            yield from self._requests(storage)
+        self.completed = sum(job.state == "Completed" for job in jobs)
         for ark, those in owners.items():
             yield from self._object(storage, ark, those)
         for batch in _all(store, "batch"):
@@ -248,6 +252,9 @@ class Deposits(Scenario):
             yield f"{ark}: {finding.words}"
 
     def _report(self, store: Store, batch: Record) -> Iterator[str]:
+        made = sum(store.tally("job", parent=batch.ref).values())
+        if made > self.rows[batch.docs["submission"]["batchID"]]:
+            yield f"{batch.ref} has {made} jobs, and {self.rows[batch.docs['submission']['batchID']]} objects"
         if batch.state not in ("Completed", "Failed"):
             return
         if (report := batch.docs.get("status-report")) is None:

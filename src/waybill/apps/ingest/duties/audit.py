@@ -137,6 +137,7 @@ class Audit:
     doc: str = "Reads content at rest again, some of it in each round, and says what was damaged."
     every: float = 60.0
     per_host: bool = False
+    routine: bool = False
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         outfit: Outfit = hand.outfit("job")

@@ -34,6 +34,7 @@ class Expiry:
     doc: str = "Removes assemblies that have expired or were deleted, and their files."
     every: float = 300.0
     per_host: bool = False
+    routine: bool = True
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         keep = _outfit(hand).settings.access.keep

@@ -25,6 +25,7 @@ class Recovery:
     doc: str = "Finishes or removes what interrupted writes left in storage."
     every: float = 600.0
     per_host: bool = False
+    routine: bool = False
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         outfit: Outfit = hand.outfit("job")

@@ -26,6 +26,7 @@ class Sweep:
     doc: str = ""
     every: float = 3600.0
     per_host: bool = False
+    routine: bool = True
     rule: ClassVar[str] = ""
     places: ClassVar[tuple[str, ...]] = ()
 
