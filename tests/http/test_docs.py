@@ -12,7 +12,8 @@ from waybill.http import errors, hub
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/reference/http.md").read_text("utf-8")
-SOURCES = "".join(path.read_text("utf-8") for path in sorted((ROOT / "src/waybill/http").glob("*.py")))
+PLACES = ("http/*.py", "apps/*/routes/*.py")
+SOURCES = "".join(path.read_text("utf-8") for place in PLACES for path in sorted((ROOT / "src/waybill").glob(place)))
 
 
 def section(title: str) -> str:

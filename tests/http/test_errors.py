@@ -31,7 +31,7 @@ def check_shape(answer: Any) -> dict[str, str]:
     ("method", "path", "body", "status", "code"),
     [
         ("GET", "/nowhere", None, 404, "no-route"),
-        ("GET", "/", None, 404, "no-route"),
+        ("GET", "/nowhere/at/all", None, 404, "no-route"),
         ("GET", f"{API}/machines/", None, 404, "no-route"),
         ("DELETE", f"{API}/machines", None, 405, "no-method"),
         ("PATCH", "/health", None, 405, "no-method"),

@@ -83,6 +83,7 @@ def test_without_the_store_metrics_still_come_health_is_good_and_ready_is_not(si
         patch.setattr("waybill.stores.open_store", away)
         assert samples(client)["waybill_store_up", ()] == 0
         assert client.get("/health").json() == {"status": "ok"}
+        assert client.get(client.get("/").json()["api"]).json()["info"]["title"] == "Waybill"
         ready = client.get("/ready")
         assert ready.status_code == 503
         assert ready.json()["error"]["message"] == "The store is out for lunch."

@@ -37,6 +37,14 @@ class HealthView(TypedDict):
     status: str
 
 
+class IndexView(TypedDict):
+    name: str
+    description: str
+    api: str
+    health: str
+    ready: str
+
+
 class ReadyView(TypedDict):
     ready: bool
 
@@ -82,6 +90,14 @@ def create_app(depot: Depot, *, open_loopback: bool = False, hosts: Iterable[str
 
 def _own(front: Front, metrics: Metrics) -> APIRouter:
     routes = APIRouter(tags=["server"])
+
+    @routes.get("/", summary="Where things are", response_model=IndexView)
+    async def index() -> Response:
+        """For whoever opens the printed URL."""
+        return answer({
+            "name": "Waybill", "description": "Records are below /api/v1 and need a token; the description of the API does not.",
+            "api": "/openapi.json", "health": "/health", "ready": "/ready",
+        })  # fmt: skip
 
     @routes.get("/health", summary="Is the process alive?", response_model=HealthView)
     async def health() -> Response:

@@ -436,3 +436,17 @@ def test_an_update_keeps_what_it_does_not_say(site: Site) -> None:
     assert (row["title"], row["creator"], row["date"]) == ("Big Hunt", "Tracy", "2010")
     with outfit.storage.manifest(outfit.storage.stored(ark)) as reader:
         assert {"producer/a.txt", "producer/b.txt"} <= {entry.uri for entry in reader}
+
+
+def test_an_object_stays_with_its_owner(site: Site) -> None:
+    ark = job_in(site, "Completed").docs["identifiers"]["primary_id"]
+    with site.engine() as engine:
+        engine.submit(New("profile", {"profile": to_document(Profile(name="other", owner="ark:/99999/somebody"))}, id="other"))
+        url = site.web.put("b.txt", b"x")
+        said = Submission(profile="other", url=url, type=Type.FILE, filename="b.txt", batch_id="bid-2", primary_id=ark)
+        batch = engine.submit(New("batch", {"submission": said.document()}, request="bid-2"))
+    site.lead(batch.ref, "Processing")
+    site.step(batch.ref)
+    job = site.lead(only_job(site, batch).ref, "Failed")
+    assert f"{ark} belongs to ark:/99999/owner" in job.message
+    assert len(site.depot.outfit("job").storage.versions(ark)) == 1

@@ -79,14 +79,14 @@ def _job_states(storing: bool) -> Iterable[State]:
     yield work("Provisioning", "Downloading", "Waits until the working disk has room for it.", every=30.0, leaves_files=True,
                backoff=PATIENT, tries=10)  # fmt: skip
     yield work("Downloading", "Processing", "Each file is fetched into the working folder and checked.", leaves_files=True,
-               remakes="Provisioning", backoff=PATIENT)  # fmt: skip
+               remakes="Provisioning", backoff=PATIENT, tries=5)  # fmt: skip
     after = "Storing" if storing else "Recording"
     yield work("Processing", after, "Its identifier is found or minted, it is described, and handed to storage.", leaves_files=True,
-               remakes="Provisioning", needs=("localid", "storage"), backoff=PATIENT)  # fmt: skip
+               remakes="Provisioning", needs=("localid", "storage"), backoff=PATIENT, tries=8)  # fmt: skip
     if storing:
         yield work("Storing", "Recording", "Storage writes a version of it and reads it back.", leaves_files=True, remakes="Provisioning",
-                   needs=("localid", "storage"), backoff=PATIENT)  # fmt: skip
-    yield work("Recording", "Notify", "It is entered into the inventory.", needs=("localid", "inventory"), backoff=PATIENT, tries=5)
+                   needs=("localid", "storage"), backoff=PATIENT, tries=8)  # fmt: skip
+    yield work("Recording", "Notify", "It is entered into the inventory.", needs=("localid", "inventory"), backoff=PATIENT, tries=8)
     yield work("Notify", "Completed", "Whoever the profile names is called.", backoff=PATIENT, tries=4)
     yield rest("Failed", "A step gave up; resume goes on after the last one that was done.", settled=True)
     yield end("Completed", "Stored, recorded and announced.")

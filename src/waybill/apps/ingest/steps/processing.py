@@ -73,10 +73,18 @@ def _identified(job: Record, ctx: Context, said: Submission, profile: Profile) -
     ark = said.primary_id or found
     if not ark:
         return _minted(job, ctx, said, shoulder_of(profile, outfit.settings.minter))
+    _check_owner(outfit, ark, said.owner or profile.owner)
     known = job.docs.get("identifiers")
     if isinstance(known, dict) and known.get("primary_id") == ark:
         return job, ark
     return _saved(ctx, said, ark), ark
+
+
+def _check_owner(outfit: Outfit, ark: str, owner: str) -> None:
+    """An object stays with its owner: nobody else's deposit becomes a version of it."""
+    row = outfit.inventory.object(ark)
+    if row is not None and row["owner"] and owner and row["owner"] != owner:
+        raise Fail(f"{ark} belongs to {row['owner']}, and the deposit to {owner}: submit it with a profile of the object's owner.")
 
 
 def _of_local_ids(outfit: Outfit, said: Submission, owner: str) -> str:
