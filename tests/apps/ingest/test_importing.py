@@ -293,5 +293,5 @@ def test_queues_are_read_from_a_zookeeper_that_still_has_them_and_left_as_they_a
 def test_a_source_that_is_none_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(LegacyError, match="is no folder"), open_source(str(tmp_path / "nowhere")):
         pass
-    with pytest.raises(LegacyError, match="no ZooKeeper at"), open_source("zookeeper://127.0.0.1:1/x"):
+    with pytest.raises(Unavailable, match="no ZooKeeper at"), open_source("zookeeper://127.0.0.1:1/x"):
         pass

@@ -115,7 +115,7 @@ def test_the_chroot_is_made_when_it_is_missing(zookeeper_url: str) -> None:
 
 
 def test_a_tree_that_is_not_set_up_or_newer_is_refused(merritt: MerrittHarness, zookeeper_url: str) -> None:
-    with pytest.raises(BadStore, match="migrate=True"):
+    with pytest.raises(BadStore, match="`waybill migrate` makes one"):
         ZookeeperStore(zookeeper_url, migrate=False)
     merritt.open()
     merritt.stranger().set("/waybill/layout", b"2")

@@ -237,6 +237,9 @@ class Deposits(Scenario):
         requests = [version.request for version in storage.versions(ark)] if done else []
         if len(requests) != len(set(requests)):
             yield f"{ark} has two versions of one request: {requests}"
+        deposits = sum(1 + job.docs.get("restarted", {}).get("count", 0) for job in jobs)
+        if len(requests) > deposits and not self.world.simulation.ledger.gone:
+            yield f"{ark} has {len(requests)} versions of {deposits} deposits"
         for job in done:
             stored = job.docs["stored"]
             if stored["request"] not in requests:
