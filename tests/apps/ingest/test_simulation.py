@@ -109,6 +109,14 @@ def recorded_means_nothing(patch: Patch) -> None:
     patch.setattr(steps, "STEPS", {**steps.STEPS, "job": {**steps.STEPS["job"], "Recording": lambda job, ctx: Done()}})
 
 
+def nobody_is_called(patch: Patch) -> None:
+    patch.setattr(importlib.import_module(f"{STEPS}.notifying"), "_was_called", lambda job: True)
+
+
+def ezid_is_told_of_nothing(patch: Patch) -> None:
+    patch.setattr(processing, "_registered", lambda job, ctx, profile, shoulder, prepared, told: (job, prepared.ark, prepared))
+
+
 BUGS: dict[Callable[[Patch], None], str] = {
     an_ark_is_used_before_it_is_saved: "",
     every_run_asks_storage_anew: "",
@@ -116,6 +124,8 @@ BUGS: dict[Callable[[Patch], None], str] = {
     a_report_counts_only_what_failed: "reports",
     jobs_are_made_again_after_a_crash: " objects",
     recorded_means_nothing: "the inventory does not know",
+    nobody_is_called: "nobody was called",
+    ezid_is_told_of_nothing: "which EZID keeps for",
 }
 
 

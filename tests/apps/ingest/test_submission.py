@@ -19,7 +19,7 @@ WHOLE = Submission(
     title="what", date="when", primary_id="ark:/99999/x1", local_ids=("a", "b"), notification="jane@example.org",
     notification_format="json", response_form="xml", note="n", datacite_type="Dataset", dc={"title": "t", "type": "x"},
     batch_id="bid-1", job_id="jid-1", submitted="2026-11-16T00:00:00Z", retain_target=True, digests_of_row={"md5": "ef" * 16},
-    deletions=("old.txt",),
+    deletions=("old.txt",), checked=True,
 )  # fmt: skip
 
 

@@ -450,3 +450,20 @@ def test_an_object_stays_with_its_owner(site: Site) -> None:
     job = site.lead(only_job(site, batch).ref, "Failed")
     assert f"{ark} belongs to ark:/99999/owner" in job.message
     assert len(site.depot.outfit("job").storage.versions(ark)) == 1
+
+
+def test_a_profile_that_is_gone_fails_the_job_and_not_in_silence(site: Site) -> None:
+    """It was there when the deposit was taken in: without it nobody would be called, and EZID told of nothing."""
+    job = job_in(site, "Processing", profile="called", checked=True)
+    with site.engine() as engine:
+        record = engine.store.get("profile", "called")
+        answer = engine.store.commit([Group((Change(record, None, "remove"),))])[0]
+        assert isinstance(answer, Committed)
+    site.depot.outfit("job").close()
+    site.depot.outfit("job")._profiles.clear()
+    failed = site.lead(job.ref, "Failed")
+    assert "The profile called is gone" in failed.message
+    with site.engine() as engine:
+        engine.submit(New("profile", {"profile": to_document(Profile(name="called"))}, id="called"))
+    act(site, job.ref, "resume")
+    assert site.lead(job.ref, "Completed").docs["stored"]["version"] == 1

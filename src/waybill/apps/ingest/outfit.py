@@ -21,9 +21,11 @@ from waybill.apps.ingest.settings import read as read_settings
 from waybill.apps.ingest.storage import OcflStorage, StorageService
 from waybill.apps.ingest.storage.http import TOKEN, HttpStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
+from waybill.apps.ingest.submission import Submission
+from waybill.notify import post
 from waybill.objects import Objects
 from waybill.record import NotFound
-from waybill.step import Context
+from waybill.step import Context, Fail
 from waybill.transfer import Connections, Reach, download, look
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ FRESH = 5.0  # seconds for which a profile is taken as known
 class Outfit:
     download = staticmethod(download)  # a simulation has a web of its own
     look = staticmethod(look)
+    post = staticmethod(post)
 
     def __init__(self, depot: Depot) -> None:
         self.depot = depot
@@ -86,16 +89,20 @@ class Outfit:
     def reach(self) -> Reach:
         return Reach(allow=self.settings.fetch.allow, setting="app.ingest.fetch.allow")
 
-    def profile(self, ctx: Context, name: str) -> Profile:
-        """The profile of that name, as it was within the last few seconds.
+    def profile(self, ctx: Context, said: Submission) -> Profile:
+        """The profile of a deposit, as it was within the last few seconds.
 
-        Other services may name one that was never made here: their deposits are done as those of a profile that says nothing.
+        Other services may name one that was never made here: their deposits are done as those of a profile that says nothing. But one that
+        was there when the deposit was taken in must not be gone: then nobody would be called, and EZID told of nothing.
         """
+        name = said.profile
         known = self._profiles.get(name)
         if known is None or ctx.now() - known[0] > FRESH:
             try:
                 profile = from_document(Profile, ctx.get("profile", name).docs["profile"])
             except NotFound:
+                if said.checked:
+                    raise Fail(f"The profile {name} is gone: make it again (`waybill ingest profile add`), then resume.") from None
                 profile = Profile(name=name or "none")
             known = self._profiles[name] = (ctx.now(), profile)
         return known[1]

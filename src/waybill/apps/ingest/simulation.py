@@ -9,6 +9,10 @@ What must hold, besides what holds for all machines:
     a completed job's bytes are in storage, and in the inventory, once: one version for each job that stored
     no batch is reported while a job of it is open, and its report counts what is there
     what storage holds is sound, once what was interrupted has been recovered
+    whoever is to be called was called before a job is Completed; what was mailed is Sent
+    EZID was told of one ARK for each deposit, and never of one that belongs to somebody else
+
+Not simulated: containers, assemblies, rebuilding and ingest's own duties; their crashes are tested beside them.
 """
 
 from __future__ import annotations
@@ -21,25 +25,28 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from waybill import config, index
+from waybill.apps.ingest import ezid, noid, submission
 from waybill.apps.ingest.application import shaped
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.outfit import Outfit
-from waybill.apps.ingest.profile import Mail, Profile, to_document
+from waybill.apps.ingest.profile import Callback, Mail, Minter, Profile, to_document
 from waybill.apps.ingest.storage import OcflStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.machine import Machine
-from waybill.notify import letter_machine
+from waybill.notify import Answer, NotPosted, letter_machine
 from waybill.record import Change, Record, Ref, Store
 from waybill.rules import Machines
 from waybill.sim.ledger import Entry, Violation
 from waybill.sim.objects import MemoryObjects
 from waybill.sim.scenario import Scenario
-from waybill.sim.world import Porous, World
+from waybill.sim.world import Porous, World, current
 from waybill.step import Context, Done, New, Outcome
 from waybill.transfer import Fetch, Fetched, Offer
 
-PROFILE = "p"
+PROFILE, CALLED, KEPT = "p", "called", "kept"  # by EZID
+KEPT_SHOULDER = "fk5"
+RECEIVER = "http://receiver.test"
 OWNER = "ark:/99999/owner"
 SETTINGS = {"room": {"keep_free": 0, "unknown": 0, "every": 5.0}, "storage": {"algorithm": "sha256"}, "url": "http://waybill.test"}
 
@@ -69,11 +76,39 @@ class Web:
             self.world.point(f"after fetching {wanted.url}")
             yield Fetched(wanted.name, True, len(data), hashlib.sha256(data).hexdigest())
 
+    def post(self, url: str, body: bytes, headers: Any, **limits: Any) -> Answer:
+        if self.world.trouble and self.world.chance(self.world.trouble):
+            raise NotPosted("the receiver does not answer", permanent=False)
+        self.world.happen("callback", url)
+        return Answer(200, "OK")
+
     def look(self, requests: Iterable[Fetch], **limits: Any) -> Iterator[Offer]:
         for wanted in requests:
             self.world.point(f"asking for {wanted.url}")
             data = self.files.get(wanted.url)
             yield Offer(wanted.name, len(data) if data is not None else None)
+
+
+class Registry:
+    """An EZID: it keeps ARKs, some of which are somebody else's already."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.known = {noid.mint(0, "99999", KEPT_SHOULDER): "somebody else"} if world.chance(0.5) else {}
+        self.strangers = frozenset(self.known)
+
+    def create(self, ark: str, request: str, description: Any) -> str:
+        self.world.point(f"before telling EZID of {ark}")
+        self.world.meet_trouble("EZID")
+        if self.known.setdefault(ark, request) != request:
+            raise ezid.Taken(f"{ark} is taken.")
+        self.world.point(f"after telling EZID of {ark}")
+        return ark
+
+    def update(self, ark: str, description: Any) -> None:
+        self.world.point(f"telling EZID more of {ark}")
+
+    def close(self) -> None: ...
 
 
 class SimulatedDepot:
@@ -85,10 +120,13 @@ class SimulatedDepot:
 
 
 class SimulatedOutfit(Outfit):
-    def __init__(self, depot: Any, web: Web, inventory: Any, now: Any) -> None:
+    def __init__(self, depot: Any, web: Web, registry: Registry, inventory: Any, now: Any) -> None:
         super().__init__(depot)
-        self.download, self.look = web.download, web.look  # type: ignore[assignment]
-        self._inventory, self._now = inventory, now
+        self.download, self.look, self.post = web.download, web.look, web.post  # type: ignore[assignment]
+        self._registry, self._inventory, self._now = registry, inventory, now
+
+    def ezid(self, shoulder: Any) -> Any:
+        return self._registry
 
     @property
     def storage(self) -> OcflStorage:
@@ -101,6 +139,8 @@ class SimulatedOutfit(Outfit):
 
 
 def _sent(letter: Record, ctx: Context) -> Outcome:
+    current().meet_trouble("the mail server")
+    current().happen("letter", letter.id)
     return Done()
 
 
@@ -115,6 +155,7 @@ class Deposits(Scenario):
         clock = world.simulation.hub
         self.store = MemoryObjects(lambda: clock.now, world.point)
         self.web = Web(world)
+        self.registry = Registry(world)
         self.index = index.open_index("sqlite:///:memory:")
         self.catalogue = Inventory(self.index)
         mail = {"mail.url": "smtp://127.0.0.1:25", "mail.sender": "waybill@example.org"}
@@ -145,15 +186,21 @@ class Deposits(Scenario):
             clock = self.world.simulation.hub
             depot = SimulatedDepot(self.settings, here.host, self.world.simulation.root_of(here.host), self.store, self.known)
             porous = Porous(self.world, self.catalogue, "inventory")
-            self.outfits[here.name] = SimulatedOutfit(depot, self.web, porous, lambda: datetime.fromtimestamp(clock.now, UTC))
+            made = SimulatedOutfit(depot, self.web, self.registry, porous, lambda: datetime.fromtimestamp(clock.now, UTC))
+            self.outfits[here.name] = made
         return self.outfits[here.name]
 
     # --- what is asked for
 
     def submissions(self) -> Iterator[New]:
         rng = self.rng
-        profile = Profile(name=PROFILE, owner=OWNER, mail=Mail(to=("jane@example.org",)))
-        yield New("profile", {"profile": to_document(profile)}, id=PROFILE, request="profile")
+        mail = Mail(to=("jane@example.org",))
+        for profile in (
+            Profile(name=PROFILE, owner=OWNER, mail=mail),
+            Profile(name=CALLED, owner=OWNER, mail=mail, callback=Callback(url=RECEIVER)),
+            Profile(name=KEPT, owner=OWNER, mail=mail, minter=Minter(url=f"https://ezid.test/shoulder/ark:/99999/{KEPT_SHOULDER}")),
+        ):
+            yield New("profile", {"profile": to_document(profile)}, id=profile.name, request=f"profile {profile.name}")
         for n in range(rng.choice((1, 1, 2, 3))):
             yield self._batch(f"b{n}", rng.choice((1, 1, 2, 4)))
 
@@ -169,7 +216,8 @@ class Deposits(Scenario):
                 self.web.files[url] = self.bytes[file]
             local = rng.choice(("", "", "loc-1", f"loc-{name}-{n}"))
             rows.append(f"{url} | | | | | {file} | | {local} | | a title | ")
-        said: dict[str, Any] = {"profile": PROFILE, "batch_id": f"bid-{name}", "title": "a title"}
+        profile = rng.choice((PROFILE, PROFILE, CALLED, KEPT))
+        said: dict[str, Any] = {"profile": profile, "batch_id": f"bid-{name}", "title": "a title", "checked": True}
         if jobs == 1 and rng.random() < 0.5:
             asked = Submission(url=f"http://web.test/{name}-0.txt", type=Type.FILE, filename=f"{name}-0.txt", **said)
         else:
@@ -195,7 +243,7 @@ class Deposits(Scenario):
     def _named(self, job: Record) -> None:
         ark = job.docs["identifiers"].get("primary_id") or ""
         before = self.arks.get(job.ref, "")
-        if before and ark != before:
+        if before and ark != before and before not in self.registry.strangers:
             raise Violation(f"{job.ref} had the ARK {before}, and has {ark or 'none'} now")
         if ark:
             self.arks[job.ref] = ark
@@ -216,10 +264,26 @@ class Deposits(Scenario):
         if not self.world.simulation.ledger.gone:  # what was removed may be submitted again, and is another object then
             yield from self._requests(storage)
         self.completed = sum(job.state == "Completed" for job in jobs)
+        for job in jobs:
+            yield from self._told(job)
+        for letter in _all(store, "letter"):
+            if letter.state == "Sent" and not self.world.count("letter", letter.id):
+                yield f"{letter.ref} is Sent, and was not mailed"
         for ark, those in owners.items():
             yield from self._object(storage, ark, those)
         for batch in _all(store, "batch"):
             yield from self._report(store, batch)
+
+    def _told(self, job: Record) -> Iterator[str]:
+        """Receivers and EZID know of what is Completed."""
+        if job.state != "Completed":
+            return
+        said = submission.of_job(job)
+        if said.profile == CALLED and not self.world.count("callback", f"{RECEIVER}/mc/{said.job_id}"):
+            yield f"{job.ref} is Completed, and nobody was called"
+        minted = job.docs.get("minted", {}).get("ark")
+        if said.profile == KEPT and minted and not str(self.registry.known.get(minted, "")).startswith(said.job_id):
+            yield f"{job.ref} has the ARK {minted}, which EZID keeps for {self.registry.known.get(minted, 'nobody')}"
 
     def _requests(self, storage: OcflStorage) -> Iterator[str]:
         """One deposit is one version of one object."""
@@ -228,6 +292,10 @@ class Deposits(Scenario):
             for version in storage.versions(ark):
                 if seen.setdefault(version.request, f"{ark} v{version.number}") != f"{ark} v{version.number}":
                     yield f"the deposit {version.request} is {seen[version.request]} and {ark} v{version.number}"
+        named: dict[str, str] = {}
+        for ark, request in self.registry.known.items():
+            if ark not in self.registry.strangers and named.setdefault(request, ark) != ark:
+                yield f"EZID keeps {named[request]} and {ark} for the deposit {request}"
 
     def _object(self, storage: OcflStorage, ark: str, jobs: Sequence[Record]) -> Iterator[str]:
         local = {tuple(job.docs["identifiers"].get("local_id") or ()) for job in jobs}

@@ -88,6 +88,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str = ""  # jid-<uuid>
     submitted: str = ""  # when, RFC 3339
     retain_target: bool = False  # the ARK goes on leading where it leads
+    checked: bool = False  # its profile was there when it was submitted; others name profiles that were never made here
     digests_of_row: dict[str, str] = {}  # what a row of a batch manifest says of its payload: {"md5": "..."}
     deletions: tuple[str, ...] = ()  # files that an update takes away
 
@@ -109,7 +110,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             "DataCiteResourceType": self.datacite_type, "submissionDate": self.submitted,
             **{f"DC{word}": self.dc.get(word, "") for word in DC},
             "owner": self.owner, "collections": list(self.collections), "received": self.received, "rowDigests": self.digests_of_row,
-            "retainTargetURL": self.retain_target or "", "delete": list(self.deletions),
+            "retainTargetURL": self.retain_target or "", "delete": list(self.deletions), "profileChecked": self.checked,
         }  # fmt: skip
         return {name: value for name, value in both.items() if value} | {"update": self.update}
 
@@ -147,7 +148,8 @@ def read(document: object) -> Submission:
         response_form=text("responseForm", "response_type"), note=text("note"), datacite_type=text("DataCiteResourceType"),
         dc={word: text(f"DC{word}") for word in DC if text(f"DC{word}")},
         batch_id=text("batchID"), job_id=text("jobID"), submitted=text("submissionDate"),
-        retain_target=said.get("retainTargetURL") in (True, "true"), digests_of_row=table("rowDigests"),
+        retain_target=said.get("retainTargetURL") in (True, "true"), checked=said.get("profileChecked") is True,
+        digests_of_row=table("rowDigests"),
         deletions=tuple(name for name in _list(said.get("delete")) if name),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.apps.ingest.commands.conftest import Working
 from tests.cli.conftest import Waybill
+from tests.servers.process import wait_until
 from waybill import config
 from waybill.apps.ingest.application import APPLICATION
 from waybill.apps.ingest.demo import demonstrate
@@ -237,11 +238,8 @@ def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working) 
 def test_an_operator_locks_an_object_and_unlocks_it(house: Waybill, working: Working) -> None:
     made = house("lock", "storage/ark:/99999/fk4x", "--why", "it is being moved", "--json").json
     with working():
-        for _ in range(600):
-            locks = house("locks", "--json").json["locks"]
-            if locks and locks[0]["state"] == "Set":
-                break
-            time.sleep(0.05)
+        wait_until(lambda: "Set" in [lock["state"] for lock in house("locks", "--json").json["locks"]], "the lock to be set")
+    locks = house("locks", "--json").json["locks"]
     assert [(row["key"], row["holder"]["id"]) for row in locks] == [("storage/ark:/99999/fk4x", made["lock"])]
     assert "it is being moved" in house("locks").out
     assert house("unlock", "storage/ark:/99999/fk4x", "--json").json["ended"] == 1

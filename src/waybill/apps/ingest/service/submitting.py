@@ -131,6 +131,7 @@ def arrived(outfit: Outfit, complete: Submission, received: Received) -> Submiss
 def enter(engine: Engine, whole: Submission, profile: Profile, *, who: str, why: str = "") -> Accepted:
     """Make the batch of a submission that is whole, or answer the one that its batchID has made before."""
     urgent = priority.first(1, profile.priority)
+    whole = replace(whole, checked=True)
     new = New("batch", {"submission": whole.document()}, owner=whole.submitter or whole.owner, priority=urgent, request=whole.batch_id)
     began = engine.store.now()  # what was made before this was made by an earlier request
     try:

@@ -26,7 +26,7 @@ from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.steps.refusal import Trouble, Unfit
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.record import Record, encode
-from waybill.step import Context, Done, New, Outcome, Wait
+from waybill.step import Context, Done, Fail, New, Outcome, Wait
 
 PORTION = 200  # jobs made in one commit
 PORTION_BYTES = 300_000  # and bytes of their documents: a ZooKeeper transaction has at most 1 MiB, and names take room too
@@ -99,7 +99,10 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
         return trouble(error.reason, error.reasons)
     except BadManifest as error:
         return trouble(str(error), [str(each) for each in error.complaints])
-    profile = outfit.profile(ctx, said.profile)
+    try:
+        profile = outfit.profile(ctx, said)
+    except Fail as error:
+        return trouble(f"{error} Submit it again.")
     first = priority.first(count, profile.priority)
     jobs = (New("job", _documents(each), priority=first) for each in rows)
     letter = queued(batch, said, profile, outfit, count, ctx.now())

@@ -22,7 +22,7 @@ from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Callback
 from waybill.apps.ingest.report import announced
 from waybill.apps.ingest.signatures import without_secrets
-from waybill.notify import NotPosted, post
+from waybill.notify import NotPosted
 from waybill.record import Record, encode
 from waybill.step import Context, Done, Fail, Outcome
 
@@ -31,7 +31,7 @@ NAMESPACE = "http://uc3.cdlib.org/ontology/mrt/ingest/job"
 
 def notify(job: Record, ctx: Context) -> Outcome:
     outfit, said, at = outfit_of(ctx), submission.of_job(job), ctx.now()
-    callback = outfit.profile(ctx, said.profile).callback
+    callback = outfit.profile(ctx, said).callback
     docs: dict[str, Any] = {}
     if callback.url and not _was_called(job):
         docs["called"] = _called(job, ctx, callback, at)
@@ -52,7 +52,7 @@ def _called(job: Record, ctx: Context, callback: Callback, at: float) -> dict[st
     if callback.user or callback.password:
         headers["authorization"] = "Basic " + base64.b64encode(f"{callback.user}:{callback.password}".encode()).decode()
     try:
-        answer = post(url, encode(state_of(job, at)), headers, reach=outfit.reach, timeout=outfit.settings.tell.callback_timeout)
+        answer = outfit.post(url, encode(state_of(job, at)), headers, reach=outfit.reach, timeout=outfit.settings.tell.callback_timeout)
     except NotPosted as error:
         words = f"The callback to {without_secrets(callback.url)} failed: {error}"
         if error.permanent:

@@ -19,5 +19,5 @@ def owned(job: Record, ctx: Context) -> dict[str, Any]:
     said = submission.of_job(job)
     if said.owner or not said.local_ids:
         return {}
-    owner = outfit_of(ctx).profile(ctx, said.profile).owner
+    owner = outfit_of(ctx).profile(ctx, said).owner
     return {"owner": {"ark": owner}} if owner else {}

@@ -33,7 +33,7 @@ MOST_DRAWN = 100  # ARKs of which each turned out to be another's
 def processing(job: Record, ctx: Context) -> Done:
     outfit = outfit_of(ctx)
     said = submission.of_job(job)
-    profile = outfit.profile(ctx, said.profile)
+    profile = outfit.profile(ctx, said)
     told = told_of(job, ctx)
     job, ark = _identified(job, ctx, said, profile)
     prepared = depositing.prepare(job, ctx, profile, ark, told)

@@ -90,7 +90,7 @@ def _of_checkm(job: Record, ctx: Context, url: str, path: Path) -> Source | None
         "object": said.primary_id, "version": max(known, default=0) + 1, "request": request_of(job),
         "created": datetime.fromtimestamp(ctx.now(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "mode": "update" if said.update else "add",
-        "about": describe(said, outfit.profile(ctx, said.profile), said.primary_id).about,
+        "about": describe(said, outfit.profile(ctx, said), said.primary_id).about,
     }  # fmt: skip
     try:
         with open(path, "rb") as file:

@@ -16,12 +16,13 @@ from typing import IO, Any
 
 from waybill.apps.ingest import lists, submission
 from waybill.apps.ingest.outfit import outfit_of
+from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, told
 from waybill.apps.ingest.steps.admitting import first_is_awaited, make_jobs, no_jobs, to_be_made, trouble
 from waybill.notify import Attachment
 from waybill.objects import NotFound
 from waybill.record import Record, encode
-from waybill.step import Context, Done, Outcome, Wait
+from waybill.step import Context, Done, Fail, Outcome, Wait
 
 PAGE = 500  # jobs read at once
 INLINE = 4000  # bytes of a file that the letter itself may carry
@@ -51,7 +52,10 @@ def update_reporting(batch: Record, ctx: Context) -> Outcome:
 
 def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, before: Mapping[str, Any] | None) -> Outcome:
     outfit, said, at = outfit_of(ctx), submission.of_batch(batch), ctx.now()
-    profile = outfit.profile(ctx, said.profile)
+    try:
+        profile = outfit.profile(ctx, said)
+    except Fail:  # then nobody is named to whom the report could go; it is written all the same
+        profile = Profile(name=said.profile)
     with_files = any(addressed(said, profile, outfit))
     found = _gathered(batch, ctx, before, with_files)
     found.number, found.since = number, str((before or {}).get("last_modified", ""))

@@ -26,7 +26,7 @@ def storing(job: Record, ctx: Context) -> Done:
     if not said.primary_id:
         raise Fail("This job has no ARK yet, so nothing can be stored: `restart` begins it again.")
     told = told_of(job, ctx)
-    prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said.profile), said.primary_id, told)
+    prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said), said.primary_id, told)
     return Done(depositing.documents(outfit, depositing.write(job, ctx, prepared)))
 
 
@@ -45,6 +45,6 @@ def _store_foreign(job: Record, ctx: Context) -> Stored:
         object=ark, request=depositing.request_of(job), files=files, mode="update" if word == "update" else "add",
         deletions=foreign.deletions_at(ctx, delete) if delete and word == "update" else (),
         message=said.note, user=said.submitter or "waybill",
-        about=describe(said, outfit.profile(ctx, said.profile), ark).about,
+        about=describe(said, outfit.profile(ctx, said), ark).about,
     )  # fmt: skip
     return depositing.stored(ctx, deposit)
