@@ -1,10 +1,10 @@
 """Deposits by a real worker process, from the submission to the batch's completion, on SQLite and a folder of objects.
 
-    python -m benchmarks.deposits FOLDER PAYLOAD_URL TYPE COUNT [--threads N]
+    python -m benchmarks.deposits FOLDER PAYLOAD_URL TYPE COUNT [--threads N] [--processes N]
 
 TYPE is that of the submission: single-file-batch-manifest, object-manifest. `waybill work` is started first, with its settings as they are
 by default (but that loopback may be fetched from); the clock runs from the submission to the batch's Completed, which is after its report.
-Printed: objects a second, and the most memory that the worker had.
+Printed: objects a second, and the most memory that the worker's processes had, together.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def furnished(folder: Path) -> Depot:
 
 
 @contextmanager
-def working(folder: Path, threads: int | None) -> Iterator[subprocess.Popen[str]]:
-    """`waybill work`, from the moment that it says so."""
-    more = ["--threads", str(threads)] if threads else []
+def working(folder: Path, threads: int | None, processes: int) -> Iterator[subprocess.Popen[str]]:
+    """`waybill work`, from the moment that all its processes say so."""
+    more = ["--processes", str(processes), *(["--threads", str(threads)] if threads else [])]
     command = [sys.executable, "-m", "waybill.cli", "work", "--data", str(folder), *more]
     with open(folder / "work.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True) as worker:
         try:
-            while "Working as" not in (folder / "work.log").read_text():
+            while (folder / "work.log").read_text().count("Working as") < processes:
                 if worker.poll() is not None:
                     raise SystemExit((folder / "work.log").read_text())
                 time.sleep(LOOK)
@@ -68,16 +68,21 @@ def working(folder: Path, threads: int | None) -> Iterator[subprocess.Popen[str]
                 raise
 
 
+def family(pid: int) -> list[int]:
+    """A process and those that it has started."""
+    return [pid, *(int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split())]
+
+
 def memory(pid: int) -> int:
-    """The most bytes that a process has had."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    """The most bytes that each process has had, all together."""
+    files = [Path(f"/proc/{each}/status").read_text().splitlines() for each in family(pid)]
+    return sum(int(line.split()[1]) * 1024 for lines in files for line in lines if line.startswith("VmHWM"))
 
 
 def cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds of CPU that they have used."""
+    stats = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(pid)]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def completed(engine: Engine, batch: str, worker: subprocess.Popen[str]) -> None:
@@ -94,9 +99,10 @@ def main() -> None:
     parser.add_argument("type", type=type_of)
     parser.add_argument("count", type=int)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     depot = furnished(arguments.folder)
-    with closing(depot), closing(depot.open_store()) as store, working(arguments.folder, arguments.threads) as worker:
+    with closing(depot), closing(depot.open_store()) as store, working(arguments.folder, arguments.threads, arguments.processes) as worker:
         engine, outfit = depot.engine(store), cast(Outfit, depot.outfit("batch"))
         used, began = cpu(worker.pid), time.perf_counter()
         accepted = service.submit(engine, outfit, Submission(profile=PROFILE, url=arguments.url, type=arguments.type), who=WHO)

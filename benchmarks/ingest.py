@@ -10,6 +10,7 @@ The worker is a real `waybill work` on SQLite and a folder; the files come from 
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,13 +24,14 @@ from benchmarks.figure import Figure
 from benchmarks.rounds import Contestant, Results, child, rounds
 from benchmarks.web import Web, fill
 
-OURS, BARE, CURL = "waybill", "bare loop", "curl"
+OURS, ALONE, BARE, CURL = "waybill", "one process", "bare loop", "curl"
 DEPOSITS, LOOP, FETCH = "benchmarks.deposits", "benchmarks.peers.bare_loop", "benchmarks.peers.curl"
 LIFECYCLES, MERRITT = "benchmarks.lifecycles", "benchmarks.peers.merritt_requests"
 FILES, OBJECT = "single-file-batch-manifest", "object-manifest"
 
-THREADS = 8  # of the worker and of the bare loop; what waits for the disk costs no CPU
-MEMORY = 200.0  # MB that a worker may have in all
+CORES = os.cpu_count() or 1  # worker processes for small objects, each with its threads as by default
+THREADS = (4, 8)  # of the bare loop, which counts with the better one; what waits for the disk costs no CPU
+MEMORY = 200.0  # MB that a worker may have, with all its processes
 GROWTH = 1.25  # times its memory with a tenth of the objects
 PARALLEL = 4  # files of one object, as by default
 
@@ -42,22 +44,25 @@ def small(effort: Effort) -> Iterator[Figure]:
         place = _places(Path(folder))
         # Not measured: what one object looks like in storage, and how much memory a tenth of the objects takes.
         first = place()
-        before = child(DEPOSITS, first, f"{url}/small/0-{few}.checkm", FILES, few, "--threads", THREADS)
+        before = child(DEPOSITS, first, f"{url}/small/0-{few}.checkm", FILES, few, "--processes", CORES)
         sample = next(Path(first).glob("objects/ocfl/*/*/*/inventory.json")).parent
         results = rounds(
             [
-                Contestant(OURS, DEPOSITS, place, (f"{url}/small/0-{count}.checkm", FILES, count, "--threads", THREADS)),
-                Contestant(BARE, LOOP, place, (url, count, sample, THREADS)),
-                Contestant(CURL, FETCH, place, (url, count, THREADS)),
+                Contestant(OURS, DEPOSITS, place, (f"{url}/small/0-{count}.checkm", FILES, count, "--processes", CORES)),
+                *(Contestant(f"{BARE} {threads}", LOOP, place, (url, count, sample, threads)) for threads in THREADS),
+                Contestant(ALONE, DEPOSITS, place, (f"{url}/small/0-{few}.checkm", FILES, few)),
+                Contestant(CURL, FETCH, place, (url, count, max(THREADS))),
             ],
             effort.pick(3, 1), disk.note,
         )  # fmt: skip
     ours, peak = results[OURS], results[OURS].best("megabytes")
-    bare, curl = results[BARE], results[CURL]
-    noted = f"{count:,} objects, {THREADS} threads; {_rounds(ours)}; CPU for an object {_cpu(ours)} and {_cpu(bare)} ms"
+    bare, curl = max((results[f"{BARE} {threads}"] for threads in THREADS), key=Results.median), results[CURL]
+    noted = f"{count:,} objects, {CORES} processes; {_rounds(ours)}; CPU for an object {_cpu(ours)} and {_cpu(bare)} ms"
     yield Figure("ingest.small.bare-loop", ours.median(), "objects/s", bare.median(), 0.5, note=noted)
+    alone = f"one process, {few:,} objects"
+    yield Figure("ingest.small.alone", results[ALONE].median(), "objects/s", bare.median(), note=alone)
     yield Figure("ingest.small.curl", ours.median(), "objects/s", curl.median(), note="it stores, syncs and records nothing")
-    yield Figure("ingest.small.memory", peak, "MB", goal=MEMORY, sense="at most", note="the most that the worker had at any time")
+    yield Figure("ingest.small.memory", peak, "MB", goal=MEMORY, sense="at most", note="the most that each process had, all together")
     grown = f"{count:,} objects beside {few:,}"
     yield Figure("ingest.small.memory-growth", peak, "MB", before["megabytes"], GROWTH, "ratio at most", note=grown)
     yield disk.figure("ingest.small")

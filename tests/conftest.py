@@ -15,6 +15,7 @@ a server starts one for itself, with the context managers of `tests.servers`.
 Nothing is skipped: a test that cannot run fails, and says what to install.
 """
 
+import signal
 from collections.abc import Generator, Iterator
 
 import hypothesis
@@ -27,6 +28,10 @@ from tests.servers.s3 import RcloneS3Server, SeaweedServer
 from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 _budget = budgets.from_environment()
+
+# A shell that starts the suite in the background has it ignore interrupts, and all that it starts: but what they do is tested too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline for one example: the machine is shared, and a slow moment is no fault of the code.
 hypothesis.settings.register_profile("small", max_examples=50, deadline=None)

@@ -144,7 +144,7 @@ def test_scale(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_ingest_small(capsys: pytest.CaptureFixture[str]) -> None:
     assert names("ingest.small", capsys) == [
-        f"ingest.small.{figure}" for figure in ("bare-loop", "curl", "memory", "memory-growth", "fsync")
+        f"ingest.small.{figure}" for figure in ("bare-loop", "alone", "curl", "memory", "memory-growth", "fsync")
     ]  # fmt: skip
 
 

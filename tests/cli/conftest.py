@@ -110,6 +110,9 @@ class Running:
         return Result(self.process.returncode, out, err)
 
 
+Start = Callable[..., Running]
+
+
 @pytest.fixture
 def running() -> Iterator[Callable[..., Running]]:
     """Starts commands; what still runs at the end of the test is killed."""

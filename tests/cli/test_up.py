@@ -11,18 +11,15 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tests.cli.conftest import Running, Waybill, ship
+from tests.cli.conftest import Start, Waybill, ship
 from tests.servers.process import wait_until
 from waybill.cli import run
-
-Start = Callable[..., Running]
 
 
 def get(url: str, token: str | None = None) -> tuple[int, Any]:
@@ -227,8 +224,8 @@ def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_proc
     monkeypatch.setattr(os, "_exit", left.append)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        run._until_stopped(cast(Any, SimpleNamespace(config=SimpleNamespace(work=SimpleNamespace(host="h")), note=lambda said: None)),
-                           worker=cast(Any, Stuck()))  # fmt: skip
+        config = SimpleNamespace(work=SimpleNamespace(host="h", processes=1))
+        run._until_stopped(cast(Any, SimpleNamespace(config=config, note=lambda said: None)), worker=cast(Any, Stuck()))
     finally:
         never.set()
         for number, handler in before.items():

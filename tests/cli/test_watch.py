@@ -6,21 +6,18 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 from rich.console import Console
 
-from tests.cli.conftest import Running, Waybill, ship, stepped
+from tests.cli.conftest import Start, Waybill, ship, stepped
 from waybill import views
 from waybill.cli import watching
 from waybill.config import load
 from waybill.demo import PARCEL
 from waybill.depot import Depot
 from waybill.record import SessionInfo
-
-Start = Callable[..., Running]
 
 
 def test_one_record_is_followed_until_it_settles(running: Start, waybill: Waybill) -> None:

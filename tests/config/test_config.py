@@ -20,7 +20,7 @@ def test_defaults_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.Mon
     data = tmp_path / "waybill-data"
     assert config.data == data
     assert config.store == f"sqlite:///{data}/waybill.db"
-    assert config.index == config.store
+    assert config.index == f"sqlite:///{data}/waybill-index.db"
     assert config.objects == str(data / "objects")
     assert config.work.root == data / "work"
     assert (config.http.host, config.http.port, config.open_loopback) == ("127.0.0.1", 8700, False)
@@ -57,11 +57,12 @@ def test_paths_in_the_file_are_relative_to_the_file(tmp_path: Path, monkeypatch:
     assert load(write(tmp_path, 'objects = "s3://bucket/prefix"\n')).objects == "s3://bucket/prefix"
 
 
-def test_the_index_lies_beside_zookeeper_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_the_index_lies_beside_the_store(tmp_path: Path) -> None:
     def index(store: str, **more: str) -> str:
         return load(overrides={"data": tmp_path, "store": store, **more}).index
 
     assert index("postgresql://me@host/db") == "postgresql://me@host/db"
+    assert index("sqlite:////srv/a%20b.sqlite") == "sqlite:////srv/a%20b-index.db"
     assert index("zookeeper://host:2181/waybill") == f"sqlite:///{tmp_path}/index.db"
     assert index("zookeeper://host:2181/waybill", index="postgresql://me@host/db") == "postgresql://me@host/db"
 

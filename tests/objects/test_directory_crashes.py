@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.objects.dying import contents, die_at
 from waybill.objects.directory import POINTS, Directory
 from waybill.objects.protocol import PART_LEAST, NotFound
 
 OLD, NEW = b"old" * 1000, b"new" * 50_000
 LARGE = b"x" * PART_LEAST
-
-
-def contents(objects: Directory) -> dict[str, bytes]:
-    found = {}
-    for info in objects.list():
-        with objects.get(info.name) as body:
-            found[info.name] = body.read()
-    return found
 
 
 def nothing(objects: Directory) -> None:
@@ -81,35 +74,6 @@ CASES: list[tuple[Verb, Verb, dict[str, bytes], dict[str, bytes]]] = [
     (old, upload, WITH_OLD, {"a/b": LARGE + NEW}),
     (old, abort, WITH_OLD, WITH_OLD),
 ]
-
-
-def die_at(root: Path, number: int, verb: Verb) -> tuple[bool, str]:
-    """Run the verb in a process that dies at the given point; whether it lived to the end, and where it died."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        seen = 0
-
-        def at(point: str) -> None:
-            nonlocal seen
-            seen += 1
-            if seen == number:
-                os.write(writer, point.encode())
-                os._exit(9)
-
-        code = 1
-        try:
-            verb(Directory(root, fsync=False, at=at))
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        point = pipe.read().decode()
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    assert code in (0, 9), code
-    return code == 0, point
 
 
 def survivors(root: Path, part: str) -> list[str]:

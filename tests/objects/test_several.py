@@ -2,12 +2,13 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.apps.ingest.storage.tripwire import Tripwire
+from tests.objects.dying import contents, die_at
 from waybill.objects import AlreadyThere, Directory, Objects, Precondition, Put, Refused, put_several
 
 
@@ -17,19 +18,11 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Objects]
         yield directory if request.param == "together" else Tripwire(directory, lambda moment: None)  # type: ignore[misc]
 
 
-def held(objects: Objects) -> dict[str, bytes]:
-    found = {}
-    for info in objects.list():
-        with objects.get(info.name) as body:
-            found[info.name] = body.read()
-    return found
-
-
 def test_all_of_them_are_there(objects: Objects) -> None:
     objects.put("a/2", b"before")
     puts = [Put("a/1", b"one"), Put("a/2", b"two"), Put("b/c/d", b""), Put("b/c", b"a name that is also a prefix"), Put("x", b"top")]
     assert put_several(objects, puts) == []
-    assert held(objects) == {put.name: put.data for put in puts}
+    assert contents(objects) == {put.name: put.data for put in puts}
     assert put_several(objects, []) == []
 
 
@@ -40,7 +33,7 @@ def test_conditions_hold_and_stop_it_there(objects: Objects) -> None:
         put_several(objects, [Put("first", b"1"), Put("new", b"y", if_absent=True), Put("last", b"1")])
     with pytest.raises(Precondition):
         put_several(objects, [Put("known", b"3", if_match=etag), Put("last", b"1")])
-    assert held(objects) == {"first": b"1", "new": b"x", "known": b"2"}
+    assert contents(objects) == {"first": b"1", "new": b"x", "known": b"2"}
     with pytest.raises(Refused):
         put_several(objects, [Put("../x", b"")])
 
@@ -76,7 +69,7 @@ def test_a_folder_that_goes_meanwhile_is_made_again(tmp_path: Path) -> None:
 
     with other, Directory(tmp_path, fsync=False, at=meddle) as objects:
         assert put_several(objects, [Put("a/1", b"1"), Put("a/2", b"2")]) == []
-        assert held(objects) == {"a/1": b"1", "a/2": b"2"}
+        assert contents(objects) == {"a/1": b"1", "a/2": b"2"}
 
 
 def test_each_folder_is_synced_once_and_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,27 +92,6 @@ def test_each_folder_is_synced_once_and_before_it_returns(tmp_path: Path, monkey
         assert synced[1:] == ["/a/b"]  # the folders above are known to be durable
 
 
-def dies_at(root: Path, number: int, work: Callable[[Objects], object]) -> bool:
-    child = os.fork()
-    if child == 0:
-        count = itertools.count(1)
-
-        def at(point: str) -> None:
-            if next(count) == number:
-                os._exit(9)
-
-        code = 1
-        try:
-            with Directory(root, fsync=False, at=at) as objects:
-                work(objects)
-            code = 0
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 9), code
-    return code == 9
-
-
 def test_a_crash_anywhere_leaves_each_as_it_was_or_as_it_is_to_be(tmp_path: Path) -> None:
     puts = [Put("a/1", b"new", if_absent=True), Put("b/2", b"new")]
     seen = set()
@@ -127,9 +99,9 @@ def test_a_crash_anywhere_leaves_each_as_it_was_or_as_it_is_to_be(tmp_path: Path
         root = tmp_path / str(number)
         with Directory(root, fsync=False) as objects:
             objects.put("b/2", b"old")
-        died = dies_at(root, number, lambda objects: put_several(objects, puts))
+        finished, _ = die_at(root, number, lambda objects: put_several(objects, puts))
         with Directory(root, fsync=False) as objects:
-            found = held(objects)
+            found = contents(objects)
             assert found.get("a/1", b"new") == b"new"
             assert found["b/2"] in (b"old", b"new")
             seen.add((len(found), found["b/2"]))
@@ -137,7 +109,7 @@ def test_a_crash_anywhere_leaves_each_as_it_was_or_as_it_is_to_be(tmp_path: Path
             assert os.listdir(root / ".waybill" / "tmp") == []
             puts_again = [put._replace(if_absent=False) for put in puts] if "a/1" in found else puts
             assert put_several(objects, puts_again) == []
-            assert held(objects) == {"a/1": b"new", "b/2": b"new"}
-        if not died:
+            assert contents(objects) == {"a/1": b"new", "b/2": b"new"}
+        if finished:
             break
     assert seen == {(1, b"old"), (2, b"old"), (2, b"new")}

@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     assert [simulate(case, trace=True).digest() for case in CASES] == digests
     assert digests_elsewhere("1") == digests
     assert digests_elsewhere("2") == digests
-    assert len(set(digests)) == len(digests)
+    assert len(set(digests)) >= len({case.seed for case in CASES})  # the two stores may well agree on a seed
 
 
 def test_tracing_changes_nothing() -> None:

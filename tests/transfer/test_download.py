@@ -1,6 +1,8 @@
 """Downloads from a server that misbehaves in every way that was met."""
 
+import errno
 import hashlib
+import io
 import os
 import threading
 import time
@@ -38,7 +40,7 @@ def finished(folder: Path) -> list[str]:
 
 
 def unfinished(folder: Path) -> list[str]:
-    return os.listdir(folder / ".partial")
+    return os.listdir(folder / ".partial") if (folder / ".partial").exists() else []
 
 
 def test_a_file_comes(server: Misbehaving, tmp_path: Path) -> None:
@@ -440,3 +442,24 @@ def test_nothing_waits_for_a_slow_neighbour(server: Misbehaving, tmp_path: Path)
     assert time.monotonic() - began < 10
     server.over.set()
     assert not next(coming).ok
+
+
+def test_a_small_file_is_written_at_once(server: Misbehaving, tmp_path: Path) -> None:
+    server.files["/a"] = b"small"
+    assert get(server, tmp_path, Fetch(f"{server.url}/a", "deep/a"))["deep/a"] == Fetched("deep/a", True, 5, sha256(b"small"), tries=1)
+    assert (tmp_path / "deep" / "a").read_bytes() == b"small"
+    assert os.listdir(tmp_path) == ["deep"], "no folder of unfinished files"
+
+
+def test_a_small_file_for_which_there_is_no_room_leaves_nothing(
+    server: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.FileIO):
+        def write(self, data: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    server.files["/a"] = b"small"
+    monkeypatch.setattr("waybill.transfer.partial.open", lambda path, mode, buffering: Full(path, "x"), raising=False)
+    fetched = get(server, tmp_path)["a"]
+    assert (fetched.ok, fetched.permanent, fetched.reason) == (False, False, "The file could not be written: No space left on device.")
+    assert os.listdir(tmp_path) == []

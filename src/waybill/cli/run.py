@@ -24,6 +24,7 @@ import typer
 from waybill.cli import logs
 from waybill.cli.desk import ID, KIND, Desk, command
 from waybill.cli.problems import FAILED, MISSING, Misuse
+from waybill.cli.processes import Processes
 from waybill.cli.site import Site, is_loopback
 from waybill.config import DAY, DEMO_FILE
 from waybill.depot import Depot, make_folder
@@ -47,6 +48,9 @@ ROLES = Annotated[list[str] | None, typer.Option(
     "--role", metavar="ROLE", help='A queue to serve: "kind", "kind.State" or "duty"; may be repeated.', show_default="all",
 )]  # fmt: skip
 THREADS = Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="Steps that run at the same time.", show_default="4")]
+PROCESSES = Annotated[int | None, typer.Option(
+    "--processes", min=1, max=256, help="Worker processes, each with so many threads; one for each core is most.", show_default="1",
+)]  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -66,9 +70,10 @@ def up(
     open_loopback: OPEN = False,
     role: ROLES = None,
     threads: THREADS = None,
+    processes: PROCESSES = None,
 ) -> int:
     """Start everything in one process: the store, the server and a worker; print one URL. Ctrl-C or SIGTERM stops it."""
-    _take(desk, host, port, open_loopback, role, threads, demo)
+    _take(desk, host, port, open_loopback, role, threads, processes, demo)
     depot = _ready(desk)
     if demo:
         with desk.engine() as engine:
@@ -80,7 +85,7 @@ def up(
 
 def serve(desk: Desk, host: HOST = None, port: PORT = None, demo: DEMO = False, open_loopback: OPEN = False) -> int:
     """Serve the page and the API; the work is done by `waybill work`, here or elsewhere."""
-    _take(desk, host, port, open_loopback, None, None, demo)
+    _take(desk, host, port, open_loopback, None, None, None, demo)
     depot = _ready(desk)
     return _until_stopped(desk, site=Site(depot))
 
@@ -89,11 +94,12 @@ def work(
     desk: Desk,
     role: ROLES = None,
     threads: THREADS = None,
+    processes: PROCESSES = None,
     demo: DEMO = False,
     once: Annotated[bool, typer.Option("--once", help="Take exactly one due step and print its arrow; exit code 3: none is due.")] = False,
 ) -> int | None:
     """Do the work: claim records, run their steps, commit what comes of them, until Ctrl-C or SIGTERM."""
-    _take(desk, None, None, False, role, threads, demo)
+    _take(desk, None, None, False, role, threads, processes, demo)
     if once:
         logs.set_up(desk.config.log)
         return _step(desk, None)
@@ -111,11 +117,12 @@ def step(desk: Desk, kind: KIND, id: ID) -> int | None:
 
 
 def _take(
-    desk: Desk, host: str | None, port: int | None, open_loopback: bool, roles: list[str] | None, threads: int | None, demo: bool
+    desk: Desk, host: str | None, port: int | None, open_loopback: bool, roles: list[str] | None, threads: int | None,
+    processes: int | None, demo: bool,
 ) -> None:  # fmt: skip
     """Options are settings given on the command line."""
-    given: dict[str, Any] = {"http.host": host, "http.port": port, "work.roles": roles or None, "work.threads": threads}
-    desk.settings.update(given | {"open_loopback": open_loopback or None, "demo": demo or None})
+    given: dict[str, Any] = {"http.host": host, "http.port": port, "open_loopback": open_loopback or None, "demo": demo or None}
+    desk.settings.update(given | {"work.roles": roles or None, "work.threads": threads, "work.processes": processes})
     if desk.config.open_loopback and not is_loopback(desk.config.http.host):
         raise Misuse(
             f"--open-loopback lets in without a token whoever asks from this machine, and {desk.config.http.host} is not loopback. "
@@ -155,6 +162,20 @@ def _worker(depot: Depot) -> Worker:
         depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, roles=_roles(depot),
         shared=settings.shared, threads=settings.threads, ttl=settings.ttl, portion=settings.portion_max, outfit=depot.outfit,
     )  # fmt: skip
+
+
+def _others(desk: Desk) -> Processes | None:
+    """The other worker processes, where there is to be more than this one."""
+    settings, count = desk.config.work, desk.config.work.processes - 1
+    if not count:
+        return None
+    roles = [argument for role in settings.roles for argument in ("--role", role)]
+    demo = ["--demo"] if desk.config.demo else []
+    # In the environment, which only this user may read: the store's URL may hold a password.
+    told = {"WAYBILL_DATA": str(desk.config.data), "WAYBILL_STORE": desk.config.store, "WAYBILL_INDEX": desk.config.index}
+    if desk.config_file is not None:
+        told["WAYBILL_CONFIG"] = str(desk.config_file.absolute())
+    return Processes(["work", "--processes", "1", "--threads", str(settings.threads), *roles, *demo], count, told)
 
 
 def _roles(depot: Depot) -> tuple[str, ...]:
@@ -240,30 +261,37 @@ def _until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | Non
     def stop(number: int, frame: FrameType | None) -> None:
         signals.append(number)
         if len(signals) > 1:
-            os._exit(128 + number)  # asked twice: the claims are left to expire, as after a crash
+            os._exit(128 + number)  # asked twice: as after a crash, claims are left to expire, and other processes end with this one
         ended.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     parts: list[threading.Thread] = []
+    others = _others(desk) if worker is not None else None
     if site is not None:
         parts.append(part(site.run, "server"))
         site.ready.wait()
     if not faults:
         if worker is not None:
             parts.append(part(worker.run, "worker"))
+        if others is not None:
+            parts.append(part(others.run, "processes"))
         _say_where(desk, site)
         ended.wait()
     log.info("stopping")
     if site is not None:
         site.stop()
-    if worker is not None and len(parts) == 1 + (site is not None):
+    if worker is not None and len(parts) > (site is not None):
         worker.stop()
+    if others is not None:
+        others.stop()
     leave = time.monotonic() + PATIENCE
     for thread in parts:
         thread.join(max(0.0, leave - time.monotonic()))
     if any(thread.is_alive() for thread in parts):
         log.error("still waiting for the store or a request after %.0f s: leaving; claims are left to expire", PATIENCE)
+        if others is not None:
+            others.kill()
         logging.shutdown()
         os._exit(FAILED)  # a thread that waits for an answer cannot be ended otherwise
     if faults:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from waybill.config.settings import BY_NAME, SETTINGS, TABLES, Setting
 from waybill.config.shape import Config, Http, Log, Mail, Work
 from waybill.config.showing import in_words
-from waybill.config.urls import anchored, sqlite_url
+from waybill.config.urls import anchored, sqlite_path, sqlite_url
 
 FILE = "waybill.toml"
 DEMO_FILE = "demo"  # in a data folder that was started with the demonstration: its records need their machines ever after
@@ -119,6 +119,12 @@ def _parse(setting: Setting, value: Any, where: str) -> Any:
         raise BadConfig(f"{where}: {given}; it must be {right}.") from None
 
 
+def _index_beside(store: str, data: Path) -> Path:
+    """A file of its own, also beside SQLite: there can be one writer to a file, and the store's must not wait for a long one."""
+    file = sqlite_path(store)
+    return file.with_name(f"{file.stem}-index.db") if file else data / "index.db"
+
+
 def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mapping[str, Any]]) -> Config:
     origins = {setting.name: given[setting.name][1] if setting.name in given else "default" for setting in SETTINGS}
 
@@ -127,7 +133,7 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
 
     data = value("data", Path("waybill-data")).absolute()
     store = anchored(value("store", sqlite_url(data / "waybill.db")), Path.cwd())
-    beside = store if urlsplit(store).scheme in ("sqlite", "postgresql", "postgres") else sqlite_url(data / "index.db")
+    beside = store if urlsplit(store).scheme in ("postgresql", "postgres") else sqlite_url(_index_beside(store, data))
     objects = value("objects", str(data / "objects"))
     return Config(
         data=data,
@@ -141,6 +147,7 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
             host=value("work.host", platform.node() or "localhost"),
             shared=value("work.shared", False),
             threads=value("work.threads", 4),
+            processes=value("work.processes", 1),
             roles=value("work.roles", ()),
             portion_max=value("work.portion_max", 512),
             ttl=value("work.ttl", 15.0),

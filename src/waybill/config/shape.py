@@ -21,6 +21,7 @@ class Work:
     host: str
     shared: bool
     threads: int
+    processes: int
     roles: tuple[str, ...]
     portion_max: int
     ttl: float

@@ -1,10 +1,12 @@
 """The index on SQLite: in the store's own file, or in one of its own.
 
-In the store's file the index is one more writer, so its transactions are short and it waits for its turn as the workers do.
+In the store's file the index is one more writer, so its transactions are short and it waits for its turn as the workers do: but SQLite
+waits by looking again after a while, so by default it has a file of its own, and threads of one process queue up for it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +21,9 @@ from waybill.record import BadStore, StoreError, Unavailable
 
 BUSY = 30_000  # milliseconds to wait for another writer
 
+_turns: dict[str, threading.Lock] = {}  # by file: who of this process writes it
+_guard = threading.Lock()
+
 
 class SqliteIndex:
     dialect: Dialect = "sqlite"
@@ -28,6 +33,8 @@ class SqliteIndex:
         if (path := sqlite_path(url)) is None:
             raise BadStore(f"{url} names no file for an index; write {FORMS}.")
         self._path = path
+        with _guard:
+            self._turn = _turns.setdefault(str(path.absolute()), threading.Lock())
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -68,16 +75,17 @@ class SqliteIndex:
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        with self._refusals():
-            self._db.execute("begin immediate")
-        try:
-            yield
+        with self._turn:
             with self._refusals():
-                self._db.execute("commit")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("rollback")
-            raise
+                self._db.execute("begin immediate")
+            try:
+                yield
+                with self._refusals():
+                    self._db.execute("commit")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("rollback")
+                raise
 
     def lock(self, name: str) -> None:
         """Nothing to do: `begin immediate` lets one writer in."""

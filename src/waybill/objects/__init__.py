@@ -41,6 +41,7 @@ from waybill.objects.protocol import (
 )
 from waybill.objects.several import Put, put_several
 from waybill.objects.signing import Credentials
+from waybill.objects.whole import can_put_whole, put_whole
 
 __all__ = [
     "PART_LEAST",
@@ -66,6 +67,7 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "Upload",
+    "can_put_whole",
     "check_name",
     "check_prefix",
     "is_not_found",
@@ -73,6 +75,7 @@ __all__ = [
     "measure",
     "open_objects",
     "put_several",
+    "put_whole",
 ]
 
 

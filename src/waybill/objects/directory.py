@@ -42,11 +42,12 @@ from waybill.objects.reading import Reading
 from waybill.objects.several import Put, Together
 from waybill.objects.streams import Stream, check_conditions, check_range
 from waybill.objects.uploads import DirectoryUpload
+from waybill.objects.whole import WholeFolder
 
 POINTS = (
     "folder made", "folder synced", "folder removed", "temp made", "temp written", "temp synced", "linked", "renamed", "published",
-    "temp dropped", "deleted", "delete synced", "aside made", "aside linked", "aside exchanged", "aside dropped", "upload made",
-    "upload dropped", "swept",
+    "temp dropped", "whole made", "deleted", "delete synced", "aside made", "aside linked", "aside exchanged", "aside dropped",
+    "upload made", "upload dropped", "swept",
 )  # fmt: skip
 
 
@@ -73,6 +74,7 @@ class Directory:
             self._folders = Folders(self._fd, at=at, fsync=fsync, token=token)
             self._publisher = Publisher(self._folders, at=at, token=token)
             self._together = Together(self._folders, self._publisher, at=at, token=token)
+            self._whole = WholeFolder(self._folders, at=at, token=token)
             for own in ("tmp", "locks", "uploads"):
                 with self._folders.make([*OWN, own]):
                     pass
@@ -101,6 +103,13 @@ class Directory:
     def put_several(self, puts: Sequence[Put]) -> list[Put]:
         """Put all of them, with few syncs; which of them do not read back (several.py)."""
         return self._together.put([(put, self._path(put.name)) for put in puts])
+
+    def put_whole(self, folder: str, puts: Sequence[Put]) -> bool:
+        """Put all of them into a new folder, at once; whether it was new (whole.py)."""
+        path, below = self._path(folder), f"{folder}/"
+        if not all(put.name.startswith(below) for put in puts):
+            raise Refused(f"Not everything that was to be put is below {folder!r}.")
+        return self._whole.put(path, [(put, self._path(put.name)[len(path) :]) for put in puts])
 
     def get(self, name: str, *, start: int = 0, end: int | None = None) -> Reading:
         check_range(start, end)

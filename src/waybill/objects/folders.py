@@ -21,12 +21,14 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Protocol
 
+from waybill.objects.beneath import open_beneath
 from waybill.objects.escape import SELF
 from waybill.objects.files import OPEN_FOLDER
 from waybill.objects.protocol import NotFound, Refused, Unavailable
 
 _REMEMBERED = 20_000  # folders known to be durable
-_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
+_NO_REPLACE, _EXCHANGE = 1, 2  # of renameat2
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # Linux
 
 At = Callable[[str], None]
 
@@ -57,19 +59,25 @@ class Folders:
         return os.open(".", OPEN_FOLDER, dir_fd=self.root)
 
     @contextmanager
+    def tmp(self) -> Iterator[int]:
+        """A descriptor of the folder of unfinished things."""
+        # One call and not three: what lies in .waybill was made by us, and no name that somebody chose is in this path.
+        fd = os.open(f"{OWN[0]}/tmp", OPEN_FOLDER, dir_fd=self.root)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
     def find(self, path: list[str]) -> Iterator[int]:
         """A descriptor of the folder at the path; NotFound if there is none, or something else lies there."""
-        fd = self._open_root()
         try:
-            for component in path:
-                try:
-                    below = os.open(component, OPEN_FOLDER, dir_fd=fd)
-                except OSError as error:
-                    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                        raise NotFound from None
-                    raise
-                os.close(fd)
-                fd = below
+            fd = open_beneath(self.root, "/".join(path) or ".", OPEN_FOLDER)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise NotFound from None
+            raise
+        try:
             yield fd
         finally:
             os.close(fd)
@@ -137,7 +145,7 @@ class Folders:
                 return
             if not stat.S_ISREG(found.st_mode):
                 raise Refused(f"{'/'.join(path)!r} in the directory is neither a file nor a folder, and links are not followed.")
-            with self.find([*OWN, "tmp"]) as tmp:
+            with self.tmp() as tmp:
                 aside = self._token()
                 os.mkdir(aside, dir_fd=tmp)
                 self._at("aside made")
@@ -183,7 +191,6 @@ class Folders:
         It is taken for a few system calls, never for a transfer, and at most one at a time. The kernel drops it with the process.
         """
         stripe = f"{OWN[0]}/locks/{hashlib.sha256('/'.join(path).encode()).hexdigest()[:2]}"
-        # One call and not three: what lies in .waybill was made by us, and no name that somebody chose is in this path.
         fd = os.open(stripe, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self.root)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -197,15 +204,25 @@ OWN = [".waybill"]
 
 def exchange(one_fd: int, one: str, other_fd: int, other: str) -> None:
     """Let two entries of a file system change places, atomically."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        code = errno.ENOSYS
-    elif renameat2(one_fd, os.fsencode(one), other_fd, os.fsencode(other), _EXCHANGE) == 0:
-        return
-    else:
-        code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+    if not _renamed(one_fd, one, other_fd, other, _EXCHANGE):
         raise Refused(f"{other!r} is an object, and this file system cannot keep an object whose name is also a prefix of others.")
+
+
+def rename_to_nothing(one_fd: int, one: str, other_fd: int, other: str) -> None:
+    """Give an entry another name, at which there must be nothing."""
+    if not _renamed(one_fd, one, other_fd, other, _NO_REPLACE):
+        raise Refused(f"{other!r} cannot get its name: this file system cannot rename without replacing.")
+
+
+def _renamed(one_fd: int, one: str, other_fd: int, other: str, flags: int) -> bool:
+    """Whether this system has such a rename."""
+    if _renameat2 is None:
+        return False
+    if _renameat2(one_fd, os.fsencode(one), other_fd, os.fsencode(other), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
     raise OSError(code, os.strerror(code))
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from waybill.objects.escape import SELF
 from waybill.objects.files import OPEN_FOLDER, describe, explained, keep_digest, open_object
-from waybill.objects.folders import OWN, At, Folders
+from waybill.objects.folders import At, Folders
 from waybill.objects.protocol import AlreadyThere, NotFound, ObjectInfo, Precondition, Unavailable
 
 NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,14 +33,14 @@ class Publisher:
     def temp(self, what: str) -> Iterator[tuple[int, str]]:
         """A new file to write to, and its entry in tmp. Removed if an Exception passes; a crash leaves it to `sweep`."""
         entry = self._token()
-        with explained(f"write {what}"), self._folders.find([*OWN, "tmp"]) as tmp:
+        with explained(f"write {what}"), self._folders.tmp() as tmp:
             fd = os.open(entry, NEW_FILE, 0o666, dir_fd=tmp)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # sweep leaves alone what is locked
             self._at("temp made")
         try:
             yield fd, entry
         except Exception:
-            with self._folders.find([*OWN, "tmp"]) as tmp, suppress(FileNotFoundError):
+            with self._folders.tmp() as tmp, suppress(FileNotFoundError):
                 os.unlink(entry, dir_fd=tmp)
             raise
         finally:
@@ -55,7 +55,7 @@ class Publisher:
         for _ in range(100):
             try:
                 with self._folders.make(path[:-1]) as folder, self.place(folder, path[-1]) as (place, entry):
-                    with self._folders.locked(path), self._folders.find([*OWN, "tmp"]) as tmp:
+                    with self._folders.locked(path), self._folders.tmp() as tmp:
                         if if_match is not None:
                             check_version(name, entry, place, if_match)
                         if if_absent:
@@ -102,7 +102,7 @@ class Publisher:
         return False
 
     def _still_there(self, temp: str, name: str) -> None:
-        with self._folders.find([*OWN, "tmp"]) as tmp:
+        with self._folders.tmp() as tmp:
             try:
                 os.stat(temp, dir_fd=tmp, follow_symlinks=False)
             except FileNotFoundError:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from waybill.objects.files import explained, keep_digest, open_object, write_all
-from waybill.objects.folders import OWN, At, Folders
+from waybill.objects.folders import At, Folders
 from waybill.objects.protocol import NotFound, Objects, measure
 from waybill.objects.publishing import LOOK_AGAIN, NEW_FILE, Publisher, check_version
 
@@ -123,7 +123,7 @@ class Together:
     def _opened(self) -> Iterator[tuple[int, Unsynced, dict[tuple[str, ...], int]]]:
         """The folder of unfinished files, and the folders that are opened on the way."""
         with ExitStack() as stack:
-            tmp = stack.enter_context(self._folders.find([*OWN, "tmp"]))
+            tmp = stack.enter_context(self._folders.tmp())
             unsynced, places = Unsynced(), dict[tuple[str, ...], int]()
             stack.callback(unsynced.close)
             stack.callback(_close_all, places)

@@ -62,7 +62,7 @@ class DirectoryUpload:
         with self._publisher.temp(f"part {number} of {self.name!r}") as (fd, temp), explained(f"write part {number} of {self.name!r}"):
             write_all(fd, data)
             self._folders.sync(fd)
-            with self._folder() as folder, self._folders.find([*OWN, "tmp"]) as tmp:
+            with self._folder() as folder, self._folders.tmp() as tmp:
                 os.rename(temp, f"{number:05d}", src_dir_fd=tmp, dst_dir_fd=folder)
                 self._at("renamed")
                 self._folders.sync(folder)
@@ -96,7 +96,7 @@ class DirectoryUpload:
 
     def _begin(self) -> None:
         with explained(f"begin the upload of {self.name!r}"), self._folders.make([*OWN, "uploads", self.id]) as folder:
-            with self._publisher.temp(f"the upload of {self.name!r}") as (fd, temp), self._folders.find([*OWN, "tmp"]) as tmp:
+            with self._publisher.temp(f"the upload of {self.name!r}") as (fd, temp), self._folders.tmp() as tmp:
                 write_all(fd, self.name.encode())
                 self._folders.sync(fd)
                 os.rename(temp, "name", src_dir_fd=tmp, dst_dir_fd=folder)

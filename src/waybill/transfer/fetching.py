@@ -3,7 +3,7 @@
 Its life in order:
 
     1. A finished file of an earlier attempt is linked and digested; if it is what was promised, that was all.
-    2. Bytes come into the partial file (partial.py).
+    2. Bytes come into the partial file (partial.py); those of a small one into memory.
     3. A cut connection is taken up again where it was cut, with `Range` and `If-Range`, if the server names a version (a strong ETag, or a
        date). Otherwise, or if the file has changed meanwhile, it begins again at the first byte.
     4. When all has come, size and digests are compared, and the file gets its name, which must be free.
@@ -11,16 +11,18 @@ Its life in order:
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx2
 
 from waybill.digests import Digests
 from waybill.transfer.asking import Again, Asker, Failed, check_status
-from waybill.transfer.partial import Partial, Taken
+from waybill.transfer.partial import WORTH_RESUMING, Partial, Taken
 
 
 class Stopped(Exception):
@@ -104,45 +106,53 @@ class OneFile:
                 self.drop()
             self._check_length(answer)
             length = answer.headers.get("content-length", "")
-            self._partial.is_of(self._fetch.url, _version(answer), self.size + int(length) if length.isdecimal() else None)
-            self._receive(answer)
-        self._finish()
+            total = self.size + int(length) if length.isdecimal() else None
+            small = io.BytesIO() if total is not None and total < WORTH_RESUMING and not self.size else None
+            if small is not None:
+                self._receive(answer, small)
+            else:
+                self._partial.is_of(self._fetch.url, _version(answer), total)
+                with self._partial.open() as file:
+                    self._receive(answer, file)
+        self._finish(small)
 
     def drop(self) -> None:
         """Forget what has come."""
         self._partial.begin_anew()
         self._resumed = False
 
-    def _receive(self, answer: httpx2.Response) -> None:
+    def _receive(self, answer: httpx2.Response, into: BinaryIO) -> None:
         most = self._fetch.size if self._fetch.size is not None else self._rules.largest
         since, before = self._rules.monotonic(), self.size
-        with open(self._partial.path, "ab") as file:
-            for portion in answer.iter_raw():  # as it comes: what is held back would be lost with a cut
-                self._go_on()
-                if most is not None and self.size + len(portion) > most:
-                    kind = Failed if self._fetch.size is None else Mismatch
-                    raise kind(f"More than {most} bytes came.")
-                file.write(portion)
-                self._partial.came.update(portion)
-                self._count(len(portion))
-                now = self._rules.monotonic()
-                if now - since >= self._rules.timeout:
-                    if self.size - before < self._rules.slowest * (now - since):
-                        raise Again(f"The server sends less than {self._rules.slowest} bytes a second.")
-                    since, before = now, self.size
+        for portion in answer.iter_raw():  # as it comes: what is held back would be lost with a cut
+            self._go_on()
+            if most is not None and self.size + len(portion) > most:
+                kind = Failed if self._fetch.size is None else Mismatch
+                raise kind(f"More than {most} bytes came.")
+            into.write(portion)
+            self._partial.came.update(portion)
+            self._count(len(portion))
+            now = self._rules.monotonic()
+            if now - since >= self._rules.timeout:
+                if self.size - before < self._rules.slowest * (now - since):
+                    raise Again(f"The server sends less than {self._rules.slowest} bytes a second.")
+                since, before = now, self.size
 
-    def _finish(self) -> None:
+    def _finish(self, small: io.BytesIO | None) -> None:
         fault = self._partial.came.fault(self._fetch.size, self._digests)
         if fault and self._resumed:
             self.drop()
             raise Again(f"It was put together from answers that do not belong together: {fault}.")
         if fault:
             raise Mismatch(f"{fault[0].upper()}{fault[1:]}.")
-        self._name_it()
+        self._name_it(small)
 
-    def _name_it(self) -> None:
+    def _name_it(self, small: io.BytesIO | None = None) -> None:
         try:
-            self._partial.name_it()
+            if small is not None:
+                self._partial.write_at_once(small.getbuffer())
+            else:
+                self._partial.name_it()
         except Taken:
             raise Failed("A file of this name is there already: two requests have the same name.") from None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from waybill.record import Page, Record, Ref, Store
 from waybill.rules import Machines, clip
 from waybill.step import Context, New, Stopped
-from waybill.worker.folders import folder_of, make_attempt
+from waybill.worker.folders import folder_of, make_attempt, make_folder
 from waybill.worker.messages import Saving, Task
 
 if TYPE_CHECKING:
@@ -72,9 +72,13 @@ class StepContext:
     def folder(self) -> Path:
         return folder_of(self._desk.root, self._desk.machines[self.record.kind], self.record)
 
-    @property
+    @cached_property
     def workdir(self) -> Path:
         return make_attempt(self.folder, self._desk.machines[self.record.kind], self.record, self.attempt)
+
+    def make_folder(self) -> None:
+        """The record's own folder, also where no step has asked for one."""
+        make_folder(self.folder, self._desk.machines[self.record.kind], self.record)
 
     def earlier(self) -> list[Path]:
         folder = self.folder

@@ -9,13 +9,15 @@ meanwhile, by whatever worker, works in a later one, and that is left alone.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from waybill.machine import Machine
+from waybill.objects.files import OPEN_FOLDER
+from waybill.objects.folders import remove_tree
 from waybill.record import Record, Ref
 from waybill.rules import Machines, bad_id
 
@@ -34,13 +36,27 @@ def folder_of(root: Path, machine: Machine, record: Record) -> Path:
     return root.joinpath(machine.folder.top, *parts)
 
 
+def make_folder(folder: Path, machine: Machine, record: Record) -> Path:
+    """The folder of a record, which says whose it is. Safe to repeat."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if machine.folder is not None:
+        name = folder / NAME
+        try:
+            written = name.stat().st_size > 0  # a crash can leave it empty
+        except FileNotFoundError:
+            written = False
+        if not written:
+            with open(name, "wb", buffering=0) as file:
+                file.write(f"{record.kind} {record.id}".encode())
+    return folder
+
+
 def make_attempt(folder: Path, machine: Machine, record: Record, attempt: int) -> Path:
     """The folder of one run of a step. Safe to repeat."""
     own = folder / str(attempt)
     if not own.is_dir():
-        own.mkdir(parents=True, exist_ok=True)
-        if machine.folder is not None:
-            (folder / NAME).write_text(f"{record.kind} {record.id}")
+        make_folder(folder, machine, record)
+        own.mkdir(exist_ok=True)
     return own
 
 
@@ -55,17 +71,21 @@ def last_attempt(folder: Path) -> int:
 def clear_folder(folder: Path, upto: int) -> None:
     """Remove a record's working folder with all attempts up to this one; a link in its place is removed, never followed. Safe to repeat."""
     try:
-        if folder.is_symlink():
-            folder.unlink()
+        try:
+            fd = os.open(folder, OPEN_FOLDER)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            folder.unlink()  # a link, or a file
             return
-        with os.scandir(folder) as found:
-            entries = [entry for entry in found if not (entry.name.isdecimal() and int(entry.name) > upto)]
-        in_use = last_attempt(folder) > upto
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            elif not (in_use and entry.name == NAME):
-                os.unlink(entry.path)
+        try:
+            names = os.listdir(fd)
+            later = {name for name in names if name.isdecimal() and int(name) > upto}
+            for name in names:
+                if name not in later and not (later and name == NAME):
+                    remove_tree(fd, name)
+        finally:
+            os.close(fd)
         os.rmdir(folder)
     except FileNotFoundError:
         return

@@ -4,6 +4,8 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import shutil
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -249,6 +251,22 @@ def test_a_ledger_that_was_removed_begins_anew(tmp_path: Path) -> None:
     os.unlink(tmp_path / ".room" / "ledger")
     assert room.admit("b", 900, 0.0).granted
     assert [entry.id for entry in room.entries()] == ["b"]
+
+
+def test_a_lock_that_was_removed_is_made_again_for_all(tmp_path: Path) -> None:
+    first, second = ledger(tmp_path, Plate(10_000, 1000)), ledger(tmp_path, Plate(10_000, 1000))
+    assert first.admit("a", 600, 0.0).granted
+    shutil.rmtree(tmp_path / ".room")
+    assert second.admit("b", 600, 0.0).granted
+    assert not first.admit("c", 600, 0.0).granted, "both look at the ledger that is there"
+    with open(tmp_path / ".room" / "lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waits = threading.Thread(target=first.leave, args=("b",))
+        waits.start()
+        waits.join(0.2)
+        assert waits.is_alive(), "the lock is that of the new file"
+    waits.join()
+    assert first.entries() == second.entries()
 
 
 @given(st.lists(st.binary(max_size=60) | st.sampled_from([b'{"type":"job","id":"x","need":-5}', b'{"type":"job","id":1}', b"{}", b"\n"])))

@@ -14,7 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -28,6 +28,8 @@ class Journal:
         self._path, self._lock = str(path), str(path.with_name("lock"))
         self._forget, self._take = forget, take
         self._mine = threading.Lock()
+        self._lock_fd = self._lock_inode = -1  # stays open: it is taken and given back three times for a job
+        self._unlock: Callable[[], object] = lambda: None
         self._close: Callable[[], object] = lambda: None
         self._begin(-1)
 
@@ -43,13 +45,12 @@ class Journal:
     @contextmanager
     def locked(self) -> Iterator[None]:
         with self._mine:
-            lock = self._open_lock()
+            lock = self._taken_lock()
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
                 self._take_in()
                 yield
             finally:
-                os.close(lock)
+                fcntl.flock(lock, fcntl.LOCK_UN)
 
     def append(self, line: bytes) -> None:
         """A line that was taken in already; if it cannot be written, everything is taken in anew next time."""
@@ -67,17 +68,26 @@ class Journal:
         os.replace(new, self._path)
         self._take_in()
 
-    def _open_lock(self) -> int:
-        try:
-            return os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
+    def _taken_lock(self) -> int:
+        """The lock, alone; it is the file of that name, and not one that somebody has removed since."""
+        while True:
+            if self._lock_fd >= 0:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+                with suppress(FileNotFoundError):
+                    if os.stat(self._lock).st_ino == self._lock_inode:  # which nobody else can get while it is open
+                        return self._lock_fd
+                self._unlock()
             os.makedirs(os.path.dirname(self._lock), exist_ok=True)
-            return os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_inode = os.fstat(self._lock_fd).st_ino
+            self._unlock = weakref.finalize(self, os.close, self._lock_fd)
 
     def _take_in(self) -> None:
         try:
             found = os.stat(self._path)
             same = found.st_ino == self._inode and found.st_size >= self._read
+            if same and found.st_size == self._read:
+                return
         except FileNotFoundError:
             same = False
         if not same:

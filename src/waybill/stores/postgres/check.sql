@@ -126,5 +126,6 @@ returning 1;
 select a.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), extract(epoch from clock_timestamp() - a.xact_start)::double precision
 from pg_stat_activity a
 where a.backend_xmin is not null and a.datname = current_database() and a.pid <> pg_backend_pid()
+  and a.backend_type not in ('autovacuum worker', 'parallel worker') -- the server's own, which end by themselves
   and a.xact_start < clock_timestamp() - %(seconds)s * interval '1 second'
 order by a.xact_start limit 1;

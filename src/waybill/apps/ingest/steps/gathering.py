@@ -71,7 +71,6 @@ class Gathering:
 
     def run(self, rows: Iterable[Row], promised: Payload | None = None) -> Gathered:
         """`promised`: of a payload that is the only row, everything that was promised of it."""
-        self._into.mkdir(parents=True, exist_ok=True)
         urls: dict[str, str] = {}
 
         def wanted() -> Iterator[Fetch]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from contextlib import suppress
 
 from waybill.step import Context
 from waybill.worker.folders import NAME
@@ -18,11 +17,15 @@ from waybill.worker.folders import NAME
 def publish(ctx: Context, name: str) -> None:
     """`workdir/name` becomes `folder/name`; an older one goes. Safe to repeat: each attempt makes its own, and the last is as good."""
     made, place, replaced = ctx.workdir / name, ctx.folder / name, ctx.workdir / f"{name}.replaced"
-    with open(ctx.folder / NAME, "ab") as lock:  # nothing is written: it is a file that is there
+    with open(ctx.folder / NAME, "rb", buffering=0) as lock:  # any file that is there would do
         fcntl.flock(lock, fcntl.LOCK_EX)
         ctx.check()
-        with suppress(FileNotFoundError):
+        try:
             os.rename(place, replaced)
+        except FileNotFoundError:
+            first = True
+        else:
+            first = False
         os.rename(made, place)
-    if replaced.exists():
+    if not first:
         shutil.rmtree(replaced)

@@ -30,7 +30,8 @@ def write_system(job: Record, ctx: Context, files: Mapping[str, bytes], system: 
     folder = ctx.workdir / "system"  # this attempt's own: a second run makes another
     folder.mkdir(exist_ok=True)
     for name, data in files.items():
-        (folder / name).write_bytes(data)  # not synced: it is made again from the record whenever it is needed
+        with open(folder / name, "wb", buffering=0) as small:
+            small.write(data)  # not synced: it is made again from the record whenever it is needed
     with open(folder / SUBMITTED, "wb") as file:
         rows = lists.each(ctx.objects, job.docs["files"], Row) if isinstance(job.docs.get("files"), dict) else ()
         file.writelines(object_manifest(_writable(row) for row in rows))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
 from waybill.apps.ingest.storage.ocfl_inventory import Inventory
 from waybill.apps.ingest.storage.protocol import MANIFEST, Late, NotStored, Stored, Unsound
-from waybill.objects import AlreadyThere, Damaged, NotFound, Objects, Precondition, Put, Unsupported, measure, put_several
+from waybill.objects import AlreadyThere, Damaged, NotFound, Objects, Precondition, Put, Unsupported, measure, put_several, put_whole
 
 DECLARATION = ("0=ocfl_object_1.1", b"ocfl_object_1.1\n")
 
@@ -108,6 +108,11 @@ def put_all(objects: Objects, writes: Sequence[Write]) -> None:
             put_guarded(objects, write.name, write.portions, write.size, write.sha256, write.etag)
         else:
             put_checked(objects, write.name, write.portions, write.size, write.sha256)
+
+
+def put_together(objects: Objects, folder: str, writes: Sequence[Write]) -> bool:
+    """Write a folder that is new, with everything in it, at once; whether that could be done. If not, nothing was."""
+    return put_whole(objects, folder, [Put(write.name, b"".join(write.portions())) for write in writes])
 
 
 def _put_together(objects: Objects, writes: Sequence[Write]) -> None:

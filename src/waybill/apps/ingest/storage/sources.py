@@ -20,12 +20,12 @@ from typing import BinaryIO
 
 from waybill.apps.ingest.storage.protocol import NotStorable
 from waybill.objects import Data, Objects
+from waybill.objects.beneath import open_beneath
 
 FILE = "file:"
 OBJECT = "waybill:"
 MEMORY = "memory:"
 _OWN = "ingest/"  # among the objects: what lies elsewhere is not the ingest's to give away
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for the other end of a pipe
 
 
@@ -65,17 +65,12 @@ class WorkingSources:
 @contextmanager
 def open_inside(root: Path, path: str) -> Iterator[BinaryIO]:
     """The regular file at a path below the root; SourceGone if there is none, or a link on the way."""
-    *folders, name = path.split("/")
-    if not name or any(part in ("", ".", "..") for part in (*folders, name)) or "\0" in path:
+    if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
         raise NotStorable(f"{path[:100]!r} is no path of a working file.")
     try:
         at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for folder in folders:
-                below = os.open(folder, _FOLDER, dir_fd=at)
-                os.close(at)
-                at = below
-            file = open(os.open(name, _READ, dir_fd=at), "rb", buffering=0)  # noqa: SIM115 - closed below, or by the caller's block
+            file = open(open_beneath(at, path, _READ), "rb", buffering=0)  # noqa: SIM115 - closed below, or by the caller's block
         finally:
             os.close(at)
     except OSError as error:

@@ -7,7 +7,8 @@
     5  <object>/inventory.json                   **the version is there**, or the write was Late
     6  <object>/inventory.json.sha512            and what an earlier try left behind is removed
 
-What is small is written together (2 to 4 in one go, 5 and 6 in another), so that the folders are synced once and not for each file.
+What is small is written together: a new object as one folder, which is there at once with all that is in it, where the object store can
+do that; else 2 to 4 in one go, and 5 and 6 in another, so that the folders are synced once and not for each file.
 
 Content that is named by its digest cannot be confused with another try's: what is there and reads back right is used, and two writers of
 the same version never overwrite each other's bytes. Nothing of another's is removed before step 5 has succeeded, for until then it may be
@@ -24,7 +25,6 @@ from datetime import UTC, datetime
 
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
 from waybill.apps.ingest.storage.holding import (
-    DECLARATION,
     MOST_TOGETHER,
     SMALL,
     Held,
@@ -32,16 +32,17 @@ from waybill.apps.ingest.storage.holding import (
     etag_of,
     load,
     put_all,
+    put_together,
     read_back,
-    sidecar_data,
     stored_in,
 )
+from waybill.apps.ingest.storage.inventories import Written, declaration
 from waybill.apps.ingest.storage.ocfl_inventory import Algorithm, Content, NewVersion
 from waybill.apps.ingest.storage.planning import Wanted, entries, planned
 from waybill.apps.ingest.storage.protocol import MANIFEST, Deposit, Late, Sources, Stored
 from waybill.apps.ingest.storage.recovery import agrees_at_a_glance, mend, remove_below
 from waybill.manifests import Header, Writer
-from waybill.objects import Damaged, NotFound, Objects
+from waybill.objects import Damaged, NotFound, Objects, can_put_whole
 from waybill.objects.streams import portions
 
 IN_FLIGHT = 2  # files waiting for each thread
@@ -78,6 +79,8 @@ class VersionWriter:
         number = held.inventory.number + 1 if held else 1
         folder = f"{self._root}/v{number}"
         left = next(iter(self._objects.list(folder, limit=1)), None) is not None  # by a try that was interrupted
+        if held is None and not left and can_put_whole(self._objects) and (stored := self._write_whole(deposit, files)) is not None:
+            return stored
         # Which version of them a try may replace is settled now: a writer that was overtaken must not replace what came later.
         main, beside = self._names()
         etags = {name: etag_of(self._objects, f"{folder}/{name}") if left else None for name in (main, beside)}
@@ -86,21 +89,12 @@ class VersionWriter:
         contents = {c.sha256: c for c in held.inventory.contents() if c.sha256} if held else {}
         missing = _missing(files, contents)
         writes: list[Write] = []  # what is small is written together, in the end
-        if not left and len(missing) < MOST_TOGETHER // 2 and sum(files[path].size for path in missing.values()) < SMALL // 2:
-            self._check()
-            new = [self._take(missing[sha256], files[missing[sha256]], f"v{number}/content/{sha256.hex()}", writes) for sha256 in missing]
+        if not left and _are_small(files, missing):
+            new = self._take_all(files, missing, number, writes)
         else:
             new = self._keep_all(files, missing, f"v{number}/content", left)
         contents.update((content.sha256, content) for content in new)
-        created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        manifest, size = self._keep_manifest(deposit, files, contents, number, created, writes)
-        new.append(manifest)
-
-        states = {path: contents[wanted.sha256].digest for path, wanted in files.items()}
-        states[MANIFEST] = manifest.digest
-        made = NewVersion(
-            deposit.object, number, self._algorithm, created, deposit.message, deposit.request, deposit.user, deposit.address, new, states
-        )
+        made, stored = self._describe(deposit, files, contents, number, new, writes)
         try:
             self._publish(held, made, etags, writes)
         except Late:
@@ -112,10 +106,47 @@ class VersionWriter:
         if left:
             mine = {content.place.removeprefix(f"v{number}/") for content in new}
             remove_below(self._objects, folder, lambda name, info: name.startswith("content/") and name not in mine)
-        return Stored(
+        return stored
+
+    def _write_whole(self, deposit: Deposit, files: dict[str, Wanted]) -> Stored | None:
+        """A new object, at once; None if it cannot be written so, and nothing was."""
+        missing = _missing(files, {})
+        if not _are_small(files, missing):
+            return None
+        writes: list[Write] = []
+        new = self._take_all(files, missing, 1, writes)
+        made, stored = self._describe(deposit, files, {content.sha256: content for content in new}, 1, new, writes)
+        inventory = Written.of(None, made)
+        writes += [*inventory.at(f"{self._root}/v1"), declaration(self._root), *inventory.at(self._root)]
+        self._check()
+        return stored if put_together(self._objects, self._root, writes) else None
+
+    def _describe(
+        self,
+        deposit: Deposit,
+        files: dict[str, Wanted],
+        contents: dict[bytes, Content],
+        number: int,
+        new: list[Content],
+        writes: list[Write],
+    ) -> tuple[NewVersion, Stored]:
+        """The version, its manifest added to what is new and to what is written; and what is answered once it is there."""
+        created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        manifest, size = self._keep_manifest(deposit, files, contents, number, created, writes)
+        new.append(manifest)
+        states = {path: contents[wanted.sha256].digest for path, wanted in files.items()}
+        states[MANIFEST] = manifest.digest
+        made = NewVersion(
+            deposit.object, number, self._algorithm, created, deposit.message, deposit.request, deposit.user, deposit.address, new, states
+        )
+        return made, Stored(
             object=deposit.object, version=number, request=deposit.request, created=created,
             place=manifest.place, sha256=manifest.sha256.hex(), size=size,
         )  # fmt: skip
+
+    def _take_all(self, files: dict[str, Wanted], missing: dict[bytes, str], number: int, writes: list[Write]) -> list[Content]:
+        self._check()
+        return [self._take(path, files[path], f"v{number}/content/{sha256.hex()}", writes) for sha256, path in missing.items()]
 
     def _take(self, path: str, wanted: Wanted, place: str, writes: list[Write]) -> Content:
         """Read a small file, to be written with the others."""
@@ -205,28 +236,14 @@ class VersionWriter:
         return ocfl.FILE, ocfl.sidecar(self._algorithm)
 
     def _publish(self, held: Held | None, new: NewVersion, etags: dict[str, str | None], writes: list[Write]) -> None:
-        before = held.inventory if held else None
-
-        def inventory() -> Iterable[bytes]:
-            return ocfl.encode(before, new)
-
-        size, sha256, digest = ocfl.digest_of(inventory(), self._algorithm)
-        side, side_sha256 = _side(digest)
-        folder, (main, beside) = f"{self._root}/v{new.number}", self._names()
-
-        def both(at: str, main_etag: str | None, side_etag: str | None) -> list[Write]:
-            return [
-                Write(f"{at}/{main}", inventory, size, sha256, True, main_etag),
-                Write(f"{at}/{beside}", lambda: [side], len(side), side_sha256, True, side_etag),
-            ]
-
-        writes += both(folder, etags[main], etags[beside])
+        inventory = Written.of(held.inventory if held else None, new)
+        main, beside = self._names()
+        writes += inventory.at(f"{self._root}/v{new.number}", etags[main], etags[beside])
         if held is None:
-            name, words = DECLARATION
-            writes.append(Write(f"{self._root}/{name}", lambda: [words], len(words), hashlib.sha256(words).hexdigest()))
+            writes.append(declaration(self._root))
         put_all(self._objects, writes)
         self._check()
-        put_all(self._objects, both(self._root, held.etag if held else None, etags["above"]))
+        put_all(self._objects, inventory.at(self._root, held.etag if held else None, etags["above"]))
 
     def _published(self, number: int, request: str) -> Stored | None:
         """The version that the request made, if it made one; what was written beside somebody's newest is theirs again."""
@@ -237,6 +254,11 @@ class VersionWriter:
             mend(self._objects, held)
         made = any((version.number, version.request) == (number, request) for version in held.inventory.described())
         return stored_in(self._objects, held, number) if made else None
+
+
+def _are_small(files: dict[str, Wanted], missing: dict[bytes, str]) -> bool:
+    """Whether all of it may be held in memory, and written together."""
+    return len(missing) < MOST_TOGETHER // 2 and sum(files[path].size for path in missing.values()) < SMALL // 2
 
 
 def _missing(files: dict[str, Wanted], known: dict[bytes, Content]) -> dict[bytes, str]:
@@ -263,8 +285,3 @@ class _Tee:
             if self._hash:
                 self._hash.update(portion)
             yield portion
-
-
-def _side(digest: str) -> tuple[bytes, str]:
-    data = sidecar_data(digest)
-    return data, hashlib.sha256(data).hexdigest()

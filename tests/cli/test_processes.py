@@ -1,0 +1,79 @@
+"""Several worker processes: one command starts, watches and stops them, and none outlives it."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Running, Start, Waybill, ship
+from tests.servers.process import wait_until
+
+ROLES = ("--role", "shipment", "--role", "parcel")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAYBILL_WORK_TTL", "2")
+
+
+def sessions(waybill: Waybill) -> list[Any]:
+    return list(waybill("sessions", "--json").json["sessions"])
+
+
+def children(running: Running) -> list[int]:
+    tasks = Path(f"/proc/{running.process.pid}/task")
+    return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_each_has_its_session_and_all_stop_together(running: Start, waybill: Waybill) -> None:
+    work = running("work", "--processes", 3, "--threads", 2, *ROLES)
+    wait_until(lambda: len(sessions(waybill)) == 3, "three sessions", seconds=60)
+    assert all(session["about"]["roles"] == ["shipment.Sorting", "shipment.Travelling", "parcel.Packing", "parcel.Sending"]
+               for session in sessions(waybill))  # fmt: skip
+    others = children(work)
+    assert len(others) == 2
+    for _ in range(3):
+        ship(waybill, 4)
+    assert running("watch", "shipment", "--settled", "--json").end().code == 0
+    ended = work.end(signal.SIGTERM)
+    assert ended.code == 0, ended.err
+    assert sessions(waybill) == []
+    assert not any(is_there(pid) for pid in others)
+
+
+def test_they_end_with_a_parent_that_is_killed(running: Start, waybill: Waybill) -> None:
+    work = running("work", "--processes", 2)
+    wait_until(lambda: len(sessions(waybill)) == 2, "two sessions", seconds=60)
+    (other,) = children(work)
+    assert work.end(signal.SIGKILL).code == -signal.SIGKILL
+    wait_until(lambda: not is_there(other), "the other to end", seconds=30)
+
+
+def test_one_that_dies_is_started_again(running: Start, waybill: Waybill, tmp_path: Path) -> None:
+    work = running("work", "--processes", 2, *ROLES)
+    wait_until(lambda: len(sessions(waybill)) == 2, "two sessions", seconds=60)
+    (other,) = children(work)
+    os.kill(other, signal.SIGKILL)
+    wait_until(lambda: other not in children(work) and len(children(work)) == 1, "another process", seconds=60)
+    ship(waybill, 2)
+    assert running("watch", "shipment", "--settled", "--json").end().code == 0
+    ended = work.end(signal.SIGTERM)
+    assert ended.code == 0
+    assert f"worker process {other} ended with code -9: another is started in 5 s" in ended.err
+
+
+def test_the_store_is_not_shown_to_others(running: Start, waybill: Waybill, data: Path) -> None:
+    work = running("work", "--processes", 2, "--store", f"sqlite:///{data.absolute()}/waybill.db")
+    wait_until(lambda: len(sessions(waybill)) == 2, "two sessions", seconds=60)
+    (other,) = children(work)
+    assert "waybill.db" not in Path(f"/proc/{other}/cmdline").read_text()
+    assert work.end(signal.SIGTERM).code == 0
