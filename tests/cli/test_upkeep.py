@@ -124,7 +124,7 @@ def test_sessions_lists_who_works(waybill: Waybill) -> None:
     assert waybill("sessions").err == "No worker is alive; `waybill work` starts one.\n"
     with closing(depot().open_store()) as store:
         session = store.open_session(host=platform.node(), ttl=60, about={"pid": 4711})
-        store.renew(session, {"parcel pcl1": [1, 2, "stops"]})
+        store.renew(session, {"parcel pcl1": [1, 2, "stops", "Sending"]})
         (seen,) = waybill("sessions", "--json").json["sessions"]
         assert (seen["name"], seen["host"], seen["about"]["pid"]) == (session, platform.node(), 4711)
         assert seen["steps"][0]["id"] == "pcl1"

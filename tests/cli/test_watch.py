@@ -97,8 +97,8 @@ def test_a_terminal_gets_a_picture(waybill: Waybill) -> None:
 
 def test_progress_is_a_bar(waybill: Waybill) -> None:
     """What a worker says of a step with its heartbeat, as the picture shows it."""
-    busy = {"parcel pcl1": [1, 4, "stops"], "parcel pcl2": [7, None, "files"], "parcel pcl3": [7_335_940, 6e7, "bytes"]}
-    info = SessionInfo("s1", "here", 0.0, 0.0, {}, busy)
+    busy = {"pcl1": [1, 4, "stops"], "pcl2": [7, None, "files"], "pcl3": [7_335_940, 6e7, "bytes"]}
+    info = SessionInfo("s1", "here", 0.0, 0.0, {}, {f"parcel {id}": [*said, "Sending"] for id, said in busy.items()})
     look = {"kinds": [views.tally(PARCEL, {"Sending": 2})], "steps": views.session(info)["steps"], "workers": 1}
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(watching._picture(look))
@@ -116,7 +116,7 @@ def test_progress_of_a_worker_reaches_whoever_watches(running: Start, waybill: W
         parcel = store.find("parcel").records[0]
         session = store.open_session(host=os.uname().nodename, ttl=60, about={})
         store.take("parcel", parcel.id, session)
-        store.renew(session, {str(parcel.ref): [2, 4, "stops"]})
+        store.renew(session, {str(parcel.ref): [2, 4, "stops", parcel.state]})
         watch = running("watch", "parcel", *(["--json"] if json_too else []))
         lines = [watch.line()] if json_too else [watch.line(), watch.line()]
         assert watch.end(signal.SIGINT).code == 0

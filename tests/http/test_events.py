@@ -121,7 +121,7 @@ def test_a_record_is_followed_by_its_version_and_its_progress(site: Site, url: s
     ref = site.submit()
     with Ears(url, site.tokens["reader"], kind="crate", id=ref.id) as ears:
         assert ears.next("record")["state"] == "Packing"
-        with site.worker(ref, {f"crate {ref.id}": [1, 4, "boxes"]}):
+        with site.worker(ref, {f"crate {ref.id}": [1, 4, "boxes", "Packing"]}):
             assert ears.next("record", progress={"done": 1, "total": 4, "unit": "boxes", "fraction": 0.25})["session"]
         site.fail(ref)
         assert ears.next("record", state="Failed")["message"] == "too heavy"

@@ -53,10 +53,11 @@ def test_every_view_is_plain_json() -> None:
         "crate", "c1", "Packing", parent=Ref("crate", "c0"), session="s1", parked="wait", wake_at=1e18, created=1.5,
         docs=Docs({"label": b'{"sealed":true}', "weight": b"\xff not json"}),
     )  # fmt: skip
-    shown = views.record(held, machines, docs=True, progress={"crate c1": [5, 0, "x"]})
+    shown = views.record(held, machines, docs=True, progress={"crate c1": [5, 0, "x", "Packing"]})
     assert shown["created"] == "1970-01-01T00:00:01.500Z"
     assert shown["wake_at"] == "9999-12-31T23:59:59.999Z"
     assert shown["progress"] == {"done": 5, "total": 0, "unit": "x", "fraction": None}
+    assert views.record(held, machines, progress={"crate c1": [5, 0, "x", "Sealing"]})["progress"] is None, "it has left that state"
     assert shown["docs"] == {"label": {"sealed": True}, "weight": {"unreadable": "� not json"}}
     views_of_all = [
         shown,

@@ -41,7 +41,7 @@ def test_records_are_counted_by_kind_and_state(site: Site, reader: TestClient) -
 
 def test_workers_and_marks_are_counted(site: Site, reader: TestClient) -> None:
     ref = site.submit()
-    with site.worker(ref, {f"crate {ref.id}": [1, 2, "boxes"]}) as (engine, _):
+    with site.worker(ref, {f"crate {ref.id}": [1, 2, "boxes", "Packing"]}) as (engine, _):
         engine.hold("road/north")
         found = samples(reader)
     assert found["waybill_sessions", ()] == 1

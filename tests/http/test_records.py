@@ -270,7 +270,7 @@ def test_priority_is_set_in_any_state(site: Site, operator: TestClient) -> None:
 def test_progress_of_a_held_record_is_shown(site: Site, reader: TestClient) -> None:
     """B12: progress travels with the session."""
     ref = site.submit()
-    with site.worker(ref, {f"crate {ref.id}": [3, 12, "boxes"]}):
+    with site.worker(ref, {f"crate {ref.id}": [3, 12, "boxes", "Packing"]}):
         wanted = {"done": 3, "total": 12, "unit": "boxes", "fraction": 0.25}
         assert reader.get(f"{API}/records/crate/{ref.id}").json()["progress"] == wanted
         assert reader.get(f"{API}/records/crate").json()["records"][0]["progress"] == wanted

@@ -44,7 +44,7 @@ def set_up(log: Log) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(log.level.upper())
-    for noisy in ("kazoo.client", "uvicorn.error", "uvicorn.access", "asyncio"):
+    for noisy in ("kazoo", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING if log.level != "debug" else logging.DEBUG)
     # It names whole URLs, and the URL of a payload may hold a signature that lets everybody fetch it.
     logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -60,7 +60,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     since: float
     expires: float
     about: dict[str, Any] = {}  # version and digest of the tables it works by, its roles, its process
-    progress: dict[str, Any] = {}  # "kind id" -> [done, total, unit]
+    progress: dict[str, Any] = {}  # "kind id" -> [done, total, unit, state]
 
 
 class Line(NamedTuple):

@@ -118,7 +118,7 @@ def record(
         "version": r.version,
         "created": moment(r.created),
         "updated": moment(r.updated),
-        "progress": _progress((progress or {}).get(str(r.ref))),
+        "progress": _progress((progress or {}).get(str(r.ref)), r.state),
         "actions": [_possible(m, a, r, store) for a in m.leaves(r.state)],
         "docs": documents(m, r.docs) if docs else None,
     }
@@ -202,11 +202,11 @@ def progress_of(sessions: Iterable[SessionInfo]) -> dict[str, Any]:
     return {name: values for s in sessions for name, values in s.progress.items()}
 
 
-def _progress(values: Any) -> ProgressView | None:
-    """[done, total, unit], as workers send it; what is not of that form is not shown."""
-    if not isinstance(values, (list, tuple)) or len(values) != 3:
+def _progress(values: Any, state: str | None = None) -> ProgressView | None:
+    """[done, total, unit, state], as workers send it; what is not of that form, or of a state that the record has left, is not shown."""
+    if not isinstance(values, (list, tuple)) or len(values) != 4 or state not in (None, values[3]):
         return None
-    done, total, unit = values
+    done, total, unit = values[:3]
     if not isinstance(done, (int, float)) or not (total is None or isinstance(total, (int, float))):
         return None
     fraction = min(1.0, max(0.0, done / total)) if total else None

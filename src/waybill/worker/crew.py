@@ -107,7 +107,7 @@ class Crew:
     def progress(self) -> dict[str, list[Any]]:
         """How far the steps are that say so, by their record."""
         contexts = list(self.contexts.values())
-        return {f"{c.record.kind} {c.record.id}": list(c.progressed) for c in contexts if c.progressed is not None}
+        return {f"{c.record.kind} {c.record.id}": [*c.progressed, c.record.state] for c in contexts if c.progressed is not None}
 
     def dismiss(self) -> None:
         """Each hand goes when its step has ended."""

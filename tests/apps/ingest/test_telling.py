@@ -69,4 +69,6 @@ def test_an_object_can_be_had_when_the_callback_and_the_mail_come(tmp_path: Path
         arks = [of_job(job).primary_id for job in jobs(site, batch)]
         assert site.get("batch", batch.id).state == "Completed"
         assert came.message["Subject"] == "OK: 3 of 3 completed: bid-1"
+        text = came.message.get_body().get_content()
+        assert all(f"  {ark} ('{number}.txt'" in text for number, ark in enumerate(arks)), text
         assert called == mailed == {ark: f"file {number}".encode() for number, ark in enumerate(arks)}

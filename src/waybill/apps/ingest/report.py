@@ -1,7 +1,7 @@
 """The report of a batch: what became of its jobs, for the depositor by mail, for programs as documents and events.
 
     counts      completed, failed, deleted
-    text        a letter to read, with the first failures and their reasons
+    text        a letter to read, with the first failures and their reasons, and the first ARKs
     failed.json, completed.json, deleted.json    every job with what was said of it, as files that go with the letter
 
 The first report tells of all jobs. One after mending tells what has changed since the last, and what is still unresolved.
@@ -25,7 +25,7 @@ from waybill.record import Record
 from waybill.step import New
 
 SUMMARY = ("verbose", "additional")  # kinds of mail for which the queueing of a batch is told too
-FIRST = 20  # failures named in the text of a letter
+FIRST = 20  # failures, and objects that were stored, named in the text of a letter
 EVENT_IDS = 100  # ids in an event
 
 
@@ -56,6 +56,7 @@ class Findings(msgspec.Struct, kw_only=True):
     completed: list[str]
     jobs: dict[str, Any]  # the list of all, as `lists` keeps it
     first: list[dict[str, Any]]  # failures, as `entry` tells them
+    stored: list[dict[str, Any]]  # the first that have been stored
     files: list[Attachment]
     trouble: Mapping[str, Any] | None = None  # why there are no jobs
     number: int = 1  # of the report: 1 is the first
@@ -178,6 +179,8 @@ def text(batch: Record, said: Submission, found: Findings) -> str:
         lines += _more(int(found.trouble.get("count", 0)))
     if found.first:
         lines += ["", "Failed:", *(_failure(each) for each in found.first), *_more(counts.failed)]
+    if found.stored:
+        lines += ["", "Completed:", *(_success(each) for each in found.stored), *_more(news.completed)]
     if found.files:
         lines += ["", f"With every job: {', '.join(each.name for each in found.files)}."]
     return "\n".join(lines) + "\n"
@@ -188,9 +191,20 @@ def _more(count: int) -> list[str]:
 
 
 def _failure(told: Mapping[str, Any]) -> str:
-    words = (told.get("primary_id"), *told.get("local_id", ()), told.get("payload_filename"), told.get("title"))
+    return f"  {told['id']}{_in_brackets(told.get('primary_id'), *_words(told))}: {told['message'] or 'no reason is known'}"
+
+
+def _success(told: Mapping[str, Any]) -> str:
+    return f"  {told['primary_id'] or told['id']}{_in_brackets(*_words(told))}"
+
+
+def _words(told: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*told.get("local_id", ()), told.get("payload_filename"), told.get("title"))
+
+
+def _in_brackets(*words: Any) -> str:
     about = ", ".join(names.shown(str(each)) for each in words if each)
-    return f"  {told['id']}{f' ({about})' if about else ''}: {told['message'] or 'no reason is known'}"
+    return f" ({about})" if about else ""
 
 
 def _about(batch: Record, said: Submission) -> list[str]:

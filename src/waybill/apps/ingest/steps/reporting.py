@@ -81,7 +81,7 @@ def _gathered(batch: Record, ctx: Context, before: Mapping[str, Any] | None, wit
         look.count_removed()
         return Findings(
             counts=look.counts, news=look.news, failed=look.ids["Failed"], completed=look.ids["Completed"], jobs=jobs, first=look.first,
-            files=look.attachments(),
+            stored=look.stored, files=look.attachments(),
         )  # fmt: skip
 
 
@@ -96,6 +96,7 @@ class _Look:
         self.counts, self.news = Counts(), Counts()
         self.ids: dict[str, list[str]] = {"Completed": [], "Failed": []}
         self.first: list[dict[str, Any]] = []
+        self.stored: list[dict[str, Any]] = []
         self._id_bytes = 0
         self._files: dict[str, _File] = {}
         kept = before.get("jobs") if before else None
@@ -142,8 +143,9 @@ class _Look:
         if self._with_files:
             told_of = entry(job)
             self._file(state).write(told_of)
-            if state == "failed" and len(self.first) < FIRST:
-                self.first.append(told_of)
+            named = {"failed": self.first, "completed": self.stored}.get(state)
+            if named is not None and len(named) < FIRST:
+                named.append(told_of)
 
     def _state_before(self, job: Record) -> str | None:
         """What the report before said of it. Both lists are in the order of making, so that one pass over both is enough."""
