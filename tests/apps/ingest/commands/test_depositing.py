@@ -167,6 +167,7 @@ def test_the_same_submission_is_made_once_and_another_under_its_id_is_refused(ho
 @pytest.mark.parametrize(("arguments", "code", "part"), [
     (("nothing.txt", "--profile", "demo"), 3, "There is no file nothing.txt here"),
     ((".", "--profile", "demo"), 2, "is a folder: pack it as a zip or a tar"),
+    (("pipe", "--profile", "demo"), 2, "is neither a file nor a folder"),
     (("a.txt", "--profile", "nope"), 3, "There is no profile 'nope'"),
     (("a.txt", "--profile", "demo", "--digest", "abc"), 2, "is not TYPE:HEX"),
     (("a.txt", "--profile", "demo", "--digest", "md7:00"), 1, "'md7' is not a digest that can be checked"),
@@ -182,6 +183,7 @@ def test_the_same_submission_is_made_once_and_another_under_its_id_is_refused(ho
 ])  # fmt: skip
 def test_each_mistake_has_its_code_and_sentence(house: Waybill, tmp_path: Path, arguments: tuple[str, ...], code: int, part: str) -> None:
     (tmp_path / "a.txt").write_bytes(b"a")
+    os.mkfifo(tmp_path / "pipe")
     said = house("submit", *arguments)
     assert (said.code, said.out) == (code, "")
     assert part in said.err

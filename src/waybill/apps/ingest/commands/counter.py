@@ -82,6 +82,8 @@ def opened(file: Path) -> BinaryIO:
         raise Missing(f"There is no file {file} here; what is elsewhere is named by its URL, https://...")
     if file.is_dir():
         raise Misuse(f"{file} is a folder: pack it as a zip or a tar, which becomes one object.")
+    if not file.is_file():
+        raise Misuse(f"{file} is neither a file nor a folder; what comes through a pipe is taken from stdin: give - and --filename.")
     return file.open("rb")
 
 
