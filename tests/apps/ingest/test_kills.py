@@ -132,9 +132,13 @@ def run(site: Site, folder: Path, kills: int, hurt: Callable[[int], None]) -> No
     fleet = Fleet(site, folder)
     try:
         for kill in range(kills):
-            before, moment = done(), fleet.rng.randrange(1, 4)
-            wait_until(lambda b=before, m=moment: done() >= min(b + m, batches * JOBS), "some deposits", seconds=120)  # type: ignore[misc]
-            fleet.check()
+            wanted = min(done() + fleet.rng.randrange(1, 4), batches * JOBS)
+
+            def enough(wanted: int = wanted) -> bool:
+                fleet.check()
+                return done() >= wanted
+
+            wait_until(enough, "some deposits", seconds=120)
             fleet.kill_one()
             hurt(kill)
             if batches * JOBS - done() < JOBS:
