@@ -73,7 +73,9 @@ def _done(machine: Machine, state: State, record: Record, outcome: Done, who: st
 
 def _trouble(machine: Machine, state: State, record: Record, error: Exception, who: str) -> Change:
     words = said(error)
-    reason = clip(words or type(error).__name__) if isinstance(error, Fail) else clip(f"{type(error).__name__}: {words}")
+    # Our own errors are sentences; of a stranger's the name often says more than the words.
+    own = isinstance(error, Fail) or type(error).__module__.partition(".")[0] == "waybill"
+    reason = clip(words or type(error).__name__) if own else clip(f"{type(error).__name__}: {words}")
     tries = record.tries + 1
     if state.fails is None or (not isinstance(error, Fail) and tries < state.tries):
         again = replace(record, session=None, parked="wait", tries=tries, message=reason)

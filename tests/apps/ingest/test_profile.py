@@ -86,6 +86,7 @@ def test_the_name_of_the_file_wins() -> None:
         ("ProfileID: a\nPriority: 100", "<= 99"),
         ("ProfileID: a\nStorageNode: x", "StorageNode is 'x'"),
         ("ProfileID: a\nIdentifier-scheme: DOI", "only ARKs are minted"),
+        ("ProfileID: a\nIdentifier-namespace: abc", "Identifier-namespace is 'abc', and must be a number of 5 to 9 digits"),
         ("ProfileID: a\nNotification.1: nobody", "'nobody' is not a mail address"),
         ("ProfileID: a\nCallbackURL: ftp://example.org", "The URL of the callback"),
         ("ProfileID: a\nCallbackURL: https://[x", "The URL of the callback"),
@@ -99,6 +100,12 @@ def test_a_profile_with_faults(text: str, fault: str) -> None:
         import_profile(text.encode())
     assert fault in str(caught.value)
     assert caught.value.faults
+
+
+def test_several_addresses_in_one_line_and_names_before_them_are_read() -> None:
+    found = import_profile(b"ProfileID: a\nNotification.1: b@example.org, c@example.org\nNotification.2: Jane Doe <jane@example.org>\n")
+    assert found.profile.mail.to == ("b@example.org", "c@example.org", "jane@example.org")
+    assert "Notification 'Jane Doe <jane@example.org>' was read as jane@example.org." in found.remarks
 
 
 def test_all_faults_are_told_at_once() -> None:

@@ -10,16 +10,18 @@ to read, and Waybill's own steps do the work.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
 from waybill.apps.ingest import names, properties
 from waybill.apps.ingest.profile import BadProfile, Profile, from_document
+from waybill.notify import recipients
 
 _NUMBERED = re.compile(r"(.+)\.([0-9]{1,6})")
 _HANDLER = re.compile(r"Handler\w*")
+_NAAN = re.compile(r"[0-9]{5,9}")
 _SHOULDER = re.compile(r".*/shoulder/ark:/([0-9]+)/([a-z0-9]+)/?")
 _TEXTS = {
     "ProfileID": "name", "ProfileDescription": "description", "Owner": "owner", "Context": "context", "Type": "type", "Role": "role",
@@ -91,7 +93,9 @@ class _Importing:
             if minter["naan"] not in ("", found[1]):
                 self.remarks.append(f"Identifier-namespace is {names.shown(minter['naan'])}, and ObjectMinterURL mints under {found[1]}.")
             minter |= {"naan": found[1], "shoulder": found[2]}
-        elif url:
+        elif minter["naan"] and not _NAAN.fullmatch(minter["naan"]):
+            self.faults.append(f"Identifier-namespace is {names.shown(minter['naan'])}, and must be a number of 5 to 9 digits: the NAAN.")
+        if url and not found:
             self.remarks.append("ObjectMinterURL does not end with a shoulder, as EZID's do.")
         return minter
 
@@ -100,11 +104,19 @@ class _Importing:
         if suppression not in ("", "full", "none", "false"):
             self.remarks.append(f"NotificationSuppression is {names.shown(suppression)}, which is not known: mail is sent.")
         return {
-            "to": self._list("Notification"),
+            "to": list(self._addresses()),
             "format": self._said.get("NotificationFormat", ""),
             "kind": self._said.get("NotificationType", ""),
             "suppressed": suppression == "full",
         }
+
+    def _addresses(self) -> Iterator[str]:
+        """Some put several into one line, or a name before the address."""
+        for value in self._list("Notification"):
+            found = recipients(value)
+            if found and found != (value,):
+                self.remarks.append(f"Notification {names.shown(value)} was read as {' and '.join(found)}.")
+            yield from found or (value,)
 
     def _callback(self) -> dict[str, str]:
         """The user and password of the URL go into fields of their own, so that the URL can be shown."""

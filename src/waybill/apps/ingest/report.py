@@ -9,23 +9,26 @@ The first report tells of all jobs. One after mending tells what has changed sin
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest import names, submission
+from waybill.apps.ingest import lists, names, submission
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.signatures import without_secrets
 from waybill.apps.ingest.submission import Submission
 from waybill.notify import Attachment, events, letter, recipients
+from waybill.objects import NotFound, Objects
 from waybill.record import Record
 from waybill.step import New
 
 SUMMARY = ("verbose", "additional")  # kinds of mail for which the queueing of a batch is told too
 FIRST = 20  # failures, and objects that were stored, named in the text of a letter
+REASONS = 10_000  # of one job, in a file that goes with the letter
 EVENT_IDS = 100  # ids in an event
 
 
@@ -67,15 +70,28 @@ class Findings(msgspec.Struct, kw_only=True):
         return not self.trouble and not self.counts.failed and self.counts.total > 0
 
 
-def entry(job: Record) -> dict[str, Any]:
-    """A job in a file of the report: what was said of it, and what became of it. What may be secret in its addresses is left out."""
+def entry(job: Record, reasons: Sequence[str] = ()) -> dict[str, Any]:
+    """A job in a file of the report: what was said of it, what became of it, and why; without what may be secret in its addresses."""
     said = submission.of_job(job)
     configuration = job.docs.get("configuration")
     told = {name: without_secrets(value) for name, value in configuration.items()} if isinstance(configuration, dict) else {}
     return {
         **told, "id": job.id, "jobID": said.job_id, "primary_id": said.primary_id, "local_id": list(said.local_ids),
         "status": job.state, "last_successful_status": job.last_done, "retry_count": job.retries, "message": job.message,
+        **({"reasons": reasons} if reasons else {}),
     }  # fmt: skip
+
+
+def reasons_of(objects: Objects, job: Record) -> list[str]:
+    """Why a job has failed, one reason for each file: no more than a file of the report holds of one job."""
+    refusal = job.docs.get("refusal")
+    if job.state != "Failed" or not isinstance(refusal, dict):
+        return []
+    kept = refusal.get("list")
+    try:
+        return list(itertools.islice(lists.each(objects, kept, str), REASONS)) if isinstance(kept, dict) else refusal.get("reasons", [])
+    except (NotFound, lists.BadList):
+        return list(refusal.get("reasons", []))
 
 
 def moment(seconds: float) -> str:

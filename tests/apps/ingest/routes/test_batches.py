@@ -63,6 +63,12 @@ def test_a_file_is_uploaded_with_its_submission(house: House, client: httpx2.Cli
     assert renamed["filename"] == "b.txt"
 
 
+def test_a_local_id_with_a_semicolon_is_refused(client: httpx2.Client) -> None:
+    answer = upload(client, {"profile": "demo", "local_ids": ["a;b"]})
+    assert answer.status_code == 400
+    assert "holds a semicolon" in answer.text
+
+
 def test_a_batch_is_found_by_id_and_by_batch_id(client: httpx2.Client) -> None:
     view = upload(client, {"profile": "demo"}).json()
     for name in (view["id"], view["batch_id"], view["batch_id"].removeprefix("bid-")):

@@ -210,7 +210,7 @@ def test_trouble_is_tried_again(site: Site, server: Misbehaving, does: str) -> N
     job = submit(site, f"{server.url}/a", Type.FILE)
     job = walk(site, job)
     assert (job.state, job.tries) == ("Downloading", 1)
-    assert "could not be fetched yet: 'a': " in job.message
+    assert job.message.startswith("1 of 1 files could not be fetched: 'a': "), "a sentence, without the name of a class"
     assert "refusal" not in job.docs
     assert walk(site, at_once(site, job)).state == "Processing"
 

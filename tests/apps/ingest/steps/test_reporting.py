@@ -136,6 +136,30 @@ def test_a_batch_that_others_led_to_reporting_with_a_corrupt_manifest_fails(tmp_
             assert site.wait("batch", batch.id, "Failed").docs["trouble"]["reason"]
 
 
+def test_every_reason_of_every_file_goes_with_the_letter(tmp_path: Path) -> None:
+    with Mailbox() as box, Site(tmp_path, mail__url=box.url, mail__sender="waybill@example.org") as site:
+        profile(site, mail=Mail(to=("jane@example.org",)))
+        rows = "".join(f"{site.web.url}/{number} | | | | | n{number}\n" for number in range(120))
+        head = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest\n"
+        submit(site, url=site.web.put("object.checkm", f"{head}{rows}#%eof\n".encode()), type=Type.OBJECT)
+        with site.workers():
+            (came,) = box.wait()
+    (row,) = attached(came.message)["failed.json"]["failedJobs"]
+    assert len(row["reasons"]) == 120
+    assert row["reasons"][119].startswith("'n119': ")
+    assert "(and 115 more)" in body(came)
+
+
+def test_a_batch_without_jobs_says_why_in_a_file_too(tmp_path: Path) -> None:
+    with Mailbox() as box, Site(tmp_path, mail__url=box.url, mail__sender="waybill@example.org") as site:
+        profile(site, mail=Mail(to=("jane@example.org",)))
+        batch = submit(site, url=site.web.put("list.checkm", b"nonsense\n"), type=Type.FILES)
+        with site.workers(roles=ROLES):
+            failed = site.wait("batch", batch.id, "Failed")
+            (came,) = box.wait()
+    assert attached(came.message)["trouble.json"] == failed.docs["trouble"]
+
+
 def test_a_batch_whose_jobs_were_all_deleted_completes_and_counts_them(tmp_path: Path) -> None:
     with told(tmp_path, 2) as (site, batch, box):
         for job in jobs(site, batch):

@@ -94,7 +94,7 @@ def test_what_cannot_be_stored_fails_with_a_sentence(site: Site, content: bytes,
 def test_content_that_is_not_what_the_manifest_says_is_not_stored(site: Site) -> None:
     job = run(site, asked(site, site.web.put("m.txt", manifest(("producer/a.txt", site.web.put("a.txt", b"ONE"), b"one")))))
     assert job.state == "Failed"
-    assert "producer/a.txt cannot be fetched" in job.message
+    assert "/a.txt cannot be fetched: What came has the sha256" in job.message
     assert not list(site.depot.outfit("job").storage.objects())
 
 

@@ -75,6 +75,8 @@ def faults(said: Submission) -> Iterator[str]:
         yield f"There are {len(said.local_ids)} local ids; an object has at most {MOST_LOCAL_IDS}."
     for local in said.local_ids[:MOST_LOCAL_IDS]:
         yield from _text("A local id", local, longest=LONGEST_LOCAL_ID)
+        if ";" in local:
+            yield f"The local id {names.shown(local)} holds a semicolon, which stands between two of them: give each by itself."
     yield from _digest(said.digest_type, said.digest_value)
     for address in filter(None, re.split(r"[,;\s]+", said.notification)):
         if not is_mail_address(address):

@@ -142,7 +142,7 @@ def _gather(job: Record, ctx: Context, rows: list[Row], folder: str, *, single: 
         final = single and any(each.mismatch for each in found.failed)
         what = "The payload" if single else f"{len(reasons)} of {len(rows)} files"
         raise Unfit(f"{what} could not be fetched: {gathered(reasons)}", reasons, final=final)
-    raise Trouble(f"{len(reasons)} of {len(rows)} files could not be fetched yet: {gathered(reasons)}")
+    raise Trouble(f"{len(reasons)} of {len(rows)} files could not be fetched: {gathered(reasons)}")
 
 
 # --- a container

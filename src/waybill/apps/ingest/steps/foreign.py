@@ -15,6 +15,7 @@ from waybill.apps.ingest.anvl import BadAnvl, read_deletions
 from waybill.apps.ingest.checkm import BadManifest, Row
 from waybill.apps.ingest.checkm.stored import BEGINS, read_storage_manifest
 from waybill.apps.ingest.outfit import Outfit, outfit_of
+from waybill.apps.ingest.signatures import without_secrets
 from waybill.apps.ingest.storage import FileToStore
 from waybill.apps.ingest.storage.sources import FILE, SourceGone, open_inside
 from waybill.step import Context, Fail
@@ -90,15 +91,22 @@ def inside(ctx: Context, url: str) -> str:
 
 
 def _fetch_all(ctx: Context, wanted: Iterable[Fetch], into: Path, largest: int | None = None) -> None:
-    told = outfit_of(ctx).settings.fetch
+    told, urls = outfit_of(ctx).settings.fetch, dict[str, str]()
+
+    def noted() -> Iterator[Fetch]:
+        for each in wanted:
+            urls[each.name] = each.url
+            yield each
+
     for fetched in download(
-        wanted, into, earlier=[folder / into.relative_to(ctx.workdir) for folder in ctx.earlier()], parallel=told.parallel,
+        noted(), into, earlier=[folder / into.relative_to(ctx.workdir) for folder in ctx.earlier()], parallel=told.parallel,
         tries=told.tries, timeout=told.timeout, largest=largest or told.largest, redirects=told.redirects, reach=outfit_of(ctx).reach,
         stop=lambda: ctx.stop,
     ):  # fmt: skip
         ctx.check()
+        url = without_secrets(urls.pop(fetched.name, fetched.name))
         if not fetched.ok:
-            raise (Fail if fetched.permanent else NotFetched)(f"{fetched.name} cannot be fetched: {fetched.reason}")
+            raise (Fail if fetched.permanent else NotFetched)(f"{url} cannot be fetched: {fetched.reason}")
 
 
 def _root(ctx: Context) -> Path:

@@ -17,7 +17,7 @@ from typing import IO, Any
 from waybill.apps.ingest import lists, submission
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Profile
-from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, told
+from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, reasons_of, told
 from waybill.apps.ingest.steps.admitting import first_is_awaited, make_jobs, no_jobs, to_be_made, trouble
 from waybill.notify import Attachment
 from waybill.objects import NotFound
@@ -63,6 +63,8 @@ def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, befo
     if not found.counts.total and not found.trouble:
         found.trouble = trouble("Nobody has made a job for it. Submit it again.")
         docs = {**docs, "trouble": found.trouble}
+    if found.trouble and with_files:
+        found.files.append(Attachment("trouble.json", text=encode(found.trouble).decode()))
     url = outfit.address("batches", batch.id, "report")
     docs = {**docs, "status-report": document(found, at, outfit.settings.tell.most_ids, url)}
     words = in_short(found) if not found.trouble else found.trouble["reason"]
@@ -141,7 +143,7 @@ class _Look:
             return
         setattr(self.news, state, getattr(self.news, state) + 1)
         if self._with_files:
-            told_of = entry(job)
+            told_of = entry(job, reasons_of(self._ctx.objects, job))
             self._file(state).write(told_of)
             named = {"failed": self.first, "completed": self.stored}.get(state)
             if named is not None and len(named) < FIRST:
