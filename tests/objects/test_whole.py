@@ -163,3 +163,14 @@ def test_where_there_is_no_such_rename_it_is_not_done(tmp_path: Path, monkeypatc
     memory = MemoryObjects(lambda: 0.0, lambda point: None)
     assert not can_put_whole(memory)
     assert not put_whole(memory, "a/b", PUTS)
+
+
+def test_a_sweep_leaves_alone_what_is_being_written(tmp_path: Path) -> None:
+    with Directory(tmp_path, fsync=False) as other:
+        swept: list[int] = []
+        with Directory(tmp_path, fsync=False, at=lambda point: swept.append(other.sweep(older_than=-60).files)) as objects:
+            swept.clear()
+            assert put_whole(objects, "a/b", PUTS)
+        assert len(swept) > 5
+        assert set(swept) == {0}
+        assert contents(other) == WHOLE
