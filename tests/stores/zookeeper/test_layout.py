@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from tests.stores.zookeeper import nodedump
 from tests.stores.zookeeper.harness import MerrittHarness
 from tests.stores.zookeeper.records import claim, commit, make_batch, make_job, make_jobs, move, moving
 from waybill.record import Change, Conflict, Exists, Group, Record, StoreError, encode
 from waybill.stores.zookeeper import ZookeeperStore
+from waybill.stores.zookeeper.wire import NODE_EXISTS, Failure, Op
 
 WORLD_ANYONE_ALL = [(31, "world", "anyone")]
 
@@ -243,6 +245,37 @@ def test_marks_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooCl
     store.mark("other/thing", True, "bob")
     assert zk.get_children("/locks/queue") == zk.get_children("/locks/collections") == []
     assert store.marks() == {"other/thing": "bob: "}
+
+
+@pytest.mark.parametrize("mark", ["collections/.", "collections/..", "collections/a\x01b", "collections/\U0001f4da"])
+def test_a_mark_that_no_node_of_merritts_can_stand_for_is_waybills_own(store: ZookeeperStore, zk: KazooClient, mark: str) -> None:
+    store.mark(mark, True, "ann", "full")
+    assert (zk.get_children("/locks/collections"), store.marks()) == ([], {mark: "ann: full"})
+    store.mark(mark, False)
+    assert zk.get_children("/waybill/marks") == []
+
+
+def test_a_mark_that_zookeeper_refuses_is_said_to_be_refused(store: ZookeeperStore, zk: KazooClient) -> None:
+    """Only what somebody else did meanwhile is worth a second look, and not for ever."""
+    zk.create("/waybill/marks/collections%2Fc/below", makepath=True)
+    with pytest.raises(StoreError, match="error -111"):
+        store.mark("collections/c", False)
+    zk.set_acls("/locks/collections", [make_acl("world", "anyone", read=True)])
+    with pytest.raises(StoreError, match=r"refuses to write .*/locks/collections/d .*error -102"):
+        store.mark("collections/d", True)
+
+
+def test_a_mark_that_others_set_and_clear_all_the_time_is_given_up(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def late(ops: list[Op]) -> Failure:
+        seen.append(ops)
+        return Failure(0, NODE_EXISTS)
+
+    monkeypatch.setattr(store._link, "write", late)
+    with pytest.raises(Conflict, match="look again"):
+        store.mark("collections/c", True)
+    assert len(seen) == 10
 
 
 def test_access_queues(store: ZookeeperStore, zk: KazooClient) -> None:

@@ -36,6 +36,10 @@ def plain(node: str) -> str:
     return unquote(node)
 
 
+def _forbidden(name: str) -> bool:
+    return name in (".", "..") or _REFUSED.search(name) is not None
+
+
 def mangle(name: str) -> str:
     return _REFUSED.sub(lambda found: percent_encode(found[0], errors="surrogatepass"), _SLASH.sub("_", name))
 
@@ -49,11 +53,11 @@ def key_path(key: str) -> str:
 
 
 def shared_mark_path(mark: str) -> str | None:
-    """The node by which Merritt's services know the mark too, if they do."""
+    """The node by which Merritt's services know the mark too, if they do: there is none of a name that ZooKeeper refuses."""
     family, _, name = mark.partition("/")
     if family == "queue" and name in _QUEUES:
         return f"/locks/queue/{name}"
-    if family == "collections" and name and "/" not in name:
+    if family == "collections" and name and "/" not in name and not _forbidden(name):
         return f"/locks/collections/{name}"
     return None
 
