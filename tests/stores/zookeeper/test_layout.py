@@ -186,6 +186,9 @@ def test_the_history_keeps_the_latest_fifty_lines_b13(store: ZookeeperStore) -> 
         ("inventory/ark:/13030/m5", "/locks/inventory/ark_13030_m5"),
         ("localid/a/b_ark:/owner", "/locks/localid/a_b_ark_owner"),
         ("localid/\U0001f600 \ue000\uffff\x85_o", "/locks/localid/%F0%9F%98%80 %EE%80%80%EF%BF%BF%C2%85_o"),
+        ("localid/.", "/locks/localid/%2E"),
+        ("localid/..", "/locks/localid/%2E%2E"),
+        ("localid/...", "/locks/localid/..."),
         ("migration/ark:/1/2", "/waybill/keys/migration%2Fark:%2F1%2F2"),
     ],
 )
@@ -229,6 +232,20 @@ def test_a_foreign_empty_lock_counts_as_taken_a9(store: ZookeeperStore, zk: Kazo
     zk.delete("/locks/storage/ark_1_2")
     assert store.sweep() == 1, "nobody tells us that another service let go"
     assert [record.id for record in claim(store, session)] == [job.id]
+
+
+def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_freed(store: ZookeeperStore, zk: KazooClient) -> None:
+    """`..` has no node of its own, and %2E%2E stands for it: another service's lock of that name is the same lock."""
+    zk.create("/locks/localid/%2E%2E")
+    job = make_job(store, make_batch(store), keys=("localid/..",))
+    session = store.open_session(host="h", ttl=10, about={})
+    assert claim(store, session) == []
+    assert store.get("job", job.id).parked == "key localid/.."
+    assert store.held_keys() == [("localid/%2E%2E", None)]
+    assert store.free_key("localid/%2E%2E") is True
+    assert store.sweep() == 1
+    assert [record.id for record in claim(store, session)] == [job.id]
+    assert store.held_keys() == [("localid/..", job.ref)]
 
 
 def test_marks_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooClient) -> None:
