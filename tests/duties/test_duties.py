@@ -179,7 +179,7 @@ def post_of(yard: Yard, duties: dict[str, Duty], open_store: Callable[[], Any] |
     return post
 
 
-def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended(duty_yard: Yard) -> None:
+def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended_d2(duty_yard: Yard) -> None:
     yard = duty_yard
     post = post_of(yard, all_duties(), yard.open_store)
     post.ensure(yard.engine)
@@ -194,7 +194,7 @@ def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended(duty_yard: Yard) 
     assert memory["mended"] == 1
 
 
-def test_a_round_can_be_asked_for(duty_yard: Yard) -> None:
+def test_a_round_can_be_asked_for_d2(duty_yard: Yard) -> None:
     yard = duty_yard
     post_of(yard, {"joins": Joins(every=3600)}).ensure(yard.engine)
     yard.worker()
