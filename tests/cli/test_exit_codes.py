@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Waybill, ship
+from tests.cli.conftest import Start, Waybill, ship
 from waybill.cli import invoke
 from waybill.cli.problems import EXIT_CODES
 from waybill.config import sqlite_url
@@ -60,6 +60,17 @@ def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments:
     assert (set(in_json.error), in_json.error["code"]) == ({"code", "message", "hint"}, name)
     assert part in in_json.error["message"]
     assert code in EXIT_CODES
+
+
+def test_only_a_process_that_logs_tells_what_the_client_of_zookeeper_says(running: Start) -> None:
+    nowhere = ("--store", "zookeeper://127.0.0.1:1/x")
+    plain, in_json = running("ls", *nowhere), running("ls", *nowhere, "--json")
+    logs = [running("work", *nowhere, env={"WAYBILL_LOG_LEVEL": level}) for level in ("info", "debug")]
+    sentence = "No ZooKeeper server answers at 127.0.0.1:1. Is it running, and is that its client port?\n"
+    assert (plain.end().err, in_json.end().error["message"] + "\n") == (sentence, sentence)
+    worker, curious = (log.end().err for log in logs)
+    assert ("warning Connection dropped" in worker, "Connecting to" in worker) == (True, False)
+    assert ("warning Connection dropped" in curious, "Connecting to" in curious) == (True, True)
 
 
 def test_every_exit_code_is_met_by_a_test() -> None:

@@ -67,7 +67,7 @@ def test_ls_pages_in_order_of_creation_until_the_last(waybill: Waybill) -> None:
     assert made[0] in text.out
 
 
-def test_ls_takes_one_filter(waybill: Waybill) -> None:
+def test_ls_takes_one_filter_d3(waybill: Waybill) -> None:
     first, second = ship(waybill, 2), ship(waybill, 1)
     waybill("submit", "shipment", "--doc", 'order={"parcels": 1}', "--owner", "ann")
     stepped(waybill, "shipment.Sorting")

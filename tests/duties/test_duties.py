@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +17,12 @@ from waybill.duties.consistency import Consistency
 from waybill.duties.folders import Folders
 from waybill.duties.hosts import Hosts
 from waybill.duties.joins import Joins
+from waybill.duties.leftovers import Leftovers
 from waybill.duties.requests import Requests
 from waybill.duties.retention import Retention
+from waybill.duties.upkeep import Upkeep
+from waybill.objects import Objects
+from waybill.objects.directory import Directory
 from waybill.record import Ask, Change, Finding, Group, NotFound, Record, Ref, Role
 from waybill.rules import Machines
 from waybill.step import New, Wait
@@ -173,13 +179,15 @@ def duty_yard(yard: Yard) -> Iterator[Yard]:
     DUTY.steps.update(steps)
 
 
-def post_of(yard: Yard, duties: dict[str, Duty], open_store: Callable[[], Any] | None = None) -> Post:
-    post = Post(duties, yard.machines, "h1", yard.root, None, open_store)
+def post_of(
+    yard: Yard, duties: dict[str, Duty], open_store: Callable[[], Any] | None = None, objects: Objects | None = None
+) -> Post:
+    post = Post(duties, yard.machines, "h1", yard.root, objects, open_store)
     post.take_up()
     return post
 
 
-def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended(duty_yard: Yard) -> None:
+def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended_d2(duty_yard: Yard) -> None:
     yard = duty_yard
     post = post_of(yard, all_duties(), yard.open_store)
     post.ensure(yard.engine)
@@ -194,7 +202,7 @@ def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended(duty_yard: Yard) 
     assert memory["mended"] == 1
 
 
-def test_a_round_can_be_asked_for(duty_yard: Yard) -> None:
+def test_a_round_can_be_asked_for_d2(duty_yard: Yard) -> None:
     yard = duty_yard
     post_of(yard, {"joins": Joins(every=3600)}).ensure(yard.engine)
     yard.worker()
@@ -205,6 +213,56 @@ def test_a_round_can_be_asked_for(duty_yard: Yard) -> None:
     yard.until(lambda: yard.get(crate).parked is None, "the round")
     yard.store.mark("queue/crate", False)
     yard.until_state(crate, "Shipped")
+
+
+def rounds(yard: Yard, duty: str) -> Iterator[dict[str, Any]]:
+    """What the duty keeps after its first round by a worker that does nothing else, and then after each that is asked for."""
+    yard.worker(roles=["duty"])
+    yard.until(lambda: "memory" in yard.store.get("duty", duty).docs, "the first round")
+    while True:
+        memory = yard.store.get("duty", duty).docs["memory"]
+        yield memory["kept"]
+        yard.engine.act(Ref("duty", duty), "run", who="op")
+        yard.until(lambda before=memory["at"]: yard.store.get("duty", duty).docs["memory"]["at"] > before, "the next round")
+
+
+def test_leftovers_removes_an_old_temporary_file_and_nothing_else(duty_yard: Yard, tmp_path: Path) -> None:
+    yard = duty_yard
+    with Directory(tmp_path / "objects") as objects:
+        objects.put("kept", b"an object")
+        old, young = (tmp_path / "objects" / ".waybill" / "tmp" / name for name in ("old", "young"))
+        for path in (old, young):
+            path.write_bytes(b"half of an upl")
+        long_ago = time.time() - 2 * 86400
+        for path in (old, tmp_path / "objects" / "kept"):
+            os.utime(path, (long_ago, long_ago))
+        post_of(yard, {"leftovers": Leftovers(every=3600)}, objects=objects).ensure(yard.engine)
+        kept = rounds(yard, "leftovers")
+        assert next(kept) == {"removed": {"files": 1, "uploads": 0}}
+        assert (old.exists(), young.exists(), objects.head("kept").size) == (False, True, 9)
+        assert next(kept) == {"removed": {"files": 0, "uploads": 0}}
+        assert young.exists()
+
+
+def test_upkeep_frees_the_waiter_of_a_key_that_is_free(duty_yard: Yard) -> None:
+    """The key's first waiter was called and nobody serves its state: the second would wait for it for ever."""
+    yard = duty_yard
+    states = ("Sending", "Packing", "Sending")
+    drafts = [Record("parcel", "pcl*", state, keys=("van/1",), priority=place) for place, state in enumerate(states)]
+    (answer,) = yard.store.commit([Group(tuple(Change(None, draft, "submit") for draft in drafts))])
+    assert not isinstance(answer, Exception), answer
+    _, called, waits = (record for record in answer.records if record is not None)
+    session = yard.store.open_session(host="h1", ttl=600, about={})
+    (holder,) = yard.store.claim([Role("parcel", "Sending")], session, 5)
+    assert yard.store.claim([Role("parcel", "Packing")], session, 5) == []
+    moved(yard, holder.record, state="Failed", session=None, keys=())
+    assert (yard.get(called).parked, yard.get(waits).parked, yard.store.held_keys()) == (None, "key van/1", [])
+    post_of(yard, {"upkeep": Upkeep(every=3600)}).ensure(yard.engine)
+    kept = rounds(yard, "upkeep")
+    assert next(kept) == {"swept": 1}
+    assert yard.get(waits).parked is None
+    assert next(kept) == {"swept": 0}
+    assert [each.record.id for each in yard.store.claim([Role("parcel", "Sending")], session, 5)] == [waits.id]
 
 
 def test_a_duty_of_one_host_is_served_by_that_host_only(duty_yard: Yard) -> None:

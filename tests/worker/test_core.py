@@ -299,7 +299,7 @@ def test_A5_parents_left_without_open_children_are_called_and_the_call_is_repeat
     assert driver.next(m.Commit).batch[0].group.nudges == (Ref("crate", "c1"),)
 
 
-def test_a_join_is_looked_at_before_anything_runs() -> None:
+def test_D1_a_join_is_looked_at_before_anything_runs() -> None:
     driver = Driver().opened()
     crate = Record("crate", "c1", "Waiting", session="s1", version=3)
     driver.take(crate)
@@ -310,7 +310,7 @@ def test_a_join_is_looked_at_before_anything_runs() -> None:
     assert (change.after.parked, change.event) == ("children", "")
 
 
-def test_a_join_whose_child_came_while_it_looked_goes_on_waiting() -> None:
+def test_D1_a_join_whose_child_came_while_it_looked_goes_on_waiting() -> None:
     driver = Driver().opened()
     crate = Record("crate", "c1", "Waiting", session="s1", version=3)
     driver.take(crate)

@@ -274,7 +274,7 @@ def test_each_attempt_has_its_own_folder_and_the_last_state_clears_them(yard: Ya
     yard.until(lambda: not (yard.root / "parcel" / parcel.id).exists(), "the folder is cleared")
 
 
-def test_delete_with_children_removes_them_in_portions(yard: Yard) -> None:
+def test_delete_with_children_removes_them_in_portions_b16(yard: Yard) -> None:
     gate = Gate()
 
     def fill(record: Record, ctx: Context) -> Outcome:
@@ -497,7 +497,7 @@ def test_steps_that_ask_without_a_pause_do_not_keep_the_owner_from_its_heartbeat
     assert len(asked) == 2
 
 
-def test_a_step_that_removes_many_children_gives_way_between_portions(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_removes_many_children_gives_way_between_portions_b16(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "PORTION", 10)
     removed: list[int] = []
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 
 from tests.stores.zookeeper import nodedump
 from tests.stores.zookeeper.harness import MerrittHarness
 from tests.stores.zookeeper.records import claim, commit, make_batch, make_job, make_jobs, move, moving
 from waybill.record import Change, Conflict, Exists, Group, Record, StoreError, encode
 from waybill.stores.zookeeper import ZookeeperStore
+from waybill.stores.zookeeper.wire import NODE_EXISTS, Failure, Op
 
 WORLD_ANYONE_ALL = [(31, "world", "anyone")]
 
@@ -184,6 +186,9 @@ def test_the_history_keeps_the_latest_fifty_lines_b13(store: ZookeeperStore) -> 
         ("inventory/ark:/13030/m5", "/locks/inventory/ark_13030_m5"),
         ("localid/a/b_ark:/owner", "/locks/localid/a_b_ark_owner"),
         ("localid/\U0001f600 \ue000\uffff\x85_o", "/locks/localid/%F0%9F%98%80 %EE%80%80%EF%BF%BF%C2%85_o"),
+        ("localid/.", "/locks/localid/%2E"),
+        ("localid/..", "/locks/localid/%2E%2E"),
+        ("localid/...", "/locks/localid/..."),
         ("migration/ark:/1/2", "/waybill/keys/migration%2Fark:%2F1%2F2"),
     ],
 )
@@ -229,6 +234,20 @@ def test_a_foreign_empty_lock_counts_as_taken_a9(store: ZookeeperStore, zk: Kazo
     assert [record.id for record in claim(store, session)] == [job.id]
 
 
+def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_freed(store: ZookeeperStore, zk: KazooClient) -> None:
+    """`..` has no node of its own, and %2E%2E stands for it: another service's lock of that name is the same lock."""
+    zk.create("/locks/localid/%2E%2E")
+    job = make_job(store, make_batch(store), keys=("localid/..",))
+    session = store.open_session(host="h", ttl=10, about={})
+    assert claim(store, session) == []
+    assert store.get("job", job.id).parked == "key localid/.."
+    assert store.held_keys() == [("localid/%2E%2E", None)]
+    assert store.free_key("localid/%2E%2E") is True
+    assert store.sweep() == 1
+    assert [record.id for record in claim(store, session)] == [job.id]
+    assert store.held_keys() == [("localid/..", job.ref)]
+
+
 def test_marks_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooClient) -> None:
     for mark, path in (("collections/c", "/locks/collections/c"), ("queue/ingest", "/locks/queue/ingest")):
         store.mark(mark, True, "ann", "full")
@@ -243,6 +262,37 @@ def test_marks_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooCl
     store.mark("other/thing", True, "bob")
     assert zk.get_children("/locks/queue") == zk.get_children("/locks/collections") == []
     assert store.marks() == {"other/thing": "bob: "}
+
+
+@pytest.mark.parametrize("mark", ["collections/.", "collections/..", "collections/a\x01b", "collections/\U0001f4da"])
+def test_a_mark_that_no_node_of_merritts_can_stand_for_is_waybills_own(store: ZookeeperStore, zk: KazooClient, mark: str) -> None:
+    store.mark(mark, True, "ann", "full")
+    assert (zk.get_children("/locks/collections"), store.marks()) == ([], {mark: "ann: full"})
+    store.mark(mark, False)
+    assert zk.get_children("/waybill/marks") == []
+
+
+def test_a_mark_that_zookeeper_refuses_is_said_to_be_refused(store: ZookeeperStore, zk: KazooClient) -> None:
+    """Only what somebody else did meanwhile is worth a second look, and not for ever."""
+    zk.create("/waybill/marks/collections%2Fc/below", makepath=True)
+    with pytest.raises(StoreError, match="error -111"):
+        store.mark("collections/c", False)
+    zk.set_acls("/locks/collections", [make_acl("world", "anyone", read=True)])
+    with pytest.raises(StoreError, match=r"refuses to write .*/locks/collections/d .*error -102"):
+        store.mark("collections/d", True)
+
+
+def test_a_mark_that_others_set_and_clear_all_the_time_is_given_up(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def late(ops: list[Op]) -> Failure:
+        seen.append(ops)
+        return Failure(0, NODE_EXISTS)
+
+    monkeypatch.setattr(store._link, "write", late)
+    with pytest.raises(Conflict, match="look again"):
+        store.mark("collections/c", True)
+    assert len(seen) == 10
 
 
 def test_access_queues(store: ZookeeperStore, zk: KazooClient) -> None:

@@ -11,7 +11,7 @@ from waybill.stores.zookeeper import ZookeeperStore
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("job", "jid"), ("parcel", "p")])
-def test_no_folder_gets_more_names_than_clients_can_list(merritt: MerrittHarness, kind: str, prefix: str) -> None:
+def test_no_folder_gets_more_names_than_clients_can_list_d4(merritt: MerrittHarness, kind: str, prefix: str) -> None:
     merritt.options["max_names"] = 5
     store = merritt.open()
     parent = make_batch(store).ref if kind == "job" else None

@@ -6,7 +6,7 @@ import pytest
 
 from waybill.record import BadStore, Conflict, NotFound, Role, SessionLost
 from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import Yard
+from waybill.stores.conformance.yard import ODD_NAMES, Yard
 
 
 class Claims(Suite):
@@ -224,6 +224,27 @@ class Claims(Suite):
         for on in (True, True, False, False):
             yard.store.mark(gate, on, who="ann")
             assert list(yard.harness.open().marks()) == [gate] * on
+
+    def test_a_mark_may_have_any_name(self, yard: Yard) -> None:
+        """A store that has no place for such a name finds one: nobody can foresee what a collection is called."""
+        session = yard.session()
+        for gate in map(yard.gate, (*ODD_NAMES, "a/b", "../..")):
+            stopped = yard.one(gates=(gate,))
+            for _ in range(2):
+                yard.store.mark(gate, True, who="ann", why="full")
+                assert list(yard.harness.open().marks()) == [gate]
+            assert yard.claim(yard.store, session) == [], gate
+            assert yard.get(stopped).parked == f"mark {gate}"
+            yard.store.mark(gate, False)
+            yard.store.mark(gate, False)
+            assert yard.store.marks() == {}
+            (mine,) = yard.claimed(yard.store, session)
+            assert mine.id == stopped.id
+            yard.remove(mine)
+        gates = sorted(map(yard.gate, ODD_NAMES))
+        for gate in gates:
+            yard.store.mark(gate, True)
+        assert sorted(yard.store.marks()) == gates, "no two of them are one"
 
     def test_a_role_that_holds_is_handed_what_a_mark_stops(self, yard: Yard) -> None:
         gate = yard.gate("closed")

@@ -6,7 +6,7 @@ import pytest
 
 from waybill.record import Committed, Conflict, Group, Taken
 from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import Yard, change, commit
+from waybill.stores.conformance.yard import ODD_NAMES, Yard, change, commit
 
 
 class Keys(Suite):
@@ -33,6 +33,27 @@ class Keys(Suite):
         for record in mine:
             yard.release(record, state=yard.harness.rest, keys=())
         assert yard.store.held_keys() == []
+
+    @pytest.mark.parametrize("name", [*ODD_NAMES, "a/b", "../.."], ids=ascii)
+    def test_a_key_may_have_any_name_a9(self, yard: Yard, name: str) -> None:
+        """A store that has no place for such a name finds one: nobody can foresee what a depositor calls his object."""
+        key = yard.key(name)
+        first, second = yard.make(2, keys=(key,))
+        other = yard.one(keys=(yard.key("other"),))
+        session = yard.session()
+        mine, theirs = yard.claimed(yard.store, session)
+        assert (mine.id, theirs.id, yard.get(second).parked) == (first.id, other.id, f"key {key}")
+        assert sorted(yard.store.held_keys()) == sorted([(key, first.ref), (yard.key("other"), other.ref)])
+        held = [each.name for each in yard.store.held_keys()]
+        assert [each.name for each in yard.store.held_keys(after=held[0])] == held[1:]
+        with pytest.raises(Conflict, match="is held by"):
+            yard.store.free_key(key)
+        yard.release(mine, state=yard.harness.rest, keys=())
+        assert yard.ids(yard.claim(yard.store, session)) == [second.id]
+
+    def test_keys_of_odd_names_are_not_taken_for_each_other_a9(self, yard: Yard) -> None:
+        made = [yard.one(keys=(yard.key(name),)) for name in (".", "..", "a b", "a.b", "\U0001f4da", "\U0001f4db")]
+        assert sorted(yard.ids(yard.claim(yard.store, yard.session(), 10))) == sorted(yard.ids(made))
 
     def test_a_key_is_not_taken_from_a_record(self, yard: Yard) -> None:
         key = yard.key("a")

@@ -40,7 +40,7 @@ class Reading(Suite):
         seqs = [record.seq for record in yard.store.find(yard.harness.kind).records]
         assert seqs == sorted(set(seqs))
 
-    def test_find_by_one_filter(self, yard: Yard) -> None:
+    def test_find_by_one_filter_d3(self, yard: Yard) -> None:
         h = yard.harness
         crate, other = yard.crate(), yard.crate()
         mine = yard.make(5, parent=crate, owner="ann")
@@ -60,7 +60,7 @@ class Reading(Suite):
             assert [name for page in pages(yard.store, h.kind, 2, **query) for name in yard.ids(page)] == ids, query
             assert [name for page in pages(yard.store, h.kind, 2, newest=True, **query) for name in yard.ids(page)] == ids[::-1], query
 
-    def test_find_by_two_filters_is_refused(self, yard: Yard) -> None:
+    def test_find_by_two_filters_is_refused_d3(self, yard: Yard) -> None:
         h = yard.harness
         for query in ({"state": h.states[0], "owner": "ann"}, {"state": h.states[0], "parent": Ref(h.parent_kind, "x")}):
             with pytest.raises(ValueError):

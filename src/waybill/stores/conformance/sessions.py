@@ -87,6 +87,20 @@ class Sessions(Suite):
         assert [info.name for info in yard.store.sessions()] == [lives]
         assert yard.store.reap() == []
 
+    def test_a_claim_never_reaps_d5(self, yard: Yard) -> None:
+        """Whoever claims was perhaps away himself: that a session expired is decided by reap alone."""
+        h = yard.harness
+        yard.one()
+        late = h.open()
+        doomed = yard.session(late, ttl=h.ttl)
+        (mine,) = yard.claimed(late, doomed)
+        session = yard.session()
+        for _ in range(6):
+            h.tick(h.ttl / 2)
+            assert yard.claim(yard.store, session) == []
+        assert yard.get(mine) == mine
+        assert late.renew(doomed).alive is True
+
     def test_nobody_reaps_before_a_full_ttl_of_being_connected_a3(self, yard: Yard) -> None:
         h = yard.harness
         yard.one()

@@ -146,7 +146,7 @@ class Waits(Suite):
 
     # --- watch
 
-    def test_watch_hears_of_work_that_another_connection_made_b7(self, yard: Yard) -> None:
+    def test_watch_hears_of_work_that_another_connection_made_b7_d5(self, yard: Yard) -> None:
         other = yard.harness.open()
         other.watch(0)
         heard: list[bool] = []

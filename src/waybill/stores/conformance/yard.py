@@ -24,6 +24,8 @@ from waybill.record import (
 )
 from waybill.stores.conformance.harness import Harness
 
+# Names of keys and marks that a store may be tempted to read as something else, or to refuse.
+ODD_NAMES = (".", "..", "...", "a b", "a%2Fb", "%2E%2E", "a~b", "a_b", "a\x01b", "a\x7fb", "\u00e4", "\ue000", "\ufff0", "\U0001f4da")
 LONG = 10_000_000.0  # the ttl of a session that outlives all that a test does to the clock
 
 

@@ -27,6 +27,8 @@ from waybill.stores.zookeeper.wire import Ask, Failure, Node, Op, Read, Write, c
 MAX_REQUEST = 1_000_000  # bytes: a server hangs up on a request of more than 1,048,575 (jute.maxbuffer)
 _READS = 4000  # readings in one request
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 1.0}
+_KAZOO = logging.getLogger("kazoo")
+_KAZOO.addHandler(logging.NullHandler())  # where nobody set up a log, kazoo's warnings would stand on stderr before our one sentence
 
 Written = list[int | None]
 
@@ -60,8 +62,8 @@ class Link:
         self.patience = patience
         self.timeout = timeout  # what was asked for; the server may have cut it
         self._hosts = hosts
-        self._log = logging.Logger("waybill.stores.zookeeper")
-        self._log.parent = logging.getLogger("waybill.stores")
+        self._log = logging.Logger("kazoo.client")  # one for each link, so that `abandon` silences no other
+        self._log.parent = _KAZOO
         self._client = KazooClient(hosts=hosts, timeout=timeout, connection_retry=dict(_RETRY), logger=self._log)
         self._answer_within = 3 * timeout + 10
         self._lost = threading.Event()

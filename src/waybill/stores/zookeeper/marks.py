@@ -6,14 +6,18 @@ such a mark is in force says that node alone, whoever made it. Who set it and wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from waybill.record import Conflict, StoreError
 from waybill.stores.zookeeper import wire
 from waybill.stores.zookeeper.link import Link
 from waybill.stores.zookeeper.names import MARK_FOLDERS, mark_path, plain, shared_mark_path
-from waybill.stores.zookeeper.wire import Ask, Failure, names
+from waybill.stores.zookeeper.wire import BAD_VERSION, NO_NODE, NODE_EXISTS, Ask, Failure, Op, names
 
 _NOTES = "/waybill/marks"
+_TRIES = 10  # against others who set and clear the same mark
 
 
 class Marks:
@@ -45,20 +49,32 @@ class Marks:
 
     def set(self, mark: str, who: str, why: str) -> None:
         shared, noted, said = shared_mark_path(mark), mark_path(mark), msgspec.json.encode((who, why))
-        while True:
+
+        def ops() -> list[Op]:
             found = self._link.nodes([shared or noted, noted])
-            ops = [wire.create(noted, said) if found[1] is None else wire.put(noted, said)]
-            if shared is not None and found[0] is None:
-                ops.append(wire.create(shared))
-            if not isinstance(self._link.write(ops), Failure):
-                return
+            first = wire.create(noted, said) if found[1] is None else wire.put(noted, said)
+            return [first, wire.create(shared)] if shared is not None and found[0] is None else [first]
+
+        self._write(mark, ops)
 
     def clear(self, mark: str) -> bool:
         """Whether it was set."""
         paths = [path for path in (shared_mark_path(mark), mark_path(mark)) if path is not None]
-        while True:
-            here = [path for path, node in zip(paths, self._link.nodes(paths), strict=True) if node is not None]
-            if not here:
+
+        def ops() -> list[Op]:
+            return [wire.delete(path) for path, node in zip(paths, self._link.nodes(paths), strict=True) if node is not None]
+
+        return self._write(mark, ops)
+
+    def _write(self, mark: str, ops: Callable[[], list[Op]]) -> bool:
+        """Whether there was anything to write. Whoever sets or clears the same mark just now makes us look again, but not for ever."""
+        for _ in range(_TRIES):
+            if not (wanted := ops()):
                 return False
-            if not isinstance(self._link.write([wire.delete(path) for path in here]), Failure):
+            outcome = self._link.write(wanted)
+            if not isinstance(outcome, Failure):
                 return True
+            if outcome.code not in (NO_NODE, BAD_VERSION, NODE_EXISTS):
+                where = f"{self._link.root}{wanted[outcome.place].path}"
+                raise StoreError(f"ZooKeeper refuses to write {where} (error {outcome.code}); the mark {mark} is as it was.")
+        raise Conflict(f"The mark {mark} is being set and cleared by others at the same time; look again.")

@@ -1,8 +1,8 @@
 """Names as node names: ids, states, owners and keys may hold what a node's name may not, and each must be found again from its node.
 
 Merritt's lock nodes are named by its own rule, `:?/` becomes `_`, so that "ark:/99999/fk4" is "ark_99999_fk4" for every service. That rule
-makes no node of a name with characters that ZooKeeper refuses, such as an emoji: of those the bytes are written instead. By it two names
-can have one node; then they are one lock.
+makes no node of "." and "..", nor of a name with characters that ZooKeeper refuses, such as an emoji: of those the bytes are written
+instead. By it two names can have one node; then they are one lock.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _KEY_FOLDERS = frozenset({"storage", "inventory", "localid"})  # key families th
 _QUEUES = frozenset({"ingest", "accessSmall", "accessLarge"})
 _SLASH = re.compile(":?/")
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")  # by ZooKeeper, in a node's name
+_DOTS = {".": "%2E", "..": "%2E%2E"}  # in a path they would mean this folder and the one above
 MARK_FOLDERS = {"collections": "/locks/collections", "queue": "/locks/queue"}
 
 
@@ -26,8 +27,8 @@ def quote(name: str) -> str:
     """A node name for any text but the empty one; no two texts share one, and none holds "~" or "/"."""
     if not name:
         raise ValueError("an empty text has no node name")
-    if name in (".", ".."):
-        return name.replace(".", "%2E")
+    if name in _DOTS:
+        return _DOTS[name]
     return percent_encode(name, safe=_SAFE).replace("~", "%7E")
 
 
@@ -36,7 +37,13 @@ def plain(node: str) -> str:
     return unquote(node)
 
 
+def _forbidden(name: str) -> bool:
+    return name in _DOTS or _REFUSED.search(name) is not None
+
+
 def mangle(name: str) -> str:
+    if name in _DOTS:
+        return _DOTS[name]
     return _REFUSED.sub(lambda found: percent_encode(found[0], errors="surrogatepass"), _SLASH.sub("_", name))
 
 
@@ -49,11 +56,11 @@ def key_path(key: str) -> str:
 
 
 def shared_mark_path(mark: str) -> str | None:
-    """The node by which Merritt's services know the mark too, if they do."""
+    """The node by which Merritt's services know the mark too, if they do: there is none of a name that ZooKeeper refuses."""
     family, _, name = mark.partition("/")
     if family == "queue" and name in _QUEUES:
         return f"/locks/queue/{name}"
-    if family == "collections" and name and "/" not in name:
+    if family == "collections" and name and "/" not in name and not _forbidden(name):
         return f"/locks/collections/{name}"
     return None
 
