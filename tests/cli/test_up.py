@@ -208,6 +208,43 @@ def test_a_role_without_a_step_is_a_sentence(running: Start, waybill: Waybill) -
     assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the role out, or register one."
 
 
+def test_an_orderly_stop_closes_what_applications_have_opened(
+    running: Start, waybill: Waybill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "opening.py").write_text(
+        """
+from waybill.application import Application
+from waybill.machine import Machine, end, work
+from waybill.step import Done
+
+RUN = Machine(
+    name="run", plural="runs", prefix="run", doc="Something that opens the index.",
+    states=(work("Opening", "Ended", "Opens it.", fails=None), end("Ended", "Over.")),
+)
+
+class Outfit:
+    def __init__(self, depot):
+        self.index = depot.open_index()
+
+    def close(self):
+        self.index.close()
+
+@RUN.step("Opening")
+def open_it(run, ctx):
+    assert ctx.outfit.index
+    return Done()
+
+APP = Application("opening", "Opens the index.", (RUN,), outfit=Outfit)
+"""
+    )
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "opening:APP")
+    waybill("submit", "run")
+    work = running("work", "--role", "run")
+    wait_until(lambda: states(waybill, "run") == {"Ended": 1}, "the step to open the index", seconds=60)
+    assert work.end(signal.SIGTERM).code == 0
+    assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], "nothing is left in a WAL file"
+
+
 def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
 
@@ -225,7 +262,8 @@ def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_proc
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         config = SimpleNamespace(work=SimpleNamespace(host="h", processes=1))
-        run._until_stopped(cast(Any, SimpleNamespace(config=config, note=lambda said: None)), worker=cast(Any, Stuck()))
+        depot = SimpleNamespace(close=lambda: None)
+        run._until_stopped(cast(Any, SimpleNamespace(config=config, depot=depot, note=lambda said: None)), worker=cast(Any, Stuck()))
     finally:
         never.set()
         for number, handler in before.items():

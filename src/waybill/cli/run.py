@@ -5,7 +5,7 @@ A process that serves or works lives like this:
     put together -> migrate the store, make the duties' records -> start -> say where -> until a signal or a fault -> stop in order
 
 SIGTERM and SIGINT end it cleanly: no new claims, running steps end or give up at a safe point, requests are answered, the session is
-closed. A second signal does not wait.
+closed, and what applications have opened. A second signal does not wait.
 """
 
 from __future__ import annotations
@@ -294,6 +294,7 @@ def _until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | Non
             others.kill()
         logging.shutdown()
         os._exit(FAILED)  # a thread that waits for an answer cannot be ended otherwise
+    desk.depot.close()  # nobody uses it any more: an index on SQLite goes out of its WAL into its file
     if faults:
         raise faults[0]
     return 0 if signals else FAILED
