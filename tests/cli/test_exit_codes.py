@@ -30,6 +30,8 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("submit", "shipment", "--state", "Delivered"), 1, "refused", "A shipment cannot begin in Delivered; it begins in Sorting."),
     (("submit", "shipment", "--id", "a/b"), 1, "refused", "is no id"),
     (("submit", "token"), 1, "refused", "A token needs an id from its caller."),
+    (("submit", "parcel"), 1, "refused", "These documents are not what a parcel needs: KeyError: 'label'."),
+    (("submit", "parcel", "--doc", "label=5"), 1, "refused", "These documents are not what a parcel needs: TypeError"),
     (("tokens", "new", " "), 1, "refused", "A token's name is 1 to 100 printable characters"),
     (("ls", "shipment", "--limit", "0"), 2, "usage", "--limit"),
     (("ls", "shipment", "--colour", "red"), 2, "usage", "--colour"),

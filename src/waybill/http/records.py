@@ -5,9 +5,6 @@ A write is answered when it is written. A submission with an `Idempotency-Key` i
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -28,8 +25,6 @@ from waybill.step import New
 from waybill.tokens import Identity
 from waybill.views import BadToken
 from waybill.views.shapes import LineView, PageView, RecordView
-
-log = logging.getLogger("waybill.http")
 
 BUILT_IN = ("duty",)  # kinds whose records the system makes itself
 KEY = r"^[\x21-\x7e]{1,200}$"
@@ -158,7 +153,7 @@ def router(front: Front) -> APIRouter:
             raise Problem(400, "bad-query", "The header Idempotency-Key and the body's request differ.", "Send one of them.")
         request = idempotency_key if idempotency_key is not None else body.request
         new = New(kind, body.docs, id=body.id, owner=body.owner, priority=body.priority, request=request)
-        with _users_documents(machine, "documents"):
+        with rules.users_documents(machine):
             rules.create(machines, new, who=identity.name, why=body.why)  # pure: what is wrong with the documents is found before any write
         with front.connections.engine() as engine:
             began = engine.store.now() if request is not None else 0.0  # what was made before this was made by an earlier request
@@ -193,7 +188,9 @@ def router(front: Front) -> APIRouter:
             names = ", ".join(a.name for a in machines[kind].actions) or "none"
             raise Problem(404, "unknown-action", f"A {kind} has no action {action!r}; it has {names}.", f"GET /api/v1/machines/{kind}.")
         demand(identity, declared.role)
-        with front.connections.engine() as engine, _users_documents(machines[kind], "arguments", only=declared.writes is not None):
+        with front.connections.engine() as engine, rules.users_documents(
+            machines[kind], "arguments", read=declared.writes is not None
+        ):
             acted = engine.act(ref, action, who=identity.name, why=asked.why, args=asked.args, confirmed=asked.confirmed)
         return _acted(acted)
 
@@ -241,18 +238,3 @@ def _check_state(machine: Machine, state: str, store: Store) -> None:
 def _progress(store: Store, records: list[Record]) -> dict[str, Any]:
     """Read only where a worker is busy with one of them."""
     return views.progress_of(store.sessions()) if any(r.session is not None for r in records) else {}
-
-
-@contextmanager
-def _users_documents(machine: Machine, what: str, only: bool = True) -> Iterator[None]:
-    """A machine's own functions look into what the user sent and may stumble over it: that is the user's mistake, not the server's."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if not only or isinstance(error, (rules.UnknownKind, BadToken)):
-            raise
-        log.warning("%s that a %s cannot take", what, machine.name, exc_info=error)
-        reason = f"{type(error).__name__}: {error}"
-        raise Problem(
-            422, "bad-documents", f"These {what} are not what a {machine.name} needs: {reason}.", f"GET /api/v1/machines/{machine.name}."
-        ) from error

@@ -19,7 +19,7 @@ from waybill.rules.keys import check_more_keys, keys_in
 from waybill.rules.legality import path_is_legal, undeclared
 from waybill.rules.machines import Machines, UnknownKind
 from waybill.rules.outcomes import MAX_WAIT, RETRY_LINES, settle
-from waybill.rules.papers import documents, read
+from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
 from waybill.rules.refusals import Held, Refused, clip, said
 from waybill.rules.yielding import children_are_made, hold, look, refit, release, remake, wait_for_key
@@ -58,5 +58,6 @@ __all__ = [
     "said",
     "settle",
     "undeclared",
+    "users_documents",
     "wait_for_key",
 ]
