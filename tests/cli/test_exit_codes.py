@@ -39,6 +39,10 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("show", "shipment"), 2, "usage", "ID"),
     (("ls", "shipment", "--token", "x"), 2, "usage", "Begin again without a token."),
     (("tokens", "new", "me", "--role", "king"), 2, "usage", "king"),
+    (("show", "parcel", "a\udcffb"), 2, "usage", r"The argument 'a\xffb' is not UTF-8."),
+    (("ls", "parcel", "--owner", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
+    (("hold", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
+    (("hold", "carrier/mule", "--why", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
     (("sim", "--seed", "1", "--seeds", "2"), 2, "usage", "Give one of --seeds, --seed and --minutes."),
     (("ls", "--store", "mysql://host/db"), 5, "bad-store", "mysql is no kind of store; a store URL is sqlite:///path"),
     (("ls", "--store", "postgresql://me:secret@127.0.0.1:1/db"), 5, "unavailable", "127.0.0.1"),
@@ -49,7 +53,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[" ".join(wrong[0]) for wrong in WRONG])
+@pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[ascii(" ".join(wrong[0])) for wrong in WRONG])
 def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments: tuple[str, ...], code: int, name: str, part: str) -> None:
     Path("objects.toml").write_text('data = "data"\nobjects = "ftp://host/x"\n')
     said = waybill(*arguments)
