@@ -93,6 +93,19 @@ def test_a_port_in_use_is_a_sentence(running: Start) -> None:
     assert ended.err == f"Port {port} of 127.0.0.1 cannot be used (Address already in use); give another with --port; 0 is a free one.\n"
 
 
+@pytest.mark.parametrize("command", [("up", "--port", 0), ("serve", "--port", 0), ("work",)], ids=["up", "serve", "work"])
+def test_an_index_that_cannot_be_used_is_told_at_the_start(running: Start, data: Path, command: tuple[object, ...]) -> None:
+    ingest = {"WAYBILL_APPLICATIONS": "ingest"}
+    ended = running(*command, env={**ingest, "WAYBILL_INDEX": "foo://x"}).end()
+    assert (ended.code, ended.out) == (5, "")
+    assert ended.err.startswith("foo is no database for an index; its URL is sqlite:///path")
+    (data / "waybill-index.db").write_text("these are my notes, not a database; they are long enough to be looked at by whoever opens them")
+    ended = running(*command, env=ingest).end()
+    assert (ended.code, ended.out) == (5, "")
+    assert "waybill-index.db is no sound SQLite database" in ended.err
+    assert (data / "waybill-index.db").read_text().startswith("these are my notes")
+
+
 def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None:
     ship(waybill)
     serve = running("serve", "--port", 0)

@@ -138,6 +138,8 @@ def _ready(desk: Desk) -> Depot:
     if desk.config.demo and desk.config.origins["demo"] != "default":
         (desk.config.data / DEMO_FILE).touch()
     _ = depot.objects.conditions  # an S3 server that is away, or not worth much, is told now and not in the middle of a step
+    if any(application.catalogues for application in depot.applications):
+        depot.open_index().close()  # the same of an index
     post = _post(depot)
     post.take_up()
     with desk.store(migrate=True) as store:
