@@ -115,7 +115,7 @@ def test_a_record_in_an_undeclared_state_is_led_out_by_hand(waybill: Waybill) ->
     with closing(depot().open_store()) as store:
         record = store.get("shipment", shipment)
         store.commit([Group((Change(record, replace(record, state="Weighing"), "old release"),))])
-    assert waybill("act", "shipment", shipment, "--to", "Nowhere").code == 1
+    assert waybill("act", "shipment", shipment, "--to", "Nowhere").code == 3
     assert waybill("act", "shipment", shipment, "--to", "Sorting").code == 0
     assert state(waybill, "shipment", shipment) == "Sorting"
 
@@ -179,7 +179,7 @@ def test_once_takes_exactly_one_due_step_of_its_role(waybill: Waybill) -> None:
     assert stepped(waybill, "parcel")["after"] == "Sending"
     counts = {s["state"]: s["count"] for k in waybill("ls", "--json").json["kinds"] if k["kind"] == "parcel" for s in k["states"]}
     assert (counts["Packing"], counts["Sending"]) == (1, 1)
-    assert waybill("work", "--once", "--role", "parcel.Nowhere").code == 1
+    assert waybill("work", "--once", "--role", "parcel.Nowhere").code == 3
     assert waybill("work", "--once", "--role", "nothing").code == 3
 
 

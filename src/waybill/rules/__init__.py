@@ -22,7 +22,7 @@ from waybill.rules.marks import BadMark, check_mark
 from waybill.rules.outcomes import MAX_WAIT, RETRY_LINES, settle
 from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
-from waybill.rules.refusals import Held, Refused, clip, said
+from waybill.rules.refusals import Held, Refused, UnknownState, clip, said
 from waybill.rules.yielding import children_are_made, hold, look, refit, release, remake, wait_for_key
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Machines",
     "Refused",
     "UnknownKind",
+    "UnknownState",
     "act",
     "answer",
     "bad_id",
