@@ -195,6 +195,14 @@ def test_trouble_is_tried_again_and_the_arrow_says_so(waybill: Waybill) -> None:
     assert arrow["message"] == "ConnectionError: the carrier does not answer"
 
 
+@pytest.mark.parametrize("doc", [(), ("--doc", "order=5"), ("--doc", 'order={"order": 5}'), ("--doc", 'order={"parcels": true}')])
+def test_a_shipment_whose_order_says_nothing_fails_at_once_and_shows_one_that_does(waybill: Waybill, doc: tuple[str, ...]) -> None:
+    assert waybill("submit", "shipment", *doc).code == 0
+    arrow = stepped(waybill, "shipment")
+    assert arrow["after"] == "Failed"
+    assert """submit another with --doc order='{"parcels": 3}'.""" in arrow["message"]
+
+
 def test_a_mark_holds_what_it_concerns_and_release_says_how_to_go_on(waybill: Waybill) -> None:
     assert waybill("hold", "carrier/mule", "--why", "it is ill").out == "carrier/mule is on hold.\n"
     (mark,) = waybill("marks", "--json").json["marks"]
