@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +21,8 @@ import pytest
 from tests.cli.conftest import Start, Waybill, ship
 from tests.servers.process import wait_until
 from waybill.cli import run
+from waybill.config import sqlite_url
+from waybill.stores import open_store
 
 
 def get(url: str, token: str | None = None) -> tuple[int, Any]:
@@ -104,6 +107,23 @@ def test_an_index_that_cannot_be_used_is_told_at_the_start(running: Start, data:
     assert (ended.code, ended.out) == (5, "")
     assert "waybill-index.db is no sound SQLite database" in ended.err
     assert (data / "waybill-index.db").read_text().startswith("these are my notes")
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_a_sqlite_file_that_workers_of_another_host_use_is_not_served(
+    running: Start, waybill: Waybill, data: Path, command: str
+) -> None:
+    with closing(open_store(sqlite_url(data / "waybill.db"))) as store:
+        session = store.open_session(host="elsewhere", ttl=60, about={})
+        ended = running(command, "--port", 0).end()
+        assert (ended.code, ended.out) == (5, "")
+        assert ended.err.startswith("A worker of the host elsewhere uses ")
+        assert "Two machines cannot share a SQLite file" in ended.err
+        assert [each.name for each in store.sessions()] == [session]
+        store.close_session(session)
+    server = running(command, "--port", 0)
+    assert server.line().startswith("http://")
+    assert server.end(signal.SIGTERM).code == 0
 
 
 def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None:

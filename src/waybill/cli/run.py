@@ -26,7 +26,7 @@ from waybill.cli.desk import ID, KIND, Desk, command
 from waybill.cli.problems import FAILED, MISSING, Misuse
 from waybill.cli.processes import Processes
 from waybill.cli.site import Site, is_loopback
-from waybill.config import DAY, DEMO_FILE
+from waybill.config import DAY, DEMO_FILE, sqlite_path
 from waybill.depot import Depot, make_folder
 from waybill.record import Conflict, Record, Ref
 
@@ -143,6 +143,9 @@ def _ready(desk: Desk) -> Depot:
     post = _post(depot)
     post.take_up()
     with desk.store(migrate=True) as store:
+        if sqlite_path(desk.config.store) is not None:
+            # A server has no session that would be refused, but must not write a file that workers of another host use either.
+            store.close_session(store.open_session(host=depot.host, ttl=desk.config.work.ttl, about={}))
         post.ensure(depot.engine(store))
     return depot
 
