@@ -46,6 +46,7 @@ class Application:
     demo: Callable[[Depot, Engine], None] | None = None  # makes records to look at; safe to repeat
     duties: tuple[Any, ...] = ()
     sql_only: bool = False  # it can have more records than a ZooKeeper tree should carry
+    catalogues: bool = False  # it keeps some in the index, which is tried when a process starts
     settings: type[Struct] | None = None  # the shape of [app.NAME]: fields with defaults, each with a comment that says what it is
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, with what each is: for what is secret
 

@@ -97,7 +97,10 @@ PARCEL = Machine(
 
 @SHIPMENT.step("Sorting")
 def sort(shipment: Record, ctx: Context) -> Outcome:
-    wanted = int(shipment.docs["order"]["parcels"])
+    order = shipment.docs.get("order")
+    wanted = order.get("parcels") if isinstance(order, dict) else None
+    if not isinstance(wanted, int) or isinstance(wanted, bool):
+        raise Fail("""The order does not say how many parcels to send; submit another with --doc order='{"parcels": 3}'.""")
     if wanted < 1:
         raise Fail("The order names no parcel; a shipment has at least one.")
     labels = ({"number": n, "carrier": CARRIERS[n % len(CARRIERS)], "address": f"{n} Quay Street"} for n in range(1, wanted + 1))

@@ -169,6 +169,8 @@ class Engine:
             self._commit(Group((), names))
 
     def hold(self, mark: str, *, who: str = "", why: str = "") -> None:
+        """Set a mark, or Refused: not every text is a name of one."""
+        rules.check_mark(mark)
         self.store.mark(mark, True, who, why)
 
     def release(self, mark: str, *, who: str = "", why: str = "") -> None:

@@ -115,7 +115,7 @@ def test_a_record_in_an_undeclared_state_is_led_out_by_hand(waybill: Waybill) ->
     with closing(depot().open_store()) as store:
         record = store.get("shipment", shipment)
         store.commit([Group((Change(record, replace(record, state="Weighing"), "old release"),))])
-    assert waybill("act", "shipment", shipment, "--to", "Nowhere").code == 1
+    assert waybill("act", "shipment", shipment, "--to", "Nowhere").code == 3
     assert waybill("act", "shipment", shipment, "--to", "Sorting").code == 0
     assert state(waybill, "shipment", shipment) == "Sorting"
 
@@ -179,7 +179,7 @@ def test_once_takes_exactly_one_due_step_of_its_role(waybill: Waybill) -> None:
     assert stepped(waybill, "parcel")["after"] == "Sending"
     counts = {s["state"]: s["count"] for k in waybill("ls", "--json").json["kinds"] if k["kind"] == "parcel" for s in k["states"]}
     assert (counts["Packing"], counts["Sending"]) == (1, 1)
-    assert waybill("work", "--once", "--role", "parcel.Nowhere").code == 1
+    assert waybill("work", "--once", "--role", "parcel.Nowhere").code == 3
     assert waybill("work", "--once", "--role", "nothing").code == 3
 
 
@@ -193,6 +193,14 @@ def test_trouble_is_tried_again_and_the_arrow_says_so(waybill: Waybill) -> None:
     arrow = waybill("step", "parcel", third, "--json").json["arrow"]
     assert (arrow["before"], arrow["after"], arrow["event"]) == ("Sending", "Sending", "retry")
     assert arrow["message"] == "ConnectionError: the carrier does not answer"
+
+
+@pytest.mark.parametrize("doc", [(), ("--doc", "order=5"), ("--doc", 'order={"order": 5}'), ("--doc", 'order={"parcels": true}')])
+def test_a_shipment_whose_order_says_nothing_fails_at_once_and_shows_one_that_does(waybill: Waybill, doc: tuple[str, ...]) -> None:
+    assert waybill("submit", "shipment", *doc).code == 0
+    arrow = stepped(waybill, "shipment")
+    assert arrow["after"] == "Failed"
+    assert """submit another with --doc order='{"parcels": 3}'.""" in arrow["message"]
 
 
 def test_a_mark_holds_what_it_concerns_and_release_says_how_to_go_on(waybill: Waybill) -> None:

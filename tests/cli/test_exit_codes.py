@@ -26,10 +26,20 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("watch", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("ls", "shipment", "--state", "Flying"), 3, "not-found", "A shipment has no state 'Flying'; it has Sorting, Travelling"),
     (("ls", "shipment", "--parent", "nothing"), 3, "not-found", "write KIND:ID"),
+    (("work", "--role", "parcel.Flying"), 3, "not-found", "parcel.Flying is no role: a parcel has no state 'Flying'. Roles of parcel:"),
+    (("work", "--once", "--role", "parcel.Flying"), 3, "not-found", "parcel.Flying is no role: a parcel has no state 'Flying'."),
+    (("work", "--role", "parcel.Held"), 1, "refused", "parcel.Held is no role: no work is done there."),
     (("tokens", "revoke", "abc"), 3, "not-found", "abc"),
     (("submit", "shipment", "--state", "Delivered"), 1, "refused", "A shipment cannot begin in Delivered; it begins in Sorting."),
     (("submit", "shipment", "--id", "a/b"), 1, "refused", "is no id"),
     (("submit", "token"), 1, "refused", "A token needs an id from its caller."),
+    (("submit", "parcel"), 1, "refused", "These documents are not what a parcel needs: KeyError: 'label'."),
+    (("submit", "parcel", "--doc", "label=5"), 1, "refused", "These documents are not what a parcel needs: TypeError"),
+    (("hold", ""), 1, "refused", "A mark's name is 1 to 200 printable characters without a blank at either end, such as carrier/mule."),
+    (("hold", "carrier/mule "), 1, "refused", "A mark's name is"),
+    (("hold", "carrier\nmule"), 1, "refused", "A mark's name is"),
+    (("hold", "m" * 201), 1, "refused", "A mark's name is"),
+    (("hold", "carrier//mule"), 1, "refused", "'carrier//mule' is no name of a mark"),
     (("tokens", "new", " "), 1, "refused", "A token's name is 1 to 100 printable characters"),
     (("ls", "shipment", "--limit", "0"), 2, "usage", "--limit"),
     (("ls", "shipment", "--colour", "red"), 2, "usage", "--colour"),
@@ -37,6 +47,10 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("show", "shipment"), 2, "usage", "ID"),
     (("ls", "shipment", "--token", "x"), 2, "usage", "Begin again without a token."),
     (("tokens", "new", "me", "--role", "king"), 2, "usage", "king"),
+    (("show", "parcel", "a\udcffb"), 2, "usage", r"The argument 'a\xffb' is not UTF-8."),
+    (("ls", "parcel", "--owner", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
+    (("hold", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
+    (("hold", "carrier/mule", "--why", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
     (("sim", "--seed", "1", "--seeds", "2"), 2, "usage", "Give one of --seeds, --seed and --minutes."),
     (("ls", "--store", "mysql://host/db"), 5, "bad-store", "mysql is no kind of store; a store URL is sqlite:///path"),
     (("ls", "--store", "postgresql://me:secret@127.0.0.1:1/db"), 5, "unavailable", "127.0.0.1"),
@@ -47,7 +61,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[" ".join(wrong[0]) for wrong in WRONG])
+@pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[ascii(" ".join(wrong[0])) for wrong in WRONG])
 def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments: tuple[str, ...], code: int, name: str, part: str) -> None:
     Path("objects.toml").write_text('data = "data"\nobjects = "ftp://host/x"\n')
     said = waybill(*arguments)

@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +21,8 @@ import pytest
 from tests.cli.conftest import Start, Waybill, ship
 from tests.servers.process import wait_until
 from waybill.cli import run
+from waybill.config import sqlite_url
+from waybill.stores import open_store
 
 
 def get(url: str, token: str | None = None) -> tuple[int, Any]:
@@ -91,6 +94,36 @@ def test_a_port_in_use_is_a_sentence(running: Start) -> None:
         ended = running("up", "--port", port).end()
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == f"Port {port} of 127.0.0.1 cannot be used (Address already in use); give another with --port; 0 is a free one.\n"
+
+
+@pytest.mark.parametrize("command", [("up", "--port", 0), ("serve", "--port", 0), ("work",)], ids=["up", "serve", "work"])
+def test_an_index_that_cannot_be_used_is_told_at_the_start(running: Start, data: Path, command: tuple[object, ...]) -> None:
+    ingest = {"WAYBILL_APPLICATIONS": "ingest"}
+    ended = running(*command, env={**ingest, "WAYBILL_INDEX": "foo://x"}).end()
+    assert (ended.code, ended.out) == (5, "")
+    assert ended.err.startswith("foo is no database for an index; its URL is sqlite:///path")
+    (data / "waybill-index.db").write_text("these are my notes, not a database; they are long enough to be looked at by whoever opens them")
+    ended = running(*command, env=ingest).end()
+    assert (ended.code, ended.out) == (5, "")
+    assert "waybill-index.db is no sound SQLite database" in ended.err
+    assert (data / "waybill-index.db").read_text().startswith("these are my notes")
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_a_sqlite_file_that_workers_of_another_host_use_is_not_served(
+    running: Start, waybill: Waybill, data: Path, command: str
+) -> None:
+    with closing(open_store(sqlite_url(data / "waybill.db"))) as store:
+        session = store.open_session(host="elsewhere", ttl=60, about={})
+        ended = running(command, "--port", 0).end()
+        assert (ended.code, ended.out) == (5, "")
+        assert ended.err.startswith("A worker of the host elsewhere uses ")
+        assert "Two machines cannot share a SQLite file" in ended.err
+        assert [each.name for each in store.sessions()] == [session]
+        store.close_session(session)
+    server = running(command, "--port", 0)
+    assert server.line().startswith("http://")
+    assert server.end(signal.SIGTERM).code == 0
 
 
 def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None:
@@ -208,6 +241,43 @@ def test_a_role_without_a_step_is_a_sentence(running: Start, waybill: Waybill) -
     assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the role out, or register one."
 
 
+def test_an_orderly_stop_closes_what_applications_have_opened(
+    running: Start, waybill: Waybill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "opening.py").write_text(
+        """
+from waybill.application import Application
+from waybill.machine import Machine, end, work
+from waybill.step import Done
+
+RUN = Machine(
+    name="run", plural="runs", prefix="run", doc="Something that opens the index.",
+    states=(work("Opening", "Ended", "Opens it.", fails=None), end("Ended", "Over.")),
+)
+
+class Outfit:
+    def __init__(self, depot):
+        self.index = depot.open_index()
+
+    def close(self):
+        self.index.close()
+
+@RUN.step("Opening")
+def open_it(run, ctx):
+    assert ctx.outfit.index
+    return Done()
+
+APP = Application("opening", "Opens the index.", (RUN,), outfit=Outfit)
+"""
+    )
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "opening:APP")
+    waybill("submit", "run")
+    work = running("work", "--role", "run")
+    wait_until(lambda: states(waybill, "run") == {"Ended": 1}, "the step to open the index", seconds=60)
+    assert work.end(signal.SIGTERM).code == 0
+    assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], "nothing is left in a WAL file"
+
+
 def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
 
@@ -225,7 +295,8 @@ def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_proc
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         config = SimpleNamespace(work=SimpleNamespace(host="h", processes=1))
-        run._until_stopped(cast(Any, SimpleNamespace(config=config, note=lambda said: None)), worker=cast(Any, Stuck()))
+        depot = SimpleNamespace(close=lambda: None)
+        run._until_stopped(cast(Any, SimpleNamespace(config=config, depot=depot, note=lambda said: None)), worker=cast(Any, Stuck()))
     finally:
         never.set()
         for number, handler in before.items():

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli.conftest import Waybill, ship, stepped
+from tests.simulation.planted import two_records_get_the_same_key
 from waybill.config import SETTINGS, load
 from waybill.demo import PARCEL
 from waybill.depot import Depot
@@ -159,12 +160,31 @@ def test_machines_are_listed_with_all_states_and_arrows_and_drawn(bare: Waybill)
 def test_sim_runs_seeds_and_answers_by_its_exit_code(bare: Waybill) -> None:
     some = bare("sim", "--seeds", 3)
     assert (some.code, some.out.startswith("3 passed")) == (0, True)
-    one = bare("sim", "--seed", 1, "--json")
+    one = bare("sim", "--seed", 1, "--verbose", "--json")
     assert one.code == 0
-    assert all("seed 1, " in line["said"] and line["said"].endswith("passed") for line in one.lines)
+    assert one.lines[-2]["said"].startswith("seed 1, ")
+    assert one.lines[-1]["passed"] == 1
     assert bare("sim", "--scenario", "nothing").code == 2
     assert bare("sim", "--store", "nothing").code == 2
     assert bare("sim", "--minutes", 0.01).code == 0
+
+
+def test_sim_answers_in_numbers(bare: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"passed", "failed", "per_minute", "commits", "turns", "faults", "failure"}
+    for words, least in ((("--seeds", 3), 3), (("--seed", 1), 1), (("--minutes", 0.01), 50)):
+        some = bare("sim", *words, "--json")
+        assert (some.code, set(some.json)) == (0, keys)
+        assert some.json["passed"] >= least
+        assert (some.json["failed"], some.json["failure"]) == (0, None)
+        assert some.json["per_minute"] > 0
+        assert all(isinstance(count, int) for count in some.json["faults"].values())
+    refused = bare("sim", "--scenario", "nothing", "--json")
+    assert (refused.code, refused.out, refused.error["code"]) == (2, "", "usage")
+    two_records_get_the_same_key(monkeypatch)
+    failed = bare("sim", "--seeds", 50, "--scenario", "transfers", "--json")
+    assert (failed.code, failed.json["failed"]) == (1, 1)
+    assert set(failed.json["failure"]) == {"seed", "problem", "replay"}
+    assert failed.json["failure"]["replay"] == f"waybill sim --seed {failed.json['failure']['seed']} --store model --scenario transfers"
 
 
 def test_config_shows_webhooks_and_days_without_their_secrets(bare: Waybill, data: Path) -> None:

@@ -303,3 +303,11 @@ def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClie
     assert submitter.post(f"{API}/records/token", json={"id": "x", "docs": {}}).status_code == 403
     assert admin.post(f"{API}/records/token", json={"id": "x", "docs": {}}).status_code == 403
     assert admin.get(f"{API}/records/token").status_code == 403
+
+
+@pytest.mark.parametrize("query", ["stat=Failed", "newest=maybe", "state=Packing&%F0%9F%93%A6=1"])
+def test_a_parameter_that_a_list_does_not_know_is_refused_and_the_known_ones_are_named(site: Site, reader: TestClient, query: str) -> None:
+    site.submit()
+    refused = reader.get(f"{API}/records/crate?{query}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
+    assert "it has state, parent, owner, order, token, limit, docs." in refused.json()["error"]["message"]

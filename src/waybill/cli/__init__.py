@@ -11,7 +11,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from waybill.cli.problems import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, PipeClosed, Problem, describe
+from waybill.cli.problems import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, Misuse, PipeClosed, Problem, describe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -23,6 +23,7 @@ def invoke(arguments: Sequence[str]) -> int:
     from waybill.cli.app import build
 
     try:
+        _check_text(arguments)
         answer = build()(list(arguments), prog_name="waybill", standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except PipeClosed:
@@ -39,6 +40,16 @@ def invoke(arguments: Sequence[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help was the answer; Typer keeps the class to itself
             return USAGE
         return _say(describe(error) or _unforeseen(error), arguments)
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Bytes that are no text come from the shell as halves of surrogate pairs, which neither a store nor JSON can hold."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = argument.encode(errors="backslashreplace").decode().replace(r"\udc", r"\x")  # as the byte that it was
+            raise Misuse(f"The argument '{shown}' is not UTF-8. Write it in UTF-8.") from None
 
 
 def _unforeseen(error: Exception) -> Problem:

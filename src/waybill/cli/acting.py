@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from waybill import views
+from waybill import rules, views
 from waybill.cli.desk import ID, KIND, WHY, Desk, command, complete_action
 from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.cli.records import PANEL, check_state
@@ -45,9 +45,11 @@ def submit(
     why: WHY = "",
 ) -> None:
     """Make a record; its id is printed."""
-    desk.machine(kind)
+    machine = desk.machine(kind)
     new = New(kind, _documents(doc), id=id, state=state, owner=owner, priority=priority, request=request)
     with desk.engine() as engine:
+        with rules.users_documents(machine):
+            rules.create(engine.machines, new)  # pure: what is wrong with the documents is found before any write
         record = engine.submit(new, who=desk.who, why=why)
     if desk.as_json:
         return desk.print_json(views.record(record, desk.depot.machines))
@@ -102,7 +104,8 @@ def act(
         wanted = _action(machine, action)
         needed = wanted.question(engine.store.get(*ref), engine.store)
         confirmed = yes or (needed is not None and _agreed(desk, wanted, str(ref)))
-        acted = engine.act(ref, wanted.name, who=desk.who, why=why, args=_arguments(arg), confirmed=confirmed)
+        with rules.users_documents(machine, "arguments", read=wanted.writes is not None):
+            acted = engine.act(ref, wanted.name, who=desk.who, why=why, args=_arguments(arg), confirmed=confirmed)
         _acted(desk, wanted.name, acted)
         return None
 

@@ -5,7 +5,7 @@ A process that serves or works lives like this:
     put together -> migrate the store, make the duties' records -> start -> say where -> until a signal or a fault -> stop in order
 
 SIGTERM and SIGINT end it cleanly: no new claims, running steps end or give up at a safe point, requests are answered, the session is
-closed. A second signal does not wait.
+closed, and what applications have opened. A second signal does not wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waybill.cli.desk import ID, KIND, Desk, command
 from waybill.cli.problems import FAILED, MISSING, Misuse
 from waybill.cli.processes import Processes
 from waybill.cli.site import Site, is_loopback
-from waybill.config import DAY, DEMO_FILE
+from waybill.config import DAY, DEMO_FILE, sqlite_path
 from waybill.depot import Depot, make_folder
 from waybill.record import Conflict, Record, Ref
 
@@ -138,9 +138,14 @@ def _ready(desk: Desk) -> Depot:
     if desk.config.demo and desk.config.origins["demo"] != "default":
         (desk.config.data / DEMO_FILE).touch()
     _ = depot.objects.conditions  # an S3 server that is away, or not worth much, is told now and not in the middle of a step
+    if any(application.catalogues for application in depot.applications):
+        depot.open_index().close()  # the same of an index
     post = _post(depot)
     post.take_up()
     with desk.store(migrate=True) as store:
+        if sqlite_path(desk.config.store) is not None:
+            # A server has no session that would be refused, but must not write a file that workers of another host use either.
+            store.close_session(store.open_session(host=depot.host, ttl=desk.config.work.ttl, about={}))
         post.ensure(depot.engine(store))
     return depot
 
@@ -294,6 +299,7 @@ def _until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | Non
             others.kill()
         logging.shutdown()
         os._exit(FAILED)  # a thread that waits for an answer cannot be ended otherwise
+    desk.depot.close()  # nobody uses it any more: an index on SQLite goes out of its WAL into its file
     if faults:
         raise faults[0]
     return 0 if signals else FAILED

@@ -21,6 +21,7 @@ from waybill.record import Finding, Store
 
 if TYPE_CHECKING:
     from waybill.duties import Duty, Hand
+    from waybill.sim.run import Report
 
 PANEL = "Looking after it"
 PORTION = 50  # seeds between two looks at the clock
@@ -165,23 +166,39 @@ def sim(
 ) -> int:
     """Run the whole system in a simulator, with crashes, lost sessions and unknown outcomes, each seed its own story.
 
-    --store says on what: model (the default), sqlite or both. A failure ends with the line that replays it.
+    --store says on what: model (the default), sqlite or both. A failure ends with the line that replays it. --json answers with numbers.
     """
     if sum(given is not None for given in (seeds, seed, minutes)) > 1:
         raise Misuse("Give one of --seeds, --seed and --minutes.")
     from waybill.sim import main_sim
 
-    def say(line: str) -> None:
-        if desk.as_json:
-            desk.print_json({"said": line}, line=True)
-        else:
-            desk.say(line)
+    said = ""
+    reports: list[Report] = []  # at most one, the sum of all
 
-    run = partial(main_sim, store=desk.store_url or "model", scenario=scenario, verbose=verbose, processes=processes, say=say)
+    def say(line: str) -> None:
+        nonlocal said
+        said = line
+        if not desk.as_json:
+            desk.say(line)
+        elif verbose:
+            desk.print_json({"said": line}, line=True)
+
+    def tell(report: Report) -> None:
+        if reports:
+            reports[0].join(report)
+        else:
+            reports.append(report)
+
+    run = partial(main_sim, store=desk.store_url or "model", scenario=scenario, verbose=verbose, processes=processes, say=say, tell=tell)
     if minutes is None:
-        return run(seeds=seeds or 1000, seed=seed)
-    deadline, start, code = time.monotonic() + 60 * minutes, 0, 0
-    while not code and time.monotonic() < deadline:
-        code = run(seeds=PORTION * processes, start=start)
-        start += PORTION * processes
+        code = run(seeds=seeds or 1000, seed=seed)
+    else:
+        deadline, start, code = time.monotonic() + 60 * minutes, 0, 0
+        while not code and time.monotonic() < deadline:
+            code = run(seeds=PORTION * processes, start=start)
+            start += PORTION * processes
+    if desk.as_json:
+        if not reports:  # it cannot be simulated
+            raise Misuse(said)
+        desk.print_json(reports[0].as_numbers(), line=verbose)
     return code

@@ -5,13 +5,10 @@ A write is answered when it is written. A submission with an `Idempotency-Key` i
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -21,15 +18,13 @@ from waybill.engine import Acted
 from waybill.http.errors import Problem, responses
 from waybill.http.front import PREFIX, Front, Id, Kind, Parent
 from waybill.http.guard import demand, need
-from waybill.http.wire import Body, Name, Text, answer
+from waybill.http.wire import Body, Name, Text, answer, check_parameters
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Record, Store
 from waybill.step import New
 from waybill.tokens import Identity
 from waybill.views import BadToken
 from waybill.views.shapes import LineView, PageView, RecordView
-
-log = logging.getLogger("waybill.http")
 
 BUILT_IN = ("duty",)  # kinds whose records the system makes itself
 KEY = r"^[\x21-\x7e]{1,200}$"
@@ -75,6 +70,7 @@ def router(front: Front) -> APIRouter:
         responses=responses(400, 401, 403, 404, 422, 503),
     )
     def find(
+        request: Request,
         identity: Annotated[Identity, need("reader")],
         kind: Annotated[Kind, Path()],
         state: Annotated[Name | None, Query(description="Only those in this state.")] = None,
@@ -87,6 +83,7 @@ def router(front: Front) -> APIRouter:
     ) -> Response:
         """At most one of state, parent and owner."""
         machine = front.shown_kind(kind)
+        check_parameters(request)
         asked = views.Query(kind, state, front.parse_ref(parent) if parent is not None else None, owner, order == "newest")
         if sum(f is not None for f in (state, parent, owner)) > 1:
             raise Problem(400, "bad-query", "A list has at most one filter.", "Leave all but one of state, parent and owner away.")
@@ -158,7 +155,7 @@ def router(front: Front) -> APIRouter:
             raise Problem(400, "bad-query", "The header Idempotency-Key and the body's request differ.", "Send one of them.")
         request = idempotency_key if idempotency_key is not None else body.request
         new = New(kind, body.docs, id=body.id, owner=body.owner, priority=body.priority, request=request)
-        with _users_documents(machine, "documents"):
+        with rules.users_documents(machine):
             rules.create(machines, new, who=identity.name, why=body.why)  # pure: what is wrong with the documents is found before any write
         with front.connections.engine() as engine:
             began = engine.store.now() if request is not None else 0.0  # what was made before this was made by an earlier request
@@ -193,7 +190,9 @@ def router(front: Front) -> APIRouter:
             names = ", ".join(a.name for a in machines[kind].actions) or "none"
             raise Problem(404, "unknown-action", f"A {kind} has no action {action!r}; it has {names}.", f"GET /api/v1/machines/{kind}.")
         demand(identity, declared.role)
-        with front.connections.engine() as engine, _users_documents(machines[kind], "arguments", only=declared.writes is not None):
+        with front.connections.engine() as engine, rules.users_documents(
+            machines[kind], "arguments", read=declared.writes is not None
+        ):
             acted = engine.act(ref, action, who=identity.name, why=asked.why, args=asked.args, confirmed=asked.confirmed)
         return _acted(acted)
 
@@ -241,18 +240,3 @@ def _check_state(machine: Machine, state: str, store: Store) -> None:
 def _progress(store: Store, records: list[Record]) -> dict[str, Any]:
     """Read only where a worker is busy with one of them."""
     return views.progress_of(store.sessions()) if any(r.session is not None for r in records) else {}
-
-
-@contextmanager
-def _users_documents(machine: Machine, what: str, only: bool = True) -> Iterator[None]:
-    """A machine's own functions look into what the user sent and may stumble over it: that is the user's mistake, not the server's."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if not only or isinstance(error, (rules.UnknownKind, BadToken)):
-            raise
-        log.warning("%s that a %s cannot take", what, machine.name, exc_info=error)
-        reason = f"{type(error).__name__}: {error}"
-        raise Problem(
-            422, "bad-documents", f"These {what} are not what a {machine.name} needs: {reason}.", f"GET /api/v1/machines/{machine.name}."
-        ) from error

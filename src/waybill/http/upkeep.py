@@ -13,6 +13,7 @@ from waybill.http.errors import Problem, responses
 from waybill.http.front import Front
 from waybill.http.guard import need
 from waybill.http.wire import Body, Name, Text, answer
+from waybill.rules import check_mark
 from waybill.tokens import Identity
 from waybill.views.shapes import SessionView
 
@@ -49,7 +50,6 @@ def router(front: Front) -> APIRouter:
         responses=responses(400, 401, 403, 413, 415, 422, 503, 504),
     )
     def set_mark(identity: Annotated[Identity, need("operator")], name: Annotated[Name, Path()], body: Why | None = None) -> Response:
-        _check(name)
         with front.connections.engine() as engine:
             engine.hold(name, who=identity.name, why=body.why if body is not None else "")
             about = engine.store.marks().get(name, "")
@@ -65,7 +65,7 @@ def router(front: Front) -> APIRouter:
     )
     def clear_mark(identity: Annotated[Identity, need("operator")], name: Annotated[Name, Path()]) -> Response:
         """Whatever it stopped goes on."""
-        _check(name)
+        check_mark(name)
         with front.connections.engine() as engine:
             there = engine.store.marks()
             if name not in there:
@@ -85,9 +85,3 @@ def router(front: Front) -> APIRouter:
 
 def _marks(marks: dict[str, str]) -> Any:
     return {"marks": [{"name": name, "about": about} for name, about in sorted(marks.items())]}
-
-
-def _check(name: str) -> None:
-    """A mark's name is a path, such as queue/shipment: it becomes one on ZooKeeper."""
-    if any(part in ("", ".", "..") for part in name.split("/")):
-        raise Problem(422, "bad-name", f"{name!r} is no name of a mark.", "Names are parted by single slashes, such as queue/shipment.")

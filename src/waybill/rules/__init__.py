@@ -10,7 +10,7 @@
     remake   the host with the working files is gone: back to the state that makes them again
 
 They are imported from here. Creation is in entering.py, what a step's end makes of a record in outcomes.py, what happens to it without an
-answer of its step in yielding.py, and what people ask for in asking.py.
+answer of its step in yielding.py, what people ask for in asking.py, and how marks may be named in marks.py.
 """
 
 from waybill.rules.asking import act, answer, find_action, move, refuse
@@ -18,10 +18,11 @@ from waybill.rules.entering import bad_id, create, enter
 from waybill.rules.keys import check_more_keys, keys_in
 from waybill.rules.legality import path_is_legal, undeclared
 from waybill.rules.machines import Machines, UnknownKind
+from waybill.rules.marks import BadMark, check_mark
 from waybill.rules.outcomes import MAX_WAIT, RETRY_LINES, settle
-from waybill.rules.papers import documents, read
+from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
-from waybill.rules.refusals import Held, Refused, clip, said
+from waybill.rules.refusals import Held, Refused, UnknownState, clip, said
 from waybill.rules.yielding import children_are_made, hold, look, refit, release, remake, wait_for_key
 
 __all__ = [
@@ -29,13 +30,16 @@ __all__ = [
     "MAX_WAIT",
     "PRIORITY",
     "RETRY_LINES",
+    "BadMark",
     "Held",
     "Machines",
     "Refused",
     "UnknownKind",
+    "UnknownState",
     "act",
     "answer",
     "bad_id",
+    "check_mark",
     "check_more_keys",
     "check_priority",
     "children_are_made",
@@ -58,5 +62,6 @@ __all__ = [
     "said",
     "settle",
     "undeclared",
+    "users_documents",
     "wait_for_key",
 ]

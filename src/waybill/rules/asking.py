@@ -13,7 +13,7 @@ from waybill.record import Ask, Change, Record, Store, StoreError
 from waybill.rules.entering import enter, leaving
 from waybill.rules.papers import documents
 from waybill.rules.priority import PRIORITY, reprioritise
-from waybill.rules.refusals import Refused, clip, said
+from waybill.rules.refusals import Refused, UnknownState, clip, said
 
 
 def find_action(machine: Machine, record: Record, name: str) -> Action:
@@ -77,7 +77,7 @@ def move(machine: Machine, record: Record, to: str, *, who: str = "", why: str =
     if machine.state(record.state) is not None:
         raise Refused(f"{record.ref} is {record.state}, which {machine.name} declares; use one of its actions.")
     if machine.state(to) is None:
-        raise Refused(f"{machine.name} has no state {to!r}; it has {', '.join(s.name for s in machine.states)}.")
+        raise UnknownState(f"{machine.name} has no state {to!r}; it has {', '.join(s.name for s in machine.states)}.")
     return Change(record, enter(machine, record, to, message=""), "move", who, clip(why))
 
 

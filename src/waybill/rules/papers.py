@@ -1,13 +1,18 @@
-"""Documents as bytes: who may write them, and which versions are read."""
+"""Documents as bytes: who may write them, which versions are read, and whose mistake it is when a machine cannot read them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from waybill.machine import Machine, MachineError
 from waybill.record import Record, encode
+from waybill.rules.machines import UnknownKind
 from waybill.step import Fail
+
+log = logging.getLogger("waybill")
 
 
 def documents(machine: Machine, docs: Mapping[str, Any], writer: str | None = None) -> dict[str, bytes | None]:
@@ -37,3 +42,18 @@ def read(machine: Machine, record: Record, name: str) -> Any:
                 f"Upgrade the workers."
             )
     return body
+
+
+@contextmanager
+def users_documents(machine: Machine, what: str = "documents", *, read: bool = True) -> Iterator[None]:
+    """A machine's own functions look into what the user sent and may stumble over it: that is the user's mistake, not the program's.
+
+    `read`: whether they look at all; where they do not, it is the program's.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if not read or isinstance(error, UnknownKind):
+            raise
+        log.info("%s that a %s cannot take", what, machine.name, exc_info=error)
+        raise MachineError(f"These {what} are not what a {machine.name} needs: {type(error).__name__}: {error}.") from error

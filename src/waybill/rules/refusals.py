@@ -13,6 +13,10 @@ class Held(Refused):
     """A worker holds the record now; try again when it has let go."""
 
 
+class UnknownState(Refused):
+    """A kind has no such state."""
+
+
 def clip(text: str) -> str:
     """A message or a reason as every store can keep it: not too long, no half characters, no null."""
     text = text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waybill.sim.run import Report
 
 
 def say_to_stdout(line: str) -> None:
@@ -14,11 +19,11 @@ def say_to_stdout(line: str) -> None:
 
 def main_sim(
     *, seeds: int = 1000, seed: int | None = None, store: str = "model", scenario: str = "all", verbose: bool = False, processes: int = 1,
-    start: int = 0, say: Callable[[str], None] = say_to_stdout,
+    start: int = 0, say: Callable[[str], None] = say_to_stdout, tell: Callable[[Report], None] = lambda report: None,
 ) -> int:  # fmt: skip
     """Exit code 0: all passed; 1: one did not, and the last line replays it; 2: this cannot be simulated, and the line says why.
 
-    `seed`: only this one. `verbose`: with `seed` the whole trace, otherwise the progress more often.
+    `seed`: only this one. `verbose`: with `seed` the whole trace, otherwise the progress more often. `tell` is told the numbers at the end.
     """
     if find_spec("greenlet") is None:
         say("The simulator needs the package greenlet; install waybill[sim].")
@@ -34,16 +39,18 @@ def main_sim(
         say(f"There is no scenario {scenario}; --scenario is one of {', '.join((*sorted(scenarios()), ALL))}.")
         return 2
     if seed is not None:
-        failed = 0
+        report, began = Report(), time.monotonic()
         for case in cases([seed], store, scenario):
             verdict = simulate(case, trace=verbose)
+            report.add(case, verdict)
             for line in verdict.trace:
                 say(line)
             say(f"seed {seed}, {case.scenario} on {case.store}: {verdict.problem or 'passed'}")
             if verdict.problem is not None:
                 say(str(case))
-                failed = 1
-        return failed
+        report.seconds = time.monotonic() - began
+        tell(report)
+        return 1 if report.failures else 0
     every = 100 if verbose else 1000
     said = 0
 
@@ -54,6 +61,7 @@ def main_sim(
             say(f"{report.cases} simulated, {report.per_minute:,.0f} a minute")
 
     report = run(range(start, start + seeds), store=store, scenario=scenario, processes=processes, progress=progress)
+    tell(report)
     if report.failures:
         failure = report.failures[0]
         say(f"seed {failure.case.seed}: {failure.problem}")

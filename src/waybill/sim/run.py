@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from waybill.sim.backends import BACKENDS
 from waybill.sim.faults import Profile
@@ -61,6 +62,23 @@ class Report:
             self.faults[name] = self.faults.get(name, 0) + count
         if verdict.problem is not None:
             self.failures.append(Failure(case, verdict.problem))
+
+    def join(self, other: Report) -> None:
+        """What came of some more, simulated afterwards."""
+        self.cases, self.seconds = self.cases + other.cases, self.seconds + other.seconds
+        self.commits, self.turns = self.commits + other.commits, self.turns + other.turns
+        for name, count in other.faults.items():
+            self.faults[name] = self.faults.get(name, 0) + count
+        self.failures.extend(other.failures)
+
+    def as_numbers(self) -> dict[str, Any]:
+        """For a program that reads it; `failure` is the first, with the line that replays it."""
+        first = self.failures[0] if self.failures else None
+        return {
+            "passed": self.cases - len(self.failures), "failed": len(self.failures), "per_minute": round(self.per_minute, 1),
+            "commits": self.commits, "turns": self.turns, "faults": dict(sorted(self.faults.items())),
+            "failure": {"seed": first.case.seed, "problem": first.problem, "replay": str(first.case)} if first is not None else None,
+        }  # fmt: skip
 
 
 def cases(seeds: Iterable[int], store: str = "model", scenario: str = ALL) -> Iterator[Case]:

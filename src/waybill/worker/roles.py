@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waybill.record import Role
-from waybill.rules import Machines, Refused
+from waybill.rules import Machines, Refused, UnknownState
 
 
 def roles_of(machines: Machines, words: Iterable[str] | None = None) -> tuple[Role, ...]:
@@ -18,6 +18,8 @@ def roles_of(machines: Machines, words: Iterable[str] | None = None) -> tuple[Ro
         states = machine.working() if not name else tuple(s for s in machine.working() if s.name == name)
         if not states and asked:
             names = ", ".join(f"{kind}.{s.name}" for s in machine.working()) or "none"
+            if name and machine.state(name) is None:
+                raise UnknownState(f"{word} is no role: a {kind} has no state {name!r}. Roles of {kind}: {names}.")
             raise Refused(f"{word} is no role: no work is done there. Roles of {kind}: {names}.")
         lacking = machine.without_steps()
         # What was not asked for by its state's name may be left to an outside service.

@@ -51,6 +51,7 @@ APPLICATION = Application(
     commands=commands,
     demo=demonstrate,
     duties=DUTIES,
+    catalogues=True,
     settings=settings.Settings,
     variables=settings.VARIABLES,
 )
