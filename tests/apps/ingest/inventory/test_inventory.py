@@ -79,6 +79,16 @@ def test_recording_again_changes_nothing(inventory: Inventory, storage: OcflStor
     assert everything(inventory) == before
 
 
+def test_a_version_that_names_no_owner_leaves_the_object_to_the_one_it_has(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored
+) -> None:
+    for name, owner, expected in (("two", "", OWNER), ("three", OTHER, OTHER)):
+        inventory.record(storage.write(sources.deposit(name, FILES, about=about(owner=owner, local_ids=[]))), storage)
+        found = inventory.object(ARK)
+        assert found is not None
+        assert found["owner"] == expected
+
+
 def test_versions_may_come_in_any_order(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
     one = storage.write(sources.deposit("one", FILES, about=about(title="First", collections=["c1"])))
     two = storage.write(sources.deposit("two", {"b": b"b"}, about=about(title="Second", collections=["c2"], local_ids=["l2"])))

@@ -147,6 +147,19 @@ def test_a_supplied_ark_wins_and_gets_versions(site: Site) -> None:
         assert not list(engine.store.find("minter").records)  # nothing was drawn
 
 
+def test_a_deposit_of_nobody_takes_no_object_from_its_owner(site: Site) -> None:
+    given = "ark:/99999/fk4given"
+    add_profile(site, Profile(name="nobody"))
+    done(site, fetched(site, {"a.txt": b"1"}, primary_id=given))
+    said = failed(site, fetched(site, {"b.txt": b"2"}, primary_id=given, profile="nobody", owner=""))
+    assert f"{given} belongs to {OWNER}, and the deposit to nobody" in said
+    assert len(outfit_of(site).storage.versions(given)) == 1
+    done(site, fetched(site, {"c.txt": b"3"}, primary_id=given))  # the owner is not locked out
+    of_nobody = "ark:/99999/fk4free"
+    for _ in range(2):
+        done(site, fetched(site, {"a.txt": b"1"}, primary_id=of_nobody, profile="nobody", owner=""))
+
+
 def test_what_is_no_ark_is_refused(site: Site) -> None:
     assert "is not an ARK" in failed(site, fetched(site, {"a.txt": b"1"}, primary_id="ARK:/99999/X"))
 
