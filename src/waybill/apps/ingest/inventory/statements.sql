@@ -7,6 +7,9 @@ select ark, number, request, created, place, sha256, size, files, bytes from inv
 select ark, number, request, created, place, sha256, size, files, bytes from inventory_version
 where ark = :ark and number > :after order by number limit :portion
 
+-- name: head
+select place from inventory_version where ark = :ark order by number desc limit 1
+
 -- name: object
 select ark, owner, head, title, creator, date, created, modified from inventory_object where ark = :ark
 

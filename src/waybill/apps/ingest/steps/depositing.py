@@ -90,6 +90,15 @@ def _to_store(job: Record, ctx: Context, prepared: Prepared, lent: str) -> Itera
         yield FileToStore(held.path, held.size, held.sha256, lent + held.path.removeprefix(SYSTEM), held.mime)
 
 
+def check_kept_here(outfit: Outfit, ark: str) -> None:
+    """No version is written beside those that another storage service keeps: it would have none of their files, and a number of theirs."""
+    if outfit.inventory.kept_elsewhere(ark):
+        raise Fail(
+            f"Another storage service keeps {ark}, so no version of it can be written here: leave the state Storing to that service "
+            '(settings storing = true, outside = ["Storing"]).'
+        )
+
+
 def stored(ctx: Context, deposit: Deposit) -> Stored:
     try:
         return outfit_of(ctx).storage.write(deposit, check=ctx.check)

@@ -74,6 +74,8 @@ def _identified(job: Record, ctx: Context, said: Submission, profile: Profile) -
     if not ark:
         return _minted(job, ctx, said, shoulder_of(profile, outfit.settings.minter))
     _check_owner(outfit, ark, said.owner or profile.owner)
+    if "Storing" not in outfit.settings.outside:
+        depositing.check_kept_here(outfit, ark)
     known = job.docs.get("identifiers")
     if isinstance(known, dict) and known.get("primary_id") == ark:
         return job, ark

@@ -25,6 +25,7 @@ def storing(job: Record, ctx: Context) -> Done:
         return Done(depositing.documents(outfit, _store_foreign(job, ctx)))
     if not said.primary_id:
         raise Fail("This job has no ARK yet, so nothing can be stored: `restart` begins it again.")
+    depositing.check_kept_here(outfit, said.primary_id)
     told = told_of(job, ctx)
     prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said), said.primary_id, told)
     return Done(depositing.documents(outfit, depositing.write(job, ctx, prepared)))
@@ -39,6 +40,7 @@ def _store_foreign(job: Record, ctx: Context) -> Stored:
         raise Fail(f"The job asks storage for {foreign.told(asked, 'mode')[:100]!r}, which is not add or update, a node and an ARK.")
     if said.primary_id and said.primary_id != ark:
         raise Fail(f"The job is for {said.primary_id}, and asks storage to write {ark}.")
+    depositing.check_kept_here(outfit, ark)
     delete = foreign.told(asked, "delete")
     files = list(foreign.files_to_store(ctx, foreign.rows_at(ctx, asked["manifest_url"])))
     deposit = Deposit(
