@@ -59,6 +59,10 @@ class Inventory:
         localids = [row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST)]
         return {**rows[0], "collections": collections, "local_ids": localids}
 
+    def local_ids(self, ark: str, owner: str) -> tuple[str, ...]:
+        """The local ids that the owner gave an object (of the first thousand)."""
+        return tuple(row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST) if row["owner"] == owner)
+
     def ark_of(self, owner: str, localid: str) -> str | None:
         """The object to which the owner gave this local id."""
         rows = self.shelf.query("localid", owner=owner, localid=localid)
