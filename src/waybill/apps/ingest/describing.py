@@ -9,9 +9,10 @@
 
 A depositor may send a description among his files: mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml. Of each single thing that can be said, the
 first of these counts that says it: **the submission, mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml**. The submission is said last and for this
-one object, while files are often made long before. An update keeps what none of them says. mrt-embargo.txt says until when the object is
-not to be shown, and mrt-delete.txt what an update takes away. Such a file that cannot be read is the depositor's mistake, and is never
-passed over in silence.
+one object, while files are often made long before. mrt-embargo.txt says until when the object is not to be shown, and mrt-delete.txt what
+an update takes away. Such a file that cannot be read is the depositor's mistake, and is never passed over in silence.
+
+An update keeps what none of them says: local ids, each element of Dublin Core, and an embargo for as long as its file is in the object.
 
 Everything here is a function of its arguments: a second run describes an object in the same bytes.
 """
@@ -51,6 +52,16 @@ class Told(msgspec.Struct, frozen=True):
     dc: dict[str, list[str]] = {}
     embargo: datetime | None = None
     deletions: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()  # the names of those that say it
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What was said of an object before an update, which keeps it where nobody says otherwise."""
+
+    erc: Erc = Erc()
+    local_ids: tuple[str, ...] = ()
+    dc: dict[str, list[str]] = {}  # as the version before was described
+    told: Told = Told()  # by files that the update leaves in the object
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -83,7 +94,7 @@ def told_by(files: Mapping[str, bytes]) -> Told:
         deletions = tuple(anvl.read_deletions(files[DELETE])) if DELETE in files else ()
     except BadAnvl as error:
         raise _bad(DELETE, error) from error
-    return Told(erc, {**cited, **dc}, embargo, deletions)
+    return Told(erc, {**cited, **dc}, embargo, deletions, frozenset(files))
 
 
 def read_datacite(data: bytes) -> dict[str, list[str]]:
@@ -99,25 +110,27 @@ def read_datacite(data: bytes) -> dict[str, list[str]]:
 
 
 def describe(
-    said: Submission, profile: Profile, ark: str, told: Told = Told(), before: Erc = Erc()  # noqa: B008 - frozen
+    said: Submission, profile: Profile, ark: str, told: Told = Told(), kept: Kept = Kept()  # noqa: B008 - frozen
 ) -> Description:
-    """`before`: what was said of the object so far, which an update keeps where nobody says otherwise."""
-    erc = _erc(said, ark, told, before)
+    """`kept`: of an update."""
+    local_ids = tuple(dict.fromkeys((*kept.local_ids, *said.local_ids)))
+    erc = _erc(said, (ark, *local_ids), told, kept)
+    embargo = told.embargo if EMBARGO in told.files else kept.told.embargo
     owner = said.owner or profile.owner
     files = {
         "mrt-ingest.txt": _ingest(said),
         "mrt-owner.txt": _lines([owner]),
         "mrt-membership.txt": _lines(profile.collections or said.collections),
-        "mrt-mom.txt": _mom(said, profile, ark),
+        "mrt-mom.txt": _mom(profile, ark, local_ids),
         ERC: anvl.write_erc(erc),
-        DC: _dublin_core(said, profile, ark, erc, told),
+        DC: _dublin_core(said, profile, erc, told, kept),
     }
     about: dict[str, Any] = {
         "owner": owner, "collections": list(dict.fromkeys((*profile.collections, *said.collections))),
-        "local_ids": list(said.local_ids), "title": erc.what, "creator": erc.who, "date": erc.when,
+        "local_ids": list(local_ids), "title": erc.what, "creator": erc.who, "date": erc.when,
     }  # fmt: skip
-    if told.embargo is not None:
-        about["embargo"] = told.embargo.isoformat().replace("+00:00", "Z")
+    if embargo is not None:
+        about["embargo"] = embargo.isoformat().replace("+00:00", "Z")
     return Description(erc, files, about)
 
 
@@ -129,35 +142,39 @@ def deletions_of(said: Submission, told: Told) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name if name.startswith(PRODUCER) else PRODUCER + name for name in wanted))
 
 
-def _erc(said: Submission, ark: str, told: Told, before: Erc) -> Erc:
+def _erc(said: Submission, where: tuple[str, ...], told: Told, kept: Kept) -> Erc:
     def first(*values: str) -> str:
         return next((plain for value in values if (plain := anvl.one_line(value)) and plain != MISSING), "")
 
-    def cited(name: str) -> str:
+    def cited(told: Told, name: str) -> str:
         return "; ".join(told.dc.get(name, ()))
 
+    old = kept.told
     return Erc(
-        who=first(said.creator, told.erc.who, cited("creator"), before.who),
-        what=first(said.title, told.erc.what, cited("title"), before.what),
-        when=first(said.date, told.erc.when, cited("date"), before.when),
-        where=(ark, *said.local_ids),
+        who=first(said.creator, told.erc.who, cited(told, "creator"), kept.erc.who, old.erc.who, cited(old, "creator")),
+        what=first(said.title, told.erc.what, cited(told, "title"), kept.erc.what, old.erc.what, cited(old, "title")),
+        when=first(said.date, told.erc.when, cited(told, "date"), kept.erc.when, old.erc.when, cited(old, "date")),
+        where=where,
     )
 
 
-def _dublin_core(said: Submission, profile: Profile, ark: str, erc: Erc, told: Told) -> bytes:
+def _dublin_core(said: Submission, profile: Profile, erc: Erc, told: Told, kept: Kept) -> bytes:
     form = dublincore.from_form(said.dc)
-    known: dict[str, list[str]] = {**told.dc, **form}
-    for name, value in (("title", erc.what), ("creator", erc.who), ("date", erc.when)):
-        if value and name not in form:
-            known[name] = dublincore.from_form({name: value})[name]
-    local = said.local_ids if profile.local_id_in_dublin_core else ()
-    known["identifier"] = list(dict.fromkeys((ark, *known.get("identifier", ()), *local)))
+    known: dict[str, list[str]] = {**told.dc, **_cited(_erc(said, (), told, Kept())), **form}
     if said.datacite_type and "type" not in known:
         known["type"] = [said.datacite_type]
+    known = {**kept.told.dc, **_cited(erc), **kept.dc, **known}
+    ark, *local = erc.where
+    known["identifier"] = list(dict.fromkeys((ark, *known.get("identifier", ()), *(local if profile.local_id_in_dublin_core else ()))))
     try:
         return dublincore.write(known)
     except BadDublinCore as error:
         raise BadDescription(f"The object cannot be described in Dublin Core: {error}") from error
+
+
+def _cited(erc: Erc) -> dict[str, list[str]]:
+    """A citation in Dublin Core."""
+    return dublincore.from_form({"title": erc.what, "creator": erc.who, "date": erc.when})
 
 
 def _ingest(said: Submission) -> bytes:
@@ -169,9 +186,9 @@ def _ingest(said: Submission) -> bytes:
     return _anvl(known)
 
 
-def _mom(said: Submission, profile: Profile, ark: str) -> bytes:
+def _mom(profile: Profile, ark: str, local_ids: Sequence[str]) -> bytes:
     known = [("primaryIdentifier", ark), ("type", profile.type or "MRT-curatorial"), ("role", profile.role or "MRT-content")]
-    known += [("aggregate", profile.aggregate), *(("localIdentifier", local) for local in said.local_ids)]
+    known += [("aggregate", profile.aggregate), *(("localIdentifier", local) for local in local_ids)]
     return _anvl(known)
 
 

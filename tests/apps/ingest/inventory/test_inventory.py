@@ -9,7 +9,7 @@ import pytest
 from tests.apps.ingest.storage.yard import ARK, Bytes, sha256
 from waybill.apps.ingest.inventory import BadSearch, Contradiction, Inventory, LocalIdTaken, Source, rebuild_object, rebuild_some
 from waybill.apps.ingest.storage import MANIFEST, Deposit, FileToStore, OcflStorage, Stored
-from waybill.index import Row, rebuild
+from waybill.index import Index, Row, rebuild
 from waybill.manifests import ManifestError, Reader
 from waybill.objects import Directory
 
@@ -77,6 +77,16 @@ def test_recording_again_changes_nothing(inventory: Inventory, storage: OcflStor
     assert not inventory.record(one, storage)
     assert not inventory.record(two, storage)
     assert everything(inventory) == before
+
+
+def test_a_version_that_names_no_owner_leaves_the_object_to_the_one_it_has(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored
+) -> None:
+    for name, owner, expected in (("two", "", OWNER), ("three", OTHER, OTHER)):
+        inventory.record(storage.write(sources.deposit(name, FILES, about=about(owner=owner, local_ids=[]))), storage)
+        found = inventory.object(ARK)
+        assert found is not None
+        assert found["owner"] == expected
 
 
 def test_versions_may_come_in_any_order(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
@@ -253,6 +263,13 @@ def test_an_object_is_recorded_again_from_storage(
     assert everything(inventory) == before
     assert [row["ark"] for row in inventory.search(text="second").rows] == [ARK]
     assert inventory.ark_of(OWNER, "l1") == ARK
+
+
+def test_places_of_another_service_that_were_to_be_audited_are_so_no_longer(index: Index, inventory: Inventory, one: Stored) -> None:
+    ours = inventory.to_audit(NOW)
+    inventory.shelf.execute("enter_content", ark=ARK, place="http://store.test/a", size=1, sha256="x")
+    inventory.shelf._connection.run("delete from index_migration where catalogue = 'inventory' and number = 2", {}, 0)  # type: ignore[attr-defined]
+    assert Inventory(index).to_audit(NOW) == ours != []
 
 
 def test_what_the_storage_has_not_is_forgotten(inventory: Inventory, storage: OcflStorage, objects: Directory, one: Stored) -> None:

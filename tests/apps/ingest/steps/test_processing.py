@@ -11,16 +11,18 @@ from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps import dock
 from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
 from tests.apps.ingest.storage.yard import said_by_validator
-from waybill.apps.ingest import minting, noid
+from waybill.apps.ingest import anvl, dublincore, minting, noid
+from waybill.apps.ingest.anvl import Erc
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Minter, Profile
-from waybill.apps.ingest.storage import Stored
+from waybill.apps.ingest.storage import Deposit, FileToStore, Stored
 from waybill.apps.ingest.submission import Type
 from waybill.objects import Directory
 from waybill.record import Conflict, Record, Ref
 from waybill.step import New
 
 COLLECTION = "ark:/99999/fk4coll"
+GIVEN = "ark:/99999/fk4given"
 SYSTEM = {"mrt-ingest.txt", "mrt-owner.txt", "mrt-membership.txt", "mrt-mom.txt", "mrt-erc.txt", "mrt-dc.xml"}
 
 
@@ -147,6 +149,19 @@ def test_a_supplied_ark_wins_and_gets_versions(site: Site) -> None:
         assert not list(engine.store.find("minter").records)  # nothing was drawn
 
 
+def test_a_deposit_of_nobody_takes_no_object_from_its_owner(site: Site) -> None:
+    given = "ark:/99999/fk4given"
+    add_profile(site, Profile(name="nobody"))
+    done(site, fetched(site, {"a.txt": b"1"}, primary_id=given))
+    said = failed(site, fetched(site, {"b.txt": b"2"}, primary_id=given, profile="nobody", owner=""))
+    assert f"{given} belongs to {OWNER}, and the deposit to nobody" in said
+    assert len(outfit_of(site).storage.versions(given)) == 1
+    done(site, fetched(site, {"c.txt": b"3"}, primary_id=given))  # the owner is not locked out
+    of_nobody = "ark:/99999/fk4free"
+    for _ in range(2):
+        done(site, fetched(site, {"a.txt": b"1"}, primary_id=of_nobody, profile="nobody", owner=""))
+
+
 def test_what_is_no_ark_is_refused(site: Site) -> None:
     assert "is not an ARK" in failed(site, fetched(site, {"a.txt": b"1"}, primary_id="ARK:/99999/X"))
 
@@ -159,6 +174,79 @@ def test_an_update_keeps_what_it_does_not_replace_and_deletes_what_is_listed(sit
     files = {name: data for name, data in files_of(site, ark_of(job)).items() if name.startswith("producer/")}
     assert files == {"producer/a.txt": b"1", "producer/b.txt": b"new", "producer/mrt-delete.txt": b"c.txt\n"}
     assert b"what: Later" in files_of(site, ark_of(job))["system/mrt-erc.txt"]
+
+
+def described(site: Site, number: int) -> tuple[dict[str, list[str]], Erc, list[str], dict[str, Any]]:
+    """What the system files of a version say in Dublin Core, as a citation and of local ids; and what the inventory was told."""
+    files, storage = files_of(site, GIVEN, number), outfit_of(site).storage
+    local = [value for label, value in anvl.read(files["system/mrt-mom.txt"]) if label == "localIdentifier"]
+    with storage.manifest(storage.stored(GIVEN, number)) as reader:
+        about = dict(reader.header.about["about"])
+    return dublincore.read(files["system/mrt-dc.xml"]), anvl.read_erc(files["system/mrt-erc.txt"]), local, about
+
+
+def first_version(site: Site) -> None:
+    own = {
+        "mrt-dc.xml": dublincore.write({"publisher": ["Press"], "rights": ["all"], "subject": ["theirs"]}),
+        "mrt-erc.txt": b"erc:\nwho: Ann\nwhat: From the file\n",
+        "mrt-embargo.txt": b"embargoEndDate: 2031-01-01\n",
+    }
+    said = {"title": "Hunt", "local_ids": ("l1", "l2"), "dc": {"subject": "ours", "language": "en"}, "datacite_type": "Image"}
+    done(site, fetched(site, {"a.txt": b"1", **own}, primary_id=GIVEN, **said))
+
+
+def test_an_update_keeps_the_description_that_it_does_not_replace(site: Site) -> None:
+    first_version(site)
+    done(site, fetched(site, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
+    assert described(site, 2) == described(site, 1)
+    assert described(site, 2)[3]["embargo"] == "2031-01-01T00:00:00Z"
+    more = {"local_ids": ("l3",), "dc": {"subject": "new"}, "title": "Later", "datacite_type": "Text"}
+    done(site, fetched(site, {"c.txt": b"3"}, primary_id=GIVEN, update=True, **more))
+    dc, erc, local, about = described(site, 3)
+    assert dc == {
+        "title": ["Later"], "creator": ["Ann"], "subject": ["new"], "publisher": ["Press"], "type": ["Text"],
+        "identifier": [GIVEN, "l1", "l2", "l3"], "language": ["en"], "rights": ["all"],
+    }  # fmt: skip
+    assert (erc.who, erc.what, erc.where) == ("Ann", "Later", (GIVEN, "l1", "l2", "l3"))
+    assert local == about["local_ids"] == ["l1", "l2", "l3"]
+
+
+def test_the_files_of_an_update_are_heard_before_those_that_it_keeps(site: Site) -> None:
+    first_version(site)
+    dc = dublincore.write({"title": ["Newer"], "rights": ["none"]})
+    update = {"mrt-dc.xml": dc, "mrt-embargo.txt": b"embargoEndDate: none\n", "mrt-delete.txt": b"a.txt\n"}
+    done(site, fetched(site, update, primary_id=GIVEN, update=True))
+    found, erc, _, about = described(site, 2)
+    assert (found["title"], found["rights"], found["publisher"], erc.what) == (["Newer"], ["none"], ["Press"], "Newer")
+    assert "embargo" not in about
+    done(site, fetched(site, {"a.txt": b"1"}, primary_id=GIVEN, update=True))  # the list of deletions in the object is not heard again
+    assert files_of(site, GIVEN)["producer/a.txt"] == b"1"
+
+
+def test_an_embargo_ends_with_its_file_and_a_new_version_that_is_no_update_begins_anew(site: Site) -> None:
+    first_version(site)
+    done(site, fetched(site, {"b.txt": b"2"}, primary_id=GIVEN, update=True, deletions=("mrt-embargo.txt",)))
+    assert "embargo" not in described(site, 2)[3]
+    done(site, fetched(site, {"c.txt": b"3"}, primary_id=GIVEN))
+    dc, _, local, about = described(site, 3)
+    assert (dc, local, about["local_ids"]) == ({"identifier": [GIVEN]}, [], [])
+
+
+def test_an_update_claims_no_local_id_that_it_does_not_name(site: Site) -> None:
+    first_version(site)
+    job = site.lead(fetched(site, {"b.txt": b"2"}, primary_id=GIVEN, update=True).ref, "Recording")
+    assert job.docs["identifiers"]["local_id"] == []
+    assert not [key for key in job.keys if key.startswith("localid/")]
+
+
+def test_a_kept_description_that_cannot_be_had_fails_and_says_what_to_do(site: Site) -> None:
+    bad = FileToStore("producer/mrt-embargo.txt", 3, sha256(b"bad"), "waybill:ingest/payloads/x")
+    site.depot.objects.put("ingest/payloads/x", b"bad")
+    outfit_of(site).storage.write(Deposit(object=GIVEN, request="other", files=[bad]))
+    said = failed(site, fetched(site, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
+    assert "producer/mrt-embargo.txt cannot be read" in said
+    assert "send another one, or delete it" in said
+    done(site, fetched(site, {"mrt-embargo.txt": b"embargoEndDate: none\n"}, primary_id=GIVEN, update=True))
 
 
 def test_deleting_what_is_not_there_fails_and_leaves_the_object_alone(site: Site) -> None:

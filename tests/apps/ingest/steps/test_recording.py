@@ -8,9 +8,11 @@ import pytest
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps.test_storing import manifest
 from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, run, sha256
-from waybill.apps.ingest.inventory import Inventory
+from waybill.apps.ingest.duties.audit import Audited, audit_some, known_damage
+from waybill.apps.ingest.inventory import Contradiction, Inventory, KeptElsewhere, rebuild_object, rebuild_some
 from waybill.apps.ingest.profile import Profile
-from waybill.apps.ingest.storage import Deposit, FileToStore
+from waybill.apps.ingest.rebuilding import order
+from waybill.apps.ingest.storage import Deposit, FileToStore, OcflStorage
 from waybill.record import Record
 
 ARK = "ark:/99999/fk4given"
@@ -122,3 +124,102 @@ def test_what_cannot_be_recorded_fails_with_a_sentence(site: Site, content: byte
 def test_a_manifest_that_is_gone_fails_and_a_job_without_one_says_what_to_do(site: Site) -> None:
     assert "404" in run(site, stored_elsewhere(site, f"{site.web.url}/gone")).message
     assert "`restart`" in run(site, stored_elsewhere(site, "")).message
+
+
+# --- what another storage service keeps
+
+
+@pytest.fixture
+def elsewhere(site: Site) -> Site:
+    rows = [("producer/a.txt", "http://store.test/a", b"one"), ("producer/b.txt", "http://store.test/b", b"two")]
+    job = run(site, stored_elsewhere(site, site.web.put("m.txt", manifest(*rows)), local_ids=("l1",)))
+    assert job.state == "Notify", job.message
+    return site
+
+
+def known(site: Site) -> tuple[Any, ...]:
+    inventory = inventory_of(site)
+    return inventory.object(ARK), inventory.versions(ARK), inventory.files(ARK, 1), inventory.ark_of(OWNER, "l1")
+
+
+def test_a_rebuild_does_not_forget_what_another_service_keeps(elsewhere: Site) -> None:
+    before = known(elsewhere)
+    with elsewhere.engine() as engine:
+        asked = engine.submit(order([ARK]))
+    with elsewhere.workers():
+        rebuilt = elsewhere.wait("rebuild", asked.id, "Completed", "Failed")
+    assert rebuilt.state == "Failed"
+    assert f"Another storage service keeps {ARK}" in rebuilt.message
+    assert rebuild_some(inventory_of(elsewhere), elsewhere.depot.outfit("job").storage).troubles == ()
+    assert known(elsewhere) == before
+
+
+def written(site: Site, *requests: str) -> OcflStorage:
+    """Our own storage, with versions of the same object."""
+    site.depot.objects.put("ingest/payloads/x", b"1")
+    storage: OcflStorage = site.depot.outfit("job").storage
+    for request in requests:
+        row = FileToStore("producer/c.txt", 1, sha256(b"1"), "waybill:ingest/payloads/x")
+        storage.write(Deposit(object=ARK, request=request, files=[row], about={"owner": OWNER}))
+    return storage
+
+
+def test_a_version_of_ours_beside_theirs_is_neither_recorded_nor_is_a_rebuild_advised(elsewhere: Site) -> None:
+    storage, before = written(elsewhere, "r"), known(elsewhere)
+    with pytest.raises(KeptElsewhere, match="keeps version 1"):
+        rebuild_object(inventory_of(elsewhere), storage, ARK)
+    with pytest.raises(Contradiction, match="another storage service keeps one of the two") as caught:
+        inventory_of(elsewhere).record(storage.stored(ARK), storage)
+    assert "rebuild" not in str(caught.value)
+    assert known(elsewhere) == before
+
+
+def test_versions_of_ours_are_recorded_again_and_later_ones_of_theirs_stay(site: Site) -> None:
+    storage = written(site, "r", "s")
+    rebuild_object(inventory_of(site), storage, ARK)
+    url = site.web.put("m.txt", manifest(("producer/a.txt", "http://store.test/a", b"one")))
+    assert run(site, stored_elsewhere(site, url, local_ids=("l1",))).state == "Notify"
+    inventory_of(site).catalogue.forget_version(inventory_of(site).shelf, ARK, 1)
+    assert rebuild_object(inventory_of(site), storage, ARK) == 2
+    row, versions, _, owner_of_local_id = known(site)
+    assert (row["head"], [version["number"] for version in versions], owner_of_local_id) == (3, [1, 2, 3], ARK)
+
+
+def test_audits_leave_out_what_another_service_keeps(elsewhere: Site) -> None:
+    with elsewhere.engine() as engine:
+        assert audit_some(elsewhere.depot.outfit("job"), engine) == Audited()
+    assert list(known_damage(elsewhere.depot.outfit("job"))) == []
+
+
+@pytest.mark.parametrize("update", [True, False])
+def test_no_version_is_written_beside_those_of_another_service(elsewhere: Site, update: bool) -> None:
+    job = run(elsewhere, fetched(elsewhere, {"c.txt": b"3"}, primary_id=ARK, update=update))
+    assert job.state == "Failed"
+    assert f"Another storage service keeps {ARK}" in job.message
+    assert 'outside = ["Storing"]' in job.message
+    assert list(elsewhere.depot.outfit("job").storage.objects()) == []
+
+
+@pytest.mark.parametrize("outside", ["Storing", "Notify"])
+def test_where_storing_is_left_to_that_service_a_version_is_asked_for(tmp_path: Path, outside: str) -> None:
+    with Site(tmp_path, settings={"storing": True, "outside": [outside]}) as site:
+        add_profile(site, Profile(name="p", owner=OWNER))
+        url = site.web.put("m.txt", manifest(("producer/a.txt", "http://store.test/a", b"one")))
+        more = {"inventory": {"manifest_url": url, "mode": "add"}, "downloaded": None}
+        with site.workers(roles=["job"]):
+            first = fetched(site, {}, done="Storing", more=more, primary_id=ARK)
+            site.wait("job", first.id, "Notify", "Completed")
+        job = run(site, fetched(site, {"c.txt": b"3"}, primary_id=ARK, update=True), "Storing" if outside == "Storing" else "Failed")
+        assert (f"Another storage service keeps {ARK}" in job.message) == (outside != "Storing")
+        if outside != "Storing":  # nor what another service has processed
+            store = {"manifest_url": url, "mode": f"update/9502/{ARK}", "delete": ""}
+            theirs = fetched(site, {}, done="Processing", primary_id=ARK, more={"store": store, "downloaded": None})
+            assert f"Another storage service keeps {ARK}" in run(site, theirs).message
+
+
+def test_an_update_that_another_service_has_stored_keeps_what_is_known_of_the_object(elsewhere: Site) -> None:
+    url = elsewhere.web.put("n.txt", manifest(("producer/c.txt", "http://store.test/c", b"three")))
+    assert run(elsewhere, stored_elsewhere(elsewhere, url, update=True, title="", creator="Ann")).state == "Notify"
+    row = inventory_of(elsewhere).object(ARK)
+    assert row is not None
+    assert (row["head"], row["title"], row["creator"], row["local_ids"]) == (2, "Hunt", "Ann", ["l1"])

@@ -2,6 +2,7 @@
 
 from waybill.apps.ingest.inventory.about import About
 from waybill.apps.ingest.inventory.catalogue import Contradiction, InventoryCatalogue, LocalIdTaken, Source
+from waybill.apps.ingest.inventory.elsewhere import KeptElsewhere
 from waybill.apps.ingest.inventory.inventory import BadSearch, Inventory, Page
 from waybill.apps.ingest.inventory.rebuilding import Rebuilt, rebuild_object, rebuild_some
 
@@ -11,6 +12,7 @@ __all__ = [
     "Contradiction",
     "Inventory",
     "InventoryCatalogue",
+    "KeptElsewhere",
     "LocalIdTaken",
     "Page",
     "Rebuilt",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waybill.apps.ingest.inventory.about import About
+from waybill.apps.ingest.inventory.elsewhere import is_elsewhere
 from waybill.apps.ingest.storage import MANIFEST, Stored
 from waybill.index import Shelf
 from waybill.manifests import Entry, Reader
@@ -63,10 +64,7 @@ class InventoryCatalogue:
         if same and not fix:
             return False
         if there and not fix:
-            raise Contradiction(
-                f"The inventory has another version {stored.version} of {stored.object} than the storage. "
-                "Record it again from storage with rebuild."
-            )
+            raise _contradiction(stored, str(there[0]["place"]))
         if fix:
             self.forget_version(shelf, stored.object, stored.version)
         with source.manifest(stored) as reader:
@@ -94,8 +92,9 @@ class InventoryCatalogue:
         ark = stored.object
         own = {"path": MANIFEST, "size": stored.size, "sha256": stored.sha256, "mime": "application/jsonl", "place": stored.place}
         shelf.execute("enter_file", ark=ark, number=stored.version, **own)
-        content = {"ark": ark, "place": stored.place, "size": stored.size, "sha256": stored.sha256}
-        shelf.execute("correct_content" if fix else "enter_content", **content)
+        if not is_elsewhere(stored.place):
+            content = {"ark": ark, "place": stored.place, "size": stored.size, "sha256": stored.sha256}
+            shelf.execute("correct_content" if fix else "enter_content", **content)
         newest = shelf.execute(
             "enter_object", ark=ark, owner=about.owner, number=stored.version, title=about.title, creator=about.creator, date=about.date,
             created=stored.created,
@@ -113,6 +112,18 @@ class InventoryCatalogue:
         )  # fmt: skip
 
 
+def _contradiction(stored: Stored, known: str) -> Contradiction:
+    if is_elsewhere(known) or is_elsewhere(stored.place):
+        return Contradiction(
+            f"The inventory has another version {stored.version} of {stored.object}, and another storage service keeps one of the two. "
+            "One service has to keep all versions of an object."
+        )
+    return Contradiction(
+        f"The inventory has another version {stored.version} of {stored.object} than the storage. "
+        "Record it again from storage with rebuild."
+    )
+
+
 def _enter_files(shelf: Shelf, stored: Stored, block: list[Entry], content: str) -> None:
     for at in range(0, len(block), PORTION):
         rows: list[dict[str, Any]] = []
@@ -121,7 +132,8 @@ def _enter_files(shelf: Shelf, stored: Stored, block: list[Entry], content: str)
             place = str(entry.extra.get("place", ""))
             known = {"ark": stored.object, "place": place, "size": entry.size, "sha256": entry.sha256}
             rows.append({**known, "number": stored.version, "path": entry.uri, "mime": str(entry.extra.get("mime", ""))})
-            places[place] = known
+            if not is_elsewhere(place):  # another service's bytes are not ours to audit
+                places[place] = known
         with shelf.transaction():
             shelf.execute_all("enter_file", rows)
             shelf.execute_all(content, places.values())

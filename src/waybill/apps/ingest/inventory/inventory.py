@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from waybill.apps.ingest.inventory.about import words_of
 from waybill.apps.ingest.inventory.catalogue import PORTION, InventoryCatalogue, Source
+from waybill.apps.ingest.inventory.elsewhere import is_elsewhere
 from waybill.apps.ingest.storage import Finding, StorageService, Stored
 from waybill.index import Index, Row
 
@@ -58,6 +59,10 @@ class Inventory:
         localids = [row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST)]
         return {**rows[0], "collections": collections, "local_ids": localids}
 
+    def local_ids(self, ark: str, owner: str) -> tuple[str, ...]:
+        """The local ids that the owner gave an object (of the first thousand)."""
+        return tuple(row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST) if row["owner"] == owner)
+
     def ark_of(self, owner: str, localid: str) -> str | None:
         """The object to which the owner gave this local id."""
         rows = self.shelf.query("localid", owner=owner, localid=localid)
@@ -73,6 +78,11 @@ class Inventory:
             return None
         told = {**rows[0], "object": ark, "version": number}
         return Stored(**{name: told[name] for name in _FIELDS})
+
+    def kept_elsewhere(self, ark: str) -> bool:
+        """Whether another storage service keeps the newest version of an object."""
+        rows = self.shelf.query("head", ark=ark)
+        return bool(rows) and is_elsewhere(rows[0]["place"])
 
     def files(self, ark: str, number: int, *, after: str = "", most: int = PAGE) -> Page:
         """The files of a version by their paths, with the place by which the storage finds their bytes."""

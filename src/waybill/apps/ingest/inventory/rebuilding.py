@@ -6,10 +6,12 @@ Nothing is emptied first: searches go on meanwhile, and what audits found stays 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from waybill.apps.ingest.inventory.about import About
 from waybill.apps.ingest.inventory.catalogue import LocalIdTaken
+from waybill.apps.ingest.inventory.elsewhere import KeptElsewhere, is_elsewhere
 from waybill.apps.ingest.inventory.inventory import MOST, Inventory
 from waybill.apps.ingest.storage import NotStored, StorageError, StorageService, Unsound
 from waybill.manifests import ManifestError
@@ -25,20 +27,25 @@ class Rebuilt(NamedTuple):
 
 
 def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> int:
-    """Record all versions of an object as the storage has them, and forget those it has not; how many it has."""
+    """Record all versions of an object as the storage has them, and forget those it has not; how many it has.
+
+    Versions that another storage service keeps stay as they are: from our storage they could not be recorded again.
+    """
+    known = dict(_places(inventory, ark))
+    kept = {number for number, place in known.items() if is_elsewhere(place)}
     try:
         versions = storage.versions(ark)
     except NotStored:
+        if kept:
+            raise KeptElsewhere(f"Another storage service keeps {ark}: it cannot be recorded again from this one.") from None
         inventory.forget(ark)
         return 0
     numbers = {version.number for version in versions}
-    inventory.shelf.execute("lower_head", ark=ark, number=max(numbers))
-    after = 0
-    while rows := inventory.versions(ark, after=after):
-        for row in rows:
-            if row["number"] not in numbers:
-                inventory.catalogue.forget_version(inventory.shelf, ark, row["number"])
-        after = rows[-1]["number"]
+    if both := kept & numbers:
+        raise KeptElsewhere(f"Another storage service keeps version {min(both)} of {ark}, and this one has a version of that number too.")
+    inventory.shelf.execute("lower_head", ark=ark, number=max(numbers | kept))
+    for number in known.keys() - numbers - kept:
+        inventory.catalogue.forget_version(inventory.shelf, ark, number)
     told: set[tuple[str, str]] = set()
     for version in versions:
         stored = storage.stored(ark, version.number)
@@ -48,10 +55,18 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
         told.update((about.owner, localid) for localid in about.local_ids)
     # Local ids go last, one by one: in between each of them must be found, or a deposit would make a second object of it.
     for row in inventory.shelf.query("localids", ark=ark, portion=MOST):
-        if (row["owner"], row["localid"]) not in told:
+        if not kept and (row["owner"], row["localid"]) not in told:
             inventory.shelf.execute("forget_localid", ark=ark, owner=row["owner"], localid=row["localid"])
     inventory.forget_contents(ark)
     return len(versions)
+
+
+def _places(inventory: Inventory, ark: str) -> Iterator[tuple[int, str]]:
+    """The versions that the inventory has, each with the place of its manifest."""
+    after = 0
+    while rows := inventory.versions(ark, after=after):
+        yield from ((row["number"], row["place"]) for row in rows)
+        after = rows[-1]["number"]
 
 
 def rebuild_some(inventory: Inventory, storage: StorageService, cursor: str = "", *, most: int = 100) -> Rebuilt:

@@ -7,16 +7,20 @@ select ark, number, request, created, place, sha256, size, files, bytes from inv
 select ark, number, request, created, place, sha256, size, files, bytes from inventory_version
 where ark = :ark and number > :after order by number limit :portion
 
+-- name: head
+select place from inventory_version where ark = :ark order by number desc limit 1
+
 -- name: object
 select ark, owner, head, title, creator, date, created, modified from inventory_object where ark = :ark
 
 -- name: enter_object
--- A version that is older than the newest one changes nothing of what is said about the object.
+-- A version that is older than the newest one changes nothing of what is said about the object. One that names no owner takes nobody's
+-- object away: whoever came next would be its owner.
 insert into inventory_object (ark, owner, head, title, creator, date, created, modified)
 values (:ark, :owner, :number, :title, :creator, :date, :created, :created)
 on conflict (ark) do update set
-    owner = excluded.owner, head = excluded.head, title = excluded.title, creator = excluded.creator, date = excluded.date,
-    modified = excluded.modified
+    owner = case when excluded.owner = '' then inventory_object.owner else excluded.owner end,
+    head = excluded.head, title = excluded.title, creator = excluded.creator, date = excluded.date, modified = excluded.modified
 where excluded.head >= inventory_object.head
 
 -- name: lower_head

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from waybill.apps.ingest import submission
-from waybill.apps.ingest.anvl import BadAnvl, Erc
-from waybill.apps.ingest.describing import SYSTEM, BadDescription, Description, Told, deletions_of, describe
+from waybill.apps.ingest.anvl import BadAnvl
+from waybill.apps.ingest.describing import PRODUCER, SYSTEM, BadDescription, Description, Kept, Told, deletions_of, describe
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.steps.held import Held
+from waybill.apps.ingest.steps.keeping import kept_of
 from waybill.apps.ingest.steps.system import write_system
 from waybill.apps.ingest.steps.working import changed, working_files
 from waybill.apps.ingest.storage import Deposit, FileToStore, NotStorable, Stored, Unsound
@@ -47,7 +48,7 @@ def prepare(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -
     """Describe the object, and publish its system files in the working folder: for people, and for whoever else may have to store it."""
     said = submission.of_job(job)
     try:
-        description = describe(said, profile, ark, told, _known(ctx, ark) if said.update else Erc())
+        description = describe(said, profile, ark, told, _kept(job, ctx, profile, ark, told) if said.update else Kept())
     except (BadDescription, BadAnvl) as error:
         raise Fail(str(error)) from error
     system = tuple(
@@ -59,10 +60,10 @@ def prepare(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -
     return prepared
 
 
-def _known(ctx: Context, ark: str) -> Erc:
-    """What the inventory says of the object so far."""
-    row = outfit_of(ctx).inventory.object(ark)
-    return Erc(who=row["creator"], what=row["title"], when=row["date"]) if row is not None else Erc()
+def _kept(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -> Kept:
+    said = submission.of_job(job)
+    gone = {PRODUCER + name for name in told.files}.union(deletions_of(said, told))
+    return kept_of(outfit_of(ctx), ark, said.owner or profile.owner, request_of(job), gone)
 
 
 def write(job: Record, ctx: Context, prepared: Prepared) -> Stored:
@@ -88,6 +89,15 @@ def _to_store(job: Record, ctx: Context, prepared: Prepared, lent: str) -> Itera
         yield FileToStore(held.path, held.size, held.sha256, below + held.path, held.mime)
     for held in prepared.system:
         yield FileToStore(held.path, held.size, held.sha256, lent + held.path.removeprefix(SYSTEM), held.mime)
+
+
+def check_kept_here(outfit: Outfit, ark: str) -> None:
+    """No version is written beside those that another storage service keeps: it would have none of their files, and a number of theirs."""
+    if outfit.inventory.kept_elsewhere(ark):
+        raise Fail(
+            f"Another storage service keeps {ark}, so no version of it can be written here: leave the state Storing to that service "
+            '(settings storing = true, outside = ["Storing"]).'
+        )
 
 
 def stored(ctx: Context, deposit: Deposit) -> Stored:

@@ -74,6 +74,8 @@ def _identified(job: Record, ctx: Context, said: Submission, profile: Profile) -
     if not ark:
         return _minted(job, ctx, said, shoulder_of(profile, outfit.settings.minter))
     _check_owner(outfit, ark, said.owner or profile.owner)
+    if "Storing" not in outfit.settings.outside:
+        depositing.check_kept_here(outfit, ark)
     known = job.docs.get("identifiers")
     if isinstance(known, dict) and known.get("primary_id") == ark:
         return job, ark
@@ -81,10 +83,11 @@ def _identified(job: Record, ctx: Context, said: Submission, profile: Profile) -
 
 
 def _check_owner(outfit: Outfit, ark: str, owner: str) -> None:
-    """An object stays with its owner: nobody else's deposit becomes a version of it."""
+    """An object stays with its owner: neither somebody else's deposit nor one of nobody's becomes a version of it."""
     row = outfit.inventory.object(ark)
-    if row is not None and row["owner"] and owner and row["owner"] != owner:
-        raise Fail(f"{ark} belongs to {row['owner']}, and the deposit to {owner}: submit it with a profile of the object's owner.")
+    if row is not None and row["owner"] and row["owner"] != owner:
+        whose = owner or "nobody"
+        raise Fail(f"{ark} belongs to {row['owner']}, and the deposit to {whose}: submit it with a profile of the object's owner.")
 
 
 def _of_local_ids(outfit: Outfit, said: Submission, owner: str) -> str:

@@ -9,9 +9,10 @@ another service has processed says in its document `store` where the storage man
 from __future__ import annotations
 
 from waybill.apps.ingest import submission
-from waybill.apps.ingest.describing import describe
+from waybill.apps.ingest.describing import Kept, describe
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.steps import depositing, foreign
+from waybill.apps.ingest.steps.keeping import kept_of
 from waybill.apps.ingest.steps.working import told_of
 from waybill.apps.ingest.storage import Deposit, Stored
 from waybill.record import Record
@@ -25,6 +26,7 @@ def storing(job: Record, ctx: Context) -> Done:
         return Done(depositing.documents(outfit, _store_foreign(job, ctx)))
     if not said.primary_id:
         raise Fail("This job has no ARK yet, so nothing can be stored: `restart` begins it again.")
+    depositing.check_kept_here(outfit, said.primary_id)
     told = told_of(job, ctx)
     prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said), said.primary_id, told)
     return Done(depositing.documents(outfit, depositing.write(job, ctx, prepared)))
@@ -39,12 +41,15 @@ def _store_foreign(job: Record, ctx: Context) -> Stored:
         raise Fail(f"The job asks storage for {foreign.told(asked, 'mode')[:100]!r}, which is not add or update, a node and an ARK.")
     if said.primary_id and said.primary_id != ark:
         raise Fail(f"The job is for {said.primary_id}, and asks storage to write {ark}.")
+    depositing.check_kept_here(outfit, ark)
     delete = foreign.told(asked, "delete")
     files = list(foreign.files_to_store(ctx, foreign.rows_at(ctx, asked["manifest_url"])))
+    update, request, profile = word == "update", depositing.request_of(job), outfit.profile(ctx, said)
+    deletions = foreign.deletions_at(ctx, delete) if delete and update else ()
+    gone = {file.path for file in files}.union(deletions)
+    kept = kept_of(outfit, ark, said.owner or profile.owner, request, gone) if update else Kept()
     deposit = Deposit(
-        object=ark, request=depositing.request_of(job), files=files, mode="update" if word == "update" else "add",
-        deletions=foreign.deletions_at(ctx, delete) if delete and word == "update" else (),
-        message=said.note, user=said.submitter or "waybill",
-        about=describe(said, outfit.profile(ctx, said), ark).about,
+        object=ark, request=request, files=files, mode="update" if update else "add", deletions=deletions, message=said.note,
+        user=said.submitter or "waybill", about=describe(said, profile, ark, kept=kept).about,
     )  # fmt: skip
     return depositing.stored(ctx, deposit)
