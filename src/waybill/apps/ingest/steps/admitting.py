@@ -122,7 +122,7 @@ def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, I
     if kind_or_none is None and _name(said).endswith(_MANIFEST):
         body = payload.small(ctx, payload.of(said), LIMIT)
         found = glance(body)
-        kind_or_none = _TYPES[found] if found else None
+        kind_or_none = _TYPES[found] if found else Type.OBJECT  # whose strict reader says what is wrong with it, line by line
     kind = kind_or_none or (Type.CONTAINER if _name(said).endswith(_CONTAINERS) else Type.FILE)
     if not kind.batch:
         one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))
