@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.test_legacy import STREAM, TEXT, XML
 from tests.stores.zookeeper import nodedump
-from waybill.apps.ingest import importing
+from waybill.apps.ingest import importing, service
 from waybill.apps.ingest.importing import Imported, import_entries
 from waybill.apps.ingest.legacy import LegacyError, Queue, Status
 from waybill.apps.ingest.legacy.sources import Folder, Source, open_source
@@ -182,6 +182,20 @@ def test_a_batch_whose_collection_is_on_hold_stays_held(site: Site, old: Old) ->
         report = import_entries(engine, old.source(), who="ann")
         assert "stays held" in report.remarks[-1].words
         assert engine.store.requested("batch", "bid-1").state == "Held"
+
+
+def test_a_hold_by_the_mnemonic_of_a_collection_stops_what_is_imported(site: Site, old: Old) -> None:
+    path = old.put({"batchID": "bid-1", "profile": "p"})
+    with site.engine() as engine:
+        service.COLLECTIONS.put(engine, {"mnemonic": "maps", "ark": "ark:/13030/m5maps"}, who="admin")
+        service.PROFILES.put(engine, {"name": "p", "collections": ["ark:/13030/m5maps", "ark:/13030/m5none"]}, who="admin")
+        engine.hold("collections/maps", who="ann")
+        report = import_entries(engine, old.source(), who="ann")
+        assert "stays held: It is still on hold: collections/maps" in report.remarks[-1].words
+        batch, job = engine.store.get(*engine.store.requested("batch", "bid-1").ref), made_by(engine, path)
+        assert (batch.state, batch.docs["submission"]["collections"]) == ("Held", ["maps"])
+        assert job.docs["configuration"]["collections"] == ["maps"]
+        assert "collections/maps" in job.gates
 
 
 # --- twice, broken off, dry

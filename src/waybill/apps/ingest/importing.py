@@ -12,18 +12,21 @@ run a second time, makes only what is missing. Of a batch nothing but the names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest import submission
+from waybill.apps.ingest import mnemonics, submission
 from waybill.apps.ingest.legacy import Described, Entry, LegacyError, decode, describe
 from waybill.apps.ingest.legacy.sources import Source
+from waybill.apps.ingest.profile import BadProfile, Profile, from_document
 from waybill.engine import Engine
 from waybill.machine import Machine
 from waybill.record import Exists, NotFound, Record, StoreError, Unavailable, Unknown
-from waybill.rules import Refused
+from waybill.rules import Refused, bad_id
 from waybill.step import New
 
 PORTION = 100  # records made in one round trip
@@ -94,6 +97,7 @@ class _Import:
         self._report = Imported(dry_run=dry_run)
         self._began = engine.store.now()  # what was made before this was made by an earlier import
         self._done = 0
+        self._collections: dict[str, list[str]] = {}  # by the name of the profile
 
     def run(self) -> Imported:
         batches, assemblies = self._survey()
@@ -161,7 +165,7 @@ class _Import:
     def _make_batch(self, uuid: str, found: _Batch, first: tuple[str, Entry, Described]) -> Record | None:
         """Safe to repeat: a batchID makes one batch, whoever asks."""
         path, _, told = first
-        said = {key: value for key, value in told.submission.items() if key not in _PAYLOAD}
+        said = self._placed({key: value for key, value in told.submission.items() if key not in _PAYLOAD})
         document = {**submission.read(said).document(), **said}
         # With all its jobs made here, whoever works on it has none to make.
         docs = {"submission": document, "spawned": {"count": len(found.paths), "whole": True, "jobs": len(found.paths)}}
@@ -232,7 +236,7 @@ class _Import:
         return True
 
     def _job(self, entry: Entry, told: Described, batch: Record | None) -> New:
-        said = {**told.configuration}
+        said = self._placed(told.configuration)
         if entry.written is not None and not said.get("submissionDate"):
             said["submissionDate"] = entry.written.isoformat(timespec="seconds")
         documents = {
@@ -251,6 +255,24 @@ class _Import:
         kind = "access-large" if told.large else "access-small"
         last = _last_done(self._engine.machines[kind], told)
         return New(kind, {"token": told.token}, state=told.state, priority=told.priority, request=told.request, last_done=last)
+
+    def _placed(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """With the collections by which it is held, where its profile is known here."""
+        name = submission.read(said).profile
+        if name not in self._collections:
+            self._collections[name] = list(self._mnemonics(name))
+        return {**said, "collections": self._collections[name]} if self._collections[name] and not said.get("collections") else {**said}
+
+    def _mnemonics(self, profile: str) -> tuple[str, ...]:
+        try:
+            known = self._engine.store.get("profile", profile) if profile and bad_id(profile) is None else None
+            return mnemonics.of(from_document(Profile, known.docs.get("profile")), self._arks) if known is not None else ()
+        except (NotFound, BadProfile):
+            return ()
+
+    @cached_property
+    def _arks(self) -> dict[str, str]:
+        return mnemonics.by_ark(self._engine.store.find)
 
     def _step(self, count: int) -> None:
         self._done += count
