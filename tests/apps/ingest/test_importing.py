@@ -217,6 +217,36 @@ def test_a_second_import_makes_nothing_and_undoes_nothing(site: Site, old: Old) 
         assert len({made_by(engine, path).id for path in paths}) == 6
 
 
+@pytest.mark.parametrize("ended", ["Completed", "Deleted"])
+def test_what_has_come_since_a_batch_was_reported_becomes_another_batch_and_is_reported(site: Site, old: Old, ended: str) -> None:
+    url = site.web.put("a.txt", b"hello")
+    said = {"batchID": "bid-1", "profile": "p", "type": "file", "payload_url": url, "filename": "a.txt"}
+    first = old.put(said, Status.Completed if ended == "Completed" else Status.Held)
+    run(site, old)
+    with site.engine() as engine:
+        one = engine.store.requested("batch", "bid-1")
+        if ended == "Deleted":
+            engine.act(one.ref, "hold", who="op")
+            engine.act(one.ref, "delete", who="op", confirmed=True)
+    new = old.put(said)
+    dry, second, third = run(site, old, dry_run=True), run(site, old), run(site, old)
+    assert (dry.made, dry.there) == (second.made, second.there) == ({"batch": 1, "job": 1}, 1)
+    assert [note.words for note in second.remarks] == [
+        f"{one.ref} is {ended} and reports no more: what is new of it becomes the batch bid-1.2."
+    ]
+    assert (third.made, third.there, third.remarks) == ({}, 3, [])
+    with site.workers(), site.engine() as engine:
+        two = site.wait("batch", engine.store.requested("batch", "bid-1.2").id, "Completed")
+        assert (two.docs["submission"]["batchID"], two.docs["spawned"]["jobs"]) == ("bid-1.2", 1)
+        job = made_by(engine, new)
+        assert (job.parent, job.state, job.docs["configuration"]["batchID"]) == (two.ref, "Completed", "bid-1.2")
+        assert made_by(engine, first).parent == one.ref
+    fourth = run(site, old)
+    assert (fourth.made, fourth.there) == ({}, 3), "nothing is new, and both are over"
+    old.put(said, Status.Failed)
+    assert "the batch bid-1.3" in run(site, old).remarks[0].words
+
+
 def test_an_import_that_was_broken_off_is_finished_by_the_next(site: Site, old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
     """After any round trip: the batch cannot end before its last job is there."""
     monkeypatch.setattr(importing, "PORTION", 2)
