@@ -64,7 +64,7 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         last_done=new.last_done,
     )
     known = replace(bare, docs=bare.docs.with_changes(docs))
-    return Change(None, replace(enter(machine, known, state), docs=bare.docs), "submit", who, clip(why), docs)
+    return Change(None, replace(enter(machine, known, state, message=clip(new.message)), docs=bare.docs), "submit", who, clip(why), docs)
 
 
 def bad_id(id: str) -> str | None:

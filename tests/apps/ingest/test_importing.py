@@ -15,6 +15,7 @@ from tests.apps.ingest.site import Site
 from tests.apps.ingest.test_legacy import STREAM, TEXT, XML
 from tests.stores.zookeeper import nodedump
 from waybill.apps.ingest import importing, service
+from waybill.apps.ingest.access.order import ASK_AGAIN
 from waybill.apps.ingest.importing import Imported, import_entries
 from waybill.apps.ingest.legacy import LegacyError, Queue, Status
 from waybill.apps.ingest.legacy.sources import Folder, Source, open_source
@@ -124,8 +125,12 @@ def test_assemblies_go_into_the_queue_of_their_size(site: Site, old: Old) -> Non
     assert run(site, old).made == {"access-small": 6, "access-large": 1}
     with site.engine() as engine:
         states = [made_by(engine, small[status], "access-small").state for status in Status]
-        assert states == ["Pending", "Processing", "Deleted", "Failed", "Completed", "Failed"]
-        assert made_by(engine, large, "access-large").docs["token"]["token"] == "t2"
+        assert states == ["Failed", "Failed", "Deleted", "Failed", "Completed", "Failed"], "none of them can be packed here"
+        failed = made_by(engine, large, "access-large")
+        assert (failed.docs["token"]["token"], failed.message) == ("t2", ASK_AGAIN)
+        engine.act(failed.ref, "requeue", who="op")
+    again = site.lead(failed.ref, "Failed")
+    assert again.message == ASK_AGAIN, "and does not wait for ever"
 
 
 @pytest.mark.parametrize("payload", [XML, TEXT, STREAM], ids=["xml", "properties", "java"])
@@ -283,7 +288,7 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(site: Site, old: Ol
     with site.engine() as engine:
         report = import_entries(engine, old.source(), who="ann", dry_run=True, progress=lambda done, total: steps.append((done, total)))
         assert (report.dry_run, report.made, report.there) == (True, {"job": 1, "access-large": 1}, 2)
-        assert report.states == {"job Pending": 1, "job Failed": 1, "access-large Pending": 1}
+        assert report.states == {"job Pending": 1, "job Failed": 1, "access-large Failed": 1}
         assert sum(engine.store.tally("job").values()) == 1
         assert engine.store.tally("access-large") == {}
     assert steps[-1] == (3, 3)

@@ -222,8 +222,8 @@ WHOLE = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing", "
         ("mrt.inventory.full", Status.Failed, (*WHOLE[:6], "Failed"), "Processing"),
         ("mrt.inventory.full", Status.Completed, WHOLE, "Notify"),
         ("mrt.inventory.full", Status.Held, (*WHOLE[:6], "Failed"), "Processing"),
-        ("accessSmall.1", Status.Pending, ("Pending",), ""),
-        ("accessSmall.1", Status.Consumed, ("Pending", "Processing"), "Pending"),
+        ("accessSmall.1", Status.Pending, ("Pending", "Processing", "Failed"), "Pending"),
+        ("accessSmall.1", Status.Consumed, ("Pending", "Processing", "Failed"), "Pending"),
         ("accessLarge.1", Status.Deleted, ("Pending", "Processing", "Failed", "Deleted"), "Pending"),
         ("accessLarge.1", Status.Failed, ("Pending", "Processing", "Failed"), "Pending"),
         ("accessLarge.1", Status.Completed, ("Pending", "Processing", "Completed"), "Processing"),
@@ -233,7 +233,10 @@ WHOLE = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing", "
 def test_every_status_of_every_queue(queue: str, status: Status, path: tuple[str, ...], last_done: str) -> None:
     found = described({"batchID": "b"}, status=status.value, path=f"/{queue}/mrtQ-0210000000003")
     assert (found.path, found.state, found.last_done) == (path, path[-1], last_done)
-    assert any("was held" in remark for remark in found.remarks) == (status is Status.Held and queue != "ingest")
+    assert any("was held" in remark for remark in found.remarks) == (status is Status.Held and queue == "mrt.inventory.full")
+    if queue.startswith("access"):
+        assert found.remarks == ([found.message] if found.state == "Failed" else [])
+        assert ("ask for it again" in found.message) == (found.state == "Failed")
 
 
 def test_an_ingest_job() -> None:

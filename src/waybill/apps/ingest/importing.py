@@ -277,7 +277,10 @@ class _Import:
     def _assembly(self, entry: Entry, told: Described) -> New:
         kind = "access-large" if told.large else "access-small"
         last = _last_done(self._engine.machines[kind], told)
-        return New(kind, {"token": told.token}, state=told.state, priority=told.priority, request=told.request, last_done=last)
+        return New(
+            kind, {"token": told.token}, state=told.state, priority=told.priority, request=told.request, last_done=last,
+            message=told.message,
+        )  # fmt: skip
 
     def _placed(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """With the collections by which it is held, where its profile is known here."""
