@@ -97,6 +97,10 @@ def test_every_status_of_an_ingest_entry_becomes_the_job_that_the_mapping_says(s
             "Pending": ("Pending", None), "Consumed": ("Estimating", "Pending"), "Deleted": ("Deleted", None),
             "Failed": ("Failed", "Pending"), "Completed": ("Completed", "Notify"), "Held": ("Held", None),
         }  # fmt: skip
+        assert {status.name: job.message for status, job in jobs.items() if job.message} == {
+            "Failed": f"It had failed in the old queue, entry {paths[Status.Failed]}.",
+            "Held": f"It was held in the old queue, entry {paths[Status.Held]}.",
+        }  # fmt: skip
         batch = engine.store.requested("batch", "bid-1")
         assert {job.parent for job in jobs.values()} == {batch.ref}
         assert (batch.state, engine.store.open_parents([batch.ref])) == ("Pending", {batch.ref})
@@ -186,7 +190,8 @@ def test_a_batch_whose_collection_is_on_hold_stays_held(site: Site, old: Old) ->
         engine.hold("collections/p", who="ann")
         report = import_entries(engine, old.source(), who="ann")
         assert "stays held" in report.remarks[-1].words
-        assert engine.store.requested("batch", "bid-1").state == "Held"
+        batch = engine.store.requested("batch", "bid-1")
+        assert (batch.state, batch.message) == ("Held", importing.HELD)
 
 
 def test_a_hold_by_the_mnemonic_of_a_collection_stops_what_is_imported(site: Site, old: Old) -> None:
@@ -288,6 +293,7 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(site: Site, old: Ol
     with site.engine() as engine:
         report = import_entries(engine, old.source(), who="ann", dry_run=True, progress=lambda done, total: steps.append((done, total)))
         assert (report.dry_run, report.made, report.there) == (True, {"job": 1, "access-large": 1}, 2)
+        assert sum("no payload_url" in note.words for note in report.remarks) == 2
         assert report.states == {"job Pending": 1, "job Failed": 1, "access-large Failed": 1}
         assert sum(engine.store.tally("job").values()) == 1
         assert engine.store.tally("access-large") == {}

@@ -32,6 +32,7 @@ from waybill.step import New
 
 PORTION = 100  # records made in one round trip
 WHY = "from an old queue"
+HELD = "It is held until all its entries are imported and its collection is open."
 KEPT = 100  # refusals and remarks of a report
 _OVER = ("Completed", "Deleted")
 _PAYLOAD = ("payload_url",)  # of a batch, from which jobs would be made a second time
@@ -194,7 +195,8 @@ class _Import:
         # With all its jobs made here, whoever works on it has none to make.
         docs = {"submission": document, "spawned": {"count": found.jobs, "whole": True, "jobs": found.jobs}}
         owner = submission.read(said).submitter
-        new = New("batch", docs, state="Completed" if found.over else "Held", owner=owner, priority=told.priority, request=found.name)
+        state, message = ("Completed", "") if found.over else ("Held", HELD)
+        new = New("batch", docs, state=state, message=message, owner=owner, priority=told.priority, request=found.name)
         why = f"{found.jobs} entries of old queues, the first of them {path}"
         try:
             batch = self._engine.submit(new, who=self._who, why=why)
@@ -271,7 +273,7 @@ class _Import:
         machine = self._engine.machines["job"]
         return New(
             "job", documents, state=told.state, owner=submission.read(said).submitter, priority=told.priority, request=told.request,
-            last_done=_last_done(machine, told), parent=batch.ref if batch is not None else None,
+            last_done=_last_done(machine, told), message=told.message, parent=batch.ref if batch is not None else None,
         )  # fmt: skip
 
     def _assembly(self, entry: Entry, told: Described) -> New:

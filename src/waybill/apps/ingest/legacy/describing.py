@@ -96,6 +96,8 @@ def _job(entry: Entry) -> Described:
     url = _text(said.get("manifestURL"))
     if stored and not url:
         remarks.append("It names no manifest to be recorded.")
+    if not stored and not said.get("payload_url") and entry.status not in (Status.Completed, Status.Deleted):
+        remarks.append("It names no payload_url, and will fail: submit it again from its files.")
     configuration = {"update": False, **said, "batchID": batch}
     return Described(
         request=_request(entry),
@@ -108,6 +110,7 @@ def _job(entry: Entry) -> Described:
         identifiers={"primary_id": _text(said.get("objectID")), "local_id": _list(said.get("localID"))},
         metadata={key: _text(said.get(name)) for name, key in _CITATION.items()},
         inventory={"manifest_url": url, "mode": "add"} if stored else {},
+        message=_reason(entry),
         remarks=remarks,
     )
 
@@ -121,9 +124,15 @@ def _assembly(entry: Entry) -> Described:
         priority=_priority(entry),
         token=dict(entry.said),
         large=entry.queue is Queue.ACCESS_LARGE,
-        message=ASK_AGAIN if lost else "",
+        message=f"{_reason(entry)} {ASK_AGAIN}".lstrip() if lost else "",
         remarks=[ASK_AGAIN] if lost else [],
     )
+
+
+def _reason(entry: Entry) -> str:
+    """Why it is failed or held: the old queue kept nothing but that it was."""
+    where = f"the old queue, entry {entry.queue}/{entry.name}"
+    return {Status.Failed: f"It had failed in {where}.", Status.Held: f"It was held in {where}."}.get(entry.status, "")
 
 
 def _request(entry: Entry) -> str:
