@@ -38,6 +38,7 @@ class New:
     host: str = ""  # the only host that may work on it; "": any
     child: bool = True  # the maker waits for it, if its machine says so
     last_done: str | None = None  # what others have done of its work
+    message: str = ""  # what is to be said of it at once, such as why it begins as failed
     parent: Ref | None = None  # a record made before that waits for it, where nobody makes both; None: its maker, if it has one
 
 

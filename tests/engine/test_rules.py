@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -148,6 +149,15 @@ def test_wait_lets_go_for_a_while_and_is_no_failure() -> None:
     assert (change.after.state, change.after.parked, change.after.session, change.after.tries) == ("Sending", "wait", None, 0)
     assert (change.delay, change.event, change.after.message) == (30, "", "no van")
     assert rules.settle(PARCEL, parcel("Sending"), Wait(5)).delay == 5
+
+
+def test_wait_with_a_document_that_tells_of_a_mark_is_gated_by_it() -> None:
+    machine = dataclasses.replace(PARCEL, gates=lambda record: ["collections/heavy"] if "weight" in record.docs else [])
+    weighed = rules.settle(machine, parcel("Packing"), Wait(0, docs={"weight": {"grams": 1}})).after
+    plain = rules.settle(machine, parcel("Packing"), Wait(0)).after
+    assert weighed is not None
+    assert plain is not None
+    assert (weighed.gates, plain.gates) == (("collections/heavy",), ()), "so that the next claim heeds it"
 
 
 def test_trouble_is_tried_again_with_back_off_and_then_fails_with_the_last_reason() -> None:

@@ -24,10 +24,15 @@ def enter(machine: Machine, record: Record, target: str, **fields: Any) -> Recor
     if state.clears_files:
         fields["host"] = ""
     if machine.gates is not None or record.gates:
-        fields["gates"] = tuple(machine.gates(record)) if machine.gates is not None and (state.holds or state.gated) else ()
+        fields["gates"] = gates_in(machine, state, record)
     if machine.keys or record.keys:
         fields["keys"] = keys_in(machine, state, record)
     return replace(record, state=target, parked=None, tries=0, open=state.open, **fields)
+
+
+def gates_in(machine: Machine, state: State, record: Record) -> tuple[str, ...]:
+    """The marks that keep the record from beginning the state's work, as far as its documents tell."""
+    return tuple(machine.gates(record)) if machine.gates is not None and (state.holds or state.gated) else ()
 
 
 def create(machines: Machines, new: New, *, maker: Record | None = None, who: str = "", why: str = "") -> Change:
@@ -59,7 +64,7 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         last_done=new.last_done,
     )
     known = replace(bare, docs=bare.docs.with_changes(docs))
-    return Change(None, replace(enter(machine, known, state), docs=bare.docs), "submit", who, clip(why), docs)
+    return Change(None, replace(enter(machine, known, state, message=clip(new.message)), docs=bare.docs), "submit", who, clip(why), docs)
 
 
 def bad_id(id: str) -> str | None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from waybill.machine import Machine, State
 from waybill.record import Change, Record
-from waybill.rules.entering import declared, enter, leaving
+from waybill.rules.entering import declared, enter, gates_in, leaving
 from waybill.rules.papers import documents
 from waybill.rules.refusals import clip, said
 from waybill.step import Done, Fail, Outcome, Wait
@@ -49,7 +49,9 @@ def _wait(machine: Machine, state: State, record: Record, outcome: Wait, who: st
     docs = documents(machine, outcome.docs, "step") if outcome.docs else {}
     if not seconds < math.inf:
         raise Fail(f"The step wanted to wait for {seconds} seconds; say a number of seconds.")
-    waits = replace(record, session=None, parked="wait", message=clip(outcome.message), tries=0)
+    # What the step has found out may tell of a mark: the next claim heeds it.
+    gates = gates_in(machine, state, replace(record, docs=record.docs.with_changes(docs))) if docs else record.gates
+    waits = replace(record, session=None, parked="wait", message=clip(outcome.message), tries=0, gates=gates)
     return Change(record, waits, "", who, docs=docs, delay=float(min(MAX_WAIT, max(0.0, seconds))))
 
 

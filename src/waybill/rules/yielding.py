@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from waybill.machine import Machine, MachineError, State
 from waybill.record import Change, Record
-from waybill.rules.entering import declared, enter, leaving
+from waybill.rules.entering import declared, enter, gates_in, leaving
 from waybill.rules.keys import keys_in
 
 
@@ -47,7 +47,7 @@ def refit(machine: Machine, record: Record, who: str = "") -> Change | None:
     None: it has them. The next claim heeds the marks and takes the keys, or leaves it to wait.
     """
     state = declared(machine, record)
-    gates = tuple(machine.gates(record)) if machine.gates is not None and (state.holds or state.gated) else ()
+    gates = gates_in(machine, state, record)
     keys = keys_in(machine, state, record)
     if (gates, keys) == (record.gates, record.keys):
         return None

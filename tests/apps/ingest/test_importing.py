@@ -14,7 +14,8 @@ from kazoo.client import KazooClient
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.test_legacy import STREAM, TEXT, XML
 from tests.stores.zookeeper import nodedump
-from waybill.apps.ingest import importing
+from waybill.apps.ingest import importing, service
+from waybill.apps.ingest.access.order import ASK_AGAIN
 from waybill.apps.ingest.importing import Imported, import_entries
 from waybill.apps.ingest.legacy import LegacyError, Queue, Status
 from waybill.apps.ingest.legacy.sources import Folder, Source, open_source
@@ -96,6 +97,10 @@ def test_every_status_of_an_ingest_entry_becomes_the_job_that_the_mapping_says(s
             "Pending": ("Pending", None), "Consumed": ("Estimating", "Pending"), "Deleted": ("Deleted", None),
             "Failed": ("Failed", "Pending"), "Completed": ("Completed", "Notify"), "Held": ("Held", None),
         }  # fmt: skip
+        assert {status.name: job.message for status, job in jobs.items() if job.message} == {
+            "Failed": f"It had failed in the old queue, entry {paths[Status.Failed]}.",
+            "Held": f"It was held in the old queue, entry {paths[Status.Held]}.",
+        }  # fmt: skip
         batch = engine.store.requested("batch", "bid-1")
         assert {job.parent for job in jobs.values()} == {batch.ref}
         assert (batch.state, engine.store.open_parents([batch.ref])) == ("Pending", {batch.ref})
@@ -124,8 +129,12 @@ def test_assemblies_go_into_the_queue_of_their_size(site: Site, old: Old) -> Non
     assert run(site, old).made == {"access-small": 6, "access-large": 1}
     with site.engine() as engine:
         states = [made_by(engine, small[status], "access-small").state for status in Status]
-        assert states == ["Pending", "Processing", "Deleted", "Failed", "Completed", "Failed"]
-        assert made_by(engine, large, "access-large").docs["token"]["token"] == "t2"
+        assert states == ["Failed", "Failed", "Deleted", "Failed", "Completed", "Failed"], "none of them can be packed here"
+        failed = made_by(engine, large, "access-large")
+        assert (failed.docs["token"]["token"], failed.message) == ("t2", ASK_AGAIN)
+        engine.act(failed.ref, "requeue", who="op")
+    again = site.lead(failed.ref, "Failed")
+    assert again.message == ASK_AGAIN, "and does not wait for ever"
 
 
 @pytest.mark.parametrize("payload", [XML, TEXT, STREAM], ids=["xml", "properties", "java"])
@@ -181,7 +190,22 @@ def test_a_batch_whose_collection_is_on_hold_stays_held(site: Site, old: Old) ->
         engine.hold("collections/p", who="ann")
         report = import_entries(engine, old.source(), who="ann")
         assert "stays held" in report.remarks[-1].words
-        assert engine.store.requested("batch", "bid-1").state == "Held"
+        batch = engine.store.requested("batch", "bid-1")
+        assert (batch.state, batch.message) == ("Held", importing.HELD)
+
+
+def test_a_hold_by_the_mnemonic_of_a_collection_stops_what_is_imported(site: Site, old: Old) -> None:
+    path = old.put({"batchID": "bid-1", "profile": "p"})
+    with site.engine() as engine:
+        service.COLLECTIONS.put(engine, {"mnemonic": "maps", "ark": "ark:/13030/m5maps"}, who="admin")
+        service.PROFILES.put(engine, {"name": "p", "collections": ["ark:/13030/m5maps", "ark:/13030/m5none"]}, who="admin")
+        engine.hold("collections/maps", who="ann")
+        report = import_entries(engine, old.source(), who="ann")
+        assert "stays held: It is still on hold: collections/maps" in report.remarks[-1].words
+        batch, job = engine.store.get(*engine.store.requested("batch", "bid-1").ref), made_by(engine, path)
+        assert (batch.state, batch.docs["submission"]["collections"]) == ("Held", ["maps"])
+        assert job.docs["configuration"]["collections"] == ["maps"]
+        assert "collections/maps" in job.gates
 
 
 # --- twice, broken off, dry
@@ -201,6 +225,36 @@ def test_a_second_import_makes_nothing_and_undoes_nothing(site: Site, old: Old) 
     with site.engine() as engine:
         assert engine.store.get(*held.ref).state == "Held", "a person held it, and that is respected"
         assert len({made_by(engine, path).id for path in paths}) == 6
+
+
+@pytest.mark.parametrize("ended", ["Completed", "Deleted"])
+def test_what_has_come_since_a_batch_was_reported_becomes_another_batch_and_is_reported(site: Site, old: Old, ended: str) -> None:
+    url = site.web.put("a.txt", b"hello")
+    said = {"batchID": "bid-1", "profile": "p", "type": "file", "payload_url": url, "filename": "a.txt"}
+    first = old.put(said, Status.Completed if ended == "Completed" else Status.Held)
+    run(site, old)
+    with site.engine() as engine:
+        one = engine.store.requested("batch", "bid-1")
+        if ended == "Deleted":
+            engine.act(one.ref, "hold", who="op")
+            engine.act(one.ref, "delete", who="op", confirmed=True)
+    new = old.put(said)
+    dry, second, third = run(site, old, dry_run=True), run(site, old), run(site, old)
+    assert (dry.made, dry.there) == (second.made, second.there) == ({"batch": 1, "job": 1}, 1)
+    assert [note.words for note in second.remarks] == [
+        f"{one.ref} is {ended} and reports no more: what is new of it becomes the batch bid-1.2."
+    ]
+    assert (third.made, third.there, third.remarks) == ({}, 3, [])
+    with site.workers(), site.engine() as engine:
+        two = site.wait("batch", engine.store.requested("batch", "bid-1.2").id, "Completed")
+        assert (two.docs["submission"]["batchID"], two.docs["spawned"]["jobs"]) == ("bid-1.2", 1)
+        job = made_by(engine, new)
+        assert (job.parent, job.state, job.docs["configuration"]["batchID"]) == (two.ref, "Completed", "bid-1.2")
+        assert made_by(engine, first).parent == one.ref
+    fourth = run(site, old)
+    assert (fourth.made, fourth.there) == ({}, 3), "nothing is new, and both are over"
+    old.put(said, Status.Failed)
+    assert "the batch bid-1.3" in run(site, old).remarks[0].words
 
 
 def test_an_import_that_was_broken_off_is_finished_by_the_next(site: Site, old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +293,8 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(site: Site, old: Ol
     with site.engine() as engine:
         report = import_entries(engine, old.source(), who="ann", dry_run=True, progress=lambda done, total: steps.append((done, total)))
         assert (report.dry_run, report.made, report.there) == (True, {"job": 1, "access-large": 1}, 2)
-        assert report.states == {"job Pending": 1, "job Failed": 1, "access-large Pending": 1}
+        assert sum("no payload_url" in note.words for note in report.remarks) == 2
+        assert report.states == {"job Pending": 1, "job Failed": 1, "access-large Failed": 1}
         assert sum(engine.store.tally("job").values()) == 1
         assert engine.store.tally("access-large") == {}
     assert steps[-1] == (3, 3)

@@ -222,8 +222,8 @@ WHOLE = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing", "
         ("mrt.inventory.full", Status.Failed, (*WHOLE[:6], "Failed"), "Processing"),
         ("mrt.inventory.full", Status.Completed, WHOLE, "Notify"),
         ("mrt.inventory.full", Status.Held, (*WHOLE[:6], "Failed"), "Processing"),
-        ("accessSmall.1", Status.Pending, ("Pending",), ""),
-        ("accessSmall.1", Status.Consumed, ("Pending", "Processing"), "Pending"),
+        ("accessSmall.1", Status.Pending, ("Pending", "Processing", "Failed"), "Pending"),
+        ("accessSmall.1", Status.Consumed, ("Pending", "Processing", "Failed"), "Pending"),
         ("accessLarge.1", Status.Deleted, ("Pending", "Processing", "Failed", "Deleted"), "Pending"),
         ("accessLarge.1", Status.Failed, ("Pending", "Processing", "Failed"), "Pending"),
         ("accessLarge.1", Status.Completed, ("Pending", "Processing", "Completed"), "Processing"),
@@ -233,13 +233,27 @@ WHOLE = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing", "
 def test_every_status_of_every_queue(queue: str, status: Status, path: tuple[str, ...], last_done: str) -> None:
     found = described({"batchID": "b"}, status=status.value, path=f"/{queue}/mrtQ-0210000000003")
     assert (found.path, found.state, found.last_done) == (path, path[-1], last_done)
-    assert any("was held" in remark for remark in found.remarks) == (status is Status.Held and queue != "ingest")
+    assert any("was held" in remark for remark in found.remarks) == (status is Status.Held and queue == "mrt.inventory.full")
+    if queue.startswith("access"):
+        assert [remark in found.message for remark in found.remarks] == ([True] if found.state == "Failed" else [])
+        assert ("ask for it again" in found.message) == (found.state == "Failed")
+    begins = {Status.Failed: "It had failed in", Status.Held: "It was held in"}.get(status)
+    if begins is not None:
+        assert found.message.startswith(f"{begins} the old queue, entry /{queue}/mrtQ-0210000000003.")
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_an_ingest_job_without_a_payload_is_remarked_unless_it_is_over(status: Status) -> None:
+    found = described({"batchID": "b"}, status=status.value)
+    assert any("no payload_url" in remark for remark in found.remarks) == (status not in (Status.Completed, Status.Deleted))
+    assert described({"batchID": "b", "payload_url": "http://x/a"}, status=status.value).remarks == []
 
 
 def test_an_ingest_job() -> None:
     said = {
         "batchID": "bid-1", "jobID": "jid-1", "profile": "demo", "submitter": "me", "filename": "a.zip", "type": "container",
         "update": "true", "title": "T", "creator": "C", "objectID": "ark:/99999/fk4abc", "localID": "x; y;x", "queuePriority": "07",
+        "payload_url": "http://example.org/a.zip",
     }  # fmt: skip
     found = described(said)
     assert (found.request, found.kind, found.batch, found.priority) == ("legacy/ingest/mrtQ-02100000000003", "job", "bid-1", 2)

@@ -12,22 +12,27 @@ run a second time, makes only what is missing. Of a batch nothing but the names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from waybill.apps.ingest import submission
+from waybill.apps.ingest import mnemonics, submission
 from waybill.apps.ingest.legacy import Described, Entry, LegacyError, decode, describe
 from waybill.apps.ingest.legacy.sources import Source
+from waybill.apps.ingest.profile import BadProfile, Profile, from_document
 from waybill.engine import Engine
 from waybill.machine import Machine
 from waybill.record import Exists, NotFound, Record, StoreError, Unavailable, Unknown
-from waybill.rules import Refused
+from waybill.rules import Refused, bad_id
 from waybill.step import New
 
 PORTION = 100  # records made in one round trip
 WHY = "from an old queue"
+HELD = "It is held until all its entries are imported and its collection is open."
 KEPT = 100  # refusals and remarks of a report
 _OVER = ("Completed", "Deleted")
 _PAYLOAD = ("payload_url",)  # of a batch, from which jobs would be made a second time
@@ -79,6 +84,8 @@ class _Batch(msgspec.Struct):
 
     paths: list[str] = []
     over: bool = True  # nothing of it is left to be done
+    name: str = ""  # its batchID here
+    jobs: int = 0  # that are made for it
 
 
 def import_entries(
@@ -94,6 +101,7 @@ class _Import:
         self._report = Imported(dry_run=dry_run)
         self._began = engine.store.now()  # what was made before this was made by an earlier import
         self._done = 0
+        self._collections: dict[str, list[str]] = {}  # by the name of the profile
 
     def run(self) -> Imported:
         batches, assemblies = self._survey()
@@ -141,52 +149,73 @@ class _Import:
     # --- making
 
     def _import_batch(self, uuid: str, found: _Batch) -> None:
+        found = self._named(uuid, found)
         batch: Record | None = None
         whole = True
         for portion in _portions(found.paths):
             entries = self._described(portion)
             if entries and batch is None and not self._dry_run:
-                batch = self._make_batch(uuid, found, entries[0])
+                batch = self._make_batch(found, entries[0])
                 if batch is None:  # every entry of it is answered with the reason
                     self._step(len(found.paths))
                     return
             parent = batch
-            whole = self._make(entries, lambda entry, told: self._job(entry, told, parent)) and whole  # noqa: B023 - called at once
+            whole = self._make(entries, lambda entry, told: self._job(entry, told, found.name, parent)) and whole  # noqa: B023 - called at once
             self._step(len(portion))
         if self._dry_run:
-            self._count_batch(uuid)
+            self._report.count("batch", self._known(found.name) is not None)
         elif batch is not None and whole:
-            self._release(uuid, batch)
+            self._release(found.name, batch)
 
-    def _make_batch(self, uuid: str, found: _Batch, first: tuple[str, Entry, Described]) -> Record | None:
+    def _named(self, uuid: str, found: _Batch) -> _Batch:
+        """The same under the batchID that takes its new entries. Safe to repeat: a batch that is not over is gone on with.
+
+        A batch that is over reports no more. What has come into the old queue since then becomes another: its batchID, and a number.
+        """
+        plain = replace(found, name=uuid, jobs=len(found.paths))
+        name, number, last = uuid, 1, self._known(uuid)
+        if found.over or last is None or last.state not in _OVER:
+            return plain
+        while (known := self._known(name)) is not None and known.state in _OVER:
+            last, number, name = known, number + 1, f"{uuid}.{number + 1}"
+        if known is not None:
+            return replace(found, name=name, jobs=len(found.paths))
+        every = (told for portion in _portions(found.paths) for _, _, told in self._described(portion))
+        new = [told.state for told in every if not self._is_there("job", told.request)]
+        if not new:
+            return plain
+        self._report.remark(uuid, [f"{last.ref} is {last.state} and reports no more: what is new of it becomes the batch {name}."])
+        return replace(found, name=name, jobs=len(new), over=all(state in _OVER for state in new))
+
+    def _make_batch(self, found: _Batch, first: tuple[str, Entry, Described]) -> Record | None:
         """Safe to repeat: a batchID makes one batch, whoever asks."""
         path, _, told = first
-        said = {key: value for key, value in told.submission.items() if key not in _PAYLOAD}
+        said = self._placed({key: value for key, value in told.submission.items() if key not in _PAYLOAD} | {"batchID": found.name})
         document = {**submission.read(said).document(), **said}
         # With all its jobs made here, whoever works on it has none to make.
-        docs = {"submission": document, "spawned": {"count": len(found.paths), "whole": True, "jobs": len(found.paths)}}
+        docs = {"submission": document, "spawned": {"count": found.jobs, "whole": True, "jobs": found.jobs}}
         owner = submission.read(said).submitter
-        new = New("batch", docs, state="Completed" if found.over else "Held", owner=owner, priority=told.priority, request=uuid)
-        why = f"{len(found.paths)} entries of old queues, the first of them {path}"
+        state, message = ("Completed", "") if found.over else ("Held", HELD)
+        new = New("batch", docs, state=state, message=message, owner=owner, priority=told.priority, request=found.name)
+        why = f"{found.jobs} entries of old queues, the first of them {path}"
         try:
             batch = self._engine.submit(new, who=self._who, why=why)
         except (Exists, Unknown):
-            batch = self._engine.store.requested("batch", uuid)  # another service has made it
+            batch = self._engine.store.requested("batch", found.name)  # another service has made it
         except (Refused, StoreError) as error:
             if isinstance(error, Unavailable):
                 raise
             for each in found.paths:
-                self._report.refuse(each, f"Its batch {uuid} cannot be made: {error}")
+                self._report.refuse(each, f"Its batch {found.name} cannot be made: {error}")
             return None
         self._report.count("batch", batch.created < self._began)
         return batch
 
-    def _count_batch(self, uuid: str) -> None:
+    def _known(self, name: str) -> Record | None:
         try:
-            self._engine.store.requested("batch", uuid)
-            self._report.count("batch", True)
+            return self._engine.store.requested("batch", name)
         except NotFound:
-            self._report.count("batch", False)
+            return None
 
     def _release(self, uuid: str, made: Record) -> None:
         """It goes on, unless somebody has done something with it since it was made here."""
@@ -208,7 +237,7 @@ class _Import:
             self._report.states[name] = self._report.states.get(name, 0) + 1
         if self._dry_run:
             for new in news:
-                self._report.count(new.kind, self._is_there(new))
+                self._report.count(new.kind, self._is_there(new.kind, new.request or ""))
             return True
         whole = True
         answers = self._engine.submit_each(news, who=self._who, why=WHY)
@@ -224,15 +253,15 @@ class _Import:
                 self._report.refuse(path, str(answer))
         return whole
 
-    def _is_there(self, new: New) -> bool:
+    def _is_there(self, kind: str, request: str) -> bool:
         try:
-            self._engine.store.requested(new.kind, new.request or "")
+            self._engine.store.requested(kind, request)
         except NotFound:
             return False
         return True
 
-    def _job(self, entry: Entry, told: Described, batch: Record | None) -> New:
-        said = {**told.configuration}
+    def _job(self, entry: Entry, told: Described, batch_id: str, batch: Record | None) -> New:
+        said = self._placed({**told.configuration, "batchID": batch_id})
         if entry.written is not None and not said.get("submissionDate"):
             said["submissionDate"] = entry.written.isoformat(timespec="seconds")
         documents = {
@@ -244,13 +273,34 @@ class _Import:
         machine = self._engine.machines["job"]
         return New(
             "job", documents, state=told.state, owner=submission.read(said).submitter, priority=told.priority, request=told.request,
-            last_done=_last_done(machine, told), parent=batch.ref if batch is not None else None,
+            last_done=_last_done(machine, told), message=told.message, parent=batch.ref if batch is not None else None,
         )  # fmt: skip
 
     def _assembly(self, entry: Entry, told: Described) -> New:
         kind = "access-large" if told.large else "access-small"
         last = _last_done(self._engine.machines[kind], told)
-        return New(kind, {"token": told.token}, state=told.state, priority=told.priority, request=told.request, last_done=last)
+        return New(
+            kind, {"token": told.token}, state=told.state, priority=told.priority, request=told.request, last_done=last,
+            message=told.message,
+        )  # fmt: skip
+
+    def _placed(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """With the collections by which it is held, where its profile is known here."""
+        name = submission.read(said).profile
+        if name not in self._collections:
+            self._collections[name] = list(self._mnemonics(name))
+        return {**said, "collections": self._collections[name]} if self._collections[name] and not said.get("collections") else {**said}
+
+    def _mnemonics(self, profile: str) -> tuple[str, ...]:
+        try:
+            known = self._engine.store.get("profile", profile) if profile and bad_id(profile) is None else None
+            return mnemonics.of(from_document(Profile, known.docs.get("profile")), self._arks) if known is not None else ()
+        except (NotFound, BadProfile):
+            return ()
+
+    @cached_property
+    def _arks(self) -> dict[str, str]:
+        return mnemonics.by_ark(self._engine.store.find)
 
     def _step(self, count: int) -> None:
         self._done += count

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
+from waybill.apps.ingest import mnemonics
 from waybill.apps.ingest.ezid import Ezid
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.minting import Blocks, Shoulder, connect
@@ -44,6 +45,7 @@ class Outfit:
         self.depot = depot
         self.settings: Settings = read_settings(depot.config.app.get("ingest", {}))
         self._profiles: dict[str, tuple[float, Profile]] = {}
+        self._mnemonics: tuple[float, dict[str, str]] | None = None
         self._mine = threading.local()
         self._lock = threading.Lock()
         self._opened: list[Index] = []
@@ -106,6 +108,14 @@ class Outfit:
                 profile = Profile(name=name or "none")
             known = self._profiles[name] = (ctx.now(), profile)
         return known[1]
+
+    def mnemonics(self, ctx: Context, profile: Profile) -> tuple[str, ...]:
+        """Those of the profile's collections, as they were within the last few seconds."""
+        if not profile.collections:
+            return ()
+        if self._mnemonics is None or ctx.now() - self._mnemonics[0] > FRESH:
+            self._mnemonics = (ctx.now(), mnemonics.by_ark(ctx.find))
+        return mnemonics.of(profile, self._mnemonics[1])
 
     @property
     def inventory(self) -> Inventory:

@@ -4,8 +4,8 @@ The design says profile_name, payload_url, payload_type, submission_mode, erc_wh
 update, filename, title. Both are written, so that each reader finds its own; either is read. What others wrote may lack anything and hold
 anything: reading never fails, it leaves out.
 
-    batch   the documents `submission`
-    job     the documents `configuration`, `identifiers` and `metadata`; and `owner`, of one whose configuration names none
+    batch   the document `submission`; and `collections`, of one whose submission names none
+    job     the documents `configuration`, `identifiers` and `metadata`; and `owner` and `collections`, where its configuration names none
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def read(document: object) -> Submission:
 
 
 def of_batch(batch: Record) -> Submission:
-    return _read(batch.docs.raw.get("submission", b""))
+    said = _read(batch.docs.raw.get("submission", b""))
+    return said if said.collections else msgspec.structs.replace(said, collections=_found(batch))
 
 
 def of_job(job: Record) -> Submission:
@@ -166,10 +167,16 @@ def of_job(job: Record) -> Submission:
     primary = ids.get("primary_id") if isinstance(ids.get("primary_id"), str) else ""
     owner = _decoded(job.docs.raw["owner"]) if not said.owner and "owner" in job.docs.raw else {}
     return msgspec.structs.replace(
-        said, owner=said.owner or owner.get("ark", ""),
+        said, owner=said.owner or owner.get("ark", ""), collections=said.collections or _found(job),
         primary_id=primary or said.primary_id, local_ids=local_ids(ids.get("local_id")) or said.local_ids,
         batch_id=said.batch_id or (job.parent.id if job.parent else ""), job_id=said.job_id or job.id,
     )  # fmt: skip
+
+
+def _found(record: Record) -> tuple[str, ...]:
+    """The collections that were found out here."""
+    found = _decoded(record.docs.raw["collections"]) if "collections" in record.docs.raw else None
+    return tuple(_list(found.get("mnemonics"))) if isinstance(found, dict) else ()
 
 
 @lru_cache(4096)

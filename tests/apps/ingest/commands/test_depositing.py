@@ -204,6 +204,21 @@ def test_a_corrupt_manifest_is_refused_at_once_with_all_its_lines(house: Waybill
     assert submitted(house, "bad.checkm", "--type", "file")["type"] == "file"
 
 
+@pytest.mark.parametrize(
+    "body", ["", "garbage\n", manifest(OBJECT.replace("ingest", "unheard-of", 2))], ids=["empty", "corrupt", "wrong profile"]
+)
+def test_what_has_the_name_of_a_manifest_and_is_none_is_refused_at_once(house: Waybill, tmp_path: Path, body: str) -> None:
+    (tmp_path / "a.txt").write_text(body)
+    (tmp_path / "bad.checkm").write_text(body)
+    assert house("check", "bad.checkm").code == 1
+    for arguments in (("bad.checkm",), ("a.txt", "--filename", "A.CHECKM"), ("a.txt", "--type", "object-manifest")):
+        said = house("submit", *arguments, "--profile", "demo")
+        assert (said.code, "was not submitted: correct it first" in said.err) == (1, True), arguments
+    assert house("batches", "--json").json["batches"] == []
+    assert submitted(house, "bad.checkm", "--type", "file")["type"] == "file"
+    assert submitted(house, "a.txt")["type"] == "file"
+
+
 def test_a_good_manifest_and_a_good_container_are_called_good(house: Waybill, tmp_path: Path) -> None:
     (tmp_path / "good.checkm").write_text(manifest(OBJECT, "https://example.org/a | | | 46 | | a", "https://example.org/b | | | | | b"))
     assert "an object of 2 files, 46 B by what it says" in house("check", "good.checkm").out

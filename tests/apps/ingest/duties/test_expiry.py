@@ -127,6 +127,23 @@ def test_assemblies_of_other_services_are_not_removed(tmp_path: Path, store: str
             assert (found.state, found.docs["token"]) == (record.state, token)
 
 
+def test_imported_ones_go_after_the_same_time(tmp_path: Path, store: str) -> None:
+    def imported(site: Site) -> list[Record]:
+        with site.engine() as engine:
+            return [
+                engine.submit(New("access-small", {"token": {"token": "0b1c"}}, state=state, request=f"legacy/accessSmall.1/mrtQ-{state}"))
+                for state in ("Completed", "Failed", "Deleted")
+            ]
+
+    with a_site(tmp_path, store) as site:
+        records = imported(site)
+        assert a_turn(site) == 1
+        assert [is_there(site, record) for record in records] == [True, True, False]
+    with a_site(tmp_path, store, keep=0.0) as site:
+        assert a_turn(site) == 2
+        assert not any(is_there(site, record) for record in records)
+
+
 def test_what_a_late_worker_wrote_is_removed_when_it_is_old(tmp_path: Path) -> None:
     with a_site(tmp_path) as site:
         Holdings(site).add(FILES)

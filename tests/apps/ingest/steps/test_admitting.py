@@ -87,13 +87,36 @@ def test_what_a_row_names_follows_from_the_kind_of_manifest(tmp_path: Path, kind
 
 @pytest.mark.parametrize(
     ("name", "type"),
-    [("a.checkm", Type.FILE), ("b.zip", Type.CONTAINER), ("c.tar.gz", Type.CONTAINER), ("d.pdf", Type.FILE), ("e.txt", Type.FILE)],
+    [("a.checkm", Type.OBJECT), ("b.zip", Type.CONTAINER), ("c.tar.gz", Type.CONTAINER), ("d.pdf", Type.FILE), ("e.txt", Type.FILE)],
 )
 def test_a_payload_of_which_nobody_said_what_it_is_is_told_by_its_name(tmp_path: Path, name: str, type: Type) -> None:
     with Site(tmp_path) as site:
         batch = submit(site, url=site.web.put(name, b"something"))
         admitted(site, batch)
         assert [of_job(job).type for job in jobs(site, batch)] == [type]
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [(b"garbage\n", "Line 1: "), (b"", "The manifest is not taken"), (manifest("unheard-of", "http://127.0.0.1/a"), "Line 2: ")],
+    ids=["corrupt", "empty", "wrong profile"],
+)
+def test_a_corrupt_manifest_that_has_the_name_of_one_is_not_stored_as_a_file(tmp_path: Path, body: bytes, part: str) -> None:
+    with Site(tmp_path) as site:
+        batch = submit(site, url=site.web.put("a.checkm", body))
+        admitted(site, batch)
+        (job,) = jobs(site, batch)
+        failed = site.lead(job.ref, "Failed", "Estimating")
+        assert failed.state == "Failed"
+        assert part in failed.message + " ".join(failed.docs["refusal"]["reasons"])
+        assert failed.docs["refusal"]["final"]
+
+
+def test_what_has_the_name_of_a_manifest_is_stored_as_it_is_if_it_is_called_a_file(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        batch = submit(site, url=site.web.put("a.checkm", b"garbage"), type=Type.FILE)
+        admitted(site, batch)
+        assert [of_job(job).type for job in jobs(site, batch)] == [Type.FILE]
 
 
 def test_a_manifest_of_which_nobody_said_what_it_is_is_told_by_its_profile(tmp_path: Path) -> None:

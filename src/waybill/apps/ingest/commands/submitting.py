@@ -23,6 +23,7 @@ from waybill.rules import Refused
 
 PANEL = "Depositing"
 HEAD = 4096  # bytes that tell a manifest
+MANIFEST = ".checkm"  # how the name of one ends
 LARGE = 8 * 1024 * 1024  # bytes from which on an upload shows how far it is
 _URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*:.*", re.DOTALL)
 
@@ -65,7 +66,7 @@ def submit(
         local_ids=submission.local_ids(";".join(local_id or ())), notification=notify, note=note, batch_id=batch_id, dc=_words(dc),
         deletions=tuple(delete or ()),
     )  # fmt: skip
-    if not _is_url(payload) and payload != "-" and _has_faults(desk, Path(payload), type):
+    if not _is_url(payload) and payload != "-" and _has_faults(desk, Path(payload), name, type):
         return FAILED
     with desk.engine() as engine:
         with _opened(desk, payload) as data:  # until it is sent: its progress must be gone before the batch's is shown
@@ -110,12 +111,13 @@ def _words(pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _has_faults(desk: Desk, file: Path, type: Type | None) -> bool:
+def _has_faults(desk: Desk, file: Path, name: str, type: Type | None) -> bool:
     """A manifest is read before it is sent: its faults are said at once, with their lines. What is large is looked at by the workers."""
     with opened(file) as source:
-        if type in (Type.FILE, Type.CONTAINER) or glance(source.read(HEAD)) is None:
+        said_or_named = type is not None or name.lower().endswith(MANIFEST)  # then it is to be one, also if it does not look like one
+        if type in (Type.FILE, Type.CONTAINER) or not (said_or_named or glance(source.read(HEAD))):
             return False
-    report = service.check_payload(file, type=type)
+    report = service.check_payload(file, filename=name, type=type)
     if report.good:
         return False
     if desk.as_json:

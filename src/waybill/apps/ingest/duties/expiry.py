@@ -2,7 +2,8 @@
 
     Completed, expired -> Deleted            Failed for as long -> Deleted            Deleted -> files removed -> record removed
 
-Only assemblies that were asked for here: those of other services are theirs to remove. What a worker that was thought dead wrote after its
+Only assemblies that were asked for here, and those imported from old queues, which have no files here and no time of their own: they go
+when they are as old as others may be. Those of other services are theirs to remove. What a worker that was thought dead wrote after its
 assembly was removed lies at a place to which no record belongs, and is removed when it is a day old.
 """
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from waybill.apps.ingest.access import tokens
-from waybill.apps.ingest.access.order import order_of
+from waybill.apps.ingest.access.order import is_imported, order_of
 from waybill.apps.ingest.outfit import Outfit
 from waybill.duties import Hand
 from waybill.duties.duty import ref_of
@@ -53,7 +54,7 @@ class Expiry:
             return _is_stray(hand, finding.where) and tokens.remove_all(objects, finding.where) > 0
         try:
             record = hand.store.get(*ref_of(finding))
-            if order_of(record) is None:
+            if not _is_ours(record):
                 return False
             if finding.rule == OVER:
                 # Looked at again: it may have been packed anew meanwhile. Safe to repeat: a second time it is Deleted already.
@@ -63,7 +64,8 @@ class Expiry:
                 record = hand.store.get(*record.ref)
             if record.state != "Deleted":
                 return False
-            tokens.remove_all(objects, tokens.place_of(tokens.token_of(record)))  # safe to repeat: what is gone stays gone
+            if not is_imported(record):
+                tokens.remove_all(objects, tokens.place_of(tokens.token_of(record)))  # safe to repeat: what is gone stays gone
             hand.engine.remove(record.ref, who=hand.who, why="expired")  # last, so that a crash before leaves it to the next round
         except (NotFound, Refused, Conflict):
             return False
@@ -89,17 +91,21 @@ def _each(hand: Hand, kind: str, state: str) -> Iterator[Record]:
     after: int | None = None
     while True:
         page = hand.store.find(kind, state=state, after=after, limit=200, docs=True)
-        yield from (record for record in page.records if order_of(record) is not None and tokens.token_of(record))
+        yield from (record for record in page.records if _is_ours(record))
         if page.after is None:
             return
         after = page.after
 
 
+def _is_ours(record: Record) -> bool:
+    return is_imported(record) or (order_of(record) is not None and bool(tokens.token_of(record)))
+
+
 def _is_over(record: Record, now: float, keep: float) -> bool:
-    if record.state == "Completed":
+    if record.state == "Completed" and not is_imported(record):
         packed = record.docs.get("packed")
         return isinstance(packed, dict) and packed.get("expires", now) < now
-    return record.state == "Failed" and record.updated + keep < now
+    return record.state in ("Completed", "Failed") and record.updated + keep < now
 
 
 def _places(objects: Objects, after: str) -> Iterator[tuple[str, datetime]]:

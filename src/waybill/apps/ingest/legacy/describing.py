@@ -3,10 +3,11 @@
     queue       what it becomes                              Pending      Consumed      Failed                 Held
     ingest      a job of the batch that it names             Pending      Estimating    Estimating -> Failed   Held
     inventory   a job whose object is stored already         Recording    Recording     Recording -> Failed    Recording -> Failed
-    access      an assembly                                  Pending      Processing    Processing -> Failed   Processing -> Failed
+    access      an assembly                                  ----------------- Processing -> Failed -----------------
 
 Completed and Deleted are what they say. What had been consumed when the queue was given up is begun again. Where a machine has no hold,
-what was held fails, so that nothing starts that somebody had stopped; a person resumes it.
+what was held fails, so that nothing starts that somebody had stopped; a person resumes it. No assembly can be packed: what was wanted, the
+old system kept elsewhere.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from waybill.apps.ingest.access.order import ASK_AGAIN
 from waybill.apps.ingest.legacy.entries import Entry, Queue, Status
 
 _WHOLE = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing", "Recording", "Notify", "Completed")
@@ -37,8 +39,8 @@ _INVENTORY = {
     Status.Completed: _WHOLE,
 }
 _ACCESS = {
-    Status.Pending: ("Pending",),
-    Status.Consumed: ("Pending", "Processing"),
+    Status.Pending: ("Pending", "Processing", "Failed"),
+    Status.Consumed: ("Pending", "Processing", "Failed"),
     Status.Failed: ("Pending", "Processing", "Failed"),
     Status.Held: ("Pending", "Processing", "Failed"),
     Status.Deleted: ("Pending", "Processing", "Failed", "Deleted"),
@@ -64,6 +66,7 @@ class Described(msgspec.Struct, frozen=True):
     inventory: dict[str, str] = {}
     token: dict[str, Any] = {}
     large: bool = False  # of an assembly: for the large queue
+    message: str = ""  # why it is failed or held
     remarks: list[str] = []
 
     @property
@@ -93,6 +96,8 @@ def _job(entry: Entry) -> Described:
     url = _text(said.get("manifestURL"))
     if stored and not url:
         remarks.append("It names no manifest to be recorded.")
+    if not stored and not said.get("payload_url") and entry.status not in (Status.Completed, Status.Deleted):
+        remarks.append("It names no payload_url, and will fail: submit it again from its files.")
     configuration = {"update": False, **said, "batchID": batch}
     return Described(
         request=_request(entry),
@@ -105,12 +110,13 @@ def _job(entry: Entry) -> Described:
         identifiers={"primary_id": _text(said.get("objectID")), "local_id": _list(said.get("localID"))},
         metadata={key: _text(said.get(name)) for name, key in _CITATION.items()},
         inventory={"manifest_url": url, "mode": "add"} if stored else {},
+        message=_reason(entry),
         remarks=remarks,
     )
 
 
 def _assembly(entry: Entry) -> Described:
-    held = entry.status is Status.Held
+    lost = _ACCESS[entry.status][-1] == "Failed"
     return Described(
         request=_request(entry),
         kind="access",
@@ -118,8 +124,15 @@ def _assembly(entry: Entry) -> Described:
         priority=_priority(entry),
         token=dict(entry.said),
         large=entry.queue is Queue.ACCESS_LARGE,
-        remarks=["It was held, and assemblies have no hold: resume it."] if held else [],
+        message=f"{_reason(entry)} {ASK_AGAIN}".lstrip() if lost else "",
+        remarks=[ASK_AGAIN] if lost else [],
     )
+
+
+def _reason(entry: Entry) -> str:
+    """Why it is failed or held: the old queue kept nothing but that it was."""
+    where = f"the old queue, entry {entry.queue}/{entry.name}"
+    return {Status.Failed: f"It had failed in {where}.", Status.Held: f"It was held in {where}."}.get(entry.status, "")
 
 
 def _request(entry: Entry) -> str:

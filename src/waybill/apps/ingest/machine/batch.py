@@ -55,6 +55,7 @@ def batch_machine() -> Machine:
         documents=(
             Document("submission", "service", "What was submitted, in the words of the services that share the tree.", v=None,
                      shown=unsigned),
+            Document("collections", "step", "The collections by which it is held, by its profile, where another service submitted it."),
             Document("plan", "step", "Where the list of its objects lies, and how many there are.", shown=unsigned),
             Document("spawned", "step", "How many of its jobs have been made."),
             Document("trouble", "step", "Why no jobs could be made of it, with line numbers."),

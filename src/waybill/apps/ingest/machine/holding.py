@@ -9,12 +9,13 @@ from waybill.machine import Backoff
 from waybill.record import Record, Store
 
 PAUSE = "queue/ingest"
+MARK = "collections/"  # and a name: of a collection, or of a profile
 PATIENT = Backoff(5, 2, 300)
 
 
 def gates(record: Record) -> Iterable[str]:
     said = submission.of_batch(record) if record.kind == "batch" else submission.of_job(record)
-    return [f"collections/{name}" for name in dict.fromkeys((*said.collections, said.profile)) if name]
+    return [f"{MARK}{name}" for name in dict.fromkeys((*said.collections, said.profile)) if name]
 
 
 def collection_is_open(record: Record, store: Store) -> str | None:

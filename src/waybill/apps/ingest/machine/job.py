@@ -138,6 +138,7 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
                      shown=unsigned),
             Document("identifiers", "step", "Its ARK and its local ids.", v=None),
             Document("owner", "step", "Whose its local ids are, by its profile, where another service submitted it."),
+            Document("collections", "step", "The collections by which it is held, by its profile, where another service submitted it."),
             Document("minted", "step", "The ARK that was minted for it and is registered with EZID."),
             Document("metadata", "step", "Who, what, when and where.", v=None),
             Document("space_needed", "step", "Bytes that it needs on the working disk; -1: unknown.", v=None),

@@ -23,6 +23,7 @@ from waybill.apps.ingest.checkm import LIMIT, BadManifest, Complaint, Kind, Row,
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.report import queued
 from waybill.apps.ingest.steps import payload
+from waybill.apps.ingest.steps.belonging import belonging, on_hold
 from waybill.apps.ingest.steps.refusal import Trouble, Unfit
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.record import Record, encode
@@ -44,9 +45,12 @@ _CONTAINERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
 
 def pending_batch(batch: Record, ctx: Context) -> Outcome:
     """Light: what is large about a batch comes later."""
+    found = belonging(batch, ctx)
+    if (held := on_hold(found, ctx)) is not None:
+        return held
     if not submission.of_batch(batch).url:
-        return Done(message="Its jobs are made by whoever made it.")
-    return Done({"spawned": {"count": 0, "whole": False}})
+        return Done(found, message="Its jobs are made by whoever made it.")
+    return Done({"spawned": {"count": 0, "whole": False}, **found})
 
 
 def processing_batch(batch: Record, ctx: Context) -> Outcome:
@@ -122,7 +126,7 @@ def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, I
     if kind_or_none is None and _name(said).endswith(_MANIFEST):
         body = payload.small(ctx, payload.of(said), LIMIT)
         found = glance(body)
-        kind_or_none = _TYPES[found] if found else None
+        kind_or_none = _TYPES[found] if found else Type.OBJECT  # whose strict reader says what is wrong with it, line by line
     kind = kind_or_none or (Type.CONTAINER if _name(said).endswith(_CONTAINERS) else Type.FILE)
     if not kind.batch:
         one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))

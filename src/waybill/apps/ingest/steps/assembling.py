@@ -4,7 +4,7 @@
     Processing   content -> archive -> <place>/<attempt>/<name>     the commit that ends the step says which of them counts
 
 An assembly without an order was made by another service, which keeps what it needs to know elsewhere: it is left to that service, and
-nothing of it is changed.
+nothing of it is changed. One from an old queue, which somebody let try again, fails: no service looks after those any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from waybill.apps.ingest.access import tokens
 from waybill.apps.ingest.access.asking import anticipated
 from waybill.apps.ingest.access.contents import Contents, Unfit
-from waybill.apps.ingest.access.order import Order, bytes_said, order_of
+from waybill.apps.ingest.access.order import ASK_AGAIN, Order, bytes_said, is_imported, order_of
 from waybill.apps.ingest.access.tarring import gzip, tar
 from waybill.apps.ingest.access.zipping import Zip
 from waybill.apps.ingest.outfit import outfit_of
@@ -31,6 +31,8 @@ FOREIGN = 24 * 3600.0  # seconds between two looks at an assembly of another ser
 
 def pending_assembly(record: Record, ctx: Context) -> Outcome:
     order, outfit = order_of(record), outfit_of(ctx)
+    if is_imported(record):
+        return Done()  # to Processing, where it can fail
     if order is None or not tokens.token_of(record):
         return _left_alone(record)
     tokens.point(ctx.objects, record)  # safe to repeat: the same each time
@@ -42,6 +44,8 @@ def pending_assembly(record: Record, ctx: Context) -> Outcome:
 def processing_assembly(record: Record, ctx: Context) -> Outcome:
     order, outfit = order_of(record), outfit_of(ctx)
     token = tokens.token_of(record)
+    if is_imported(record):
+        raise Fail(ASK_AGAIN)
     if order is None or not token:
         return _left_alone(record)
     total = bytes_said(record)

@@ -18,6 +18,7 @@ from waybill.apps.ingest.checkm import LIMIT, BadManifest, Kind, Row, glance, re
 from waybill.apps.ingest.containers import kind_of
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.steps import held, payload
+from waybill.apps.ingest.steps.belonging import belonging, on_hold
 from waybill.apps.ingest.steps.owning import owned
 from waybill.apps.ingest.steps.payload import Payload
 from waybill.apps.ingest.steps.refusal import Unfit, cleared, gathered, refused
@@ -32,8 +33,11 @@ _ROWS_OF = {Type.MANIFESTS: Type.OBJECT, Type.CONTAINERS: Type.CONTAINER, Type.F
 
 
 def pending(job: Record, ctx: Context) -> Outcome:
+    found = belonging(job, ctx)
+    if (on_its_hold := on_hold(found, ctx)) is not None:
+        return on_its_hold
     try:
-        return Done({"files": listed(job, ctx), **owned(job, ctx), **cleared(job)})
+        return Done({"files": listed(job, ctx), **found, **owned(job, ctx), **cleared(job)})
     except Unfit as error:
         raise refused(ctx, error) from None
 
