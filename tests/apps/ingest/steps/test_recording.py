@@ -215,3 +215,11 @@ def test_where_storing_is_left_to_that_service_a_version_is_asked_for(tmp_path: 
             store = {"manifest_url": url, "mode": f"update/9502/{ARK}", "delete": ""}
             theirs = fetched(site, {}, done="Processing", primary_id=ARK, more={"store": store, "downloaded": None})
             assert f"Another storage service keeps {ARK}" in run(site, theirs).message
+
+
+def test_an_update_that_another_service_has_stored_keeps_what_is_known_of_the_object(elsewhere: Site) -> None:
+    url = elsewhere.web.put("n.txt", manifest(("producer/c.txt", "http://store.test/c", b"three")))
+    assert run(elsewhere, stored_elsewhere(elsewhere, url, update=True, title="", creator="Ann")).state == "Notify"
+    row = inventory_of(elsewhere).object(ARK)
+    assert row is not None
+    assert (row["head"], row["title"], row["creator"], row["local_ids"]) == (2, "Hunt", "Ann", ["l1"])

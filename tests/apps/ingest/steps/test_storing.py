@@ -54,6 +54,18 @@ def test_an_update_is_asked_for_with_its_list_of_deletions(site: Site) -> None:
     assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {"producer/b.txt", "producer/mrt-delete.txt"}
 
 
+def test_an_update_that_another_service_has_processed_keeps_the_description(site: Site) -> None:
+    embargo = {"mrt-embargo.txt": b"embargoEndDate: 2031-01-01\n"}
+    assert run(site, fetched(site, embargo, primary_id=ARK, creator="Ann", local_ids=("l1",))).state == "Notify"
+    url = site.web.put("m.txt", manifest(("producer/c.txt", site.web.put("c", b"three"), b"three")))
+    job = run(site, asked(site, url, mode=f"update/9502/{ARK}"))
+    assert job.state == "Notify", job.message
+    storage = site.depot.outfit("job").storage
+    with storage.manifest(storage.stored(ARK, 2)) as reader:
+        about = reader.header.about["about"]
+    assert (about["title"], about["creator"], about["local_ids"], about["embargo"]) == ("Hunt", "Ann", ["l1"], "2031-01-01T00:00:00Z")
+
+
 def test_what_another_service_has_processed_is_stored_from_its_manifest(site: Site) -> None:
     shared = site.root / "queue" / "theirs" / "producer" / "b.txt"
     shared.parent.mkdir(parents=True)

@@ -19,11 +19,12 @@ import msgspec
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.checkm import BadManifest
 from waybill.apps.ingest.checkm.stored import BEGINS, read_storage_manifest
-from waybill.apps.ingest.describing import describe
+from waybill.apps.ingest.describing import Kept, describe
 from waybill.apps.ingest.inventory import Contradiction, LocalIdTaken, Source
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.steps import foreign
 from waybill.apps.ingest.steps.depositing import request_of
+from waybill.apps.ingest.steps.keeping import kept_of
 from waybill.apps.ingest.storage import NotStored, Stored
 from waybill.manifests import Entry, Header, ManifestError, Reader, Writer
 from waybill.record import Record
@@ -86,17 +87,19 @@ def _of_checkm(job: Record, ctx: Context, url: str, path: Path) -> Source | None
     known = {row["number"]: row["request"] for row in _versions(ctx, said.primary_id)}
     if request_of(job) in known.values():
         return None
-    about = {
-        "object": said.primary_id, "version": max(known, default=0) + 1, "request": request_of(job),
-        "created": datetime.fromtimestamp(ctx.now(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "mode": "update" if said.update else "add",
-        "about": describe(said, outfit.profile(ctx, said), said.primary_id).about,
-    }  # fmt: skip
     try:
         with open(path, "rb") as file:
             rows = sorted(read_storage_manifest(file), key=lambda row: row.name)
     except BadManifest as error:
         raise Fail(f"The storage manifest {url} cannot be recorded: {error}") from error
+    profile, gone = outfit.profile(ctx, said), {row.name for row in rows}
+    kept = kept_of(outfit, said.primary_id, said.owner or profile.owner, request_of(job), gone) if said.update else Kept()
+    about = {
+        "object": said.primary_id, "version": max(known, default=0) + 1, "request": request_of(job),
+        "created": datetime.fromtimestamp(ctx.now(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "mode": "update" if said.update else "add",
+        "about": describe(said, profile, said.primary_id, kept=kept).about,
+    }  # fmt: skip
     entries = (Entry(row.name, row.size or 0, row.digest, {"place": row.url, **({"mime": row.mime} if row.mime else {})}) for row in rows)
     return _written(ctx, url, about, entries)
 

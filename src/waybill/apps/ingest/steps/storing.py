@@ -9,9 +9,10 @@ another service has processed says in its document `store` where the storage man
 from __future__ import annotations
 
 from waybill.apps.ingest import submission
-from waybill.apps.ingest.describing import describe
+from waybill.apps.ingest.describing import Kept, describe
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.steps import depositing, foreign
+from waybill.apps.ingest.steps.keeping import kept_of
 from waybill.apps.ingest.steps.working import told_of
 from waybill.apps.ingest.storage import Deposit, Stored
 from waybill.record import Record
@@ -43,10 +44,12 @@ def _store_foreign(job: Record, ctx: Context) -> Stored:
     depositing.check_kept_here(outfit, ark)
     delete = foreign.told(asked, "delete")
     files = list(foreign.files_to_store(ctx, foreign.rows_at(ctx, asked["manifest_url"])))
+    update, request, profile = word == "update", depositing.request_of(job), outfit.profile(ctx, said)
+    deletions = foreign.deletions_at(ctx, delete) if delete and update else ()
+    gone = {file.path for file in files}.union(deletions)
+    kept = kept_of(outfit, ark, said.owner or profile.owner, request, gone) if update else Kept()
     deposit = Deposit(
-        object=ark, request=depositing.request_of(job), files=files, mode="update" if word == "update" else "add",
-        deletions=foreign.deletions_at(ctx, delete) if delete and word == "update" else (),
-        message=said.note, user=said.submitter or "waybill",
-        about=describe(said, outfit.profile(ctx, said), ark).about,
+        object=ark, request=request, files=files, mode="update" if update else "add", deletions=deletions, message=said.note,
+        user=said.submitter or "waybill", about=describe(said, profile, ark, kept=kept).about,
     )  # fmt: skip
     return depositing.stored(ctx, deposit)
