@@ -30,7 +30,7 @@ from __future__ import annotations
 import pytest
 
 # Before the import of the modules that hold them, so that a failing assertion shows its values.
-_PARTS = ("commits", "documents", "reading", "claims", "keys", "waits", "sessions", "asks", "races", "walks", "yard")
+_PARTS = ("commits", "documents", "reading", "claims", "keys", "key_races", "waits", "sessions", "asks", "races", "walks", "yard")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from waybill.stores.conformance.asks import Asks  # noqa: E402
@@ -38,6 +38,7 @@ from waybill.stores.conformance.claims import Claims  # noqa: E402
 from waybill.stores.conformance.commits import Commits  # noqa: E402
 from waybill.stores.conformance.documents import Documents  # noqa: E402
 from waybill.stores.conformance.harness import Harness, race_in_threads  # noqa: E402
+from waybill.stores.conformance.key_races import KeyRaces  # noqa: E402
 from waybill.stores.conformance.keys import Keys  # noqa: E402
 from waybill.stores.conformance.races import ForeignLocks, Races  # noqa: E402
 from waybill.stores.conformance.reading import Reading  # noqa: E402
@@ -50,7 +51,7 @@ from waybill.stores.conformance.yard import Yard  # noqa: E402
 __all__ = ["ForeignLockSuite", "Harness", "StoreSuite", "Yard", "race_in_threads"]
 
 
-class StoreSuite(Commits, Documents, Reading, Claims, Keys, Waits, Sessions, Asks, Races, Walks):
+class StoreSuite(Commits, Documents, Reading, Claims, Keys, Waits, Sessions, Asks, Races, KeyRaces, Walks):
     """All of it, for every store."""
 
 

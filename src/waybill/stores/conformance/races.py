@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from waybill.record import Change, Claimed, ClaimLost, Committed, Conflict, Group, Record, Role, SessionLost, Store, Taken, Unknown
+from waybill.record import Change, Claimed, ClaimLost, Committed, Conflict, Group, Record, Role, SessionLost, Store, Unknown
 from waybill.stores.conformance.suite import Suite
 from waybill.stores.conformance.yard import Yard, change, commit, present
 
@@ -107,56 +107,6 @@ class Races(Suite):
         page()
         assert Counter(made) - Counter(seen) == Counter()
         assert len(seen) == len(set(seen))
-
-    def test_two_equal_keys_in_a_portion_a9(self, yard: Yard) -> None:
-        """Two workers, four records, one key: one of them gets one."""
-        h = yard.harness
-        a, b = h.open(), h.open()
-        mine, theirs = yard.session(a), yard.session(b)
-        for _ in range(h.rounds):
-            made = yard.make(4, keys=(yard.key("a"),))
-            taken = [record for answer in h.race(lambda: yard.claimed(a, mine), lambda: yard.claimed(b, theirs)) for record in answer]
-            assert len(taken) == 1
-            for _ in range(4):
-                (record,) = taken
-                yard.remove(record)
-                taken = yard.claimed(a, mine)
-            assert taken == []
-            assert {yard.store.tally(h.kind).get(h.states[0], 0)} == {0}, made
-
-    def test_two_saves_race_for_a_key_a9(self, yard: Yard) -> None:
-        h = yard.harness
-        a, b = h.open(), h.open()
-        mine, theirs = yard.session(a), yard.session(b)
-        for i in range(h.rounds):
-            yard.make(2)
-            (first,), (second,) = yard.claimed(a, mine, 1), yard.claimed(b, theirs, 1)
-            keys = (yard.key(f"race-{i}"),)
-            answers = h.race(
-                lambda: commit(a, Group((change(first, event="", keys=keys),)))[0],  # noqa: B023
-                lambda: commit(b, Group((change(second, event="", keys=keys),)))[0],  # noqa: B023
-            )
-            assert sorted(type(answer).__name__ for answer in answers) == ["Committed", "Taken"]
-            assert all(isinstance(answer, (Committed, Taken)) for answer in answers)
-
-    def test_park_against_release_a10(self, yard: Yard) -> None:
-        """One is about to be parked on a key that is being dropped: it must not stay parked on a free key."""
-        h = yard.harness
-        a, b = h.open(), h.open()
-        mine, theirs = yard.session(a), yard.session(b)
-        for _ in range(h.rounds):
-            key = yard.key("a")
-            yard.one(keys=(key,))
-            (holder,) = yard.claimed(a, mine)
-            waiter = yard.one(keys=(key,))
-            (dropped,), claimed = h.race(
-                lambda: commit(a, Group((change(holder, session=None, state=h.rest, keys=()),))),  # noqa: B023
-                lambda: yard.claimed(b, theirs),
-            )
-            assert isinstance(dropped, Committed)
-            claimed = claimed or yard.claimed(b, theirs)
-            assert yard.ids(claimed) == [waiter.id]
-            yard.remove(claimed[0], store=b)
 
     def test_park_against_mark_off_a10(self, yard: Yard) -> None:
         """One is about to be parked on a mark that is being cleared: after a sweep at the latest it can be claimed."""

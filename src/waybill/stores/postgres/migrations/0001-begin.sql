@@ -527,6 +527,7 @@ declare
     seqs          bigint[] := '{}';
     wish          text;
     holder        key;
+    kept          text[];  -- of the record's keys, those that it has already
     new_keys      text[] := '{}';  -- to be taken, and by whom
     new_kinds     text[] := '{}';
     new_ids       text[] := '{}';
@@ -591,10 +592,13 @@ begin
                         exit;
                     end if;
                 end loop;
+                kept := '{}';
                 if one.mark is null then
                     foreach wish in array one.keys loop
                         select k.* into holder from key k where k.name = wish;
-                        if (found and (holder.kind <> one.kind or holder.id <> one.id)) or (not found and wish = any (new_keys)) then
+                        if found and holder.kind = one.kind and holder.id = one.id then
+                            kept := kept || wish;
+                        elsif found or wish = any (new_keys) then
                             one.blocker := wish;
                             exit;
                         end if;
@@ -606,7 +610,8 @@ begin
                     took := took || one;
                     if one.mark is null then
                         foreach wish in array one.keys loop
-                            if not exists (select from key k where k.name = wish) and wish <> all (new_keys) then
+                            -- Not looked at a second time: what another has taken since must be among those that are found lost.
+                            if wish <> all (kept) and wish <> all (new_keys) then
                                 new_keys := new_keys || wish;
                                 new_kinds := new_kinds || one.kind;
                                 new_ids := new_ids || one.id;
@@ -643,10 +648,10 @@ begin
         insert into key (name, kind, id)
         select n.name, n.kind, n.id from unnest(new_keys, new_kinds, new_ids) as n(name, kind, id) order by n.name
         on conflict do nothing;
-        -- Another took it since we looked: its record stays in the queue, with none of the others.
+        -- Another took it since we looked, and may have dropped it again: its record stays in the queue, with none of the others.
         lost := array(
-            select n.kind || ' ' || n.id from unnest(new_keys, new_kinds, new_ids) as n(name, kind, id) join key k on k.name = n.name
-            where k.kind <> n.kind or k.id <> n.id);
+            select n.kind || ' ' || n.id from unnest(new_keys, new_kinds, new_ids) as n(name, kind, id)
+            where not exists (select from key k where k.name = n.name and k.kind = n.kind and k.id = n.id));
         if lost <> '{}' then
             delete from key k using unnest(new_keys, new_kinds, new_ids) as n(name, kind, id)
             where n.kind || ' ' || n.id = any (lost) and k.name = n.name and k.kind = n.kind and k.id = n.id;
