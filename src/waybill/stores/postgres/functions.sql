@@ -85,6 +85,7 @@ declare
     released nudge_row[];  -- of those the records that were held: n, kind and id
     refused  integer[];  -- the groups left out
     freed    integer[] := '{}';  -- changes that go on without their claim
+    missed   integer[];  -- changes that did not get a key
     taken    text[];
     first    bigint;  -- the seq before that of the first record made
     highest  bigint;  -- the highest version of what is removed
@@ -152,16 +153,17 @@ begin
             order by k.name
             on conflict do nothing returning name)
         select coalesce(array_agg(w.name), '{}') into taken from won w;
-        if exists (select from unnest(key_uses) k join key t on t.name = k.name
-                   where k.use = 'take' and k.grp <> all (refused) and k.n <> all (freed) and (t.id <> k.id or t.kind <> k.kind)) then
-            if exists (select from unnest(key_uses) k join key t on t.name = k.name
-                       where k.use = 'take' and k.op = 'save' and k.grp <> all (refused) and (t.id <> k.id or t.kind <> k.kind)) then
+        -- Who has it not is asked, and not who else has it: that one may have dropped it again since.
+        missed := array(
+            select k.n from unnest(key_uses) k
+            where k.use = 'take' and k.grp <> all (refused) and k.n <> all (freed)
+              and not exists (select from key t where t.name = k.name and t.id = k.id and t.kind = k.kind));
+        if missed <> '{}' then
+            if exists (select from unnest(key_uses) k where k.op = 'save' and k.n = any (missed)) then
                 -- It was free when the groups were judged. Nothing is written; the driver sends them again.
                 raise exception 'a key was taken meanwhile' using errcode = 'WBR01';
             end if;
-            freed := freed || array(
-                select k.n from unnest(key_uses) k join key t on t.name = k.name
-                where k.use = 'take' and k.grp <> all (refused) and (t.id <> k.id or t.kind <> k.kind));
+            freed := freed || missed;
             delete from key t using unnest(key_uses) k
             where k.use = 'take' and k.n = any (freed) and t.name = k.name and t.id = k.id and t.kind = k.kind and t.name = any (taken);
         end if;
