@@ -79,7 +79,7 @@ def test_an_unknown_and_a_retired_profile_are_refused(desk: Desk) -> None:
 
 
 def test_the_same_submission_twice_is_one_batch(desk: Desk) -> None:
-    said = {"batch_id": "bid-1", "local_ids": ("a", "b; a "), "title": "A"}
+    said = {"batch_id": "bid-1", "local_ids": ("a", "b"), "title": "A"}
     first = desk.submit(b"hello", **said)
     again = desk.submit(b"hello", **said)
     assert (again.batch.id, first.repeated, again.repeated) == (first.batch.id, False, True)
