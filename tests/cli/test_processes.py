@@ -77,3 +77,49 @@ def test_the_store_is_not_shown_to_others(running: Start, waybill: Waybill, data
     (other,) = children(work)
     assert "waybill.db" not in Path(f"/proc/{other}/cmdline").read_text()
     assert work.end(signal.SIGTERM).code == 0
+
+
+SLOW = """
+import pathlib, time
+from waybill.application import Application
+from waybill.machine import Machine, end, work
+from waybill.step import Done
+
+def sleeping(record, ctx):
+    (pathlib.Path({folder!r}) / f"asleep-{{record.id}}").touch()
+    while not (pathlib.Path({folder!r}) / "go").exists():
+        time.sleep(0.01)
+    return Done()
+
+RUN = Machine(name="run", plural="runs", prefix="run", doc="A run.",
+              states=(work("Sleeping", "Over", "Sleeps.", fails=None), end("Over", "Over.")))
+RUN.steps["Sleeping"] = sleeping
+APP = Application("slow", "Takes its time.", (RUN,))
+"""
+
+
+def test_a_supervisor_that_tells_all_of_them_does_not_hurry_them(
+    running: Start, bare: Waybill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As systemd does: each has its signal, and then one more from the first of them, which must not mean: at once."""
+    (tmp_path / "slow.py").write_text(SLOW.format(folder=str(tmp_path)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "slow:APP")
+    assert bare("migrate").code == 0
+    monkeypatch.setenv("WAYBILL_LOG_LEVEL", "info")
+    work = running("work", "--processes", 2, "--threads", 1)
+    for _ in range(2):
+        bare("submit", "run")
+    wait_until(lambda: len(list(tmp_path.glob("asleep-*"))) == 2, "both to be at work", seconds=60)
+    (other,) = children(work)
+    os.kill(other, signal.SIGTERM)
+    work.process.send_signal(signal.SIGTERM)
+    said = ""
+    assert work.process.stderr is not None
+    while said.count("stopping") < 2 or "are told to stop" not in said:
+        said += work.process.stderr.readline()
+    (tmp_path / "go").touch()
+    assert work.end().code == 0
+    assert sessions(bare) == [], "both have left in order"
+    assert {row["state"] for row in bare("ls", "run", "--json").json["records"]} == {"Over"}

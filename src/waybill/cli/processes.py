@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 
+STOP = signal.SIGUSR1  # from the process that started it. A supervisor may tell all of them too, and two of its signals mean: at once.
 PAUSE = 5.0  # seconds before one that ended is started again
 _END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 log = logging.getLogger("waybill")
@@ -43,7 +44,8 @@ class Processes:
                     self._running[place] = self._start()
         for process in self._running:
             if process.poll() is None:
-                process.terminate()
+                process.send_signal(STOP)
+        log.info("the other worker processes are told to stop")
         for process in self._running:
             process.wait()
 

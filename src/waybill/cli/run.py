@@ -24,7 +24,7 @@ import typer
 from waybill.cli import logs
 from waybill.cli.desk import ID, KIND, Desk, command
 from waybill.cli.problems import FAILED, MISSING, Misuse
-from waybill.cli.processes import Processes
+from waybill.cli.processes import STOP, Processes
 from waybill.cli.site import Site, is_loopback
 from waybill.config import DAY, DEMO_FILE, sqlite_path
 from waybill.depot import Depot, make_folder
@@ -269,8 +269,15 @@ def _until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | Non
             os._exit(128 + number)  # asked twice: as after a crash, claims are left to expire, and other processes end with this one
         ended.set()
 
+    told = threading.Event()
+
+    def stop_with_parent(number: int, frame: FrameType | None) -> None:
+        told.set()
+        ended.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    signal.signal(STOP, stop_with_parent)
     parts: list[threading.Thread] = []
     others = _others(desk) if worker is not None else None
     if site is not None:
@@ -302,7 +309,7 @@ def _until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | Non
     desk.depot.close()  # nobody uses it any more: an index on SQLite goes out of its WAL into its file
     if faults:
         raise faults[0]
-    return 0 if signals else FAILED
+    return 0 if signals or told.is_set() else FAILED
 
 
 def _say_where(desk: Desk, site: Site | None) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from waybill.objects import Data, ObjectInfo
+from waybill.objects import Data, ObjectInfo, Put
 from waybill.objects.names import check_name
 from waybill.objects.protocol import AlreadyThere, Conditions, Damaged, NotFound, Precondition, Swept, Unsupported, Upload
 
@@ -107,6 +107,22 @@ class MemoryObjects:
         if (kept := self._kept.get(check_name(name))) is None:
             raise NotFound(f"There is no object {name}.")
         return kept
+
+
+class WholeMemoryObjects(MemoryObjects):
+    """The same, and a new folder can be put with all that is in it, as into a directory."""
+
+    def put_whole(self, folder: str, puts: Sequence[Put]) -> bool:
+        self._point(f"before put whole {folder}")
+        if folder in self._kept or any(name.startswith(f"{folder}/") for name in self._kept):
+            return False
+        for put in puts:
+            body = bytes(put.data)
+            self._etags += 1
+            moment = datetime.fromtimestamp(self._now(), UTC)
+            self._kept[put.name] = (ObjectInfo(put.name, len(body), f"e{self._etags}", moment, hashlib.sha256(body).hexdigest()), body)
+        self._point(f"after put whole {folder}")
+        return True
 
 
 def _bytes(data: Data) -> bytes:

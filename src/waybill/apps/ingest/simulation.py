@@ -38,7 +38,7 @@ from waybill.notify import Answer, NotPosted, letter_machine
 from waybill.record import Change, Record, Ref, Store
 from waybill.rules import Machines
 from waybill.sim.ledger import Entry, Violation
-from waybill.sim.objects import MemoryObjects
+from waybill.sim.objects import MemoryObjects, WholeMemoryObjects
 from waybill.sim.scenario import Scenario
 from waybill.sim.world import Porous, World, current
 from waybill.step import Context, Done, New, Outcome
@@ -153,7 +153,8 @@ class Deposits(Scenario):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         clock = world.simulation.hub
-        self.store = MemoryObjects(lambda: clock.now, world.point)
+        kind = self.rng.choice((MemoryObjects, WholeMemoryObjects))  # a new object is written in order, or as one folder
+        self.store = kind(lambda: clock.now, world.point)
         self.web = Web(world)
         self.registry = Registry(world)
         self.index = index.open_index("sqlite:///:memory:")

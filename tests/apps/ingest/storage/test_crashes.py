@@ -11,6 +11,7 @@ import pytest
 
 from tests.apps.ingest.storage.tripwire import Died, Tripwire
 from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
+from tests.objects.dying import die_at as die_in_directory
 from waybill.apps.ingest.storage import Deposit, NotStored, OcflStorage
 from waybill.objects import Directory, Objects
 
@@ -40,28 +41,6 @@ def versions(storage: OcflStorage) -> list[dict[str, bytes]]:
         return []
 
 
-def lives(root: Path, number: int, work: Callable[[Objects], object]) -> bool:
-    """Run the work in a process that dies at the given side effect; whether it lived to the end."""
-    child = os.fork()
-    if child == 0:
-        count = itertools.count(1)
-
-        def at(point: str) -> None:
-            if next(count) == number:
-                os._exit(9)
-
-        code = 1
-        try:
-            with Directory(root, fsync=False, at=at) as objects:
-                work(objects)
-            code = 0
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 9), code
-    return code == 0
-
-
 def deaths(root: Path, prepare: list[Callable[[Bytes], Deposit]], deposit: Callable[[Bytes], Deposit]) -> Iterator[Path]:
     """Folders in each of which a writer has died, one side effect later each time; the last one lived."""
     for number in itertools.count(1):
@@ -74,7 +53,7 @@ def deaths(root: Path, prepare: list[Callable[[Bytes], Deposit]], deposit: Calla
         def write(objects: Objects, sources: Bytes = sources) -> None:
             OcflStorage(objects, "ocfl", sources, threads=1).write(deposit(sources))
 
-        alive = lives(folder, number, write)
+        alive, _ = die_in_directory(folder, number, write)
         yield folder
         if alive:
             return
@@ -134,7 +113,7 @@ def test_killed_while_recovering(tmp_path: Path) -> None:
             dying = cast(Objects, Tripwire(objects, die_at(5)))  # in its second content
             with suppress(Died):
                 OcflStorage(dying, "ocfl", sources, threads=1).write(new(sources))
-            alive = lives(folder, number, lambda objects: OcflStorage(objects, "ocfl", Bytes()).recover(ARK))
+            alive, _ = die_in_directory(folder, number, lambda objects: OcflStorage(objects, "ocfl", Bytes()).recover(ARK))
             storage.recover(ARK)
             assert versions(storage) == [OLD]
             assert said_by_validator(folder / "ocfl") == (1, [])
@@ -213,3 +192,43 @@ def test_leftovers_without_an_id_go_when_they_are_old(objects: Objects, tmp_path
     assert len(done) == 3
     assert all(recovered.removed for _, recovered in done)
     assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
+
+
+def test_a_version_that_was_published_and_not_synced_is_made_durable_by_whoever_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer died between the rename and the sync of the folder above. Answered without one, it would be lost with the power."""
+    for number in itertools.count(1):
+        folder, sources = tmp_path / str(number), Bytes()
+        deposit = old(sources)
+        alive, point = die_in_directory(folder, number, lambda objects: OcflStorage(objects, "ocfl", sources).write(deposit))  # noqa: B023
+        assert not alive, "it dies after the rename"
+        if point == "renamed" and list(folder.glob("ocfl/*/*/*/")):
+            break
+    synced: list[str] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))[1])
+    with Directory(folder) as objects:
+        synced.clear()
+        storage = OcflStorage(objects, "ocfl", Bytes())  # it has no bytes to write
+        assert storage.write(deposit).version == 1
+        (root,) = folder.glob("ocfl/*/*/*/")
+    assert {str(root), str(root.parent), str(root.parent.parent), str(folder / "ocfl"), str(folder)} <= set(synced)
+
+
+def test_of_two_writers_of_one_request_the_second_leaves_nothing_beside_the_first(tmp_path: Path) -> None:
+    sources = Bytes()
+    deposit = old(sources)
+    with Directory(tmp_path / "o", fsync=False) as other:
+        first: list[int] = []
+
+        def overtaken(point: str) -> None:
+            if point == "whole made" and not first:
+                first.append(OcflStorage(other, "ocfl", sources).write(deposit).version)
+
+        with Directory(tmp_path / "o", fsync=False, at=overtaken) as objects:
+            storage = OcflStorage(objects, "ocfl", sources)
+            assert storage.write(deposit).version == 1
+            assert versions(storage) == [OLD]
+        assert first == [1]
+    assert said_by_validator(tmp_path / "o" / "ocfl") == (1, [])

@@ -110,7 +110,7 @@ def put_all(objects: Objects, writes: Sequence[Write]) -> None:
             put_checked(objects, write.name, write.portions, write.size, write.sha256)
 
 
-def put_together(objects: Objects, folder: str, writes: Sequence[Write]) -> bool:
+def put_as_folder(objects: Objects, folder: str, writes: Sequence[Write]) -> bool:
     """Write a folder that is new, with everything in it, at once; whether that could be done. If not, nothing was."""
     return put_whole(objects, folder, [Put(write.name, b"".join(write.portions())) for write in writes])
 

@@ -81,6 +81,18 @@ def mend(objects: Objects, held: Held) -> tuple[str, ...]:
     return tuple(mended)
 
 
+def confirm(objects: Objects, held: Held) -> None:
+    """Make a version durable that somebody else has written and perhaps not synced, before its writer died.
+
+    Its sidecar is written again as it is: whoever puts an object makes the folders above it durable, as far as he does not know that they
+    are. What lies inside the version was synced before the version was there.
+    """
+    _check_present(objects, held)
+    side = sidecar_data(held.digest)
+    name = f"{held.root}/{ocfl.sidecar(held.inventory.algorithm)}"
+    put_checked(objects, name, lambda: [side], len(side), hashlib.sha256(side).hexdigest())
+
+
 def _check_present(objects: Objects, held: Held) -> None:
     """What does not agree with an inventory that was just replaced agrees with the new one: whoever writes it is not to be disturbed."""
     if etag_of(objects, f"{held.root}/{ocfl.FILE}") != held.etag:

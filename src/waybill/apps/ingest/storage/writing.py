@@ -32,7 +32,7 @@ from waybill.apps.ingest.storage.holding import (
     etag_of,
     load,
     put_all,
-    put_together,
+    put_as_folder,
     read_back,
     stored_in,
 )
@@ -40,7 +40,7 @@ from waybill.apps.ingest.storage.inventories import Written, declaration
 from waybill.apps.ingest.storage.ocfl_inventory import Algorithm, Content, NewVersion
 from waybill.apps.ingest.storage.planning import Wanted, entries, planned
 from waybill.apps.ingest.storage.protocol import MANIFEST, Deposit, Late, Sources, Stored
-from waybill.apps.ingest.storage.recovery import agrees_at_a_glance, mend, remove_below
+from waybill.apps.ingest.storage.recovery import agrees_at_a_glance, confirm, mend, remove_below
 from waybill.manifests import Header, Writer
 from waybill.objects import Damaged, NotFound, Objects, can_put_whole
 from waybill.objects.streams import portions
@@ -66,11 +66,21 @@ class VersionWriter:
         self._algorithm, self._threads, self._now, self._check = algorithm, threads, now, check
 
     def write(self, deposit: Deposit) -> Stored:
+        stored = self._write(deposit, whole=True)
+        if stored is None:  # another was first, or it cannot be done so here: what is there is looked at anew
+            stored = self._write(deposit, whole=False)
+        assert stored is not None
+        return stored
+
+    def _write(self, deposit: Deposit, *, whole: bool) -> Stored | None:
+        """`whole`: a new object that is small may be written as one folder; None if that could not be, and nothing was written."""
         held = load(self._objects, self._root)
         if held is not None:
             for version in held.inventory.described():
                 if version.request == deposit.request:
-                    mend(self._objects, held)  # the version is there; its last write may not be
+                    # The version is there; what should agree with it may not, and the last of it may not be durable.
+                    mend(self._objects, held)
+                    confirm(self._objects, held)
                     return stored_in(self._objects, held, version.number)
             if not agrees_at_a_glance(self._objects, held):
                 mend(self._objects, held)
@@ -79,8 +89,8 @@ class VersionWriter:
         number = held.inventory.number + 1 if held else 1
         folder = f"{self._root}/v{number}"
         left = next(iter(self._objects.list(folder, limit=1)), None) is not None  # by a try that was interrupted
-        if held is None and not left and can_put_whole(self._objects) and (stored := self._write_whole(deposit, files)) is not None:
-            return stored
+        if whole and held is None and not left and can_put_whole(self._objects) and _are_small(files, _missing(files, {})):
+            return self._write_whole(deposit, files)
         # Which version of them a try may replace is settled now: a writer that was overtaken must not replace what came later.
         main, beside = self._names()
         etags = {name: etag_of(self._objects, f"{folder}/{name}") if left else None for name in (main, beside)}
@@ -110,16 +120,13 @@ class VersionWriter:
 
     def _write_whole(self, deposit: Deposit, files: dict[str, Wanted]) -> Stored | None:
         """A new object, at once; None if it cannot be written so, and nothing was."""
-        missing = _missing(files, {})
-        if not _are_small(files, missing):
-            return None
         writes: list[Write] = []
-        new = self._take_all(files, missing, 1, writes)
+        new = self._take_all(files, _missing(files, {}), 1, writes)
         made, stored = self._describe(deposit, files, {content.sha256: content for content in new}, 1, new, writes)
         inventory = Written.of(None, made)
         writes += [*inventory.at(f"{self._root}/v1"), declaration(self._root), *inventory.at(self._root)]
         self._check()
-        return stored if put_together(self._objects, self._root, writes) else None
+        return stored if put_as_folder(self._objects, self._root, writes) else None
 
     def _describe(
         self,
@@ -252,8 +259,10 @@ class VersionWriter:
             return None
         if held.inventory.number == number:
             mend(self._objects, held)
-        made = any((version.number, version.request) == (number, request) for version in held.inventory.described())
-        return stored_in(self._objects, held, number) if made else None
+        if not any((version.number, version.request) == (number, request) for version in held.inventory.described()):
+            return None
+        confirm(self._objects, held)
+        return stored_in(self._objects, held, number)
 
 
 def _are_small(files: dict[str, Wanted], missing: dict[bytes, str]) -> bool:
