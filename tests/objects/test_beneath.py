@@ -59,3 +59,13 @@ def test_what_is_not_there_or_behind_a_link_is_not(folder: int, path: str, code:
         beneath.open_beneath(folder, path, READ)
     assert refused.value.errno in code
     assert set(os.listdir("/proc/self/fd")) == opened
+
+
+def test_what_is_busy_again_and_again_is_said_to_be(folder: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beneath, "IN_ONE_CALL", True)
+    tries: list[int] = []
+    monkeypatch.setattr(beneath, "_syscall", lambda *how: tries.append(1) or -1)
+    monkeypatch.setattr(beneath.ctypes, "get_errno", lambda: errno.EAGAIN)
+    with pytest.raises(BlockingIOError):
+        beneath.open_beneath(folder, "a", READ)
+    assert len(tries) == 100

@@ -11,6 +11,7 @@ import errno
 import os
 
 _OPENAT2 = 437  # the same number on every architecture but Alpha
+_TRIES = 100
 _BENEATH, _NO_SYMLINKS = 0x08, 0x04  # of `resolve`
 
 
@@ -22,11 +23,15 @@ def open_beneath(folder: int, path: str, flags: int) -> int:
     """A new descriptor of an entry that is there; OSError as of `os.open`, ELOOP where a link is in the way."""
     if IN_ONE_CALL and _syscall is not None:
         how = _How(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_SYMLINKS)
-        while (fd := _syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))) < 0:
+        code = 0
+        for _ in range(_TRIES):
+            fd = _syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+            if fd >= 0:
+                return int(fd)
             code = ctypes.get_errno()
-            if code not in (errno.EINTR, errno.EAGAIN):  # the second: something was renamed meanwhile
-                raise OSError(code, os.strerror(code))
-        return int(fd)
+            if code not in (errno.EINTR, errno.EAGAIN):  # a signal; or something was renamed meanwhile, or is just being leased
+                break
+        raise OSError(code, os.strerror(code))
     return walk(folder, path, flags)
 
 

@@ -77,6 +77,7 @@ class Journal:
                     if os.stat(self._lock).st_ino == self._lock_inode:  # which nobody else can get while it is open
                         return self._lock_fd
                 self._unlock()
+                self._lock_fd = -1
             os.makedirs(os.path.dirname(self._lock), exist_ok=True)
             self._lock_fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._lock_inode = os.fstat(self._lock_fd).st_ino
