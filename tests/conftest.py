@@ -33,8 +33,9 @@ _budget = budgets.from_environment()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadline for one example: the machine is shared, and a slow moment is no fault of the code.
-hypothesis.settings.register_profile("small", max_examples=50, deadline=None)
+# No deadline for one example: the machine is shared, and a slow moment is no fault of the code. The small budget tries the same examples
+# each time, so that what it says depends on the change alone; the long one tries new ones.
+hypothesis.settings.register_profile("small", max_examples=50, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", max_examples=2_000, deadline=None)
 hypothesis.settings.load_profile(_budget.name)
 
