@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.cli.conftest import Waybill, ship, stepped
 from tests.simulation.planted import two_records_get_the_same_key
+from waybill.cli import room
 from waybill.config import SETTINGS, load
 from waybill.demo import PARCEL
 from waybill.depot import Depot
@@ -29,6 +30,21 @@ def test_a_healthy_store_has_nothing_wrong(waybill: Waybill) -> None:
     stepped(waybill, "shipment")
     assert (waybill("doctor").code, waybill("doctor").out) == (0, "Nothing is wrong.\n")
     assert waybill("doctor", "--json").json == {"found": 0, "mended": 0}
+
+
+def test_doctor_names_a_disk_that_is_nearly_full_and_what_lies_on_it(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "LITTLE", 1 << 62)
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((4096, 4096, 1_000_000, 9_999, 9_999, 5_000, 5_000, 5_000, 0, 255)))
+    looked = waybill("doctor", "--fix")
+    assert looked.code == 1
+    problem = "41 MB of 4.1 GB are free on the disk of the working folders and the store and the index and the objects; "
+    assert looked.out.startswith(f"room, {data}: {problem}what cannot be written is tried again later.\n  not mended: make room")
+
+
+def test_doctor_names_a_disk_that_takes_no_more_files(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((4096, 4096, 1_000_000, 900_000, 900_000, 5_000, 9, 9, 0, 255)))
+    (finding, _) = waybill("doctor", "--json").lines
+    assert (finding["rule"], finding["problem"][:32]) == ("room", "only 9 more files can be made on")
 
 
 def test_doctor_explains_mends_and_answers_by_its_exit_code(waybill: Waybill, data: Path) -> None:

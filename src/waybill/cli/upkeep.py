@@ -13,7 +13,7 @@ from rich.status import Status
 
 from waybill import config, rules, views
 from waybill.application import Application, BadApplication
-from waybill.cli import applications, shapes
+from waybill.cli import applications, room, shapes
 from waybill.cli.desk import Desk, command
 from waybill.cli.problems import FAILED, Misuse
 from waybill.config import DAY
@@ -76,7 +76,7 @@ def _findings(desk: Desk, store: Store, status: Status) -> Iterator[tuple[Findin
     from waybill.duties import Hand, all_duties
 
     depot = desk.depot
-    for finding in _tables(desk, store):
+    for finding in (*room.shortages(desk.config), *_tables(desk, store)):
         yield finding, _Mend(desk, store, None, None, finding)
     # The store is read over a connection of its own: what is mended meanwhile must not disturb the reading.
     with desk.store() as reader:
