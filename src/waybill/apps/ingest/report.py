@@ -43,11 +43,25 @@ class Counts(msgspec.Struct):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """A job in the list that a report keeps: [seq, id, state]."""
+    """A job in the list that a report keeps: [seq, id, state, message, reasons]; the last two are told of failures alone."""
 
     seq: int
     id: str
     state: str
+    message: str = ""
+    reasons: tuple[str, ...] = ()  # one for each file, the first of them
+
+    @classmethod
+    def of(cls, job: Record) -> Told:
+        if job.state != "Failed":
+            return cls(job.seq, job.id, job.state)
+        refusal = job.docs.get("refusal")
+        return cls(job.seq, job.id, job.state, job.message, tuple(refusal.get("reasons", ())) if isinstance(refusal, dict) else ())
+
+    def shown(self) -> dict[str, Any]:
+        """As programs read it."""
+        why = {"message": self.message, "reasons": list(self.reasons)} if self.state == "Failed" else {}
+        return {"id": self.id, "state": self.state, **why}
 
 
 class Findings(msgspec.Struct, kw_only=True):

@@ -90,6 +90,11 @@ def test_failures_end_with_code_1_and_their_reasons_and_are_mended(house: Waybil
         assert reasons["three"][:40] in told.out
         assert f"waybill ingest resume --batch {id}" in told.err
 
+        told = {job["message"]: job["reasons"] for job in house("report", id, "--jobs", "--json").json["jobs"] if job["state"] == "Failed"}
+        assert set(told) == set(reasons.values())
+        assert [len(each) for message, each in told.items() if "404" in message] == [1]
+        assert f"Failed: {reasons['three']}" in house("report", id, "--jobs").out
+
         web.put("nothing.txt", b"it is there now")
         assert house("resume", "--batch", id).code == 0
         settled(house, id, Completed=2, Failed=1)

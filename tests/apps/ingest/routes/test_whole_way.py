@@ -56,6 +56,8 @@ def test_a_digest_that_does_not_match_fails_the_job_for_good(tmp_path: Path) -> 
         with house.client("operator") as client:
             (job,) = client.get("/api/v1/records/job", params={"parent": f"batch:{batch.id}"}).json()["records"]
             assert (job["state"], wrong in job["message"]) == ("Failed", True)
+            (told,) = client.get(f"{API}/batches/{batch.id}/report").text.splitlines()
+            assert json.loads(told) == {"id": job["id"], "state": "Failed", "message": job["message"], "reasons": []}
             resumed = client.post(f"/api/v1/records/job/{job['id']}/resume")
             assert (resumed.status_code, "submit it again" in resumed.json()["error"]["message"]) == (409, True)
 

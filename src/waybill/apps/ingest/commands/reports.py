@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def report(
     desk: Desk,
     id: BATCH,
-    jobs: Annotated[bool, typer.Option("--jobs", help="List every job of the report, with its state then.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="List every job of the report, with its state then, and why it had failed.")] = False,
     send: Annotated[bool, typer.Option("--send", help="Mending has ended: tell the depositor what has changed since the last.")] = False,
     why: WHY = "",
 ) -> None:
@@ -50,10 +50,10 @@ def report(
         rows = list(_failures(engine.store, told)) if not desk.as_json else []
     if desk.as_json:
         shown = {key: value for key, value in told.items() if key != "jobs"}
-        return desk.print_json({**shown, "jobs": [_job(row) for row in _all(desk, told)]} if jobs else shown)
+        return desk.print_json({**shown, "jobs": [row.shown() for row in _all(desk, told)]} if jobs else shown)
     _say(desk, batch, told, rows)
     for row in _all(desk, told) if jobs else ():
-        desk.say(f"  {row.id}  {row.state}")
+        desk.say(f"  {row.id}  {row.state}{f': {row.message}' if row.message else ''}")
     return None
 
 
@@ -89,7 +89,3 @@ def _failures(store: Store, told: dict[str, Any]) -> Iterator[tuple[str, str, st
 def _all(desk: Desk, told: dict[str, Any]) -> Iterator[Told]:
     kept = told.get("jobs")
     return lists.each(outfit(desk).objects, kept, Told) if isinstance(kept, dict) else iter(())
-
-
-def _job(row: Told) -> dict[str, str]:
-    return {"id": row.id, "state": row.state}

@@ -122,7 +122,7 @@ def routes(berth: Berth) -> APIRouter:
         response_class=Response,
         responses=responses(
             401, 403, 404, 422, 503,
-            also={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "Its id and state, as they were reported."}},
+            also={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "Its id and state then; of a failure, why."}},
         ),
         **role("reader"),
     )  # fmt: skip
@@ -134,7 +134,7 @@ def routes(berth: Berth) -> APIRouter:
         if not isinstance(jobs, dict):
             raise Problem(404, "not-found", f"{batch.ref} has not been reported yet.", "Ask again when it is Completed or Failed.")
         rows = lists.each(at.outfit.objects, jobs, Told)
-        return StreamingResponse((encode({"id": row.id, "state": row.state}) + b"\n" for row in rows), media_type=LINES)
+        return StreamingResponse((encode(row.shown()) + b"\n" for row in rows), media_type=LINES)
 
     @made.post(
         "/batches/{name}/release",

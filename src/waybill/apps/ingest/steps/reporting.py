@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import IO, Any
 
 from waybill.apps.ingest import lists, submission
@@ -21,6 +21,7 @@ from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed,
 from waybill.apps.ingest.steps.admitting import first_is_awaited, make_jobs, no_jobs, to_be_made, trouble
 from waybill.notify import Attachment
 from waybill.objects import NotFound
+from waybill.record import NotFound as NoRecord
 from waybill.record import Record, encode
 from waybill.step import Context, Done, Fail, Outcome, Wait
 
@@ -115,12 +116,20 @@ class _Look:
             page = self._ctx.find("job", parent=self._batch.ref, after=after, limit=PAGE, docs=self._with_files)
             for job in page.records:
                 self._take(job)
-                yield Told(job.seq, job.id, job.state)
+                yield Told.of(self._read_whole(job) if job.state == "Failed" else job)
             if page.after is None:
                 break
             after = page.after
         while self._next is not None:
             self._gone(self._next)
+
+    def _read_whole(self, job: Record) -> Record:
+        """With its documents, where the reasons are."""
+        if self._with_files:
+            return job
+        with suppress(NoRecord):  # somebody removes it just now: then it is reported as it was read
+            return self._ctx.get("job", job.id)
+        return job
 
     def count_removed(self) -> None:
         """Jobs that were made and are no longer there: others remove a deleted job at once, and the report counts it all the same."""
