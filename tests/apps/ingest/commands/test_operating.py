@@ -1,6 +1,7 @@
 """What operators do from the command line: hold and release, pause, fail, delete, lock, audit, rebuild, pack, take over old queues."""
 
 import os
+import sqlite3
 import struct
 import tarfile
 import time
@@ -172,6 +173,14 @@ def flip(data: Path, content: bytes) -> Path:
     assert len(found) == 1
     found[0].write_bytes(b"X" + content[1:])
     return found[0]
+
+
+def test_what_another_storage_service_keeps_is_audited_there(house: Waybill, working: Working, data: Path) -> None:
+    ark = deposited(house, working)
+    with closing(sqlite3.connect(data / "waybill-index.db")) as index, index:
+        index.execute("update inventory_version set place = 'http://store.example.org/' || place")
+    said = house("audit", ark)
+    assert (said.code, said.err) == (1, f"Another storage service keeps {ark}, and its bytes are not here: they are audited there.\n")
 
 
 def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(house: Waybill, working: Working, data: Path) -> None:

@@ -18,6 +18,7 @@ from waybill.apps.ingest.rebuilding import Portion, order, portions
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED, Missing, Misuse
 from waybill.record import MAX_PAGE, Record, Ref
+from waybill.rules import Refused
 
 PANEL = "Objects"
 PORTION = 100
@@ -44,6 +45,8 @@ def audit(
         raise Misuse("--all needs --now.")
     have = outfit(desk)
     if ark is not None:
+        if have.inventory.kept_elsewhere(ark):
+            raise Refused(f"Another storage service keeps {ark}, and its bytes are not here: they are audited there.")
         return _say(desk, list(_read_object(have, ark)), f"{ark} was read whole")
     what = "By the last audits"
     if now:
