@@ -20,7 +20,7 @@ import pytest
 
 from tests.cli.conftest import Start, Waybill, ship
 from tests.servers.process import wait_until
-from waybill.cli import run
+from waybill.cli import life
 from waybill.config import sqlite_url
 from waybill.stores import open_store
 
@@ -290,13 +290,13 @@ def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_proc
             pass
 
     left: list[int] = []
-    monkeypatch.setattr(run, "PATIENCE", 0.05)
+    monkeypatch.setattr(life, "PATIENCE", 0.05)
     monkeypatch.setattr(os, "_exit", left.append)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         config = SimpleNamespace(work=SimpleNamespace(host="h", processes=1))
         depot = SimpleNamespace(close=lambda: None)
-        run._until_stopped(cast(Any, SimpleNamespace(config=config, depot=depot, note=lambda said: None)), worker=cast(Any, Stuck()))
+        life.until_stopped(cast(Any, SimpleNamespace(config=config, depot=depot, note=lambda said: None)), worker=cast(Any, Stuck()))
     finally:
         never.set()
         for number, handler in before.items():
