@@ -117,13 +117,26 @@ def test_a_sqlite_file_that_workers_of_another_host_use_is_not_served(
         session = store.open_session(host="elsewhere", ttl=60, about={})
         ended = running(command, "--port", 0).end()
         assert (ended.code, ended.out) == (5, "")
-        assert ended.err.startswith("A worker of the host elsewhere uses ")
+        assert ended.err.startswith("A process of the host elsewhere uses ")
         assert "Two machines cannot share a SQLite file" in ended.err
         assert [each.name for each in store.sessions()] == [session]
         store.close_session(session)
     server = running(command, "--port", 0)
     assert server.line().startswith("http://")
     assert server.end(signal.SIGTERM).code == 0
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", 0), ("work",)], ids=["serve", "work"])
+def test_a_sqlite_file_that_another_host_serves_is_left_to_it(running: Start, command: tuple[object, ...]) -> None:
+    server = running("serve", "--port", 0, env={"WAYBILL_WORK_HOST": "elsewhere"})
+    assert server.line().startswith("http://")
+    ended = running(*command).end()
+    assert (ended.code, ended.out) == (5, "")
+    assert ended.err.startswith("A process of the host elsewhere uses ")
+    assert server.end(signal.SIGTERM).code == 0
+    second = running("serve", "--port", 0)  # it has taken its leave
+    assert second.line().startswith("http://")
+    assert second.end(signal.SIGTERM).code == 0
 
 
 def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from waybill.cli.attending import Attendance
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
 from waybill.cli.processes import STOP, Processes
@@ -29,7 +30,10 @@ PATIENCE = 60.0  # seconds from the signal to the end: steps have half of them
 log = logging.getLogger("waybill")
 
 
-def until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | None = None, others: Processes | None = None) -> int:
+def until_stopped(
+    desk: Desk, *, site: Site | None = None, worker: Worker | None = None, others: Processes | None = None,
+    attendance: Attendance | None = None,
+) -> int:  # fmt: skip
     """Run until a signal, or until a part ends by itself, which is a fault."""
     ended = threading.Event()
     faults: list[BaseException] = []
@@ -73,6 +77,8 @@ def until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | None
             parts.append(part(worker.run, "worker"))
         if others is not None:
             parts.append(part(others.run, "processes"))
+        if attendance is not None:
+            parts.append(part(attendance.run, "attendance"))
         _say_where(desk, site)
         ended.wait()
     log.info("stopping")
@@ -82,6 +88,8 @@ def until_stopped(desk: Desk, *, site: Site | None = None, worker: Worker | None
         worker.stop()
     if others is not None:
         others.stop()
+    if attendance is not None:
+        attendance.stop()
     leave = time.monotonic() + PATIENCE
     for thread in parts:
         thread.join(max(0.0, leave - time.monotonic()))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waybill.cli import logs
+from waybill.cli.attending import Attendance
 from waybill.cli.desk import ID, KIND, Desk, command
 from waybill.cli.life import until_stopped
 from waybill.cli.problems import Misuse
@@ -77,7 +78,8 @@ def serve(desk: Desk, host: HOST = None, port: PORT = None, demo: DEMO = False, 
     """Serve the page and the API; the work is done by `waybill work`, here or elsewhere."""
     _take(desk, host, port, open_loopback, None, None, None, demo)
     depot = _ready(desk)
-    return until_stopped(desk, site=Site(depot))
+    alone = sqlite_path(desk.config.store) is not None
+    return until_stopped(desk, site=Site(depot), attendance=Attendance(depot) if alone else None)
 
 
 def work(

@@ -9,7 +9,22 @@ is written whole or not at all. A worker opens a session, claims records under i
 machine.
 """
 
-from waybill.record.answers import MAX_PAGE, Answer, Ask, Claimed, Committed, Due, Finding, HeldKey, Line, Page, Renewed, Role, SessionInfo
+from waybill.record.answers import (
+    MAX_PAGE,
+    SERVES,
+    Answer,
+    Ask,
+    Claimed,
+    Committed,
+    Due,
+    Finding,
+    HeldKey,
+    Line,
+    Page,
+    Renewed,
+    Role,
+    SessionInfo,
+)
 from waybill.record.change import MAX_CHANGES, MAX_DOCUMENT, MAX_GROUP, MAX_MESSAGE, Change, Group, check_group
 from waybill.record.refusals import (
     BadStore,
@@ -34,6 +49,7 @@ __all__ = [
     "MAX_MESSAGE",
     "MAX_PAGE",
     "NO_DOCS",
+    "SERVES",
     "Answer",
     "Ask",
     "BadStore",

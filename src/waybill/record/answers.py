@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,6 +51,9 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 class Renewed(NamedTuple):
     alive: bool  # False: the session is gone, and all its claims with it
     asked: tuple[Ask, ...] = ()
+
+
+SERVES: Mapping[str, Any] = {"serves": True}  # about a server on a SQLite file: only other hosts see it, and it is not among those who work
 
 
 class SessionInfo(msgspec.Struct, frozen=True):

@@ -219,7 +219,7 @@ def test_two_hosts_cannot_share_a_file(tmp_path: Path) -> None:
     store = SqliteStore(f"sqlite:///{tmp_path}/store.db", clock=lambda: now[0])
     session = store.open_session(host="one", ttl=30, about={})
     store.open_session(host="one", ttl=30, about={})
-    with pytest.raises(BadStore, match=r"A worker of the host one uses .*; this is two\. Two machines cannot share a SQLite file.*in 30 s"):
+    with pytest.raises(BadStore, match=r"A process of the host one uses .*; this is two\. Two machines cannot share .*in 30 s"):
         store.open_session(host="two", ttl=30, about={})
     assert [info.host for info in store.sessions()] == ["one", "one"]
     now[0] += 31

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import Ask, BadStore, Conflict, NotFound, Ref, Renewed, SessionInfo
+from waybill.record import SERVES, Ask, BadStore, Conflict, NotFound, Ref, Renewed, SessionInfo
 from waybill.stores.presence import Presence
 from waybill.stores.sqlite.database import Database, Execute
 from waybill.stores.sqlite.rows import SQL, record_of
@@ -31,8 +31,8 @@ def _refuse_another_host(database: Database, execute: Execute, host: str, now: f
     """SQLite's locks hold on one machine only."""
     for other, expires in execute(SQL["other_host"], (host, now)).fetchall():
         raise BadStore(
-            f"A worker of the host {other} uses {database.place}; this is {host}. Two machines cannot share a SQLite file: "
-            f"keep all workers on one, or use PostgreSQL. (If that worker is gone, try again in {expires - now:.0f} s.)"
+            f"A process of the host {other} uses {database.place}; this is {host}. Two machines cannot share a SQLite file: "
+            f"keep all on one, or use PostgreSQL. (If that one is gone, try again in {expires - now:.0f} s.)"
         )
 
 
@@ -71,7 +71,7 @@ def _end(execute: Execute, session: str) -> None:
 
 def sessions(database: Database) -> list[SessionInfo]:
     with database.sentences():
-        rows = database.execute(SQL["sessions"]).fetchall()
+        rows = database.execute(SQL["sessions"], (msgspec.json.encode(SERVES),)).fetchall()
     return [SessionInfo(*row[:4], *map(msgspec.json.decode, row[4:])) for row in rows]
 
 

@@ -201,7 +201,7 @@ update session set expires = ?2 + ttl, progress = ?3 where name = ?1
 select host from session where name = ?1
 
 -- name: sessions
-select name, host, since, expires, about, progress from session order by since, name
+select name, host, since, expires, about, progress from session where about <> ?1 order by since, name
 
 -- name: expired
 -- Also what was renewed by a clock that has been set back since: the living are renewed by the clock of today within a ttl.
