@@ -38,6 +38,7 @@ TOKEN = Machine(
     name="token",
     plural="tokens",
     doc="What a program or a person shows to be let in.",
+    made_by="`waybill tokens new`, or by POST /api/v1/tokens",
     states=(
         rest("Active", "Whoever shows it may do what its role allows.", settled=True),
         end("Revoked", "It opens nothing any more."),

@@ -39,6 +39,20 @@ def state(waybill: Waybill, kind: str, id: str) -> Any:
     return waybill("show", kind, id, "--json").json["state"]
 
 
+@pytest.mark.parametrize("kind", ["letter", "event", "duty", "token"])
+def test_what_the_system_makes_is_not_submitted(waybill: Waybill, kind: str) -> None:
+    said = waybill("submit", kind, "--id", "x")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith(f"No {kind} is made here, where nobody would look at what is sent: it is made by ")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_json_does_not_have_is_refused(waybill: Waybill, number: str) -> None:
+    said = waybill("submit", "shipment", "--doc", f'order={{"parcels": 1, "weight": [{number}]}}')
+    assert (said.code, said.out) == (1, "")
+    assert "JSON has no number" in said.err
+
+
 def test_an_action_moves_the_record_and_is_written_down(waybill: Waybill) -> None:
     (parcel,) = failed_parcels(waybill)
     done = waybill("act", "parcel", parcel, "resume", "--why", "try the neighbours")

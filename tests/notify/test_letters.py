@@ -24,9 +24,11 @@ from waybill.notify.letters import Letter
 from waybill.notify.smtp import MailTrouble, send
 from waybill.objects import open_objects
 from waybill.record import Record
+from waybill.sim.objects import MemoryObjects
 from waybill.step import New
 
 AT = 1_700_000_000.0
+NO_OBJECTS = MemoryObjects(lambda: AT, lambda what: None)  # for letters without attachments
 
 
 def a_letter(**said: Any) -> New:
@@ -210,7 +212,7 @@ def test_no_text_adds_a_header_or_a_recipient(subject: str, text: str, addresses
     new = letter(to=recipients(*nasty), subject=f"{subject}\r\nBcc: evil@example.org", text=text, key="k", at=AT)
     body = new.docs["letter"]
     written = Letter(tuple(body["to"]), body["subject"], body["text"], body["number"], AT)
-    message = compose(written, "waybill@example.org", open_objects("unused"))
+    message = compose(written, "waybill@example.org", NO_OBJECTS)
     assert message["Bcc"] is None
     head = message.as_bytes().partition(b"\n\n")[0].replace(b"\r", b"")
     assert sum(line.lower().startswith(b"bcc:") for line in head.split(b"\n")) == 0
@@ -234,7 +236,7 @@ def test_addresses_are_found_once_however_they_are_written() -> None:
 
 
 def a_message(**said: Any) -> Any:
-    return compose(Letter(("jane@example.org",), "OK", "Done.", "1", AT), "waybill@example.org", open_objects("unused"))
+    return compose(Letter(("jane@example.org",), "OK", "Done.", "1", AT), "waybill@example.org", NO_OBJECTS)
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH")  # the server's own, of a test on loopback

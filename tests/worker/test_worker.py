@@ -99,6 +99,21 @@ def test_a_users_mistake_fails_at_once_with_its_sentence(yard: Yard) -> None:
     assert yard.until_state(parcel, "Failed").message == "There is nothing in it; submit again with something."
 
 
+def test_a_number_that_json_does_not_have_is_not_written_as_nothing(yard: Yard) -> None:
+    def pack(record: Record, ctx: Context) -> Outcome:
+        if record.owner == "inf":
+            ctx.save({"weight": {"sum": float("inf")}})
+        return Done({"weight": {"mean": float("nan")}})
+
+    yard.steps(Packing=pack)
+    parcels = [yard.engine.submit(New("parcel", owner=number)) for number in ("inf", "nan")]
+    yard.worker()
+    for parcel, number in zip(parcels, ("inf", "nan"), strict=True):
+        failed = yard.until_state(parcel, "Failed")
+        assert f"JSON has no number {number}" in failed.message
+        assert "weight" not in failed.docs
+
+
 def test_wait_is_woken_when_due(yard: Yard) -> None:
     looks: list[int] = []
 

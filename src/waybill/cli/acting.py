@@ -46,6 +46,8 @@ def submit(
 ) -> None:
     """Make a record; its id is printed."""
     machine = desk.machine(kind)
+    if machine.made_by:
+        raise Refused(f"No {kind} is made here, where nobody would look at what is sent: it is made by {machine.made_by}.")
     new = New(kind, _documents(doc), id=id, state=state, owner=owner, priority=priority, request=request)
     with desk.engine() as engine:
         with rules.users_documents(machine):

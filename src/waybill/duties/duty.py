@@ -91,6 +91,7 @@ DUTY = Machine(
     name="duty",
     plural="duties",
     doc="Upkeep that no user asked for, done in rounds.",
+    made_by="every process that starts",
     states=(
         work("Watching", "Ended", "Does a round, then waits for the next.", fails=None, backoff=Backoff(5, 2, 600)),
         end("Ended", "Given up: this release has no such duty.", keep=0),

@@ -26,7 +26,6 @@ from waybill.tokens import Identity
 from waybill.views import BadToken
 from waybill.views.shapes import LineView, PageView, RecordView
 
-BUILT_IN = ("duty",)  # kinds whose records the system makes itself
 KEY = r"^[\x21-\x7e]{1,200}$"
 
 
@@ -146,11 +145,9 @@ def router(front: Front) -> APIRouter:
         idempotency_key: Annotated[str | None, Header(pattern=KEY, description="Asked twice with one key, made once.")] = None,
     ) -> Response:
         machine = front.shown_kind(kind)
-        if kind in BUILT_IN:
-            raise Problem(403, "forbidden", f"Records of the kind {kind} are made by the system itself.", "Submit another kind.")
         if machine.made_by:
-            said = f"A {kind} is not made here, where nobody would look at what is sent."
-            raise Problem(403, "forbidden", said, f"Use {machine.made_by}.")
+            said = f"No {kind} is made here, where nobody would look at what is sent."
+            raise Problem(403, "forbidden", said, f"It is made by {machine.made_by}.")
         if idempotency_key is not None and body.request is not None and idempotency_key != body.request:
             raise Problem(400, "bad-query", "The header Idempotency-Key and the body's request differ.", "Send one of them.")
         request = idempotency_key if idempotency_key is not None else body.request

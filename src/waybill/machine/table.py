@@ -40,7 +40,7 @@ class Machine:
     gates: Callable[[Record], Iterable[str]] | None = None  # the marks that may hold or park a record
     queue: str = ""  # the mark that pauses all work of this machine; "": queue/<name>
     folder: Folder | None = None  # None: <kind>/<id>
-    made_by: str = ""  # the route that makes its records, where they need more care than any record does; "": the one of all records
+    made_by: str = ""  # the route or the part of the system that makes its records, and looks at them; "": whoever may submit
     v: int = 1  # moves when a state is added or retired
     steps: dict[str, Step] = field(default_factory=dict, repr=False)
     _by_name: dict[str, State] = field(default_factory=dict, repr=False)

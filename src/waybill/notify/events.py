@@ -65,6 +65,7 @@ def event_machine(webhooks: Iterable[Webhook]) -> Machine:
         plural="events",
         prefix="event",
         doc="News on its way to one webhook. A receiver that is away delays it.",
+        made_by="steps that have something to tell",
         states=(
             work("Waiting", "Delivered", "To be posted to its webhook.", fails="Undeliverable", tries=TRIES, backoff=Backoff(10, 2, 3600)),
             rest("Undeliverable", "The receiver refused it, or was away for a week.", settled=True, keep=90 * DAY),

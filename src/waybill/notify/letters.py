@@ -87,6 +87,7 @@ def letter_machine(mail: Mail) -> Machine:
         plural="letters",
         prefix="letter",
         doc="Mail on its way. A mail server that is away delays it, and loses nothing.",
+        made_by="steps that have something to tell",
         states=(
             work("Waiting", "Sent", "To be handed to the mail server.", fails="Undeliverable", tries=_FOR_EVER, backoff=_BACKOFF),
             rest("Undeliverable", "The mail server refused it for good: mend the address and send it again, or drop it.", settled=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -58,8 +59,21 @@ NO_DOCS = Docs()
 
 
 def encode(body: Any) -> bytes:
-    """A document's bytes, as every writer makes them."""
-    return msgspec.json.encode(body)
+    """A document's bytes, as every writer makes them; ValueError for a number that JSON does not have."""
+    written = msgspec.json.encode(body)
+    if b"null" in written:
+        _refuse_no_numbers(body)
+    return written
+
+
+def _refuse_no_numbers(body: Any) -> None:
+    """What is no number, and infinity, would be written as null without a word."""
+    if isinstance(body, float) and not math.isfinite(body):
+        raise ValueError(f"JSON has no number {body}; write it as a text, or leave it out")
+    if isinstance(body, msgspec.Struct):
+        body = msgspec.structs.asdict(body)
+    for each in body.values() if isinstance(body, Mapping) else body if isinstance(body, (list, tuple, set, frozenset)) else ():
+        _refuse_no_numbers(each)
 
 
 # gc=False, here and in the modules beside: what is frozen and made of what was there before cannot be part of a cycle, so the collector

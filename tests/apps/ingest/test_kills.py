@@ -76,7 +76,8 @@ class Fleet:
         for place, process in enumerate(self.processes):
             if process.poll() is not None:
                 said = Path(self.log.name).read_text()[-3000:]
-                assert "away" in said or "reach" in said or "connect" in said.lower(), said
+                found_none = "away" in said or "reach" in said or "connect" in said.lower()
+                assert found_none, f"ended with {process.returncode}: {said}"
                 self.processes[place] = self._start()
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ def lock_machine() -> Machine:
         plural="locks",
         prefix="lck",
         doc="An operator keeps everybody from writing one object, or from minting for one local id.",
-        made_by="POST /api/v1/ingest/locks",
+        made_by="POST /api/v1/ingest/locks, or by `waybill ingest lock`",
         states=(
             work("Asking", "Set", "Waits until whoever holds the key now has let go of it.", fails=None, needs=FAMILIES),
             rest("Set", "In force.", settled=True, needs=FAMILIES),

@@ -32,6 +32,7 @@ def rebuild_machine() -> Machine:
         name=KIND,
         plural="rebuilds",
         prefix="rebuild",
+        made_by="`waybill ingest rebuild`",
         doc="Some objects on their way into the inventory again, from storage alone.",
         states=(
             work("Rebuilding", "Completed", "Its objects are recorded again.", needs=("inventory",), backoff=Backoff(5, 2, 300)),

@@ -152,6 +152,16 @@ def test_who_may_submit(house: House) -> None:
         assert (answer.status_code, "POST /api/v1/ingest/batches" in answer.json()["error"]["hint"]) == (403, True)
 
 
+def test_no_record_is_made_beside_the_routes_that_look_at_what_is_sent(house: House) -> None:
+    """A letter would be mailed in the server's name, an event signed with its secret, a job would fetch and store what nobody checked."""
+    with house.client("admin") as client:
+        kinds = [machine["kind"] for machine in client.get("/api/v1/machines").json()["machines"]]
+        assert {"batch", "job", "letter", "event", "minter", "rebuild", "duty", "access-small"} <= set(kinds)
+        for kind in kinds:
+            answer = client.post(f"/api/v1/records/{kind}", json={"id": "x", "docs": {}})
+            assert (kind, answer.status_code, answer.json()["error"]["code"]) == (kind, 403, "forbidden")
+
+
 def test_private_addresses_are_refused_early(client: httpx2.Client) -> None:
     answer = client.post(f"{API}/batches", json={"profile": "demo", "url": "http://10.0.0.1/a"})
     assert (answer.status_code, "not a public address" in answer.json()["error"]["message"]) == (400, True)

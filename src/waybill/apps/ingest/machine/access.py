@@ -12,6 +12,7 @@ def access_machine(size: str) -> Machine:
         plural=f"{size} assemblies",
         prefix="qid",
         doc=f"A {size} assembly: an object, or a part of it, packed for a user who asked for it.",
+        made_by="POST /api/v1/ingest/access, or by `waybill ingest access request`",
         queue=f"queue/access{size.capitalize()}",
         begins=("Processing", "Completed", "Failed", "Deleted"),
         states=(

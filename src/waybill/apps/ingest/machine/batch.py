@@ -28,7 +28,7 @@ def batch_machine() -> Machine:
         name="batch",
         plural="batches",
         prefix="bid",
-        made_by="POST /api/v1/ingest/batches",
+        made_by="POST /api/v1/ingest/batches, or by `waybill ingest submit`",
         doc="One submission: a job for each object of it, and a report when all have settled.",
         queue=PAUSE,
         gates=gates,

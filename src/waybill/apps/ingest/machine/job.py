@@ -112,6 +112,7 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
         plural="jobs",
         prefix="jid",
         parent="batch",
+        made_by="its batch: POST /api/v1/ingest/batches, or `waybill ingest submit`",
         doc="One object of a deposit, from queued to stored, recorded and announced.",
         queue=PAUSE,
         gates=gates,

@@ -29,7 +29,7 @@ def kept_machine(type: type[Profile | Collection], plural: str, doc: str, secret
         name=name,
         plural=plural,
         doc=doc,
-        made_by=f"PUT /api/v1/ingest/{plural}/NAME",
+        made_by=f"PUT /api/v1/ingest/{plural}/NAME, or by `waybill ingest {name} add`",
         states=(
             rest("Active", "In force."),
             rest("Retired", "No longer to be named by new deposits; those under way go on."),
@@ -79,6 +79,7 @@ def minter_machine() -> Machine:
     return Machine(
         name="minter",
         plural="minters",
+        made_by="the first deposit that draws from its shoulder",
         doc="Counts the ARKs of one shoulder. Numbers are drawn in portions; one that was drawn and not used is never used.",
         states=(rest("Active", "Numbers can be drawn."), end("Closed", "No number was ever drawn.")),
         actions=(
