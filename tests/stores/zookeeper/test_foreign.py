@@ -34,7 +34,7 @@ def peers(merritt: MerrittHarness, store: ZookeeperStore) -> Iterator[Callable[.
 
 
 def session_of(store: ZookeeperStore) -> str:
-    return store.open_session(host="h", ttl=10, about={})
+    return store.open_session(host="h", ttl=50, about={})
 
 
 # --- what others locked
@@ -411,7 +411,7 @@ def test_two_kinds_of_workers_take_every_job_through_every_state_once(
                 peer.unlock(f"/jobs/{job}")
 
     def ours(worker: ZookeeperStore) -> None:
-        session = worker.open_session(host="h", ttl=10, about={})
+        session = worker.open_session(host="h", ttl=50, about={})
         while not done():
             claimed = worker.claim([Role("job", state) for state in arrows], session, 3)
             groups = [Group((moving(each.record, arrows[each.record.state], session=None),)) for each in claimed]
