@@ -22,7 +22,7 @@ class ZookeeperHarness(Harness):
 
     has_foreign_locks = True
     key_family = "ark"
-    ttl = TTL  # nobody waits for its end: `expire` ends a session
+    ttl = TTL  # by the server's clock, and nobody waits for it: `expire` ends a session
 
     def __init__(self, url: str, **options: Any) -> None:
         parts = urlsplit(url)
