@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -70,7 +70,11 @@ def working(folder: Path, threads: int | None, processes: int) -> Iterator[subpr
 
 def family(pid: int) -> list[int]:
     """A process and those that it has started."""
-    return [pid, *(int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split())]
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended since it was listed
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def memory(pid: int) -> int:

@@ -114,7 +114,7 @@ class Process:
             code = self._child.returncode if self._child else None
             raise ServerFailed(f"{self.name} ended with code {code} before it was ready.\n{self.log_tail()}")
 
-    def stop(self, *, seconds: float = 20.0, how: signal.Signals | None = None) -> None:
+    def stop(self, *, seconds: float = 60.0, how: signal.Signals | None = None) -> None:
         """Ask it to stop and wait until it has; a server that does not is killed, and that is an error."""
         if self._child is None:
             return

@@ -27,8 +27,8 @@ from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 def _connected(url: str) -> KazooClient:
     address = urlsplit(url)
-    client = KazooClient(address.netloc + address.path, timeout=4.0, connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.2))
-    client.start(timeout=30)
+    client = KazooClient(address.netloc + address.path, timeout=30.0, connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.2))
+    client.start(timeout=60)
     return client
 
 
@@ -99,9 +99,9 @@ def test_zookeeper_gives_each_test_an_empty_chroot(zookeeper_server: ZooKeeperSe
 
 
 def test_zookeeper_takes_settings_and_properties() -> None:
-    with ZooKeeperServer(settings={"maxSessionTimeout": "1234"}, properties={"jute.maxbuffer": "4000000"}) as server:
-        answer = zookeeper.four_letters(int(server.hosts.rpartition(":")[2]), "conf")
-        assert "maxSessionTimeout=1234" in answer
+    with ZooKeeperServer(settings={"maxSessionTimeout": "54321"}, properties={"jute.maxbuffer": "4000000"}) as server:
+        answer = zookeeper.four_letters(int(server.hosts.rpartition(":")[2]), "conf", seconds=60)
+        assert "maxSessionTimeout=54321" in answer
         client = _connected(server.create_chroot())
         client.create("/large", b"x" * 3_000_000)  # 1 MB is the limit unless the property is set
         assert len(client.get("/large")[0]) == 3_000_000
@@ -123,7 +123,7 @@ def test_zookeeper_ensemble_survives_its_leader(zookeeper_ensemble: ZooKeeperEns
                 return False
             return True
 
-        wait_until(written, "a write after the leader was killed")
+        wait_until(written, "a write after the leader was killed", seconds=60)
         assert zookeeper_ensemble.leader() != leader
         zookeeper_ensemble.start(leader)
         client.sync("/")
@@ -137,9 +137,9 @@ def test_zookeeper_ensemble_replaces_a_leader_that_hangs(zookeeper_ensemble: Zoo
     leader = zookeeper_ensemble.leader()
     zookeeper_ensemble.pause(leader)
     others = [number for number in zookeeper_ensemble.numbers if number != leader]
-    wait_until(lambda: any(zookeeper_ensemble.mode(number) == "leader" for number in others), "another leader")
+    wait_until(lambda: any(zookeeper_ensemble.mode(number) == "leader" for number in others), "another leader", seconds=60)
     zookeeper_ensemble.resume(leader)
-    wait_until(lambda: zookeeper_ensemble.mode(leader) == "follower", "the old leader to follow")
+    wait_until(lambda: zookeeper_ensemble.mode(leader) == "follower", "the old leader to follow", seconds=60)
 
 
 # --- S3 ---
@@ -196,7 +196,11 @@ def test_a_server_that_ends_early_shows_its_log(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_never_ready_is_killed(tmp_path: Path) -> None:
-    process = Process("slow", ["sh", "-c", "echo thinking; exec sleep 600"], folder=tmp_path, ready=lambda: False)
+    def never() -> bool:
+        wait_until(lambda: "thinking" in process.log.read_text(), "its first word")
+        return False
+
+    process = Process("slow", ["sh", "-c", "echo thinking; exec sleep 600"], folder=tmp_path, ready=never)
     with pytest.raises(ServerFailed, match=r"Waited 0\.5 s for slow to be ready[\s\S]*thinking"):
         process.start(seconds=0.5)
     assert not process.running
@@ -229,7 +233,7 @@ def test_servers_die_with_the_run_that_started_them(tmp_path: Path) -> None:
     run.send_signal(signal.SIGKILL)
     run.wait()
     run.stdout.close()
-    wait_until(lambda: not any(postgres.alive(pid) for pid in pids), "the servers of the killed run to end")
+    wait_until(lambda: not any(postgres.alive(pid) for pid in pids), "the servers of the killed run to end", seconds=60)
 
 
 def test_what_is_not_installed_is_named() -> None:

@@ -161,7 +161,7 @@ class ZooKeeperEnsemble(Server):
         member = self._members[number]
         return member.mode() if member.process.running else None
 
-    def leader(self, *, seconds: float = 30.0) -> int:
+    def leader(self, *, seconds: float = 60.0) -> int:
         """The number of the member that leads, waited for while there is an election."""
         found: list[int] = []
 
@@ -215,7 +215,7 @@ def _require_installed() -> None:
 def _create_chroot(hosts: str) -> str:
     chroot = f"/test-{next(_numbers)}"
     client = KazooClient(hosts, timeout=10.0)
-    client.start(timeout=30)
+    client.start(timeout=60)
     try:
         client.create(chroot)
     finally:

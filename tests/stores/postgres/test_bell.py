@@ -24,16 +24,31 @@ def listening(harness: PostgresHarness) -> "psycopg.Connection[Any]":
 
 
 def quiet(db: "psycopg.Connection[Any]") -> None:
-    """Until nothing has been told for as long as a ringer pauses, three times over."""
+    """Until nothing has been told for as long as a ringer pauses, three times over. One that was held up for longer may still tell."""
     while list(db.notifies(timeout=3 * bell.PAUSE, stop_after=1)):
         pass
+
+
+@pytest.fixture
+def rings(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each time that the yard's store rings: what is told follows later, from another thread, and nobody knows when."""
+    store: Any = yard.store
+    ring, heard = store._ringer.ring, list[None]()
+    monkeypatch.setattr(store._ringer, "ring", lambda: (heard.append(None), ring())[1])
+    return heard
+
+
+def told_by(store: Any, ear: "psycopg.Connection[Any]") -> list[Any]:
+    """What was told on the connection on which that store commits."""
+    own = store._connection._db.info.backend_pid
+    return [each for each in ear.notifies(timeout=5 * bell.PAUSE) if each.pid == own]
 
 
 def test_a_commit_itself_notifies_nobody_b7(yard: Yard, harness: PostgresHarness) -> None:
     """A NOTIFY inside a commit takes a lock that all such commits wait for. It comes from another connection, afterwards."""
     ear = listening(harness)
     yard.one()
-    told = list(ear.notifies(timeout=20, stop_after=1))
+    told = list(ear.notifies(timeout=60, stop_after=1))
     assert len(told) == 1
     store: Any = yard.store
     assert told[0].pid != store._connection._db.info.backend_pid
@@ -47,7 +62,7 @@ def test_a_process_tells_at_most_every_20_ms_and_forgets_nothing_b7(yard: Yard, 
     for _ in range(200):
         yard.one()
     last = time.monotonic()
-    told = []
+    told = list(ear.notifies(timeout=60, stop_after=1))
     while more := list(ear.notifies(timeout=10 * bell.PAUSE, stop_after=1)):
         told += more
     assert 1 <= len(told) <= (last - began) / bell.PAUSE + 3
@@ -55,23 +70,24 @@ def test_a_process_tells_at_most_every_20_ms_and_forgets_nothing_b7(yard: Yard, 
     ear.close()
 
 
-def test_what_makes_nothing_claimable_rings_no_bell_b7(yard: Yard, harness: PostgresHarness) -> None:
+def test_what_makes_nothing_claimable_rings_no_bell_b7(yard: Yard, harness: PostgresHarness, rings: list[None]) -> None:
     yard.one()
     (mine,) = yard.claimed(yard.store, yard.session())
     ear = listening(harness)
-    quiet(ear)
+    rings.clear()
     mine = yard.save(mine, message="half way")
     mine = yard.update(mine, event="done", state="Weighing")
     mine = yard.release(mine, parked="wait", delay=100)
     yard.store.wake()
     yard.store.sweep()
-    assert list(ear.notifies(timeout=10 * bell.PAUSE, stop_after=1)) == []
+    assert (rings, told_by(yard.store, ear)) == ([], [])
     yard.update(mine, parked=None)
-    assert len(list(ear.notifies(timeout=20, stop_after=1))) == 1
+    assert rings == [None]
+    assert len(list(ear.notifies(timeout=60, stop_after=1))) == 1
     ear.close()
 
 
-def test_all_that_frees_a_record_rings_the_bell_b7(yard: Yard, harness: PostgresHarness) -> None:
+def test_all_that_frees_a_record_rings_the_bell_b7(yard: Yard, harness: PostgresHarness, rings: list[None]) -> None:
     h = yard.harness
     gate, key = yard.gate("g"), yard.key("k")
     stopped = yard.one(gates=(gate,))
@@ -93,8 +109,10 @@ def test_all_that_frees_a_record_rings_the_bell_b7(yard: Yard, harness: Postgres
     }
     for what, call in calls.items():
         quiet(ear)
+        rings.clear()
         call()
-        assert len(list(ear.notifies(timeout=20, stop_after=1))) == 1, what
+        assert rings, what
+        assert len(list(ear.notifies(timeout=60, stop_after=1))) == 1, what
     assert {yard.get(record).parked for record in (stopped, waits, late)} == {None}
     ear.close()
 
@@ -105,12 +123,12 @@ def test_a_watch_goes_on_when_its_connection_was_lost_b7(yard: Yard, harness: Po
     while watcher.watch(0):
         pass
     harness.outage(0)  # of the watcher's connection and of the one that tells
-    assert watcher.watch(30) is True, "it may have missed something while it was away"
+    assert watcher.watch(60) is True, "it may have missed something while it was away"
     while watcher.watch(0):
         pass
     yard.store.now()
     yard.one()
-    assert watcher.watch(20) is True
+    assert watcher.watch(60) is True
 
 
 def test_the_ringer_ends_with_the_last_store_of_the_process(harness: PostgresHarness) -> None:
@@ -133,12 +151,12 @@ def test_many_interrupts_end_one_watch_b7(harness: PostgresHarness) -> None:
         pass
     for _ in range(20_000):
         watcher.interrupt()
-    waited = []
-    for _ in range(2):
-        began = time.monotonic()
-        watcher.watch(0.3)
-        waited.append(time.monotonic() - began >= 0.3)
-    assert waited == [False, True]
+    began = time.monotonic()
+    watcher.watch(120)
+    assert time.monotonic() - began < 120, "the first is ended"
+    began = time.monotonic()
+    watcher.watch(0.3)
+    assert time.monotonic() - began >= 0.3, "and the second is not"
 
 
 def test_what_nobody_watches_for_is_taken_in_with_the_heartbeat_b7(yard: Yard, harness: PostgresHarness) -> None:
@@ -148,7 +166,7 @@ def test_what_nobody_watches_for_is_taken_in_with_the_heartbeat_b7(yard: Yard, h
         pass
     ear = listening(harness)
     yard.one()
-    assert list(ear.notifies(timeout=20, stop_after=1))
+    assert list(ear.notifies(timeout=60, stop_after=1))
     wait_until(lambda: bool(worker._listener._db and _readable(worker._listener._db)), "the server to tell the worker too")
     assert worker.renew(session).alive
     assert worker._listener._db is not None
@@ -170,11 +188,12 @@ def test_a_closed_store_says_so(harness: PostgresHarness) -> None:
     store.close()
 
 
-def test_a_commit_that_fails_rings_no_bell(yard: Yard, harness: PostgresHarness) -> None:
+def test_a_commit_that_fails_rings_no_bell(yard: Yard, harness: PostgresHarness, rings: list[None]) -> None:
     made = yard.one()
     yard.update(made)
     ear = listening(harness)
-    quiet(ear)
+    assert rings
+    rings.clear()
     yard.store.commit([Group((change(made, message="stale"),))])
-    assert list(ear.notifies(timeout=5 * bell.PAUSE, stop_after=1)) == []
+    assert (rings, told_by(yard.store, ear)) == ([], [])
     ear.close()

@@ -24,8 +24,8 @@ class TestSessions:
         h = yard.harness
         worker, reaper = h.open(), h.open()
         doomed = yard.session(worker, ttl=h.ttl)
-        for _ in range(3):
-            h.tick(h.ttl / 2)
+        for _ in range(12):  # in small steps: a gap of a ttl, also one in which the test itself stood still, would begin anew
+            h.tick(h.ttl / 10)
             reaper.now()
         return worker, reaper, doomed
 

@@ -87,7 +87,7 @@ def test_a_restart_in_the_middle_of_commits_loses_nothing_that_was_answered(own_
     checker = PostgresStore(url)
     for writer in writers:
         writer.stop.set()
-        writer.thread.join(30)
+        writer.thread.join(60)
         assert not writer.thread.is_alive()
         assert set(writer.told) <= {"unknown", "unavailable"}
         assert checker.get("parcel", writer.record.id) == writer.record
@@ -137,11 +137,11 @@ def test_while_the_server_is_down_every_verb_says_so_and_afterwards_all_is_well(
         own_server.start()
     assert store.get("parcel", made.id) == made
     assert isinstance(store.commit([Group((Change(made, replace(made, message="x"), "note"),))])[0], Committed)
-    assert watcher.watch(5) is True, "it may have missed something"
+    assert watcher.watch(60) is True, "it may have missed something"
     while watcher.watch(0):
         pass
     create(store)
-    assert watcher.watch(20) is True
+    assert watcher.watch(60) is True
     store.close()
     watcher.close()
 

@@ -51,7 +51,7 @@ def test_a_fresh_file_is_opened_and_written_by_several_processes_at_once(tmp_pat
         assert process.stdout.readline() == "open\n"
     for process in workers:
         begin(process)
-    said = [process.communicate(timeout=60)[0].split() for process in workers]
+    said = [process.communicate(timeout=120)[0].split() for process in workers]
     assert [process.returncode for process in workers] == [0, 0, 0, 0]
     assert len({name for names in said for name in names}) == 80
     store = SqliteStore(f"sqlite:///{path}")
@@ -70,7 +70,7 @@ def test_a_killed_process_leaves_whole_groups_and_all_that_it_was_answered(tmp_p
         answered = [process.stdout.readline().strip() for _ in range(10 + round)]
         os.kill(process.pid, signal.SIGKILL)
         answered += [line for line in process.stdout.read().split("\n")[:-1] if line]
-        process.wait(20)
+        process.wait(60)
         store = SqliteStore(f"sqlite:///{path}")
         for name in answered:
             assert store.get("parcel", name).docs["label"] == 1
@@ -88,12 +88,12 @@ def test_watch_hears_of_another_process(tmp_path: Path) -> None:
     while store.watch(0):
         pass
     heard: list[bool] = []
-    watcher = threading.Thread(target=lambda: heard.append(store.watch(60)))
+    watcher = threading.Thread(target=lambda: heard.append(store.watch(120)))
     watcher.start()
     begin(process)
-    watcher.join(30)
+    watcher.join(60)
     assert heard == [True]
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     store.close()
 
 

@@ -200,7 +200,7 @@ def test_a_writer_that_never_ends(tmp_path: Path) -> None:
 
 
 def test_a_write_waits_for_another_that_ends(tmp_path: Path) -> None:
-    store = SqliteStore(f"sqlite:///{tmp_path}/store.db", patience=30)
+    store = SqliteStore(f"sqlite:///{tmp_path}/store.db", patience=120)
     other = apsw.Connection(f"{tmp_path}/store.db")
     other.execute("begin immediate")
     waiting = threading.Event()
@@ -208,9 +208,9 @@ def test_a_write_waits_for_another_that_ends(tmp_path: Path) -> None:
     store._db.db.set_busy_handler(lambda tries: waiting.set() or wait(tries))  # type: ignore[func-returns-value]
     writer = threading.Thread(target=store.commit, args=([draft()],))
     writer.start()
-    assert waiting.wait(20)
+    assert waiting.wait(60)
     other.execute("commit")
-    writer.join(20)
+    writer.join(60)
     assert store.tally("parcel") == {"Packing": 1}
 
 

@@ -7,11 +7,14 @@ from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
 
+from tests.servers.process import wait_until
 from tests.stores.zookeeper.proxy import Proxy
 from waybill.record import Ref, Store
 from waybill.stores.conformance import Harness
-from waybill.stores.zookeeper import ZookeeperStore
+from waybill.stores.zookeeper import ZookeeperStore, places
 from waybill.stores.zookeeper.layout import layout_of
+
+TTL = 50.0  # seconds: of sessions that a process which stands still for a while must not lose; a server for tests allows up to 60
 
 
 class ZookeeperHarness(Harness):
@@ -19,6 +22,7 @@ class ZookeeperHarness(Harness):
 
     has_foreign_locks = True
     key_family = "ark"
+    ttl = TTL  # by the server's clock, and nobody waits for it: `expire` ends a session
 
     def __init__(self, url: str, **options: Any) -> None:
         parts = urlsplit(url)
@@ -26,7 +30,7 @@ class ZookeeperHarness(Harness):
         host, port = self.hosts.split(",")[0].split(":")
         self.proxy = Proxy((host, int(port)))
         self.url = f"zookeeper://127.0.0.1:{self.proxy.port}{self.root}"
-        self.options = {"listing": 0, "grace": 0, **options}
+        self.options = {"listing": 0, "grace": 0, "timeout": TTL, "patience": 30, **options}
         self._clock = float(int(time.time()))
         self._open: list[ZookeeperStore] = []
         self._stranger: KazooClient | None = None
@@ -43,16 +47,24 @@ class ZookeeperHarness(Harness):
         assert isinstance(store, ZookeeperStore)
         held = store._sessions._open[session].link._client
         number, password = held._session_id, held._session_passwd
-        # Whoever knows a session's number and password may go on with it, and end it.
-        thief = KazooClient(self.hosts, client_id=(number, password), timeout=10)
-        thief.start(timeout=10)
-        thief.stop()
-        thief.close()
+        # Whoever knows a session's number and password may go on with it, and end it; unless the worker, who is cut off by that and comes
+        # again at once, cuts off the thief before.
+        while self.stranger().exists(places.session(session)) is not None:
+            thief = KazooClient(self.hosts, client_id=(number, password), timeout=TTL)
+            thief.start(timeout=60)
+            thief.stop()
+            thief.close()
+        # From here on its calls meet the end of the session, and not that of the connection, of which nobody can know what it was for.
+        wait_until(lambda: not held.connected or held._session_id != number, "the worker to be disconnected", seconds=60)
         assert session in self.open().reap()
 
     def outage(self, seconds: float) -> None:
         self.tick(seconds)
+        heartbeats = [session.link._client for store in self._open for session in store._sessions._open.values()]
+        cut = {client: client._connection._socket for client in heartbeats}
         self.proxy.cut()
+        # A heartbeat on a connection that is not known to be lost may be Unavailable; what is asked is who lives on afterwards.
+        wait_until(lambda: all(client._connection._socket is not cut[client] for client in heartbeats), "the loss to be seen", seconds=60)
 
     def lose_answer(self, store: Store) -> AbstractContextManager[Any]:
         assert isinstance(store, ZookeeperStore)
@@ -61,8 +73,8 @@ class ZookeeperHarness(Harness):
     def stranger(self) -> KazooClient:
         """Somebody else in the same tree."""
         if self._stranger is None:
-            self._stranger = KazooClient(self.hosts + self.root, timeout=10)
-            self._stranger.start(timeout=10)
+            self._stranger = KazooClient(self.hosts + self.root, timeout=TTL)
+            self._stranger.start(timeout=60)
         return self._stranger
 
     def foreign_lock(self, ref: Ref) -> None:

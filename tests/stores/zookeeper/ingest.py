@@ -23,9 +23,9 @@ ROLES = [Role("job", state, holds=state == "Pending") for state in JOB] + [Role(
 
 
 class Ingest:
-    def __init__(self, store: ZookeeperStore, rng: random.Random, most_jobs: int = 12) -> None:
-        self.store, self.rng, self.most_jobs = store, rng, most_jobs
-        self.session = store.open_session(host="h", ttl=2, about={})
+    def __init__(self, store: ZookeeperStore, rng: random.Random, ttl: float = 50, most_jobs: int = 12) -> None:
+        self.store, self.rng, self.ttl, self.most_jobs = store, rng, ttl, most_jobs
+        self.session = store.open_session(host="h", ttl=ttl, about={})
         self.held: list[Record] = []
         self.written = self.refused = 0
 
@@ -55,7 +55,7 @@ class Ingest:
         try:
             claimed = self.store.claim(self.rng.sample(ROLES, 9), self.session, self.rng.randrange(1, 5))
         except SessionLost:
-            self.session, self.held = self.store.open_session(host="h", ttl=2, about={}), []
+            self.session, self.held = self.store.open_session(host="h", ttl=self.ttl, about={}), []
             return
         for each in claimed:
             if each.mark is not None:
@@ -134,12 +134,12 @@ class Ingest:
 
     def restart(self) -> None:
         self.store.close_session(self.session)
-        self.session, self.held = self.store.open_session(host="h", ttl=2, about={}), []
+        self.session, self.held = self.store.open_session(host="h", ttl=self.ttl, about={}), []
 
 
 def main() -> None:
     url, seed = sys.argv[1:]
-    ingest = Ingest(ZookeeperStore(url, listing=0), random.Random(int(seed)))
+    ingest = Ingest(ZookeeperStore(url, listing=0), random.Random(int(seed)), ttl=2)  # it is killed, and what it holds is waited for
     print("ready", flush=True)
     while True:
         try:

@@ -26,8 +26,8 @@ class Peer:
     """`ruby`: empty data are null, paths are compared by value, and nothing is locked while it is made."""
 
     def __init__(self, hosts: str, *, dies_after: int | None = None, ruby: bool = False) -> None:
-        self.zk = KazooClient(hosts, timeout=10)
-        self.zk.start(timeout=10)
+        self.zk = KazooClient(hosts, timeout=50)  # it may stand still for a while and keeps its locks
+        self.zk.start(timeout=60)
         self.left = dies_after
         self.ruby = ruby
         self.writes = 0

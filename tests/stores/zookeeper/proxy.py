@@ -25,7 +25,7 @@ class Proxy:
             except OSError:
                 return
             try:
-                server = socket.create_connection(self._target, timeout=5)
+                server = socket.create_connection(self._target, timeout=30)
                 server.settimeout(None)
             except OSError:
                 client.close()
@@ -43,7 +43,8 @@ class Proxy:
     @contextmanager
     def lose_answer(self, client_port: int) -> Iterator[None]:
         """The next write of that client reaches the server and is done; its answer is lost and the connection with it."""
-        connection = self._connections[client_port]
+        with self._lock:  # else its frames may be passed on before it is known here
+            connection = self._connections[client_port]
         connection.lose_answer = True
         yield
         assert connection.lost, "no write went through the proxy"

@@ -252,7 +252,7 @@ def test_a_lost_status_is_made_again_from_the_queue(sound: ZookeeperStore, zk: K
 def test_our_own_work_is_no_fault_while_it_is_done(merritt: MerrittHarness, sound: ZookeeperStore) -> None:
     """Held for longer than any lock of theirs, asked, with keys, waiting for keys."""
     jobs = make_jobs(sound, Ref("batch", "bid0000000000"), 2, keys=("storage/a", "own/b"))
-    session = sound.open_session(host="h", ttl=10, about={})
+    session = sound.open_session(host="h", ttl=50, about={})
     assert len(claim(sound, session)) == 2
     sound.ask(Ask(jobs[0].ref, "cancel", "ann", ""))
     assert list(merritt.open().check()) == []

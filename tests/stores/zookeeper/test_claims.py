@@ -34,7 +34,7 @@ Arrange = Callable[[Link, Callable[[], Any]], None]
 
 
 def session_of(store: ZookeeperStore) -> str:
-    return store.open_session(host="h", ttl=10, about={})
+    return store.open_session(host="h", ttl=50, about={})
 
 
 def test_what_was_parked_since_it_was_looked_at_is_not_claimed_a10(
@@ -96,7 +96,7 @@ def test_a_session_that_dies_between_look_and_claim_claims_nothing_a1(
 
     def die() -> None:
         merritt.expire(late, session)
-        assert link._client._live.wait(20)
+        assert link._client._live.wait(60)
 
     before_writing(link, die)
     with pytest.raises(SessionLost):

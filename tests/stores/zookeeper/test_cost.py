@@ -44,7 +44,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traffic]:
 
 def held(store: ZookeeperStore, count: int) -> list[Record]:
     make_jobs(store, make_batch(store), count)
-    return claim(store, store.open_session(host="h", ttl=10, about={}), limit=count)
+    return claim(store, store.open_session(host="h", ttl=50, about={}), limit=count)
 
 
 def test_going_on_is_four_operations_and_no_reading_25_in_a_transaction_b1(store: ZookeeperStore, traffic: Traffic) -> None:
@@ -59,7 +59,7 @@ def test_going_on_is_four_operations_and_no_reading_25_in_a_transaction_b1(store
 
 def test_claims_are_25_in_a_transaction_and_one_reading_of_the_candidates_b1(store: ZookeeperStore, traffic: Traffic) -> None:
     make_jobs(store, make_batch(store), 100)
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     traffic.clear()
     assert len(claim(store, session, limit=100)) == 100
     assert [len(request.ops) for request in traffic.writes] == [1 + 25 * 3] * 4
@@ -100,7 +100,7 @@ def test_a_listing_serves_claims_until_it_is_used_up_b7(merritt: MerrittHarness)
     store = merritt.open()
     batch = make_batch(store)
     first = make_jobs(store, batch, 4)
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     assert [job.id for job in claim(store, session, limit=2)] == [job.id for job in first[:2]]
     urgent = make_job(store, batch, priority=0)
     assert [job.id for job in claim(store, session, limit=2)] == [job.id for job in first[2:]]
@@ -112,7 +112,7 @@ def test_an_old_listing_is_made_again_b7(merritt: MerrittHarness) -> None:
     store = merritt.open()
     batch = make_batch(store)
     make_jobs(store, batch, 4)
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     claim(store, session, limit=2)
     urgent = make_job(store, batch, priority=0)
     assert [job.id for job in claim(store, session, limit=1)] == [urgent.id]
@@ -122,7 +122,7 @@ def test_what_is_parked_costs_its_name_and_no_reading_a10(store: ZookeeperStore,
     batch = make_batch(store)
     make_jobs(store, batch, 80, priority=1, parked="wait")
     free = make_job(store, batch, priority=9)
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     traffic.clear()
     assert [job.id for job in claim(store, session, limit=5)] == [free.id]
     assert sum(len(request.asks) for request in traffic.reads) < 60
@@ -167,15 +167,15 @@ def test_a_waiting_worker_hears_of_what_another_service_made_b7(merritt: Merritt
     while worker.watch(0):
         pass
     zk.create("/jobs/states/pending/05-jid0000000001")
-    assert worker.watch(20) is True
+    assert worker.watch(60) is True
     while worker.watch(0.3):
         pass
     zk.create("/batches/bid", sequence=True)
-    assert worker.watch(20) is True
+    assert worker.watch(60) is True
 
 
 def test_an_empty_queue_is_listed_and_nothing_else_is_read(store: ZookeeperStore, traffic: Traffic) -> None:
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     store.claim([Role("job", "Pending")], session, 10)
     traffic.clear()
     assert store.claim([Role("job", "Pending")], session, 10) == []

@@ -1,6 +1,7 @@
 """Lost connections and lost leaders: the store goes on by itself, and never says that something was written which was not."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -23,8 +24,9 @@ def server() -> Iterator[ZooKeeperServer]:
 
 def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKeeperEnsemble, budget: Budget) -> None:
     """One writer, a record each time; Committed is there, Unavailable and Conflict are not, Unknown may be either."""
-    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), timeout=4, patience=0.3)
+    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), patience=30)
     jobs = make_jobs(store, make_batch(store), 60)
+    store._link.patience = 0.3  # so that it is refused now and then
     answers: list[tuple[Record, Answer]] = []
     stop = threading.Event()
 
@@ -53,6 +55,8 @@ def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKe
     wait_until(lambda: len(answers) > before + 20, "writes after the last leader", seconds=60)
     stop.set()
     writer.join(60)
+    assert not writer.is_alive()
+    store._link.patience = 30
     last: dict[str, tuple[int, bool]] = {}  # id -> the version of the last write that is certain, and whether one that is not came after
     for read, answer in answers:
         version, unsure = last.get(read.id, (0, False))
@@ -70,9 +74,9 @@ def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKe
 
 
 def test_a_session_outlives_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
-    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), timeout=10, patience=10)
+    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), patience=30)
     job = make_job(store, make_batch(store))
-    session = store.open_session(host="h", ttl=20, about={})
+    session = store.open_session(host="h", ttl=60, about={})
     (mine,) = claim(store, session)
     leader = zookeeper_ensemble.leader()
     zookeeper_ensemble.kill(leader)
@@ -93,17 +97,20 @@ def test_a_session_outlives_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) ->
 
 
 def test_nothing_is_written_while_no_server_can_be_reached(server: ZooKeeperServer) -> None:
-    harness = MerrittHarness(server.create_chroot(), patience=0.2, timeout=2)
+    harness = MerrittHarness(server.create_chroot())
     store = harness.open()
     job = make_job(store, make_batch(store))
     server.kill()
-    wait_until(lambda: not store._link._client.connected, "the connection to be noticed as lost", seconds=20)
+    wait_until(lambda: not store._link._client.connected, "the connection to be noticed as lost", seconds=60)
+    store._link.patience = 0.2
     with pytest.raises(Unavailable, match="nothing was written"):
         store.commit([Group((moving(job, "Held"),))])
     with pytest.raises(Unavailable):
         store.get("job", job.id)
+    began = time.monotonic()
     with pytest.raises(Unavailable):
         store.watch(0.1)
+    assert time.monotonic() - began < 60, "it has the patience of all calls, and not kazoo's"
     server.start()
 
     def back() -> bool:
@@ -113,6 +120,7 @@ def test_nothing_is_written_while_no_server_can_be_reached(server: ZooKeeperServ
             return False
 
     wait_until(back, "the store to go on by itself", seconds=60)
+    store._link.patience = 30
     assert move(store, job, "Held").state == "Held"
     harness.close()
 
@@ -121,12 +129,12 @@ def test_a_connection_that_goes_leaves_its_session_to_its_ttl_b14(merritt: Merri
     """A step may still run under it; only close_session frees claims at once."""
     store, other = merritt.open(), merritt.open()
     job = make_job(store, make_batch(store))
-    session = store.open_session(host="h", ttl=2, about={})
+    session = store.open_session(host="h", ttl=6, about={})
     (mine,) = claim(store, session)
     store.close()
     assert other.get("job", job.id) == mine
     assert [info.name for info in other.sessions()] == [session]
-    wait_until(lambda: other.reap() == [session], "the session to die by itself", seconds=30)
+    wait_until(lambda: other.reap() == [session], "the session to die by itself", seconds=60)
     freed = other.get("job", job.id)
     assert (freed.session, freed.version) == (None, mine.version + 1)
 
@@ -148,12 +156,12 @@ def test_a_transaction_that_was_cut_off_is_unknown_and_its_neighbours_are_answer
 def test_a_lost_answer_to_a_claim_ends_with_the_session_a11(merritt: MerrittHarness) -> None:
     store = merritt.open()
     make_jobs(store, make_batch(store), 3)
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     port = store._sessions._open[session].link._client._connection._socket.getsockname()[1]
     with merritt.proxy.lose_answer(port), pytest.raises(Unknown):
         claim(store, session)
     store.close_session(session)
-    assert len(claim(store, store.open_session(host="h", ttl=10, about={}))) == 3
+    assert len(claim(store, store.open_session(host="h", ttl=50, about={}))) == 3
 
 
 def test_the_last_two_children_on_two_servers_a5(zookeeper_ensemble: ZooKeeperEnsemble, budget: Budget) -> None:

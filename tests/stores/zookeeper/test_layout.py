@@ -108,7 +108,7 @@ def test_a_move_rewrites_the_status_and_moves_the_entries(store: ZookeeperStore,
 def test_a_claim_is_an_empty_ephemeral_lock_and_a_status_with_the_same_bytes(store: ZookeeperStore, zk: KazooClient) -> None:
     make_job(store, make_batch(store))
     before, stat = zk.get("/jobs/jid0000000001/status")
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     claim(store, session)
     body, lock = zk.get("/jobs/jid0000000001/lock")
     assert (body, f"{lock.ephemeralOwner & (2**64 - 1):x}") == (b"", session)
@@ -195,7 +195,7 @@ def test_the_history_keeps_the_latest_fifty_lines_b13(store: ZookeeperStore) -> 
 def test_a_held_key_is_a_node_that_names_its_record(store: ZookeeperStore, zk: KazooClient, key: str, path: str) -> None:
     job = make_job(store, make_batch(store), keys=(key,))
     assert not zk.exists(path), "asked for, not held"
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     (mine,) = claim(store, session)
     assert zk.get(path) == (f"job {job.id}".encode(), zk.exists(path))
     assert zk.exists(path).ephemeralOwner == 0
@@ -208,7 +208,7 @@ def test_two_keys_of_a_record_may_have_one_node(store: ZookeeperStore, zk: Kazoo
     """By Merritt's rule `a/b` and `a_b` are the same lock: whoever holds one has the other too."""
     keys = ("localid/a/b", "localid/a_b", "storage/ark:/1/2")
     job, other = make_jobs(store, make_batch(store), 2, keys=() if later else keys)
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     mine = next(each for each in claim(store, session) if each.id == job.id)
     if later:
         mine = move(store, mine, "Processing", keys=keys)
@@ -226,7 +226,7 @@ def test_two_keys_of_a_record_may_have_one_node(store: ZookeeperStore, zk: Kazoo
 def test_a_foreign_empty_lock_counts_as_taken_a9(store: ZookeeperStore, zk: KazooClient) -> None:
     zk.create("/locks/storage/ark_1_2")
     job = make_job(store, make_batch(store), keys=("storage/ark:/1/2",))
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     assert claim(store, session) == []
     assert store.get("job", job.id).parked == "key storage/ark:/1/2"
     zk.delete("/locks/storage/ark_1_2")
@@ -238,7 +238,7 @@ def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_freed(st
     """`..` has no node of its own, and %2E%2E stands for it: another service's lock of that name is the same lock."""
     zk.create("/locks/localid/%2E%2E")
     job = make_job(store, make_batch(store), keys=("localid/..",))
-    session = store.open_session(host="h", ttl=10, about={})
+    session = store.open_session(host="h", ttl=50, about={})
     assert claim(store, session) == []
     assert store.get("job", job.id).parked == "key localid/.."
     assert store.held_keys() == [("localid/%2E%2E", None)]
@@ -305,7 +305,7 @@ def test_access_queues(store: ZookeeperStore, zk: KazooClient) -> None:
         assert {path.removeprefix(home) for path in tree(zk, home)} == {"/token", "/status"}
         assert zk.get(f"{home}/token")[0] == token
         assert status(zk, home).keys() == {"status", "last_modified", "message"}
-        session = store.open_session(host="h", ttl=10, about={})
+        session = store.open_session(host="h", ttl=50, about={})
         (mine,) = claim(store, session, kind=f"access-{size}")
         assert zk.exists(f"{home}/lock")
         move(store, mine, "Processing", session=None)

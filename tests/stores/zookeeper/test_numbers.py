@@ -86,7 +86,7 @@ def test_numbers_hold_on_an_ensemble_whose_followers_lag_a8(followers: list[str]
     """Each creator talks to another server, and each server may be behind the others."""
     stores = [ZookeeperStore(url) for url in followers[:2]]
     zk = KazooClient(followers[2].removeprefix("zookeeper://"))
-    zk.start(timeout=10)
+    zk.start(timeout=60)
     try:
         names = race(stores, make_batch(stores[0]), zk, budget.pick(small=10, long=150))
         assert sorted(names) == [f"jid{number:010d}" for number in range(1, len(names) + 1)]

@@ -62,7 +62,7 @@ def test_a_killed_worker_leaves_the_tree_sound_at_every_moment(
         assert nodedump.faults(zk) == []
         assert list(store.check()) == []
         assert b"Traceback" not in log.read_bytes(), log.read_text()
-    wait_until(lambda: all_free(store), "the claims of the dead to come free", seconds=30)
+    wait_until(lambda: all_free(store), "the claims of the dead to come free", seconds=60)
     assert nodedump.faults(zk) == []
 
 

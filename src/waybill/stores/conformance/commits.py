@@ -9,7 +9,7 @@ import pytest
 
 from waybill.record import MAX_CHANGES, Change, ClaimLost, Committed, Conflict, Exists, Group, NotFound, Ref, Store, StoreError, TooLarge
 from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import Yard, change, commit, present
+from waybill.stores.conformance.yard import HOUR, SLACK, Yard, change, commit, present
 
 
 class Commits(Suite):
@@ -20,17 +20,17 @@ class Commits(Suite):
         assert yard.get(made) == made
         assert (made.owner, made.priority, made.message, made.gates, made.keys) == ("ann", 7, "hello", gates, keys)
         assert made.docs.raw[h.documents[0]] == b'{"a":1}'
-        assert made.created == made.updated == pytest.approx(yard.store.now(), abs=2)
+        assert made.created == made.updated == pytest.approx(yard.store.now(), abs=SLACK)
         moved = yard.update(made, state=h.states[1], last_done=h.states[0], retries=2, tries=3, message="on", open=True)
         assert yard.get(moved) == moved
         assert (moved.state, moved.last_done, moved.retries, moved.tries, moved.message) == (h.states[1], h.states[0], 2, 3, "on")
 
     def test_times_are_the_stores_own(self, yard: Yard) -> None:
         made = yard.one()
-        yard.harness.tick(100)
+        yard.harness.tick(HOUR)
         moved = yard.update(made)
         assert moved.created == made.created
-        assert moved.updated - made.updated == pytest.approx(100, abs=2)
+        assert moved.updated - made.updated == pytest.approx(HOUR, abs=SLACK)
 
     def test_a_minted_id_is_the_prefix_and_ten_digits_never_given_twice(self, yard: Yard) -> None:
         made = yard.make(3) + yard.make(2)

@@ -45,7 +45,7 @@ class Harness(ABC):
     many_hosts = True  # workers of several hosts share the store; otherwise a second host is refused with BadStore
     has_foreign_locks = False  # others than Waybill hold records too; then foreign_lock and foreign_unlock are given
 
-    ttl = 10.0  # of the sessions that tests let die, in seconds of the store's clock
+    ttl = 3600.0  # of the sessions that tests let die, in seconds of the store's clock: much longer than a test may stand still
     rounds = 10  # of each race
 
     @abstractmethod

@@ -8,7 +8,7 @@ import pytest
 
 from waybill.record import Line, NotFound, Page, Record, Ref, Store
 from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import Yard, bare, change
+from waybill.stores.conformance.yard import HOUR, SLACK, Yard, bare, change
 
 
 def pages(store: Store, kind: str, limit: int, **query: Any) -> list[list[Record]]:
@@ -113,7 +113,7 @@ class Reading(Suite):
         session = yard.session()
         (mine,) = yard.claimed(yard.store, session)
         mine = yard.save(mine, message="half way")
-        yard.harness.tick(5)
+        yard.harness.tick(HOUR)
         mine = yard.update(mine, event="done", state=h.states[1], who="worker", why="all there")
         freed = yard.release(mine, event="", message="no event")
         failed = yard.update(freed, event="fail", state=h.rest, who="ann", why="no room")
@@ -123,7 +123,7 @@ class Reading(Suite):
             Line(mine.version, 0, "worker", "done", h.states[0], h.states[1], "all there"),
             Line(failed.version, 0, "ann", "fail", h.states[1], h.rest, "no room"),
         ]
-        assert lines[1].at - lines[0].at == pytest.approx(5, abs=2)
+        assert lines[1].at - lines[0].at == pytest.approx(HOUR, abs=SLACK)
 
     def test_remember_keeps_the_first(self, yard: Yard) -> None:
         other = yard.harness.open()
@@ -134,5 +134,5 @@ class Reading(Suite):
 
     def test_the_stores_clock_moves(self, yard: Yard) -> None:
         before = yard.store.now()
-        yard.harness.tick(50)
-        assert yard.store.now() - before == pytest.approx(50, abs=2)
+        yard.harness.tick(HOUR)
+        assert yard.store.now() - before == pytest.approx(HOUR, abs=SLACK)

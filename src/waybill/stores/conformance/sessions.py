@@ -6,7 +6,7 @@ import pytest
 
 from waybill.record import ClaimLost, Committed, Group, SessionLost
 from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import LONG, Yard, change, commit
+from waybill.stores.conformance.yard import LONG, SLACK, Yard, change, commit
 
 
 class Sessions(Suite):
@@ -139,7 +139,7 @@ class Sessions(Suite):
         other = yard.harness.open()
         (info,) = other.sessions()
         assert (info.name, info.host, info.about, info.progress) == (session, "here", {"roles": ["a", "b"], "pid": 7}, {})
-        assert info.since == pytest.approx(yard.store.now(), abs=2)
+        assert info.since == pytest.approx(yard.store.now(), abs=SLACK)
         yard.store.renew(session, {str(made.ref): [3, 10, "files"]})
         (info,) = other.sessions()
         assert info.progress == {str(made.ref): [3, 10, "files"]}

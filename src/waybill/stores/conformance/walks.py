@@ -16,7 +16,7 @@ import pytest
 
 from waybill.record import Change, Claimed, Committed, Group, Record, Ref, Role, Store, StoreError
 from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import LONG, Yard, change, commit
+from waybill.stores.conformance.yard import HOUR, LONG, Yard, change, commit
 from waybill.stores.model import ModelStore, World
 
 STEPS = 120
@@ -111,7 +111,7 @@ class Walk:
             "parked": rng.choice([None, None, None, "wait", "children"]),
             "docs": {h.documents[0]: b"%d" % rng.randrange(100)},
         }
-        delay = float(rng.randrange(1, 50))
+        delay = rng.randrange(1, 50) * HOUR
         real = self.yard.draft(parent=crate.real if crate else None, **fields)
         assert real.after is not None
         model = Change(
@@ -193,7 +193,7 @@ class Walk:
         hand = self.rng.choice(self.hands)
         if pair := self.held(hand):
             parked = self.rng.choice([None, None, "wait", "children"])
-            delay = float(self.rng.randrange(1, 50))
+            delay = self.rng.randrange(1, 50) * HOUR
             fields = {**self.after(), "session": None, "parked": parked}
             self.both(hand, self.changed(pair, fields, event="done", docs=self.docs(), delay=delay), pair)
 
@@ -213,7 +213,7 @@ class Walk:
         if free:
             pair = self.rng.choice(free)
             parked = self.rng.choice([None, "wait", "children"])
-            delay = float(self.rng.randrange(1, 50))
+            delay = self.rng.randrange(1, 50) * HOUR
             self.both(self.rng.choice(self.hands), self.changed(pair, {**self.after(), "parked": parked}, event="act", delay=delay), pair)
 
     def remove(self) -> None:
@@ -232,7 +232,7 @@ class Walk:
         hand.model.mark(name, on, who="ann")
 
     def wake(self) -> None:
-        seconds = float(self.rng.randrange(40))
+        seconds = self.rng.randrange(40) * HOUR  # a store's own clock runs on between the calls, the model's does not
         self.clock += seconds
         self.h.tick(seconds)
         hand = self.rng.choice(self.hands)

@@ -27,6 +27,8 @@ from waybill.stores.conformance.harness import Harness
 # Names of keys and marks that a store may be tempted to read as something else, or to refuse.
 ODD_NAMES = (".", "..", "...", "a b", "a%2Fb", "%2E%2E", "a~b", "a_b", "a\x01b", "a\x7fb", "\u00e4", "\ue000", "\ufff0", "\U0001f4da")
 LONG = 10_000_000.0  # the ttl of a session that outlives all that a test does to the clock
+HOUR = 3600.0  # the unit in which tests wait: whoever runs them may stand still for a while, and some stores' clocks do not
+SLACK = 600.0  # seconds for which a test may stand still between a write and the look at what it wrote
 
 
 class Yard:

@@ -166,6 +166,7 @@ class Link:
 
     def sync(self) -> None:
         """What the leader has committed by now is seen by the next reading of this link."""
+        self._await_connection()
         try:
             self._client.sync_async(self.root or "/").get(timeout=self._answer_within)
         except (KazooException, KazooTimeoutError) as error:
@@ -173,6 +174,7 @@ class Link:
 
     def watch(self, path: str, call: Callable[[Any], None]) -> None:
         """Call once, from kazoo's own thread, when the node's data next change, or the connection does."""
+        self._await_connection()
         try:
             self._client.get_async(self.root + path, watch=call).get(timeout=self._answer_within)
         except NoNodeError:
@@ -180,10 +182,14 @@ class Link:
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"The connection to ZooKeeper was lost ({type(error).__name__}). Try again.") from error
 
-    def _send(self, request: Read | Write) -> Any:
-        client = self._client
-        if not client.connected and not client._live.wait(self.patience):
+    def _await_connection(self) -> None:
+        """kazoo itself would keep a request until there is one, however long that takes."""
+        if not self._client.connected and not self._client._live.wait(self.patience):
             raise Unavailable(f"No ZooKeeper server of {self._hosts} can be reached now; nothing was written. Try again.")
+
+    def _send(self, request: Read | Write) -> Any:
+        self._await_connection()
+        client = self._client
         result = client.handler.async_result()
         # The only way in for a request of our own; kazoo sends whatever has a type and serialises itself.
         client._call(request, result)
