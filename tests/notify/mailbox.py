@@ -43,7 +43,7 @@ class Mailbox:
         if account:
             options |= {"authenticator": self._authenticate, "auth_required": True, "auth_require_tls": False}
         self.port = port or free_port()
-        self._controller = Controller(self, hostname=host, port=self.port, **options)
+        self._controller = Controller(self, hostname=host, port=self.port, ready_timeout=60.0, **options)
         self.url = f"smtp://{host}:{self.port}"
 
     def __enter__(self) -> Self:
