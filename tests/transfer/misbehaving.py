@@ -187,9 +187,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _meet(self, value: str) -> None:
-        """Nobody is answered before so many have asked; if they never do, all are, after a while."""
+        """Nobody is answered before so many have asked, or never will; and a moment later, in which one too many would come."""
         with self.server_of.lock:
             meeting = self.server_of.meetings.setdefault(int(value), threading.Barrier(int(value)))
         with suppress(threading.BrokenBarrierError):
             meeting.wait(30)
+        self.server_of.over.wait(0.1)
         self._ok("")
