@@ -40,7 +40,7 @@ def is_there(pid: int) -> bool:
 
 def test_each_has_its_session_and_all_stop_together(running: Start, waybill: Waybill) -> None:
     work = running("work", "--processes", 3, "--threads", 2, *ROLES)
-    wait_until(lambda: len(workers(waybill)) == 3, "three sessions", seconds=60)
+    wait_until(lambda: len(workers(waybill)) == 3, "three sessions", seconds=120)
     assert [session["about"]["roles"] for session in workers(waybill)] == [
         ["shipment.Sorting", "shipment.Travelling", "parcel.Packing", "parcel.Sending"]
     ] * 3
@@ -57,19 +57,19 @@ def test_each_has_its_session_and_all_stop_together(running: Start, waybill: Way
 
 def test_they_end_with_a_parent_that_is_killed(running: Start, waybill: Waybill) -> None:
     work = running("work", "--processes", 2)
-    wait_until(lambda: len(workers(waybill)) == 2, "two sessions", seconds=60)
+    wait_until(lambda: len(workers(waybill)) == 2, "two sessions", seconds=120)
     (other,) = children(work)
     assert work.end(signal.SIGKILL).code == -signal.SIGKILL
-    wait_until(lambda: not is_there(other), "the other to end", seconds=30)
+    wait_until(lambda: not is_there(other), "the other to end", seconds=120)
 
 
 def test_one_that_dies_is_started_again(running: Start, waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYBILL_WORK_TTL", "2")  # what it held when it died comes free soon
     work = running("work", "--processes", 2, *ROLES)
-    wait_until(lambda: len(workers(waybill)) == 2, "two sessions", seconds=60)
+    wait_until(lambda: len(workers(waybill)) == 2, "two sessions", seconds=120)
     (other,) = children(work)
     os.kill(other, signal.SIGKILL)
-    wait_until(lambda: other not in children(work) and len(children(work)) == 1, "another process", seconds=60)
+    wait_until(lambda: other not in children(work) and len(children(work)) == 1, "another process", seconds=120)
     ship(waybill, 2)
     assert running("watch", "shipment", "--settled", "--json").end().code == 0
     ended = work.end(signal.SIGTERM)
@@ -79,7 +79,7 @@ def test_one_that_dies_is_started_again(running: Start, waybill: Waybill, monkey
 
 def test_the_store_is_not_shown_to_others(running: Start, waybill: Waybill, data: Path) -> None:
     work = running("work", "--processes", 2, "--store", f"sqlite:///{data.absolute()}/waybill.db")
-    wait_until(lambda: len(workers(waybill)) == 2, "two sessions", seconds=60)
+    wait_until(lambda: len(workers(waybill)) == 2, "two sessions", seconds=120)
     (other,) = children(work)
     assert "waybill.db" not in Path(f"/proc/{other}/cmdline").read_text()
     assert work.end(signal.SIGTERM).code == 0
@@ -117,7 +117,7 @@ def test_a_supervisor_that_tells_all_of_them_does_not_hurry_them(
     work = running("work", "--processes", 2, "--threads", 1)
     for _ in range(2):
         bare("submit", "run")
-    wait_until(lambda: len(list(tmp_path.glob("asleep-*"))) == 2, "both to be at work", seconds=60)
+    wait_until(lambda: len(list(tmp_path.glob("asleep-*"))) == 2, "both to be at work", seconds=120)
     (other,) = children(work)
     os.kill(other, signal.SIGTERM)
     work.process.send_signal(signal.SIGTERM)

@@ -100,7 +100,7 @@ def test_a_loaf_survives_the_baker(kitchen: Kitchen) -> None:
     done = kitchen.show("show", "loaf", loaf)
     assert (done["state"], done["message"], done["docs"]["oven"]["minutes"]) == ("Baked", "golden brown", 10)
     second.send_signal(signal.SIGTERM)
-    assert second.wait(timeout=60) == 0
+    assert second.wait(timeout=120) == 0
     # Each write moves the version by one: the end of the dead session, the claim, the missing minutes, the last step. Had the second baker
     # begun with the first minute again, there would be more.
     assert done["version"] - left["version"] <= (10 - had) + 3
@@ -113,11 +113,11 @@ def test_stopped_in_good_order_it_goes_on_as_well(kitchen: Kitchen) -> None:
     first = kitchen.work()
     wait_until(lambda: kitchen.minutes(loaf) >= 0, "the oven to be lit", seconds=120)
     first.send_signal(signal.SIGTERM)
-    assert first.wait(timeout=60) == 0
+    assert first.wait(timeout=120) == 0
     between = kitchen.show("show", "loaf", loaf)
     assert (between["state"], between["session"], between["tries"]) == ("Baking", None, 0)
     second = kitchen.work()
     kitchen.waybill("watch", "loaf", loaf)
     assert [line["after"] for line in kitchen.show("history", "loaf", loaf)["lines"]] == ["Kneading", "Baking", "Baked"]
     second.send_signal(signal.SIGTERM)
-    assert second.wait(timeout=60) == 0
+    assert second.wait(timeout=120) == 0

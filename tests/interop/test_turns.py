@@ -229,7 +229,7 @@ def test_waybill_killed_while_both_work_leaves_the_tree_sound(
         # What they had sent when they died may still be on its way into the tree.
         wait_until(lambda: nodedump.faults(client.zk) == [], f"the tree to be sound: {nodedump.faults(client.zk)}", seconds=10)
         assert b"Traceback" not in log.read_bytes(), log.read_text()
-    wait_until(lambda: (ours.store.reap(), not ours.store.sessions())[1], "the claims of the dead to come free", seconds=30)
+    wait_until(lambda: (ours.store.reap(), not ours.store.sessions())[1], "the claims of the dead to come free")
     with ours.working():
         for batch in ours.store.find("batch").records:
             ours.until("batch", batch.id, "Completed")

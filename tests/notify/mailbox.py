@@ -53,7 +53,7 @@ class Mailbox:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._controller.stop()
 
-    def wait(self, count: int = 1, patience: float = 30.0) -> list[Came]:
+    def wait(self, count: int = 1, patience: float = 120.0) -> list[Came]:
         """The letters, once so many have come."""
         with self._came:
             assert self._came.wait_for(lambda: len(self.letters) >= count, patience), f"{len(self.letters)} of {count} letters came"

@@ -30,7 +30,7 @@ from waybill.engine import Engine
 from waybill.record import Record, Ref
 from waybill.worker import Arrow, Worker, step_once
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Web:
