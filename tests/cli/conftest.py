@@ -103,7 +103,7 @@ class Running:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
-    def end(self, signal: int | None = None, timeout: float = 60) -> Result:
+    def end(self, signal: int | None = None, timeout: float = 150) -> Result:
         if signal is not None:
             self.process.send_signal(signal)
         out, err = self.process.communicate(timeout=timeout)

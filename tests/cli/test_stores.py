@@ -47,7 +47,7 @@ def test_a_shipment_is_led_by_hand_from_beginning_to_end(anywhere: Waybill) -> N
 def test_work_done_by_a_process_is_seen_by_another(anywhere: Waybill, running: Callable[..., Running]) -> None:
     shipment = ship(anywhere, 2)
     work = running("work")
-    watched = running("watch", "shipment", shipment, "--json").end(timeout=100)
+    watched = running("watch", "shipment", shipment, "--json").end()
     assert watched.code == 0
     assert [line["after"] for line in watched.lines if "event" in line] == ["Sorting", "Travelling", "Delivered"]
     sessions = anywhere("sessions", "--json").json["sessions"]

@@ -50,7 +50,7 @@ def test_up_prints_one_url_serves_works_and_ends_cleanly(running: Start, bare: W
     assert stat.S_IMODE(os.stat(data).st_mode) == 0o700
     assert get(f"{url}api/v1/machines")[0] == 401
     assert get(f"{url}api/v1/machines", token)[0] == 200
-    wait_until(lambda: "Delivered" in states(bare, "parcel"), "a parcel to arrive", seconds=60)
+    wait_until(lambda: "Delivered" in states(bare, "parcel"), "a parcel to arrive", seconds=120)
     ended = up.end(number)
     assert (ended.code, ended.out) == (0, "")
     assert bare("sessions", "--json").json == {"sessions": []}, "the session is closed, not left to expire"
@@ -158,20 +158,18 @@ def test_open_loopback_lets_this_machine_in_without_a_token(running: Start) -> N
 def test_work_serves_only_its_roles(running: Start, waybill: Waybill) -> None:
     ship(waybill, 2)
     work = running("work", "--role", "shipment")
-    wait_until(lambda: states(waybill, "shipment") == {"Travelling": 1}, "the shipment to be sorted", seconds=60)
+    wait_until(lambda: states(waybill, "shipment") == {"Travelling": 1}, "the shipment to be sorted", seconds=120)
     (session,) = waybill("sessions", "--json").json["sessions"]
     assert session["about"]["roles"] == ["shipment.Sorting", "shipment.Travelling"]
     assert work.end(signal.SIGTERM).code == 0
     assert states(waybill, "parcel") == {"Packing": 2}
 
 
-def test_a_killed_worker_leaves_what_another_goes_on_with(
-    running: Start, waybill: Waybill, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WAYBILL_WORK_TTL", "1")
+def test_a_killed_worker_leaves_what_another_goes_on_with(running: Start, waybill: Waybill) -> None:
     shipments = [ship(waybill, 4) for _ in range(3)]
-    first = running("work", "--role", "shipment", "--role", "parcel")
-    wait_until(lambda: states(waybill, "parcel").get("Sending", 0) > 0, "parcels on their way", seconds=60)
+    # What it holds comes free a second after its death; the other is not to lose what it holds whenever it is slow for a second.
+    first = running("work", "--role", "shipment", "--role", "parcel", env={"WAYBILL_WORK_TTL": "1"})
+    wait_until(lambda: states(waybill, "parcel").get("Sending", 0) > 0, "parcels on their way", seconds=120)
     assert first.end(signal.SIGKILL).code == -signal.SIGKILL
     second = running("work", "--role", "shipment", "--role", "parcel")
     watched = running("watch", "shipment", "--settled", "--json").end()
@@ -231,7 +229,7 @@ APP = Application("stubborn", "Does not listen.", (RUN,))
 def test_a_second_signal_does_not_wait_for_a_step_that_does_not_listen(running: Start, waybill: Waybill, tmp_path: Path) -> None:
     run = waybill("submit", "run").out.strip()
     work = running("work", "--role", "run.Sleeping", env={"WAYBILL_LOG_FORMAT": "json"})
-    wait_until((tmp_path / "asleep").exists, "the step to sleep", seconds=60)
+    wait_until((tmp_path / "asleep").exists, "the step to sleep", seconds=120)
     work.process.send_signal(signal.SIGTERM)
     assert work.process.stderr is not None
     said: list[Any] = []
@@ -286,7 +284,7 @@ APP = Application("opening", "Opens the index.", (RUN,), outfit=Outfit)
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "opening:APP")
     waybill("submit", "run")
     work = running("work", "--role", "run")
-    wait_until(lambda: states(waybill, "run") == {"Ended": 1}, "the step to open the index", seconds=60)
+    wait_until(lambda: states(waybill, "run") == {"Ended": 1}, "the step to open the index", seconds=120)
     assert work.end(signal.SIGTERM).code == 0
     assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], "nothing is left in a WAL file"
 

@@ -222,14 +222,14 @@ def test_processes_that_start_together_end_with_the_same_token(depot: Depot) -> 
 
     def begin() -> None:
         with closing(depot.open_store()) as store:
-            start.wait(10)
+            start.wait(60)
             found.append(ensure_admin_token(depot.engine(store), path))
 
     threads = [threading.Thread(target=begin) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert len(found) == 4
     assert set(found) == {path.read_text().strip()}
 

@@ -67,7 +67,7 @@ def test_there_are_never_more_than_its_size_and_who_waits_too_long_is_refused(wa
 
 
 def test_who_waits_gets_the_connection_that_is_given_back(watched: Watched) -> None:
-    pool = Connections(watched, size=1, patience=30)  # type: ignore[arg-type]
+    pool = Connections(watched, size=1, patience=60)  # type: ignore[arg-type]
     lent, done = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -78,10 +78,10 @@ def test_who_waits_gets_the_connection_that_is_given_back(watched: Watched) -> N
     with pool.store():
         thread = threading.Thread(target=wait)
         thread.start()
-        assert lent.wait(10)
+        assert lent.wait(60)
         assert not done.is_set()
-    assert done.wait(10)
-    thread.join(10)
+    assert done.wait(60)
+    thread.join(60)
     assert watched.opened == 1
 
 

@@ -152,6 +152,15 @@ def test_an_unknown_outcome_says_how_to_repeat(site: Site, submitter: TestClient
     assert submitter.get(f"{API}/tally/crate").json()["total"] == 1
 
 
+def test_a_mark_whose_name_leads_to_no_route_is_answered_as_described(admin: TestClient) -> None:
+    """A line break ends what a route takes for a name: the answer is that of no route, and the description has it."""
+    described = admin.get("/openapi.json").json()["paths"][f"{API}/marks/{{name}}"]
+    for method in ("PUT", "DELETE"):
+        answer = admin.request(method, f"{API}/marks/%0Aa")
+        assert check_shape(answer)["code"] == "no-route"
+        assert str(answer.status_code) in described[method.lower()]["responses"]
+
+
 def test_the_openapi_description_names_the_shape(anyone: TestClient) -> None:
     spec = anyone.get("/openapi.json").json()
     described = [

@@ -27,7 +27,7 @@ from waybill.step import New
 from waybill.tokens import revoke
 
 API = "/api/v1"
-WAIT = 30.0
+WAIT = 120.0
 
 
 class Ears:

@@ -136,12 +136,12 @@ def served(site: Served) -> Iterator[str]:
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:
-        assert started.wait(30), "the server did not start"
+        assert started.wait(120), "the server did not start"
         host, port = server.address
         yield f"http://{host}:{port}"
     finally:
         server.stop()
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive(), "the server did not stop"
 
 

@@ -30,7 +30,7 @@ from waybill.step import Context, Done, Fail, New, Outcome, Wait
 from waybill.stores.zookeeper import ZookeeperStore
 from waybill.worker import Arrow, Worker, step_once
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 DUTIES = (Upkeep(), Joins(), Requests(), Retention())
 
 

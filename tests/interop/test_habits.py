@@ -325,6 +325,7 @@ def test_a_status_that_nobody_understands_does_not_stop_the_others(ours: Ours, t
         list_jobs(client)
     with ours.working():
         ours.until("job", fine.id, "Completed")
+        ours.until("batch", batch.id, "Processing")
     listed = {record.id for record in ours.store.find("job").records}
     assert fine.id in listed
     assert sum(ours.store.tally("job").values()) >= 1

@@ -43,7 +43,7 @@ class Mailbox:
         if account:
             options |= {"authenticator": self._authenticate, "auth_required": True, "auth_require_tls": False}
         self.port = port or free_port()
-        self._controller = Controller(self, hostname=host, port=self.port, **options)
+        self._controller = Controller(self, hostname=host, port=self.port, ready_timeout=60.0, **options)
         self.url = f"smtp://{host}:{self.port}"
 
     def __enter__(self) -> Self:
@@ -53,7 +53,7 @@ class Mailbox:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._controller.stop()
 
-    def wait(self, count: int = 1, patience: float = 30.0) -> list[Came]:
+    def wait(self, count: int = 1, patience: float = 120.0) -> list[Came]:
         """The letters, once so many have come."""
         with self._came:
             assert self._came.wait_for(lambda: len(self.letters) >= count, patience), f"{len(self.letters)} of {count} letters came"

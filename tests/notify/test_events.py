@@ -175,7 +175,7 @@ def test_what_an_answer_means(status: int, permanent: bool) -> None:
     try:
         receiver = Receiver(web, status)
         with pytest.raises(NotPosted) as refused:
-            post(f"{web.url}/hook", b"{}", {}, reach=HERE, timeout=5)
+            post(f"{web.url}/hook", b"{}", {}, reach=HERE, timeout=60)
         assert refused.value.permanent is permanent
         assert len(receiver.bodies) == 1
         assert [path for _, path in web.requests] == ["/hook"], "a redirect is not followed"
@@ -198,7 +198,7 @@ def test_nothing_is_sent_to_where_it_may_not_go() -> None:
 
 def test_a_receiver_that_is_not_there_or_says_nothing_is_worth_another_try() -> None:
     with pytest.raises(NotPosted) as absent:
-        post(f"http://127.0.0.1:{free_port()}/hook", b"{}", {}, reach=HERE, timeout=5)
+        post(f"http://127.0.0.1:{free_port()}/hook", b"{}", {}, reach=HERE, timeout=60)
     assert not absent.value.permanent
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(NotPosted, match="did not answer in time") as late:

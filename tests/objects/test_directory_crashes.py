@@ -143,16 +143,16 @@ def test_sweep_leaves_alone_what_is_being_written(tmp_path: Path) -> None:
     def slow() -> Iterator[bytes]:
         yield b"first"
         begun.set()
-        assert swept.wait(30)
+        assert swept.wait(120)
         yield b" and second"
 
     with Directory(tmp_path, fsync=False) as objects:
         writer = threading.Thread(target=lambda: objects.put("a", slow()))
         writer.start()
-        assert begun.wait(30)
+        assert begun.wait(120)
         assert objects.sweep(older_than=-60).files == 0
         swept.set()
-        writer.join(30)
+        writer.join(120)
         with objects.get("a") as body:
             assert body.read() == b"first and second"
 

@@ -34,8 +34,14 @@ def server() -> Iterator[FakeS3]:
 
 
 @pytest.fixture
-def objects(server: FakeS3) -> Iterator[S3]:
-    with S3("bucket", endpoint=server.endpoint, credentials=Credentials("key", "secret"), timeout=1.0, tries=3) as objects:
+def patience() -> float:
+    """Seconds for an answer: a busy machine may be slow to give one, and each try is counted."""
+    return 60.0
+
+
+@pytest.fixture
+def objects(server: FakeS3, patience: float) -> Iterator[S3]:
+    with S3("bucket", endpoint=server.endpoint, credentials=Credentials("key", "secret"), timeout=patience, tries=3) as objects:
         objects._finding = Finding(server.endpoint, "bucket", datetime.now(UTC), Conditions("atomic", "atomic", "atomic"))
         yield objects
 
@@ -45,7 +51,7 @@ def content(objects: S3, name: str) -> bytes:
         return body.read()
 
 
-@pytest.mark.parametrize("trouble", ["503", "cut answer", "hang"])
+@pytest.mark.parametrize(("trouble", "patience"), [("503", 60.0), ("cut answer", 60.0), ("hang", 1.0)])
 def test_a_passing_trouble_is_got_over(server: FakeS3, objects: S3, trouble: str) -> None:
     server.trouble = [Trouble("PUT", "a", trouble)]
     objects.put("a", b"data")
@@ -125,6 +131,7 @@ def test_a_body_that_is_cut_is_no_short_object(server: FakeS3, objects: S3) -> N
     assert not is_permanent(raised.value)
 
 
+@pytest.mark.parametrize("patience", [1.0])
 def test_a_silent_server_is_given_up(server: FakeS3, objects: S3) -> None:
     server.trouble = [Trouble("GET", "a", "hang")] * 20 + [Trouble("POST", "a", "hang")] * 20
     began = time.monotonic()
@@ -133,7 +140,7 @@ def test_a_silent_server_is_given_up(server: FakeS3, objects: S3) -> None:
             ask()
         assert not is_permanent(raised.value)
         assert not is_not_found(raised.value)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50, "the server lets go of it after a minute"
 
 
 def test_no_server_at_all() -> None:

@@ -37,7 +37,7 @@ class ServerFailed(Exception):
     """A server did not become ready, or did not stop, in time."""
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30.0, every: float = 0.01) -> None:
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 120.0, every: float = 0.01) -> None:
     """Return as soon as the condition holds; raise TimeoutError, naming what was waited for, when it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -93,7 +93,7 @@ class Process:
             raise ServerFailed(f"{self.name} has not been started.")
         return self._child.pid
 
-    def start(self, *, seconds: float = 60.0, wait: bool = True) -> None:
+    def start(self, *, seconds: float = 120.0, wait: bool = True) -> None:
         """Start, and wait until it is ready unless told not to (the members of an ensemble become ready together)."""
         if self.running:
             raise ServerFailed(f"{self.name} is running already.")
@@ -101,7 +101,7 @@ class Process:
         if wait:
             self.wait_ready(seconds=seconds)
 
-    def wait_ready(self, *, seconds: float = 60.0) -> None:
+    def wait_ready(self, *, seconds: float = 120.0) -> None:
         def ready_or_ended() -> bool:
             return not self.running or self._ready()
 
@@ -114,7 +114,7 @@ class Process:
             code = self._child.returncode if self._child else None
             raise ServerFailed(f"{self.name} ended with code {code} before it was ready.\n{self.log_tail()}")
 
-    def stop(self, *, seconds: float = 60.0, how: signal.Signals | None = None) -> None:
+    def stop(self, *, seconds: float = 120.0, how: signal.Signals | None = None) -> None:
         """Ask it to stop and wait until it has; a server that does not is killed, and that is an error."""
         if self._child is None:
             return

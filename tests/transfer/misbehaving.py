@@ -8,8 +8,8 @@ asked["/a"]                          the headers of each request
 import hashlib
 import ssl
 import threading
-import time
 from collections import defaultdict
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
@@ -22,8 +22,9 @@ class Misbehaving:
         self.asked: dict[str, list[dict[str, str]]] = defaultdict(list)
         self.over = threading.Event()
         self.lock = threading.Lock()
-        self.at_once = 0
+        self.at_once = 0  # requests that came and are not answered yet
         self.most_at_once = 0
+        self.meetings: dict[int, threading.Barrier] = {}
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port = self._server.server_port
@@ -64,13 +65,19 @@ class _Handler(BaseHTTPRequestHandler):
             what, _, value = (plan.pop(0) if len(plan) > 1 else plan[0]).partition(" ")
             state.at_once += 1
             state.most_at_once = max(state.most_at_once, state.at_once)
+            self.waits = True
         try:
             getattr(self, f"_{what}")(value)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
-            with state.lock:
-                state.at_once -= 1
+            self._answered()
+
+    def _answered(self) -> None:
+        """Before the first byte of the answer: whoever has that may ask for the next thing at once."""
+        with self.server_of.lock:
+            self.server_of.at_once -= self.waits
+            self.waits = False
 
     do_GET = do_HEAD = _serve
 
@@ -79,6 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server_of.files[self.path]
 
     def _headers(self, status: int, length: int | None, **more: str) -> None:
+        self._answered()
         self.send_response(status)
         for name, value in more.items():
             self.send_header(name.replace("_", "-"), value)
@@ -178,6 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"this is not HTTP\r\n\r\n")
         self.close_connection = True
 
-    def _slow(self, value: str) -> None:
-        time.sleep(float(value))
+    def _meet(self, value: str) -> None:
+        """Nobody is answered before so many have asked, or never will; and a moment later, in which one too many would come."""
+        with self.server_of.lock:
+            meeting = self.server_of.meetings.setdefault(int(value), threading.Barrier(int(value)))
+        with suppress(threading.BrokenBarrierError):
+            meeting.wait(30)
+        self.server_of.over.wait(0.1)
         self._ok("")

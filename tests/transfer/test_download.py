@@ -30,7 +30,7 @@ def server() -> Iterator[Misbehaving]:
 
 
 def get(server: Misbehaving, into: Path, *requests: Fetch, **options: Any) -> dict[str, Fetched]:
-    options = {"reach": Reach(["127.0.0.0/8"]), "pause": lambda seconds: None, "timeout": 5.0, **options}
+    options = {"reach": Reach(["127.0.0.0/8"]), "pause": lambda seconds: None, "timeout": 60.0, **options}
     wanted = requests or (Fetch(f"{server.url}/a", "a"),)
     return {fetched.name: fetched for fetched in download(wanted, into, **options)}
 
@@ -148,14 +148,14 @@ def test_a_silent_server_is_given_up(server: Misbehaving, tmp_path: Path) -> Non
 
 def test_a_server_that_falls_silent_in_the_middle(server: Misbehaving, tmp_path: Path) -> None:
     server.does["/a"] = ["hang_after 5000", "ok"]
-    fetched = get(server, tmp_path, timeout=0.3)["a"]
+    fetched = get(server, tmp_path, timeout=3.0)["a"]  # enough for the first bytes to come on a busy machine
     assert fetched.ok
     assert server.asked["/a"][1]["range"] == "bytes=5000-"
 
 
 def test_a_server_that_trickles_is_silent(server: Misbehaving, tmp_path: Path) -> None:
     server.does["/a"] = ["trickle 0.02", "ok"]
-    fetched = get(server, tmp_path, timeout=0.5, slowest=1000)["a"]
+    fetched = get(server, tmp_path, timeout=3.0, slowest=1000)["a"]
     assert (fetched.ok, fetched.tries) == (True, 2)
 
 
@@ -228,17 +228,17 @@ def test_redirects_are_followed_and_keep_the_range_but_not_the_password(server: 
 
 def test_files_come_at_the_same_time_and_one_failure_is_its_own(server: Misbehaving, tmp_path: Path) -> None:
     requests = []
-    for number in range(20):
+    for number in range(21):
         server.files[f"/{number}"] = b"%d" % number
-        server.does[f"/{number}"] = ["status 404" if number == 7 else "slow 0.05"]
+        server.does[f"/{number}"] = ["status 404" if number == 7 else "meet 2"]
         requests.append(Fetch(f"{server.url}/{number}", f"f/{number}"))
     seen: list[Progress] = []
     fetched = get(server, tmp_path, *requests, parallel=4, progress=seen.append)
     assert {name for name, each in fetched.items() if not each.ok} == {"f/7"}
-    assert len(finished(tmp_path)) == 19
+    assert len(finished(tmp_path)) == 20
     assert 2 <= server.most_at_once <= 4
-    assert seen[-1].files == 20
-    assert seen[-1].bytes == sum(len(b"%d" % number) for number in range(20) if number != 7)
+    assert seen[-1].files == 21
+    assert seen[-1].bytes == sum(len(b"%d" % number) for number in range(21) if number != 7)
     assert [progress.files for progress in seen] == sorted(progress.files for progress in seen)
 
 
@@ -436,10 +436,10 @@ def test_nothing_waits_for_a_slow_neighbour(server: Misbehaving, tmp_path: Path)
     server.files |= {"/slow": b"s", "/quick": b"q"}
     server.does["/slow"] = ["hang"]
     requests = [Fetch(f"{server.url}/slow", "slow"), Fetch(f"{server.url}/quick", "quick")]
-    coming = download(requests, tmp_path, reach=Reach(["127.0.0.1"]), timeout=20, tries=1)
+    coming = download(requests, tmp_path, reach=Reach(["127.0.0.1"]), timeout=120, tries=1)
     began = time.monotonic()
     assert next(coming).name == "quick"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50, "the server answers the other after a minute"
     server.over.set()
     assert not next(coming).ok
 

@@ -24,7 +24,7 @@ def server(tmp_path: Path) -> Iterator[Misbehaving]:
 
 
 def trusting() -> httpx2.Client:
-    return httpx2.Client(verify=ssl.create_default_context(cadata=CERTIFICATE), timeout=5)
+    return httpx2.Client(verify=ssl.create_default_context(cadata=CERTIFICATE), timeout=60)
 
 
 def get(server: Misbehaving, tmp_path: Path, host: str, **options: object) -> Fetched:

@@ -47,7 +47,7 @@ def router(front: Front) -> APIRouter:
         "/marks/{name:path}",
         summary="Set a mark: a collection on hold, a queue paused",
         response_model=MarkView,
-        responses=responses(400, 401, 403, 413, 415, 422, 503, 504),
+        responses=responses(400, 401, 403, 404, 413, 415, 422, 503, 504),
     )
     def set_mark(identity: Annotated[Identity, need("operator")], name: Annotated[Name, Path()], body: Why | None = None) -> Response:
         with front.connections.engine() as engine:

@@ -30,7 +30,7 @@ from waybill.engine import Engine
 from waybill.record import Record, Ref
 from waybill.worker import Arrow, Worker, step_once
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Web:
@@ -106,7 +106,7 @@ class Site:
         """`settings`: of [app.ingest]; loopback may be fetched from. `more`: other settings, with __ for the dot: work__threads=2."""
         self.web = Web()
         own: dict[str, Any] = {"url": "http://waybill.test", **(settings or {})}
-        own["fetch"] = {"allow": ["127.0.0.0/8"], "timeout": 5.0, **own.get("fetch", {})}
+        own["fetch"] = {"allow": ["127.0.0.0/8"], "timeout": 60.0, **own.get("fetch", {})}
         own["room"] = {"keep_free": 0, "unknown": 0, **own.get("room", {})}
         overrides = {"data": folder / "data", "store": store or sqlite_url(folder / "data" / "waybill.db"), "work.host": "testhost"}
         overrides |= {name.replace("__", "."): value for name, value in more.items()}

@@ -23,7 +23,7 @@ class Client:
         self.writes = 0
         self._dies_after = dies_after
         self.zk = KazooClient(hosts, timeout=10)
-        self.zk.start(timeout=10)
+        self.zk.start(timeout=60)
 
     def close(self) -> None:
         self.zk.stop()

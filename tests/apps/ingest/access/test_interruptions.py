@@ -89,7 +89,7 @@ def test_a_killed_worker_leaves_nothing_and_the_next_one_packs_it(site: Site, tm
     finally:
         child.send_signal(signal.SIGKILL)
         child.communicate()
-    with site.workers(ttl=2.0):
+    with site.workers():
         record = site.wait(asked.record.kind, asked.record.id, "Completed")
     assert unpacked(site, record)[f"{TOP}/producer/a.txt"] == b"hello"
     assert packs(site) == [record.docs["packed"]["name"]]

@@ -21,7 +21,7 @@ SETTINGS = """
 url = "http://waybill.test"
 [app.ingest.fetch]
 allow = ["127.0.0.0/8"]
-timeout = 5.0
+timeout = 60.0
 tries = 1
 [app.ingest.room]
 keep_free = 0

@@ -239,7 +239,10 @@ def test_a_good_manifest_and_a_good_container_are_called_good(house: Waybill, tm
 def in_terminal(*arguments: str) -> tuple[int, str]:
     """A command as a person at a terminal sees it: its exit code, and all that was written."""
     leader, follower = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-m", "waybill.cli", *arguments], stdin=follower, stdout=follower, stderr=follower)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "waybill.cli", *arguments], stdin=follower, stdout=follower, stderr=follower,
+        env={**os.environ, "TERM": "xterm"},  # whatever the suite was started from
+    )  # fmt: skip
     os.close(follower)
     written = b""
     try:

@@ -47,7 +47,7 @@ class House:
 
     def client(self, role: str | None = "admin") -> httpx2.Client:
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role else {}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=120)
 
     def curl(self, *args: str, role: str | None = "submitter", path: str, scheme: str = "bearer") -> Curled:
         """As people type it. `scheme`: how the token is sent."""
@@ -55,7 +55,7 @@ class House:
         if role is not None:
             token = self.tokens[role]
             sent = ["-u", f"ann:{token}"] if scheme == "basic" else ["-H", f"Authorization: Bearer {token}"]
-        command = ["curl", "-sS", "--max-time", "30", "-w", "\n%{http_code} %{content_type}", *sent, *args, f"{self.url}{path}"]
+        command = ["curl", "-sS", "--max-time", "120", "-w", "\n%{http_code} %{content_type}", *sent, *args, f"{self.url}{path}"]
         done = subprocess.run(command, capture_output=True, check=True)
         body, _, told = done.stdout.rpartition(b"\n")
         status, _, kind = told.decode().partition(" ")

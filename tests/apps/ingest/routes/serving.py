@@ -18,7 +18,7 @@ class Front:
 
     def __init__(self, url: str, tokens: dict[str, str]) -> None:
         self.url, self._tokens = url, tokens
-        self._client = httpx2.Client(base_url=url, timeout=30.0)
+        self._client = httpx2.Client(base_url=url, timeout=120.0)
 
     def ask(self, method: str, path: str, *, role: str | None = "reader", headers: dict[str, str] | None = None, **more: Any) -> Any:
         shown = {"Authorization": f"Bearer {self._tokens[role]}"} if role else {}

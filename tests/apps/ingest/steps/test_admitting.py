@@ -151,11 +151,11 @@ def test_many_jobs_are_made_in_portions_from_a_list_that_does_not_change(tmp_pat
     monkeypatch.setattr(admitting, "PORTION", 3)
     with Site(tmp_path) as site:
         url = site.web.put("list.checkm", files(10))
-        batch = submit(site, url=url, type=Type.FILES)
         stopped = threading.Event()
         with site.workers(roles=ROLES) as worker:
             context = _stop_after_a_portion(worker, monkeypatch, stopped)
-            assert stopped.wait(30)
+            batch = submit(site, url=url, type=Type.FILES)  # not before: the worker may be quick
+            assert stopped.wait(60)
         context.undo()
         between = jobs(site, batch)
         assert 0 < len(between) < 10

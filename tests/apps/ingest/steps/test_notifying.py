@@ -186,7 +186,7 @@ def test_webhooks_are_told_of_the_job_in_the_commit_that_completes_it(tmp_path: 
             job = at_notify(site)
             with site.workers(roles=ROLES):
                 site.wait("job", job.id, "Completed")
-                assert receiver.arrived.wait(30)
+                assert receiver.arrived.wait(120)
             (event,) = every(site, "event")
         (told,) = receiver.came
         assert (told["type"], told["subject"]) == ("org.waybill.ingest.job.completed", "jid-1")

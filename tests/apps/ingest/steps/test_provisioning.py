@@ -192,21 +192,22 @@ def test_what_the_hook_provides_is_taken_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "seconds", "said"),
     [
-        ("raise SystemExit(3)", "answered 3"),
-        ("import time; print('here', flush=True); time.sleep(600)", "was ended: here"),
+        ("raise SystemExit(3)", 30.0, "answered 3"),
+        ("import time; print('here', flush=True); time.sleep(600)", 4.0, "was ended: here"),
         (
-            "import subprocess, sys; print('gone'); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(5)'])",
+            "import subprocess, sys; print('gone', flush=True); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])",
+            30.0,
             "answered 0: gone",
         ),
-        ("while True: print('x' * 1000, flush=True)", "was ended: xxx"),
+        ("while True: print('x' * 1000, flush=True)", 4.0, "was ended: xxx"),
     ],
 )
 def test_a_hook_that_misbehaves_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, script: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, script: str, seconds: float, said: str
 ) -> None:
-    monkeypatch.setattr(hook, "HOOK_SECONDS", 2.0)
+    monkeypatch.setattr(hook, "HOOK_SECONDS", seconds)
     yard, _ = hooked(tmp_path, script)
     with yard.site, caplog.at_level("INFO"):
         assert yard.look(yard.job(700)).state == "Provisioning"

@@ -364,7 +364,7 @@ def test_webhooks_are_told_of_the_batch(tmp_path: Path) -> None:
         with told(tmp_path, 1, webhooks=hooks) as (site, batch, _):
             settle(site, jobs(site, batch)[0], "Failed", "broken")
             site.wait("batch", batch.id, "Failed")
-            assert arrived.wait(30)
+            assert arrived.wait(120)
             (event,) = every(site, "event")
             site.wait("event", event.id, "Delivered")
     (told_of,) = came

@@ -64,7 +64,7 @@ def sources() -> Bytes:
 
 @pytest.fixture
 def storage(store: Store, sources: Bytes) -> Iterator[HttpStorage]:
-    storage = HttpStorage(store.address, store.tokens["operator"], sources, timeout=5.0)
+    storage = HttpStorage(store.address, store.tokens["operator"], sources, timeout=60.0)
     yield storage
     storage.close()
 
@@ -233,7 +233,7 @@ def test_two_requests_for_one_object_do_not_write_at_once(store: Store, sources:
 
     def slow() -> Iterator[bytes]:
         within.set()
-        go_on.wait(10)
+        go_on.wait(60)
         yield b"".join(wire.lines_of(wire.Head(), []))
 
     def first() -> None:
@@ -242,7 +242,7 @@ def test_two_requests_for_one_object_do_not_write_at_once(store: Store, sources:
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert within.wait(10)
+    assert within.wait(60)
     with pytest.raises(Late, match="another request"):
         counter.write(ARK, "r2", iter([]))
     go_on.set()
