@@ -75,6 +75,12 @@ def test_submit_begins_where_the_machine_begins_with_versioned_documents() -> No
     assert (change.event, change.who, change.why) == ("submit", "ann", "new")
 
 
+def test_a_record_that_its_caller_names_needs_an_id() -> None:
+    shelf = Machine(name="shelf", plural="shelves", doc="", states=(rest("Free", ""), end("Gone", "")))
+    with pytest.raises(Refused, match="A shelf needs an id from its caller."):
+        rules.create(Machines.of((shelf,)), New("shelf"))
+
+
 def test_a_child_belongs_to_its_maker_and_inherits_owner_and_priority() -> None:
     crate = Record("crate", "crt1", "Filling", owner="ann", priority=9)
     after = rules.create(MACHINES, New("parcel"), maker=crate).after

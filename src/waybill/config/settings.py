@@ -26,9 +26,9 @@ class Setting:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("data", values.path, "waybill-data", "The folder that holds everything which no other setting puts elsewhere."),
-    Setting("store", values.text, "the file DATA/waybill.db", "Where records live: a sqlite, postgresql or zookeeper URL."),
-    Setting("objects", values.text, "DATA/objects", "Where bytes live: a folder, or s3://bucket/prefix."),
-    Setting("index", values.text, "PostgreSQL's database with the store; else a file beside that of SQLite, or DATA/index.db",
+    Setting("store", values.url, "the file DATA/waybill.db", "Where records live: a sqlite, postgresql or zookeeper URL."),
+    Setting("objects", values.url, "DATA/objects", "Where bytes live: a folder, or s3://bucket/prefix."),
+    Setting("index", values.url, "PostgreSQL's database with the store; else a file beside that of SQLite, or DATA/index.db",
             "The SQL database of searchable catalogues: a sqlite or postgresql URL."),
     Setting("http.host", values.text, "127.0.0.1", "The address that the server listens on."),
     Setting("http.port", values.whole(0, 65535), "8700", "The port that the server listens on; 0 takes a free one."),

@@ -90,6 +90,16 @@ def days(value: Any) -> dict[str, float]:
 MAIL_SCHEMES = {"smtp": 25, "starttls": 587, "smtps": 465}
 
 
+def url(value: Any) -> str:
+    """A URL, or a path; what it names is looked at where it is opened."""
+    given = text(value)
+    try:
+        urlsplit(given)
+    except ValueError as error:
+        raise ValueError(f"a URL as other programs read it ({error})") from None
+    return given
+
+
 def mail_url(value: Any) -> str:
     right = (
         "smtp://host:port, starttls://host:port or smtps://host:port, without a user and a password (those are mail.user and mail.password)"

@@ -92,6 +92,13 @@ def test_a_urls_mistakes_are_sentences(zookeeper_url: str) -> None:
     for url, words in (
         ("zookeeper:///chroot", "names no server"),
         (f"{zookeeper_url}//x", "no chroot"),
+        (f"{zookeeper_url}/../x", "no nodes named"),
+        (f"{zookeeper_url}/a/./b", "no nodes named"),
+        ("zookeeper://127.0.0.1:2181/zookeeper", "keeps /zookeeper for itself"),
+        ("zookeeper://127.0.0.1:99999/x", "99999 is not a port"),
+        ("zookeeper://127.0.0.1:2181,127.0.0.1:abc/x", "abc is not a port"),
+        ("zookeeper://127.0.0.1:-1/x", "-1 is not a port"),
+        ("zookeeper://127.0.0.1:/x", "nothing is not a port"),
         (f"{zookeeper_url}?colour=red", "colour"),
         (f"{zookeeper_url}?timeout=soon", "numbers"),
     ):

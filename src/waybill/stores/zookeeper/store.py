@@ -233,9 +233,16 @@ def _parse(url: str, options: Mapping[str, Any]) -> tuple[str, str, dict[str, fl
     parts = urlsplit(url)
     if not parts.netloc:
         raise BadStore(f"{url} names no server; a store in ZooKeeper is zookeeper://host:port,host:port/chroot.")
+    for server in parts.netloc.split(","):
+        _, colon, port = server.rpartition(":") if not server.endswith("]") else (server, "", "")  # of an IPv6 address without a port
+        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise BadStore(f"{server} is no server: {port or 'nothing'} is not a port; a store in ZooKeeper is zookeeper://host:port/chroot.")
     root = parts.path.rstrip("/")
-    if "//" in root:
+    names = root.split("/")[1:]
+    if "" in names:
         raise BadStore(f"{parts.path} is no chroot: it has an empty name in it.")
+    if "." in names or ".." in names or names[:1] == ["zookeeper"]:
+        raise BadStore(f"{parts.path} is no chroot: ZooKeeper has no nodes named . or .., and keeps /zookeeper for itself.")
     given = {**dict(parse_qsl(parts.query)), **options}
     if unknown := given.keys() - OPTIONS.keys():
         raise BadStore(f"{', '.join(sorted(unknown))}: a store in ZooKeeper has no such option; it has {', '.join(OPTIONS)}.")
