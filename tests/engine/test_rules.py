@@ -76,8 +76,9 @@ def test_submit_begins_where_the_machine_begins_with_versioned_documents() -> No
 
 
 def test_a_record_that_its_caller_names_needs_an_id() -> None:
-    shelf = Machine(name="shelf", plural="shelves", doc="", states=(rest("Free", ""), end("Gone", "")))
-    with pytest.raises(Refused, match="A shelf needs an id from its caller."):
+    states = (rest("Free", ""), end("Gone", ""))
+    shelf = Machine(name="shelf", plural="shelves", doc="", states=states, actions=(action("burn", "Free", "Gone", ""),))
+    with pytest.raises(Refused, match="A shelf needs an id from its caller"):
         rules.create(Machines.of((shelf,)), New("shelf"))
 
 

@@ -27,7 +27,7 @@ from waybill.apps.ingest import submission
 from waybill.apps.ingest.application import shaped
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.profile import Callback, Mail, Minter, Profile, to_document
-from waybill.apps.ingest.simulated import KEPT_SHOULDER, SETTINGS, Registry, SimulatedDepot, SimulatedOutfit, Web
+from waybill.apps.ingest.simulation.around import KEPT_SHOULDER, SETTINGS, Registry, SimulatedDepot, SimulatedOutfit, Web
 from waybill.apps.ingest.storage import OcflStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission, Type
