@@ -256,3 +256,16 @@ def test_a_batch_that_they_let_begin_again_has_the_jobs_that_they_made(site: Sit
         site.wait("batch", taken.id, "Completed")
     assert len(list_jobs(client)) == 1
     assert nodedump.faults(client.zk) == []
+
+
+@DIALECTS
+def test_what_they_made_without_naming_a_profile_is_done_and_reported(site: Site, theirs: Theirs, ruby: bool) -> None:
+    """Their library demands nothing of a submission but that it is there."""
+    client = theirs(ruby=ruby)
+    batch = Batch.create(client, {"batchID": "bid-1"})
+    job = Job.create(client, batch.id, {"type": "file", "filename": "a.txt", "payload_url": site.web.put("a.txt", b"a"), "jobID": "jid-1"})
+    with site.workers():
+        site.wait("job", job.id, "Completed")
+        look_after(site)
+        site.wait("batch", batch.id, "Completed")
+    assert nodedump.faults(client.zk) == []
