@@ -269,3 +269,22 @@ def test_what_they_made_without_naming_a_profile_is_done_and_reported(site: Site
         look_after(site)
         site.wait("batch", batch.id, "Completed")
     assert nodedump.faults(client.zk) == []
+
+
+@DIALECTS
+def test_who_what_and_when_that_they_noted_beside_the_configuration_describe_the_object(site: Site, theirs: Theirs, ruby: bool) -> None:
+    client = theirs(ruby=ruby)
+    batch = Batch.create(client, {"batchID": "bid-1", "profile": "p"})
+    noted = {"erc_who": "Jane", "erc_what": "A title", "erc_when": "2026", "erc_where": "(:unas)"}
+    said = [configuration(site, f"{n}.txt", jobID=f"jid-{n}") for n in range(2)]
+    said[1] |= {"creator": "Ann", "title": "", "date": "1999"}
+    jobs = [Job.create(client, batch.id, each, metadata=noted) for each in said]
+    with site.workers():
+        for job in jobs:
+            site.wait("job", job.id, "Completed")
+    ark = site.get("job", jobs[0].id).docs["identifiers"]["primary_id"]
+    assert client.json(f"/jobs/{jobs[0].id}/metadata") == {**noted, "erc_where": ark}
+    with site.depot.outfit("job").storage.open(ark, "system/mrt-erc.txt", 1) as erc:
+        assert b"who: Jane" in erc.read()
+    found = client.json(f"/jobs/{jobs[1].id}/metadata")
+    assert (found["erc_who"], found["erc_what"], found["erc_when"]) == ("Ann", "A title", "1999"), "the configuration stands before it"
