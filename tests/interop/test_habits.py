@@ -417,3 +417,53 @@ def test_deleted_jobs_that_they_clear_away_are_counted_no_longer(ours: Ours, the
     assert traces(client.zk, first) == []
     assert [record.id for record in ours.store.find("job", parent=batch.ref).records] == [second]
     sound(ours, client)
+
+
+class Late:
+    """A client that is slow between two of its questions: what happens meanwhile, happens in the first `exists` of that path."""
+
+    def __init__(self, client: Client, path: str, meanwhile: Callable[[], object]) -> None:
+        self._ask, self._path, self._meanwhile = client.exists, path, [meanwhile]
+        client.exists = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, path: str) -> bool:
+        if path == self._path and self._meanwhile:
+            self._meanwhile.pop()()
+        return self._ask(path)
+
+
+@DIALECTS
+@pytest.mark.parametrize("outcome", ["resume", "delete"])
+def test_an_entry_made_by_one_who_loaded_a_job_just_before_we_moved_it_goes_away(
+    ours: Ours, theirs: Theirs, ruby: bool, outcome: str
+) -> None:
+    """They load every job to clear away deleted ones, and a load without a lock makes the entry of the state that it read."""
+    client = theirs(ruby=ruby)
+    ours.fails["Recording"] = "no"
+    batch = ours.submit(batchID="bid-1")
+    with ours.working():
+        (job,) = ours.jobs(batch.id, 1)
+        ours.until("job", job, "Failed")
+        ours.until("batch", batch.id, "Failed")
+    entry = client.children("/jobs/states/failed")
+    assert len(entry) == 1
+    Late(client, f"/jobs/states/failed/{entry[0]}", lambda: ours.engine.act(Ref("job", job), outcome, confirmed=True))
+    Job(client, job).load()
+    assert client.children("/jobs/states/failed") == entry, "it is there again"
+    ours.fails.clear()
+    with ours.working():
+        ours.until("job", job, "Completed" if outcome == "resume" else "Deleted")
+    ours.rounds()
+    assert client.children("/jobs/states/failed") == []
+    sound(ours, client)
+
+
+def test_an_entry_of_a_job_that_is_gone_goes_too(ours: Ours, theirs: Theirs, zk: KazooClient) -> None:
+    batch = ours.submit(batchID="bid-1")
+    with ours.working():
+        ours.until("batch", batch.id, "Completed")
+    zk.create("/jobs/states/failed/05-jid0000000077", b"")
+    zk.create("/jobs/states/estimating/05-jid0000000078", b"")
+    ours.rounds()
+    assert zk.get_children("/jobs/states/failed") == zk.get_children("/jobs/states/estimating") == []
+    sound(ours, theirs())

@@ -1,5 +1,6 @@
 """The real ingest, with its real steps, beside services of Merritt's: files are fetched, stored, recorded and announced all the same."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.apps.ingest.site import Site
+from tests.apps.ingest.site import PATIENCE, Site
 from tests.interop.merritt.admin import Admin
 from tests.interop.merritt.batches import Batch, find_by_uuid
 from tests.interop.merritt.client import Client
@@ -164,3 +165,126 @@ def test_a_job_that_they_led_into_a_state_without_our_files_is_not_lost(site: Si
         record = site.wait("job", job.id, "Completed")
     assert record.docs["identifiers"]["primary_id"].startswith("ark:/99999/fk4")
     assert nodedump.faults(client.zk) == []
+
+
+def led_back(client: Client, batch: str) -> None:
+    """The operator's tool lets a failed batch begin again: Failed -> Pending, and the node `states` stays."""
+    theirs = Batch(client, batch)
+    assert theirs.lock()
+    theirs.load().set_status("Pending")
+    theirs.unlock()
+
+
+def report_of(site: Site, batch: str) -> dict[str, Any]:
+    report = site.get("batch", batch).docs["status-report"]
+    assert isinstance(report, dict)
+    return report
+
+
+def wait_for_report(site: Site, batch: str, number: int, state: str) -> None:
+    """Until it has been reported so many times, and is in the state."""
+    end = time.monotonic() + PATIENCE
+    while report_of(site, batch)["report"] != number:
+        assert time.monotonic() < end, (site.get("batch", batch), report_of(site, batch))
+        look_after(site)
+        time.sleep(0.1)
+    site.wait("batch", batch, state)
+
+
+HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest\n"
+
+
+def submit(site: Site, manifest: bytes) -> str:
+    said = Submission(profile="p", url=site.web.put("batch.checkm", manifest), type=Type.FILES, batch_id="bid-1", submitter="jane")
+    with site.engine() as engine:
+        return engine.submit(New("batch", {"submission": said.document()}, owner="jane", request="bid-1")).id
+
+
+@DIALECTS
+def test_a_batch_that_they_let_begin_again_reads_its_payload_anew(site: Site, theirs: Theirs, ruby: bool) -> None:
+    client = theirs(ruby=ruby)
+    batch = submit(site, b"no manifest\n")
+    with site.workers():
+        site.wait("batch", batch, "Failed")
+        rows = "".join(f"{site.web.put(f'{n}.txt', b'%d' % n)} | | | | | {n}.txt\n" for n in range(2))
+        site.web.put("batch.checkm", f"{HEAD}{rows}#%eof\n".encode())
+        led_back(client, batch)
+        wait_for_report(site, batch, 2, "Completed")
+    assert "trouble" not in site.get("batch", batch).docs
+    assert report_of(site, batch)["counts"] == {"completed": 2, "failed": 0, "deleted": 0}
+    assert len(Batch(client, batch).load().jobs("batch-completed")) == 2
+    assert nodedump.faults(client.zk) == []
+
+
+@DIALECTS
+def test_a_batch_that_they_let_begin_again_makes_no_job_twice(site: Site, theirs: Theirs, ruby: bool) -> None:
+    """What failed is mended job by job; each time the depositor is told how things stand."""
+    client = theirs(ruby=ruby)
+    rows = f"{site.web.put('0.txt', b'0')} | | | | | 0.txt\n{site.web.url}/late.txt | | | | | late.txt\n"
+    batch = submit(site, f"{HEAD}{rows}#%eof\n".encode())
+    with site.workers():
+        site.wait("batch", batch, "Failed")
+        (failed,) = Batch(client, batch).load().jobs("batch-failed")
+        led_back(client, batch)
+        wait_for_report(site, batch, 2, "Failed")
+        assert report_of(site, batch)["counts"] == {"completed": 1, "failed": 1, "deleted": 0}
+        site.web.put("late.txt", b"late")
+        with site.engine() as engine:
+            engine.act(Ref("job", failed), "resume", who="ann")
+        led_back(client, batch)
+        wait_for_report(site, batch, 3, "Completed")
+    assert report_of(site, batch)["counts"] == {"completed": 2, "failed": 0, "deleted": 0}
+    assert len(list_jobs(client)) == 2
+    assert nodedump.faults(client.zk) == []
+
+
+def test_a_batch_that_they_let_begin_again_has_the_jobs_that_they_made(site: Site, theirs: Theirs) -> None:
+    """Its payload could be read here too; but its jobs are there."""
+    client = theirs()
+    url = site.web.put("a.txt", b"a")
+    Batch.create(client, {"batchID": "bid-1", "profile": "p", "update": False, "type": "file", "payload_url": url})
+    taken = Service(client).take_batch(lambda submission: [configuration(site, "a.txt", jobID="jid-1", batchID="bid-1")])
+    assert taken is not None
+    theirs_again = Batch(client, taken.id).load()
+    if theirs_again.status == "Processing":
+        theirs_again.set_status("Failed")
+    else:
+        theirs_again.fail()
+    led_back(client, taken.id)
+    with site.workers():
+        look_after(site)
+        site.wait("batch", taken.id, "Completed")
+    assert len(list_jobs(client)) == 1
+    assert nodedump.faults(client.zk) == []
+
+
+@DIALECTS
+def test_what_they_made_without_naming_a_profile_is_done_and_reported(site: Site, theirs: Theirs, ruby: bool) -> None:
+    """Their library demands nothing of a submission but that it is there."""
+    client = theirs(ruby=ruby)
+    batch = Batch.create(client, {"batchID": "bid-1"})
+    job = Job.create(client, batch.id, {"type": "file", "filename": "a.txt", "payload_url": site.web.put("a.txt", b"a"), "jobID": "jid-1"})
+    with site.workers():
+        site.wait("job", job.id, "Completed")
+        look_after(site)
+        site.wait("batch", batch.id, "Completed")
+    assert nodedump.faults(client.zk) == []
+
+
+@DIALECTS
+def test_who_what_and_when_that_they_noted_beside_the_configuration_describe_the_object(site: Site, theirs: Theirs, ruby: bool) -> None:
+    client = theirs(ruby=ruby)
+    batch = Batch.create(client, {"batchID": "bid-1", "profile": "p"})
+    noted = {"erc_who": "Jane", "erc_what": "A title", "erc_when": "2026", "erc_where": "(:unas)"}
+    said = [configuration(site, f"{n}.txt", jobID=f"jid-{n}") for n in range(2)]
+    said[1] |= {"creator": "Ann", "title": "", "date": "1999"}
+    jobs = [Job.create(client, batch.id, each, metadata=noted) for each in said]
+    with site.workers():
+        for job in jobs:
+            site.wait("job", job.id, "Completed")
+    ark = site.get("job", jobs[0].id).docs["identifiers"]["primary_id"]
+    assert client.json(f"/jobs/{jobs[0].id}/metadata") == {**noted, "erc_where": ark}
+    with site.depot.outfit("job").storage.open(ark, "system/mrt-erc.txt", 1) as erc:
+        assert b"who: Jane" in erc.read()
+    found = client.json(f"/jobs/{jobs[1].id}/metadata")
+    assert (found["erc_who"], found["erc_what"], found["erc_when"]) == ("Ann", "A title", "1999"), "the configuration stands before it"

@@ -65,7 +65,9 @@ class Batch(Item):
 
     @classmethod
     def acquire_for_reporting(cls, client: Client) -> "Batch | None":
-        return cls._acquire_finished(client, lambda state: state not in ("Completed", "Failed", "UpdateReporting"), "Reporting")
+        """Ruby takes one that is to be reported anew as well."""
+        passed = ("Completed", "Failed") if client.ruby else ("Completed", "Failed", "UpdateReporting")
+        return cls._acquire_finished(client, lambda state: state not in passed, "Reporting")
 
     @classmethod
     def acquire_update_for_reporting(cls, client: Client) -> "Batch | None":

@@ -42,7 +42,7 @@ BATCH = Table(
         "Held": ("Pending", "Deleted"),
         "Processing": ("Reporting", "Failed"),
         "Reporting": ("Completed", "Failed"),
-        "Failed": ("UpdateReporting", "Deleted"),
+        "Failed": ("UpdateReporting", "Deleted", "Pending"),  # Pending: since 2026
         "UpdateReporting": ("Completed", "Failed"),
         "Completed": (),
         "Deleted": (),

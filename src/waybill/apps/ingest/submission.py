@@ -160,17 +160,27 @@ def of_batch(batch: Record) -> Submission:
 
 
 def of_job(job: Record) -> Submission:
-    """What the job's documents say together: identifiers found since stand before those submitted."""
+    """What the job's documents say together: identifiers found since stand before those submitted, and what another service noted of who,
+    what and when stands where the configuration says nothing."""
     said = _read(job.docs.raw.get("configuration", b""))
     found = _decoded(job.docs.raw.get("identifiers", b""))
     ids: Mapping[str, Any] = found if isinstance(found, dict) else {}
     primary = ids.get("primary_id") if isinstance(ids.get("primary_id"), str) else ""
     owner = _decoded(job.docs.raw["owner"]) if not said.owner and "owner" in job.docs.raw else {}
+    noted = _noted(job) if not (said.creator and said.title and said.date) else {}
     return msgspec.structs.replace(
         said, owner=said.owner or owner.get("ark", ""), collections=said.collections or _found(job),
+        creator=said.creator or noted.get("erc_who", ""), title=said.title or noted.get("erc_what", ""),
+        date=said.date or noted.get("erc_when", ""),
         primary_id=primary or said.primary_id, local_ids=local_ids(ids.get("local_id")) or said.local_ids,
         batch_id=said.batch_id or (job.parent.id if job.parent else ""), job_id=said.job_id or job.id,
     )  # fmt: skip
+
+
+def _noted(job: Record) -> dict[str, str]:
+    """Who, what and when of the job's metadata."""
+    found = _decoded(job.docs.raw["metadata"]) if "metadata" in job.docs.raw else None
+    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
 
 
 def _found(record: Record) -> tuple[str, ...]:

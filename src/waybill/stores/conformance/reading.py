@@ -29,6 +29,8 @@ class Reading(Suite):
         with pytest.raises(NotFound):
             yard.store.get(yard.harness.kind, f"{yard.harness.prefix}9999999999")
         assert yard.store.history(yard.harness.kind, f"{yard.harness.prefix}9999999999") == []
+        with pytest.raises(NotFound):
+            yard.store.get(yard.harness.kind, "")
 
     def test_find_goes_through_all_in_creation_order_both_ways_b6(self, yard: Yard) -> None:
         made = yard.make(3) + yard.make(4)

@@ -21,6 +21,8 @@ class Finder:
 
     def see(self, ref: Ref, docs: bool) -> Seen:
         """The record's nodes; NotFound only when the leader does not know it either."""
+        if not ref.id:  # no node has an empty name
+            raise NotFound(f"There is no {ref.kind} without an id.")
         seen = look_one(self._link, ref, docs)
         if seen is None:
             self._link.sync()

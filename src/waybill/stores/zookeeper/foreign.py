@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from waybill.record import Ref
 from waybill.stores.zookeeper import notes, places, wire
@@ -88,13 +88,16 @@ class Foreign:
                 continue
             layout = layout_of(kind)
             last = self._cursor[1] if self._cursor[0] == kind else ""
-            ids = sorted(name for name in self._tree.link.names(layout.homes) if layout.id_of(name) and name > last)[:left]
+            homes = [name for name in self._tree.link.names(layout.homes) if layout.id_of(name)]
+            ids = sorted(name for name in homes if name > last)[:left]
             left -= len(ids)
             self._cursor = (kind, ids[-1] if ids else last)
             found = [seen for seen in look(self._tree.link, [Ref(kind, id) for id in ids]) if seen is not None]
-            # Whoever died while he moved a job may have left an entry in any queue.
-            queued = self._queued(layout) if layout.native and any(seen.side is None or seen.foreign for seen in found) else {}
+            # Whoever died while he moved a job may have left an entry in any queue; so may one who read a job just before we moved it.
+            strange = layout.native and (any(seen.side is None or seen.foreign for seen in found) or self._too_many(layout, len(homes)))
+            queued = self._queued(layout) if strange else {}
             mended += sum(self.mend(seen, queued.get(seen.ref.id, ())) for seen in found)
+            mended += self._drop_orphans(layout, {id: queued[id] for id in queued.keys() - set(homes)})
             if left > 0:
                 mended += self.bury(layout)
         if left > 0:
@@ -135,6 +138,18 @@ class Foreign:
         mine = [wire.delete(path, "key") for path in keys if (node := there[path]) is not None and node.data == str(ref).encode()]
         ops = [op for op in plan.ops if there[op.path] is not None]
         return self._tree.write([*ops, *mine, wire.delete(aside, "side", version)]) is None
+
+    def _too_many(self, layout: Layout, homes: int) -> bool:
+        """Whether there are more entries than records: Merritt's library makes an entry for a job that it loads, where it saw none."""
+        folders = self._tree.link.nodes([layout.folder(state) for state in layout.states])
+        return sum(node.children for node in folders if node is not None) > homes
+
+    def _drop_orphans(self, layout: Layout, queued: Mapping[str, Sequence[str]]) -> int:
+        """Entries of records that are gone. A record is there before its entry, and no id is given twice: there is nothing to guard."""
+        ids = sorted(queued)
+        homes = self._tree.link.nodes([layout.home(id) for id in ids]) if ids else []
+        gone = [path for id, home in zip(ids, homes, strict=True) if home is None for path in queued[id]]
+        return sum(self._tree.write([wire.delete(path, "entry")]) is None for path in gone)
 
     def _queued(self, layout: Layout) -> dict[str, list[str]]:
         """Every entry in any of the queues, by the record that it stands for."""

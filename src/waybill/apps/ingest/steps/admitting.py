@@ -48,9 +48,25 @@ def pending_batch(batch: Record, ctx: Context) -> Outcome:
     found = belonging(batch, ctx)
     if (held := on_hold(found, ctx)) is not None:
         return held
-    if not submission.of_batch(batch).url:
-        return Done(found, message="Its jobs are made by whoever made it.")
-    return Done({"spawned": {"count": 0, "whole": False}, **found})
+    docs = {**_afresh(batch), **found}
+    if "spawned" in batch.docs:  # another service has let it begin again
+        return Done(docs)
+    if not submission.of_batch(batch).url or ctx.tally("job", parent=batch.ref):
+        return Done(docs, message="Its jobs are made by whoever made it.")
+    return Done({"spawned": {"count": 0, "whole": False}, **docs})
+
+
+def _afresh(batch: Record) -> dict[str, Any]:
+    """The documents of a batch that failed and begins again: what kept its jobs from being made is void, and none of them is made twice."""
+    if "trouble" not in batch.docs:
+        return {}
+    count = batch.docs.get("spawned", {}).get("count", 0)
+    docs: dict[str, Any] = {"trouble": None}
+    if "spawned" in batch.docs:
+        docs["spawned"] = {"count": count, "whole": False}
+    if "plan" in batch.docs and not count:  # its payload is read anew, or its first job waited for
+        docs["plan"] = None
+    return docs
 
 
 def processing_batch(batch: Record, ctx: Context) -> Outcome:

@@ -41,14 +41,20 @@ def reporting(batch: Record, ctx: Context) -> Outcome:
         docs = no_jobs(batch, made)
     elif (waits := first_is_awaited(batch, ctx)) is not None:
         return waits
-    return _report(batch, ctx, docs, 1, None)
+    # Another service may have let a batch begin again that was reported: the second report is another one, told as what has changed.
+    again = isinstance(batch.docs.get("status-report"), dict)
+    return _report_again(batch, ctx, docs) if again else _report(batch, ctx, docs, 1, None)
 
 
 def update_reporting(batch: Record, ctx: Context) -> Outcome:
+    return _report_again(batch, ctx, {})
+
+
+def _report_again(batch: Record, ctx: Context, docs: dict[str, Any]) -> Outcome:
     before = batch.docs.get("status-report")
     known = before if isinstance(before, dict) else {}
     number = known.get("report")
-    return _report(batch, ctx, {}, number + 1 if isinstance(number, int) else 2, known)
+    return _report(batch, ctx, docs, number + 1 if isinstance(number, int) else 2, known)
 
 
 def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, before: Mapping[str, Any] | None) -> Outcome:
