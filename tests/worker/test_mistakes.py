@@ -62,11 +62,13 @@ MISTAKES: list[tuple[Callable[[Record, Context], Any], str]] = [
     (lambda chore, ctx: Done(priority=3.5), "float"),  # type: ignore[arg-type]
     (lambda chore, ctx: Wait(float("nan")), "wait for nan seconds"),
     (lambda chore, ctx: Wait(float("inf")), "wait for inf seconds"),
+    (lambda chore, ctx: Wait(-5), "wait for -5 seconds; say a number from 0 to 1,000,000,000"),
+    (lambda chore, ctx: Wait(1e18), "wait for 1e+18 seconds"),
 ]
 NAMES = [
     *("save", "spawn", "done", "exit", "characters", "speechless", "save a list", "name a number", "key a number", "spawn a word"),
     *("half a request", "owner a number", "progress", "call", "done a list", "null in a name", "no name", "done a word", "half a priority"),
-    *("wait nan", "wait for ever"),
+    *("wait nan", "wait for ever", "wait for less than nothing", "wait for too long"),
 ]
 
 
