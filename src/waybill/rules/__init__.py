@@ -18,7 +18,7 @@ from waybill.rules.entering import bad_id, create, enter
 from waybill.rules.keys import check_more_keys, keys_in
 from waybill.rules.legality import path_is_legal, undeclared
 from waybill.rules.machines import Machines, UnknownKind
-from waybill.rules.marks import BadMark, check_mark
+from waybill.rules.marks import BadMark, UnknownQueue, check_mark, check_queue
 from waybill.rules.outcomes import RETRY_LINES, settle
 from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
@@ -34,6 +34,7 @@ __all__ = [
     "Machines",
     "Refused",
     "UnknownKind",
+    "UnknownQueue",
     "UnknownState",
     "act",
     "answer",
@@ -41,6 +42,7 @@ __all__ = [
     "check_mark",
     "check_more_keys",
     "check_priority",
+    "check_queue",
     "children_are_made",
     "clip",
     "create",
