@@ -1,13 +1,23 @@
 """Looking at records: ls, show, history."""
 
 from contextlib import closing
+from datetime import datetime
 
 import pytest
 
 from tests.cli.conftest import Waybill, ship, stepped
+from waybill.cli import shapes
 from waybill.config import load
 from waybill.depot import Depot
 from waybill.step import New
+
+
+def test_a_wait_until_another_day_is_shown_with_its_date() -> None:
+    noon = datetime(2030, 5, 4, 12).timestamp()
+    waits = {"session": None, "parked": "wait", "wake_at": datetime(2030, 5, 4, 13, 30).astimezone().isoformat()}
+    assert shapes.where(waits, noon) == "waits until 13:30:00"
+    assert shapes.where(waits, noon - 86400) == "waits until 2030-05-04 13:30:00"
+    assert shapes.where(waits, noon + 86400) == "waits until 2030-05-04 13:30:00"
 
 
 def test_submit_prints_the_id_and_asked_twice_makes_one(waybill: Waybill) -> None:
