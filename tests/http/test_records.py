@@ -66,6 +66,7 @@ def test_an_id_that_is_taken_is_refused(submitter: TestClient) -> None:
     [
         ({"docs": {"lable": {}}}, 422, "declares no document lable"),
         ({"docs": {}, "priority": 100}, 422, "priority"),
+        ({"docs": {}, "priority": True}, 422, "priority"),
         ({"docs": {}, "colour": "red"}, 422, "colour"),
         ({"docs": {}, "id": "a/b"}, 409, "is no id"),
         ({"docs": {}, "id": ""}, 409, "1 to 200"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from waybill.cli.records import PANEL, check_state
 from waybill.engine import Acted
 from waybill.machine import Action, Machine
 from waybill.record import Ref
-from waybill.rules import Refused
+from waybill.rules import Refused, words
 from waybill.step import New
 
 
@@ -46,6 +47,8 @@ def submit(
 ) -> None:
     """Make a record; its id is printed."""
     machine = desk.machine(kind)
+    _check("--owner", owner, words.owner)
+    _check("--request", request, words.request)
     new = New(kind, _documents(doc), id=id, state=state, owner=owner, priority=priority, request=request)
     with desk.engine() as engine:
         with rules.users_documents(machine):
@@ -56,19 +59,38 @@ def submit(
     return desk.say(record.id)
 
 
+def _check(option: str, text: str | None, check: Callable[[str], str]) -> None:
+    if text is not None:
+        try:
+            check(text)
+        except ValueError as error:
+            raise Misuse(f"{option} {text!r} is not right: {error}.") from None
+
+
 def _documents(pairs: list[str] | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise Misuse(f"--doc {pair!r} is not NAME=JSON.")
+        if name in found:
+            raise Misuse(f"The document {name} is given twice.")
         if text.startswith("@"):
-            text = Path(text[1:]).read_text("utf-8")
+            text = _content(name, text[1:])
         try:
             found[name] = json.loads(text)
         except ValueError as error:
             raise Misuse(f"The document {name} is not JSON: {error}.") from error
     return found
+
+
+def _content(name: str, file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except OSError as error:
+        raise Misuse(f"The file {file!r} with the document {name} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise Misuse(f"The file {file!r} with the document {name} is not UTF-8.") from error
 
 
 def act(
@@ -136,6 +158,8 @@ def _arguments(pairs: list[str] | None) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise Misuse(f"--arg {pair!r} is not NAME=VALUE.")
+        if name in values:
+            raise Misuse(f"The argument {name} is given twice.")
         try:
             values[name] = json.loads(text)
         except ValueError:

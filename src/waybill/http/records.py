@@ -21,19 +21,20 @@ from waybill.http.guard import demand, need
 from waybill.http.wire import Body, Name, Text, answer, check_parameters
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Record, Store
+from waybill.rules import words
 from waybill.step import New
 from waybill.tokens import Identity
 from waybill.views import BadToken
 from waybill.views.shapes import LineView, PageView, RecordView
 
 BUILT_IN = ("duty",)  # kinds whose records the system makes itself
-KEY = r"^[\x21-\x7e]{1,200}$"
+KEY = words.REQUEST
 
 
 class Submission(Body):
     id: Annotated[str, Field(max_length=600)] | None = Field(None, description="Only for kinds whose caller names the records.")
     docs: dict[str, Any] = Field(default_factory=dict, description="The documents that the record begins with, by name.")
-    priority: int | None = Field(None, ge=0, le=99, description="0 to 99, lower first.")
+    priority: int | None = Field(None, ge=0, le=99, strict=True, description="0 to 99, lower first.")
     owner: Name | None = Field(None, description="Whose it is: a depositor, a project, an account.")
     request: Annotated[str, Field(pattern=KEY)] | None = Field(None, description="The same as the header Idempotency-Key.")
     why: Text = ""
@@ -46,7 +47,7 @@ class Act(Body):
 
 
 class Priority(Body):
-    priority: int = Field(ge=0, le=99, description="0 to 99, lower first.")
+    priority: int = Field(ge=0, le=99, strict=True, description="0 to 99, lower first.")
     why: Text = ""
 
 
