@@ -306,6 +306,21 @@ def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClie
     assert admin.get(f"{API}/records/token").status_code == 403
 
 
+@pytest.mark.parametrize(("method", "path", "known"), [
+    ("GET", "/tally/crate?paren=crate:c1", "parent"),
+    ("GET", "/events?knd=crate", "kind, id, parent"),
+    ("GET", "/machines?kind=crate", "none"),
+    ("GET", "/marks?name=x", "none"),
+    ("GET", "/tokens?limt=5", "state, token, limit"),
+    ("POST", "/records/crate?request=r1", "none"),
+])  # fmt: skip
+def test_a_parameter_that_a_route_does_not_know_is_refused(site: Site, admin: TestClient, method: str, path: str, known: str) -> None:
+    refused = admin.request(method, f"{API}{path}", json={} if method == "POST" else None)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
+    assert refused.json()["error"]["message"].endswith(f"; it has {known}.")
+    assert admin.get(f"{API}/tally/crate").json()["total"] == 0
+
+
 @pytest.mark.parametrize("query", ["stat=Failed", "newest=maybe", "state=Packing&%F0%9F%93%A6=1"])
 def test_a_parameter_that_a_list_does_not_know_is_refused_and_the_known_ones_are_named(site: Site, reader: TestClient, query: str) -> None:
     site.submit()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import Response
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -18,7 +18,7 @@ from waybill.engine import Acted
 from waybill.http.errors import Problem, responses
 from waybill.http.front import PREFIX, Front, Id, Kind, Parent
 from waybill.http.guard import demand, need
-from waybill.http.wire import Body, Name, Text, answer, check_parameters
+from waybill.http.wire import Body, Name, Text, answer
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Record, Store
 from waybill.rules import words
@@ -71,7 +71,6 @@ def router(front: Front) -> APIRouter:
         responses=responses(400, 401, 403, 404, 422, 503),
     )
     def find(
-        request: Request,
         identity: Annotated[Identity, need("reader")],
         kind: Annotated[Kind, Path()],
         state: Annotated[Name | None, Query(description="Only those in this state.")] = None,
@@ -84,7 +83,6 @@ def router(front: Front) -> APIRouter:
     ) -> Response:
         """At most one of state, parent and owner."""
         machine = front.shown_kind(kind)
-        check_parameters(request)
         asked = views.Query(kind, state, front.parse_ref(parent) if parent is not None else None, owner, order == "newest")
         if sum(f is not None for f in (state, parent, owner)) > 1:
             raise Problem(400, "bad-query", "A list has at most one filter.", "Leave all but one of state, parent and owner away.")
