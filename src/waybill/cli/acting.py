@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from waybill import rules, views
-from waybill.cli.desk import ID, KIND, WHY, Desk, command, complete_action
+from waybill.cli.desk import ID, KIND, WHY, Desk, command, complete_action, complete_begin, complete_state
 from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.cli.records import PANEL, check_state
 from waybill.engine import Acted
@@ -39,12 +39,13 @@ def submit(
     kind: KIND,
     doc: Annotated[list[str] | None, typer.Option("--doc", metavar="NAME=JSON", help="A document; NAME=@FILE reads a file.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id, for kinds whose records are named by their callers.")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="Where it begins, if its machine lets it choose.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Where it begins, if its machine lets it choose.",
+                                                 autocompletion=complete_begin)] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.")] = None,
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=99, help="0 to 99, lower first.", show_default="5")] = None,
     request: Annotated[str | None, typer.Option("--request", help="Your own key of this request: asked twice, made once.")] = None,
     why: WHY = "",
-) -> None:
+) -> None:  # fmt: skip
     """Make a record; its id is printed."""
     machine = desk.machine(kind)
     _check("--owner", owner, words.owner)
@@ -103,7 +104,7 @@ def act(
     arg: Annotated[list[str] | None, typer.Option("--arg", metavar="NAME=VALUE", help="An argument of the action: JSON or text.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to what the action asks to be confirmed.")] = False,
     every: Annotated[bool, typer.Option("--all", help="On all records that fit --state, --parent or --owner.")] = False,
-    state: Annotated[str | None, typer.Option("--state", help="With --all: those in this state.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="With --all: those in this state.", autocompletion=complete_state)] = None,
     parent: Annotated[str | None, typer.Option("--parent", metavar="KIND:ID", help="With --all: the children of this record.")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="With --all: those of this owner.")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="STATE", help="By hand, out of a state that is no longer declared.")] = None,
