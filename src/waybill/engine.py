@@ -169,8 +169,9 @@ class Engine:
             self._commit(Group((), names))
 
     def hold(self, mark: str, *, who: str = "", why: str = "") -> None:
-        """Set a mark, or Refused: not every text is a name of one."""
+        """Set a mark, or Refused: not every text is a name of one, and not every name that of a queue."""
         rules.check_mark(mark)
+        rules.check_queue(mark, self.machines)
         self.store.mark(mark, True, who, why)
 
     def release(self, mark: str, *, who: str = "", why: str = "") -> None:

@@ -55,7 +55,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not yet: look again after so many seconds (None: the state's `every`). No claim is held meanwhile, and this is no failure."""
+    """Not yet: look again after so many seconds (None: the state's `every`, 1 unless it says otherwise; 0: at once).
+
+    No claim is held meanwhile, and this is no failure.
+    """
 
     seconds: float | None = None
     message: str = ""

@@ -252,6 +252,20 @@ def test_a_single_step_of_a_paused_kind_says_so(waybill: Waybill) -> None:
     assert (refused.code, refused.err) == (4, f"Work on shipment {shipment} is paused by queue/shipment; `waybill release` that first.\n")
 
 
+@pytest.mark.parametrize(("mark", "sentence"), [
+    ("queue/shipment.Sortin", "no work is done on a shipment in 'Sortin', but in Sorting, Travelling.\n"),
+    ("queue/shipment.Delivered", "no work is done on a shipment in 'Delivered', but in Sorting, Travelling.\n"),
+    ("queue/shipmen", "queue/shipment, queue/token, and queue/KIND.STATE for a single state.\n"),
+    ("queue/shipmen.Sorting", "and queue/KIND.STATE for a single state.\n"),
+])  # fmt: skip
+def test_a_queue_that_is_misspelt_cannot_be_held(waybill: Waybill, mark: str, sentence: str) -> None:
+    refused = waybill("hold", mark)
+    assert refused.code == 3
+    assert refused.err.startswith(f"{mark} is no queue")
+    assert refused.err.endswith(sentence)
+    assert json.loads(waybill("marks", "--json").out) == {"marks": []}
+
+
 def test_the_queue_of_one_state_can_be_held(waybill: Waybill) -> None:
     shipment = ship(waybill)
     waybill("hold", "queue/shipment.Sorting")

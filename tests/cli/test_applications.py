@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "bakery")
     yield tmp_path
-    for name in ("tried_bakery", "tried_broken"):
+    for name in ("tried_bakery", "tried_broken", "tried_mill"):
         sys.modules.pop(name, None)
 
 
@@ -63,6 +63,48 @@ def test_a_broken_application_takes_neither_the_help_nor_the_others_with_it(plac
     said = bare("--help")
     assert said.code == 0
     assert "broken" not in said.out
+
+
+MILL = """
+import typer
+from waybill.application import Application
+from waybill.cli.desk import Desk, command
+
+def grind(desk: Desk) -> None:
+    "Grind flour."
+    desk.say("ground")
+
+def commands() -> typer.Typer:
+    app = typer.Typer(name="mill")
+    command(app, examples=("waybill mill grind",))(grind)
+    command(app, "grind-twice", examples=("waybill mill grind-twice",))(grind)
+    return app
+
+APP = Application("mill", "Flour.", (), commands=commands)
+"""
+
+
+@pytest.mark.parametrize("where", ["environment", "file"])
+def test_an_application_that_is_not_installed_has_its_commands_too(
+    place: Path, data: Path, bare: Waybill, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    (place / "tried_mill.py").write_text(MILL)
+    if where == "environment":
+        monkeypatch.setenv("WAYBILL_APPLICATIONS", "tried_mill:APP")
+    else:
+        monkeypatch.delenv("WAYBILL_APPLICATIONS")
+        data.mkdir()
+        (data / "waybill.toml").write_text('applications = ["tried_mill:APP"]\n')
+    assert "Flour." in bare("--help").out
+    assert bare("mill", "grind").out == "ground\n"
+
+
+def test_one_that_is_not_installed_and_cannot_be_loaded_says_so(place: Path, bare: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "tried_broken:APP")
+    assert bare("--help").code == 0
+    said = bare("tried_broken", "grind")
+    assert said.code == 2
+    assert "The application tried_broken:APP cannot be loaded: RuntimeError: no licence." in said.err
 
 
 def test_config_shows_the_settings_of_applications_and_knows_their_variables(

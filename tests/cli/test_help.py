@@ -81,6 +81,22 @@ def test_a_shell_completes_commands_kinds_and_actions() -> None:
     assert "--state" in complete("waybill ls parcel --st")
 
 
+@pytest.mark.parametrize(("words", "completed"), [
+    ("ls ship", "shipment"),
+    ("act parcel pcl1 res", "resume"),
+    ("ls parcel --state Fa", "Failed"),
+    ("act parcel resume --all --state Fa", "Failed"),
+    ("submit shipment --state So", "Sorting"),
+    ("work --role ship", "shipment"),
+    ("work --role shipment.So", "shipment.Sorting"),
+    ("work --role no-kind.So", ""),
+])  # fmt: skip
+def test_kinds_states_actions_and_roles_are_completed(words: str, completed: str) -> None:
+    asked = {"_WAYBILL_COMPLETE": "complete_bash", "COMP_WORDS": f"waybill {words}", "COMP_CWORD": str(len(words.split()))}
+    said = subprocess.run([sys.executable, "-m", "waybill.cli"], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    assert (said.stdout.strip(), said.stderr) == (completed, "")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_shown_for_each_shell(shell: str) -> None:
     environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}

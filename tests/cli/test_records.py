@@ -1,13 +1,35 @@
 """Looking at records: ls, show, history."""
 
 from contextlib import closing
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Waybill, ship, stepped
+from waybill.cli import shapes
 from waybill.config import load
 from waybill.depot import Depot
 from waybill.step import New
+
+
+def test_a_wait_until_another_day_is_shown_with_its_date() -> None:
+    noon = datetime(2030, 5, 4, 12).timestamp()
+    waits = {"session": None, "parked": "wait", "wake_at": datetime(2030, 5, 4, 13, 30).astimezone().isoformat()}
+    assert shapes.where(waits, noon) == "waits until 13:30:00"
+    assert shapes.where(waits, noon - 86400) == "waits until 2030-05-04 13:30:00"
+    assert shapes.where(waits, noon + 86400) == "waits until 2030-05-04 13:30:00"
+
+
+@pytest.mark.parametrize(("option", "text"), [
+    ("--owner", "a\nb"), ("--owner", ""), ("--owner", "a" * 201), ("--request", "a\x1bb"), ("--request", "a b"), ("--request", "é"),
+    ("--request", "r1\n"),
+])  # fmt: skip
+def test_what_is_refused_over_http_is_refused_here(waybill: Waybill, option: str, text: str) -> None:
+    refused = waybill("submit", "shipment", option, text)
+    assert refused.code == 2
+    assert refused.err.startswith(f"{option} {text!r} is not right: it h")
+    assert waybill("ls", "shipment", "--json").json["records"] == []
 
 
 def test_submit_prints_the_id_and_asked_twice_makes_one(waybill: Waybill) -> None:
@@ -20,14 +42,22 @@ def test_submit_prints_the_id_and_asked_twice_makes_one(waybill: Waybill) -> Non
     assert len(waybill("ls", "shipment", "--json").json["records"]) == 1
 
 
-def test_submit_reads_documents_from_files_and_refuses_what_is_none(waybill: Waybill, tmp_path: object) -> None:
+def test_submit_reads_documents_from_files_and_refuses_what_is_none(waybill: Waybill, tmp_path: Path) -> None:
     with open("order.json", "w") as file:
         file.write('{"parcels": 5}')
     made = waybill("submit", "shipment", "--doc", "order=@order.json").out.strip()
     assert waybill("show", "shipment", made, "--json").json["docs"]["order"]["parcels"] == 5
     assert waybill("submit", "shipment", "--doc", "order={").err.startswith("The document order is not JSON")
     assert waybill("submit", "shipment", "--doc", "order").code == 2
-    assert waybill("submit", "shipment", "--doc", "order=@missing.json").code == 1
+    missing = waybill("submit", "shipment", "--doc", "order=@/missing.json")
+    assert (missing.code, missing.err) == (
+        2, "The file '/missing.json' with the document order cannot be read: No such file or directory.\n"
+    )  # fmt: skip
+    (tmp_path / "latin.json").write_bytes(b'"\xe9"')
+    latin = waybill("submit", "shipment", "--doc", "order=@latin.json")
+    assert (latin.code, latin.err) == (2, "The file 'latin.json' with the document order is not UTF-8.\n")
+    twice = waybill("submit", "shipment", "--doc", "order={}", "--doc", "order={}")
+    assert (twice.code, twice.err) == (2, "The document order is given twice.\n")
     refused = waybill("submit", "shipment", "--doc", "colour=1")
     assert (refused.code, "declares no document colour; it has order" in refused.err) == (1, True)
     assert len(waybill("ls", "shipment", "--json").json["records"]) == 1

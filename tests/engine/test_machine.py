@@ -82,6 +82,7 @@ MISTAKES: list[tuple[str, dict[str, Any]]] = [
     ("does not say by which marks", {"gates": None}),
     ("held in Arrived, which must be a rest state", {"states": (work("Packing", "Sending", "", holds="Arrived"), *S[1:])}),
     ("must be tried at least once", {"states": (work("Packing", "Sending", "", tries=0, holds="Held"), *S[1:])}),
+    ("looked at every -1 seconds", {"states": (work("Packing", "Sending", "", every=-1, holds="Held"), *S[1:])}),
     (
         "needs keys of the family ark, which is not declared",
         {"states": (work("Packing", "Sending", "", needs=("ark",), holds="Held"), *S[1:])},

@@ -156,6 +156,8 @@ def test_wait_lets_go_for_a_while_and_is_no_failure() -> None:
     assert (change.after.state, change.after.parked, change.after.session, change.after.tries) == ("Sending", "wait", None, 0)
     assert (change.delay, change.event, change.after.message) == (30, "", "no van")
     assert rules.settle(PARCEL, parcel("Sending"), Wait(5)).delay == 5
+    assert rules.settle(PARCEL, parcel("Sending"), Wait(0)).delay == 0
+    assert rules.settle(PARCEL, parcel("Packing"), Wait()).delay == 1, "a state that says nothing must not be looked at without a pause"
 
 
 def test_wait_with_a_document_that_tells_of_a_mark_is_gated_by_it() -> None:

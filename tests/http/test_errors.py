@@ -47,6 +47,8 @@ def check_shape(answer: Any) -> dict[str, str]:
         ("POST", f"{API}/records/crate", b'{"docs": 3}', 422, "invalid"),
         ("POST", f"{API}/records/crate", b'{"docs": {}, "request": "a b"}', 422, "invalid"),
         ("PUT", f"{API}/marks/a//b", None, 422, "bad-name"),
+        ("PUT", f"{API}/marks/queue/nope", None, 422, "unknown-queue"),
+        ("PUT", f"{API}/marks/queue/crate.Nowhere", None, 422, "unknown-queue"),
         ("PUT", f"{API}/marks/a%20", None, 422, "bad-name"),
         ("PUT", f"{API}/marks/a%07b", None, 422, "invalid"),
         ("PUT", f"{API}/marks/{'a' * 201}", None, 422, "invalid"),

@@ -66,6 +66,7 @@ def test_an_id_that_is_taken_is_refused(submitter: TestClient) -> None:
     [
         ({"docs": {"lable": {}}}, 422, "declares no document lable"),
         ({"docs": {}, "priority": 100}, 422, "priority"),
+        ({"docs": {}, "priority": True}, 422, "priority"),
         ({"docs": {}, "colour": "red"}, 422, "colour"),
         ({"docs": {}, "id": "a/b"}, 409, "is no id"),
         ({"docs": {}, "id": ""}, 409, "1 to 200"),
@@ -303,6 +304,21 @@ def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClie
     assert submitter.post(f"{API}/records/token", json={"id": "x", "docs": {}}).status_code == 403
     assert admin.post(f"{API}/records/token", json={"id": "x", "docs": {}}).status_code == 403
     assert admin.get(f"{API}/records/token").status_code == 403
+
+
+@pytest.mark.parametrize(("method", "path", "known"), [
+    ("GET", "/tally/crate?paren=crate:c1", "parent"),
+    ("GET", "/events?knd=crate", "kind, id, parent"),
+    ("GET", "/machines?kind=crate", "none"),
+    ("GET", "/marks?name=x", "none"),
+    ("GET", "/tokens?limt=5", "state, token, limit"),
+    ("POST", "/records/crate?request=r1", "none"),
+])  # fmt: skip
+def test_a_parameter_that_a_route_does_not_know_is_refused(site: Site, admin: TestClient, method: str, path: str, known: str) -> None:
+    refused = admin.request(method, f"{API}{path}", json={} if method == "POST" else None)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
+    assert refused.json()["error"]["message"].endswith(f"; it has {known}.")
+    assert admin.get(f"{API}/tally/crate").json()["total"] == 0
 
 
 @pytest.mark.parametrize("query", ["stat=Failed", "newest=maybe", "state=Packing&%F0%9F%93%A6=1"])

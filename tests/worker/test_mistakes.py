@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.worker.yard import Yard
 from waybill import rules
 from waybill.engine import Engine
 from waybill.machine import RESUME, Keys, Machine, action, end, rest, work
-from waybill.record import Group, Record
+from waybill.record import MAX_MESSAGE, Group, Record
 from waybill.rules import Machines
 from waybill.step import Context, Done, Fail, New, Stopped, Wait
 from waybill.stores.model import ModelStore, World
@@ -62,12 +63,27 @@ MISTAKES: list[tuple[Callable[[Record, Context], Any], str]] = [
     (lambda chore, ctx: Done(priority=3.5), "float"),  # type: ignore[arg-type]
     (lambda chore, ctx: Wait(float("nan")), "wait for nan seconds"),
     (lambda chore, ctx: Wait(float("inf")), "wait for inf seconds"),
+    (lambda chore, ctx: Wait(-5), "wait for -5 seconds; say a number from 0 to 1,000,000,000"),
+    (lambda chore, ctx: Wait(1e18), "wait for 1e+18 seconds"),
 ]
 NAMES = [
     *("save", "spawn", "done", "exit", "characters", "speechless", "save a list", "name a number", "key a number", "spawn a word"),
     *("half a request", "owner a number", "progress", "call", "done a list", "null in a name", "no name", "done a word", "half a priority"),
-    *("wait nan", "wait for ever"),
+    *("wait nan", "wait for ever", "wait for less than nothing", "wait for too long"),
 ]
+
+
+def test_what_a_step_says_is_cut_in_the_log_as_in_its_record(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    def pack(record: Record, ctx: Context) -> Any:
+        raise Fail("heavy " * 400_000)
+
+    caplog.set_level(logging.INFO)
+    yard.steps(Packing=pack)
+    parcel = yard.engine.submit(New("parcel"))
+    yard.worker()
+    message = yard.until_state(parcel, "Failed").message
+    assert f"Fail: {message}" in caplog.messages
+    assert len(message) == MAX_MESSAGE
 
 
 @pytest.mark.parametrize(("mistake", "sentence"), MISTAKES, ids=NAMES)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from waybill import rules, views
-from waybill.cli.desk import ID, KIND, WHY, Desk, command, complete_action
+from waybill.cli.desk import ID, KIND, WHY, Desk, command, complete_action, complete_begin, complete_state
 from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.cli.records import PANEL, check_state
 from waybill.engine import Acted
 from waybill.machine import Action, Machine
 from waybill.record import Ref
-from waybill.rules import Refused
+from waybill.rules import Refused, words
 from waybill.step import New
 
 
@@ -38,16 +39,19 @@ def submit(
     kind: KIND,
     doc: Annotated[list[str] | None, typer.Option("--doc", metavar="NAME=JSON", help="A document; NAME=@FILE reads a file.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id, for kinds whose records are named by their callers.")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="Where it begins, if its machine lets it choose.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Where it begins, if its machine lets it choose.",
+                                                 autocompletion=complete_begin)] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.")] = None,
     priority: Annotated[int | None, typer.Option("--priority", min=0, max=99, help="0 to 99, lower first.", show_default="5")] = None,
     request: Annotated[str | None, typer.Option("--request", help="Your own key of this request: asked twice, made once.")] = None,
     why: WHY = "",
-) -> None:
+) -> None:  # fmt: skip
     """Make a record; its id is printed."""
     machine = desk.machine(kind)
     if machine.made_by:
         raise Refused(f"No {kind} is made here, where nobody would look at what is sent: it is made by {machine.made_by}.")
+    _check("--owner", owner, words.owner)
+    _check("--request", request, words.request)
     new = New(kind, _documents(doc), id=id, state=state, owner=owner, priority=priority, request=request)
     with desk.engine() as engine:
         with rules.users_documents(machine):
@@ -58,19 +62,38 @@ def submit(
     return desk.say(record.id)
 
 
+def _check(option: str, text: str | None, check: Callable[[str], str]) -> None:
+    if text is not None:
+        try:
+            check(text)
+        except ValueError as error:
+            raise Misuse(f"{option} {text!r} is not right: {error}.") from None
+
+
 def _documents(pairs: list[str] | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise Misuse(f"--doc {pair!r} is not NAME=JSON.")
+        if name in found:
+            raise Misuse(f"The document {name} is given twice.")
         if text.startswith("@"):
-            text = Path(text[1:]).read_text("utf-8")
+            text = _content(name, text[1:])
         try:
             found[name] = json.loads(text)
         except ValueError as error:
             raise Misuse(f"The document {name} is not JSON: {error}.") from error
     return found
+
+
+def _content(name: str, file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except OSError as error:
+        raise Misuse(f"The file {file!r} with the document {name} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise Misuse(f"The file {file!r} with the document {name} is not UTF-8.") from error
 
 
 def act(
@@ -83,7 +106,7 @@ def act(
     arg: Annotated[list[str] | None, typer.Option("--arg", metavar="NAME=VALUE", help="An argument of the action: JSON or text.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to what the action asks to be confirmed.")] = False,
     every: Annotated[bool, typer.Option("--all", help="On all records that fit --state, --parent or --owner.")] = False,
-    state: Annotated[str | None, typer.Option("--state", help="With --all: those in this state.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="With --all: those in this state.", autocompletion=complete_state)] = None,
     parent: Annotated[str | None, typer.Option("--parent", metavar="KIND:ID", help="With --all: the children of this record.")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="With --all: those of this owner.")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="STATE", help="By hand, out of a state that is no longer declared.")] = None,
@@ -138,6 +161,8 @@ def _arguments(pairs: list[str] | None) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise Misuse(f"--arg {pair!r} is not NAME=VALUE.")
+        if name in values:
+            raise Misuse(f"The argument {name} is given twice.")
         try:
             values[name] = json.loads(text)
         except ValueError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from typing import Annotated
 
 import typer
 
-from waybill import application
+from waybill import application, config
 from waybill.cli import acting, marks, people, records, run, tables, upkeep, watching
 
 HELP = """Data in motion: records in explicit states, moved by steps that survive any crash.
@@ -45,14 +46,27 @@ def build(*, with_applications: bool = True) -> typer.Typer:
 
 def _add_applications(app: typer.Typer) -> None:
     """An application that cannot be loaded must not take `waybill --help` with it: whoever calls it hears what is wrong."""
-    for name in application.names():
+    taken = {each.name for each in app.registered_commands}
+    for name in (*application.names(), *_named()):
         try:
             (found,) = application.installed([name])
         except application.BadApplication as error:
-            _add_broken(app, name, error)
+            module, _, _ = name.partition(":")
+            if module not in taken:  # what it would be called, nobody knows
+                _add_broken(app, module, error)
             continue
-        if found.commands is not None:
+        if found.commands is not None and found.name not in taken:
+            taken.add(found.name)
             app.add_typer(found.commands(), name=found.name, help=found.doc, rich_help_panel="Applications")
+
+
+def _named() -> list[str]:
+    """The applications that the settings name as module:object: those in force before a command is read, without its options."""
+    try:
+        chosen = config.load(env=os.environ).applications
+    except (config.BadConfig, OSError):  # said by whatever command needs the settings
+        return []
+    return [name for name in chosen or () if ":" in name]
 
 
 def _add_broken(app: typer.Typer, name: str, error: application.BadApplication) -> None:

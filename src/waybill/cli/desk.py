@@ -15,7 +15,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -199,25 +199,64 @@ def _with_common_options(function: Command, *, alone: bool = False) -> Command:
 # --- what a shell completes
 
 
-def complete_kind(incomplete: str) -> list[str]:
-    """The kinds that begin so; none when the settings cannot be read, for a completion must not complain."""
+def _completed(names: Callable[[], Iterable[str]], incomplete: str) -> list[str]:
+    """Those that begin so; none when the settings cannot be read, for a completion must not complain."""
     try:
-        machines = Desk().depot.machines
+        return [name for name in names() if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - see above
         return []
-    return [kind for kind in sorted(machines) if kind.startswith(incomplete)]
+
+
+def _machine_named(context: typer.Context) -> Machine:
+    """Of the kind that was typed; while the value of an option is awaited, it is the first of the words that are left over."""
+    return Desk().machine(context.params.get("kind") or context.args[0])
+
+
+def complete_kind(incomplete: str) -> list[str]:
+    return _completed(lambda: sorted(Desk().depot.machines), incomplete)
 
 
 def complete_action(context: typer.Context, incomplete: str) -> list[str]:
-    try:
-        machine = Desk().machine(str(context.params.get("kind")))
-    except Exception:  # noqa: BLE001 - a completion must not complain
-        return []
-    return [a.name for a in machine.actions if a.name.startswith(incomplete)]
+    return _completed(lambda: [action.name for action in _machine_named(context).actions], incomplete)
+
+
+def complete_state(context: typer.Context, incomplete: str) -> list[str]:
+    return _completed(lambda: [state.name for state in _machine_named(context).states], incomplete)
+
+
+def complete_begin(context: typer.Context, incomplete: str) -> list[str]:
+    """The states in which a record may begin."""
+    return _completed(lambda: dict.fromkeys((_machine_named(context).initial, *_machine_named(context).begins)), incomplete)
+
+
+def complete_role(incomplete: str) -> list[str]:
+    """The kinds on which work is done; after a dot, a kind's states in which it is."""
+
+    def roles() -> Iterable[str]:
+        machines = Desk().depot.machines
+        kind, dot, _ = incomplete.partition(".")
+        if dot:
+            return [f"{kind}.{state.name}" for state in machines[kind].working()]
+        return sorted(name for name, machine in machines.items() if machine.working())
+
+    return _completed(roles, incomplete)
 
 
 KIND = Annotated[str, typer.Argument(metavar="KIND", help="The kind of record, such as parcel.", autocompletion=complete_kind)]
 ID = Annotated[str, typer.Argument(metavar="ID", help="The record's id.")]
 WHY = Annotated[str, typer.Option("--why", help="The reason, for the record's history.")]
 
-__all__ = ["EXAMPLES", "ID", "KIND", "WHY", "Desk", "UnknownKind", "command", "complete_action", "complete_kind"]
+__all__ = [
+    "EXAMPLES",
+    "ID",
+    "KIND",
+    "WHY",
+    "Desk",
+    "UnknownKind",
+    "command",
+    "complete_action",
+    "complete_begin",
+    "complete_kind",
+    "complete_role",
+    "complete_state",
+]

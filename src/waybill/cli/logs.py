@@ -19,6 +19,13 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
 
+def _printable(text: str) -> str:
+    """One line, whatever it holds: nobody can write a second one into the log, or colours into a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"at": round(record.created, 3), "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
@@ -32,7 +39,7 @@ class Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         beside = " ".join(f"{name}={value}" for name, value in fields(record).items())
-        line = f"{at} {record.levelname.lower():7} {record.getMessage()}{'  ' + beside if beside else ''}"
+        line = _printable(f"{at} {record.levelname.lower():7} {record.getMessage()}{'  ' + beside if beside else ''}")
         if record.exc_info and record.levelno >= logging.WARNING:
             line += "\n" + self.formatException(record.exc_info)
         return line

@@ -23,7 +23,7 @@ from waybill.config import BadConfig
 from waybill.machine import MachineError
 from waybill.objects.protocol import ObjectsError
 from waybill.record import BadStore, Conflict, Exists, NotFound, StoreError, Taken, TooLarge, Unavailable, Unknown
-from waybill.rules import Held, Refused, UnknownKind, UnknownState
+from waybill.rules import Held, Refused, UnknownKind, UnknownQueue, UnknownState
 from waybill.tokens import BadTokenFile
 from waybill.views import BadToken
 
@@ -80,7 +80,7 @@ def describe(error: BaseException) -> Problem | None:
             return Problem(USAGE, "bad-application", text)
         case UnknownKind():
             return Problem(MISSING, "not-found", text, "`waybill machines` lists the kinds; the demonstration's need the setting demo.")
-        case Missing() | NotFound() | UnknownState():
+        case Missing() | NotFound() | UnknownState() | UnknownQueue():
             return Problem(MISSING, "not-found", text)
         case Held():
             return Problem(CONFLICT, "claimed", text)

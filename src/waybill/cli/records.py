@@ -9,7 +9,7 @@ import typer
 
 from waybill import views
 from waybill.cli import shapes
-from waybill.cli.desk import ID, KIND, Desk, command, complete_kind
+from waybill.cli.desk import ID, KIND, Desk, command, complete_kind, complete_state
 from waybill.cli.problems import Missing, Misuse
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Store
@@ -36,7 +36,7 @@ def ls(
     desk: Desk,
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="The kind of record; without it all kinds are counted by state.",
                                                autocompletion=complete_kind)] = None,
-    state: Annotated[str | None, typer.Option("--state", help="Only records in this state.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Only records in this state.", autocompletion=complete_state)] = None,
     parent: Annotated[str | None, typer.Option("--parent", metavar="KIND:ID", help="Only children of this record.")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Only records of this owner.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="How many records a page has.")] = 50,

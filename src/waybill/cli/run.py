@@ -13,7 +13,7 @@ import typer
 
 from waybill.cli import logs
 from waybill.cli.attending import Attendance
-from waybill.cli.desk import ID, KIND, Desk, command
+from waybill.cli.desk import ID, KIND, Desk, command, complete_role
 from waybill.cli.life import until_stopped
 from waybill.cli.problems import Misuse
 from waybill.cli.processes import Processes
@@ -37,6 +37,7 @@ OPEN = Annotated[bool, typer.Option(
 )]  # fmt: skip
 ROLES = Annotated[list[str] | None, typer.Option(
     "--role", metavar="ROLE", help='A queue to serve: "kind", "kind.State" or "duty"; may be repeated.', show_default="all",
+    autocompletion=complete_role,
 )]  # fmt: skip
 THREADS = Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="Steps that run at the same time.", show_default="4")]
 PROCESSES = Annotated[int | None, typer.Option(

@@ -70,12 +70,18 @@ def clip(text: str, most: int = 80) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def where(record: Any) -> str:
+def _clock(moment: str, now: float | None) -> str:
+    """The time of a moment; with its date when that is not today's."""
+    today = datetime.fromtimestamp(now if now is not None else time.time()).astimezone().strftime("%Y-%m-%d ")
+    return local(moment).removeprefix(today)
+
+
+def where(record: Any, now: float | None = None) -> str:
     """Why a record does not move, if it does not: who holds it, or what it waits for."""
     if record["session"]:
         return "running"
     if record["parked"] == "wait" and record["wake_at"]:
-        return f"waits until {local(record['wake_at'])[11:]}"
+        return f"waits until {_clock(record['wake_at'], now)}"
     if record["parked"]:
         return f"waits for {record['parked'].removeprefix('key ').removeprefix('mark ')}"
     return ""

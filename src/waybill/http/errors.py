@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from waybill import record as nouns
 from waybill.machine import MachineError
-from waybill.rules import BadMark, Refused, UnknownKind
+from waybill.rules import BadMark, Refused, UnknownKind, UnknownQueue
 from waybill.views import BadToken
 
 log = logging.getLogger("waybill.http")
@@ -58,6 +58,7 @@ REFUSALS: tuple[tuple[type[Exception], str, Refusal], ...] = (
     (UnknownKind, "unknown-kind", Refusal(404, "GET /api/v1/machines lists the kinds.")),
     (nouns.NotFound, "not-found", Refusal(404, "Look at the id, or list what there is with GET /api/v1/records/{kind}.")),
     (BadToken, "bad-page-token", Refusal(400, "Ask for the first page again, without a token.")),
+    (UnknownQueue, "unknown-queue", Refusal(422, "GET /api/v1/machines lists the kinds with their states.")),
     (BadMark, "bad-name", Refusal(422, "Names are parted by single slashes, such as queue/shipment.")),
     (Refused, "refused", Refusal(409, "GET the record to see its state and the actions that are possible now.")),
     (nouns.Taken, "taken", Refusal(409, "Try again when the other record has dropped the key.")),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import Field
 
 from waybill.depot import Depot
 from waybill.http.connections import Connections
-from waybill.http.errors import Problem
+from waybill.http.errors import Problem, responses
 from waybill.http.guard import DESCRIBED, Guard
 from waybill.http.hub import Hub
-from waybill.http.wire import json_route
+from waybill.http.wire import check_parameters, json_route
 from waybill.machine import Machine
 from waybill.record import NotFound, Ref, Store
 from waybill.rules import bad_id
@@ -37,8 +37,13 @@ class Front:
         self._lock = threading.Lock()
 
     def router(self, tag: str) -> APIRouter:
-        """Routes of the API, which know who asks before they read the body."""
-        return APIRouter(prefix=PREFIX, tags=[tag], route_class=json_route(self.guard.check), dependencies=[DESCRIBED])
+        """Routes of the API, which know who asks, and with which parameters, before they read the body."""
+
+        async def check(request: Request) -> None:
+            await self.guard.check(request)
+            check_parameters(request)
+
+        return APIRouter(prefix=PREFIX, tags=[tag], route_class=json_route(check), dependencies=[DESCRIBED], responses=responses(400))
 
     def pages(self, store: Store) -> PageTokens:
         """The store's page tokens; its secret is read once."""

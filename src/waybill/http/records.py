@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import Response
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -18,21 +18,22 @@ from waybill.engine import Acted
 from waybill.http.errors import Problem, responses
 from waybill.http.front import PREFIX, Front, Id, Kind, Parent
 from waybill.http.guard import demand, need
-from waybill.http.wire import Body, Name, Text, answer, check_parameters
+from waybill.http.wire import Body, Name, Text, answer
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Record, Store
+from waybill.rules import words
 from waybill.step import New
 from waybill.tokens import Identity
 from waybill.views import BadToken
 from waybill.views.shapes import LineView, PageView, RecordView
 
-KEY = r"^[\x21-\x7e]{1,200}$"
+KEY = words.REQUEST
 
 
 class Submission(Body):
     id: Annotated[str, Field(max_length=600)] | None = Field(None, description="Only for kinds whose caller names the records.")
     docs: dict[str, Any] = Field(default_factory=dict, description="The documents that the record begins with, by name.")
-    priority: int | None = Field(None, ge=0, le=99, description="0 to 99, lower first.")
+    priority: int | None = Field(None, ge=0, le=99, strict=True, description="0 to 99, lower first.")
     owner: Name | None = Field(None, description="Whose it is: a depositor, a project, an account.")
     request: Annotated[str, Field(pattern=KEY)] | None = Field(None, description="The same as the header Idempotency-Key.")
     why: Text = ""
@@ -45,7 +46,7 @@ class Act(Body):
 
 
 class Priority(Body):
-    priority: int = Field(ge=0, le=99, description="0 to 99, lower first.")
+    priority: int = Field(ge=0, le=99, strict=True, description="0 to 99, lower first.")
     why: Text = ""
 
 
@@ -69,7 +70,6 @@ def router(front: Front) -> APIRouter:
         responses=responses(400, 401, 403, 404, 422, 503),
     )
     def find(
-        request: Request,
         identity: Annotated[Identity, need("reader")],
         kind: Annotated[Kind, Path()],
         state: Annotated[Name | None, Query(description="Only those in this state.")] = None,
@@ -82,7 +82,6 @@ def router(front: Front) -> APIRouter:
     ) -> Response:
         """At most one of state, parent and owner."""
         machine = front.shown_kind(kind)
-        check_parameters(request)
         asked = views.Query(kind, state, front.parse_ref(parent) if parent is not None else None, owner, order == "newest")
         if sum(f is not None for f in (state, parent, owner)) > 1:
             raise Problem(400, "bad-query", "A list has at most one filter.", "Leave all but one of state, parent and owner away.")

@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from waybill.http.errors import Problem
+from waybill.rules import words
 
 MAX_BODY = 1024 * 1024
 MAX_TEXT = 1000
@@ -26,14 +27,8 @@ def _prose(text: str) -> str:
     return text
 
 
-def _plain(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("it holds a character that cannot be printed, such as a line break or a control character")
-    return text
-
-
 Text = Annotated[str, AfterValidator(_prose), Field(max_length=MAX_TEXT)]  # what people say
-Name = Annotated[str, AfterValidator(_plain), Field(min_length=1, max_length=200)]
+Name = Annotated[str, AfterValidator(words.printable), Field(min_length=1, max_length=words.LONGEST_NAME)]
 
 
 class Body(BaseModel):
@@ -72,7 +67,7 @@ def check_parameters(request: Request) -> None:
     """A parameter that is misspelt must not be ignored: without the filter that was meant, the answer would be a wrong one."""
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     if strays := sorted(set(request.query_params) - set(known)):
-        said = f"This list has no parameter {strays[0][:100]!r}; it has {', '.join(known)}."
+        said = f"This route has no parameter {strays[0][:100]!r}; it has {', '.join(known) or 'none'}."
         raise Problem(400, "bad-query", said, "Leave it out, or write it as it is there.")
 
 

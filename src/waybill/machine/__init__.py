@@ -24,10 +24,11 @@ imported from here.
 from waybill.machine.actions import RESUME, STAY, Action, Guard, Rewrite, action
 from waybill.machine.belongings import Document, Folder, Keys
 from waybill.machine.soundness import MachineError, check
-from waybill.machine.states import Backoff, Sort, State, end, join, rest, retired, work
+from waybill.machine.states import MAX_WAIT, Backoff, Sort, State, end, join, rest, retired, work
 from waybill.machine.table import Arrow, Machine
 
 __all__ = [
+    "MAX_WAIT",
     "RESUME",
     "STAY",
     "Action",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from waybill.machine.actions import RESUME, STAY
-from waybill.machine.states import State
+from waybill.machine.states import MAX_WAIT, State
 
 if TYPE_CHECKING:
     from waybill.machine.table import Machine
@@ -45,6 +45,8 @@ def check(machine: Machine) -> None:
             raise wrong(f"{s.name} can be held, but the machine does not say by which marks (gates).")
         if s.sort == "work" and s.tries < 1:
             raise wrong(f"{s.name} must be tried at least once.")
+        if not 0 <= s.every <= MAX_WAIT:
+            raise wrong(f"{s.name} is looked at every {s.every:g} seconds; say a number from 0 to {MAX_WAIT:,.0f}.")
         if s.sort == "end" and s.needs:
             raise wrong(f"{s.name} is an end and cannot keep keys.")
         if unknown := [f for f in s.needs if f not in [k.family for k in machine.keys]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Sort = Literal["work", "join", "rest", "end", "retired"]
+MAX_WAIT = 1e9  # seconds between two looks, at most: 31 years are as good as for ever, and every store can keep them
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class State:
     gated: bool = False  # a mark in force parks the record here instead
     tries: int = 3  # how often the step may meet trouble before the record fails
     backoff: Backoff = Backoff()
-    every: float = 0.0  # seconds between two looks while the step answers Wait without saying how long
+    every: float = 1.0  # seconds between two looks while the step answers Wait without saying how long
     settled: bool = False  # the parent does not wait for a record in this state
     needs: tuple[str, ...] = ()  # the families of keys that a record holds while here
     leaves_files: bool = False  # its step leaves files in the working folder of its host
@@ -70,7 +71,7 @@ def work(
     gated: bool = False,
     tries: int = 3,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
-    every: float = 0.0,
+    every: float = 1.0,
     needs: Iterable[str] = (),
     leaves_files: bool = False,
     remakes: str | None = None,

@@ -18,8 +18,8 @@ from waybill.rules.entering import bad_id, create, enter
 from waybill.rules.keys import check_more_keys, keys_in
 from waybill.rules.legality import path_is_legal, undeclared
 from waybill.rules.machines import Machines, UnknownKind
-from waybill.rules.marks import BadMark, check_mark
-from waybill.rules.outcomes import MAX_WAIT, RETRY_LINES, settle
+from waybill.rules.marks import BadMark, UnknownQueue, check_mark, check_queue
+from waybill.rules.outcomes import RETRY_LINES, settle
 from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
 from waybill.rules.refusals import Held, Refused, UnknownState, clip, said
@@ -27,7 +27,6 @@ from waybill.rules.yielding import children_are_made, hold, look, refit, release
 
 __all__ = [
     "DEFAULT_PRIORITY",
-    "MAX_WAIT",
     "PRIORITY",
     "RETRY_LINES",
     "BadMark",
@@ -35,6 +34,7 @@ __all__ = [
     "Machines",
     "Refused",
     "UnknownKind",
+    "UnknownQueue",
     "UnknownState",
     "act",
     "answer",
@@ -42,6 +42,7 @@ __all__ = [
     "check_mark",
     "check_more_keys",
     "check_priority",
+    "check_queue",
     "children_are_made",
     "clip",
     "create",

@@ -9,13 +9,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
 from typing import Any
 
 from msgspec.structs import replace
 
-from waybill.machine import Machine, State
+from waybill.machine import MAX_WAIT, Machine, State
 from waybill.record import Change, Record
 from waybill.rules.entering import declared, enter, gates_in, leaving
 from waybill.rules.papers import documents
@@ -23,7 +22,6 @@ from waybill.rules.refusals import clip, said
 from waybill.step import Done, Fail, Outcome, Wait
 
 RETRY_LINES = 20  # tries beyond this one leave no history line: a step that never gives up must not fill the history
-MAX_WAIT = 1e9  # seconds; 31 years are as good as for ever, and every store can keep them
 
 
 def settle(
@@ -47,12 +45,12 @@ def settle(
 def _wait(machine: Machine, state: State, record: Record, outcome: Wait, who: str) -> Change:
     seconds = outcome.seconds if outcome.seconds is not None else state.every
     docs = documents(machine, outcome.docs, "step") if outcome.docs else {}
-    if not seconds < math.inf:
-        raise Fail(f"The step wanted to wait for {seconds} seconds; say a number of seconds.")
+    if not 0 <= seconds <= MAX_WAIT:
+        raise Fail(f"The step wanted to wait for {seconds:g} seconds; say a number from 0 to {MAX_WAIT:,.0f}.")
     # What the step has found out may tell of a mark: the next claim heeds it.
     gates = gates_in(machine, state, replace(record, docs=record.docs.with_changes(docs))) if docs else record.gates
     waits = replace(record, session=None, parked="wait", message=clip(outcome.message), tries=0, gates=gates)
-    return Change(record, waits, "", who, docs=docs, delay=float(min(MAX_WAIT, max(0.0, seconds))))
+    return Change(record, waits, "", who, docs=docs, delay=float(seconds))
 
 
 def _done(machine: Machine, state: State, record: Record, outcome: Done, who: str, here: str, go_on: bool) -> Change:

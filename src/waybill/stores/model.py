@@ -197,7 +197,7 @@ class ModelStore:
 
     def mark(self, name: str, on: bool, who: str = "", why: str = "") -> None:
         if on:
-            self._shelf.marks[name] = f"{who}: {why}"
+            self._shelf.marks[name] = f"{who}: {why}" if why else who
         elif self._shelf.marks.pop(name, None) is not None:
             self.world.unpark(lambda reason: reason == f"mark {name}", len(self._shelf.records))
             self.world.ring()

@@ -152,7 +152,7 @@ class Crew:
             told = context.stopped or task.stopping or task.dead or task.taken is not None
             return stopped if told else RuntimeError("The step raised Stopped and nobody had told it to stop.")
         except Exception as error:
-            context.log.info("%s: %s", type(error).__name__, rules.said(error), exc_info=not isinstance(error, Fail))
+            context.log.info("%s: %s", type(error).__name__, rules.clip(rules.said(error)), exc_info=not isinstance(error, Fail))
             return error
         except self.passes:
             raise

@@ -18,6 +18,7 @@ from waybill.rules import Machines
 from waybill.worker import messages as m
 from waybill.worker.core import Core
 from waybill.worker.crew import Crew
+from waybill.worker.outage import Outage
 
 log = logging.getLogger("waybill.worker")
 
@@ -32,6 +33,7 @@ class Errands:
     store: Store | None
     core: Core
     crew: Crew
+    outage: Outage
 
     # --- the session
 
@@ -43,14 +45,18 @@ class Errands:
                 "roles": [f"{r.kind}.{r.state}" for r in self.roles],
                 "tables": {k: [v.v, v.digest()] for k, v in self.machines.items()},
             }
-            return m.Opened(store.open_session(host=self.host, ttl=self.ttl, about=about), sent)
+            session = store.open_session(host=self.host, ttl=self.ttl, about=about)
+            self.outage.back(self, sent)
+            return m.Opened(session, sent)
 
         self._guarded(call)
 
     def _renew(self, store: Store, command: m.Renew) -> None:
         def call() -> m.Event:
             sent = self.clock()
-            return m.Heard(store.renew(command.session, self.crew.progress()), sent)
+            renewed = store.renew(command.session, self.crew.progress())
+            self.outage.back(self, sent)
+            return m.Heard(renewed, sent)
 
         self._guarded(call)
 
@@ -138,5 +144,6 @@ class Errands:
             self.core.on(event, self.clock())
 
     def _away(self, error: StoreError) -> None:
-        log.warning("the store is away: %s", error)
-        self.core.on(m.Away(), self.clock())
+        now = self.clock()
+        self.outage.away(self, error, now)
+        self.core.on(m.Away(), now)

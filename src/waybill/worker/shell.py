@@ -32,6 +32,7 @@ from waybill.worker.crew import Crew
 from waybill.worker.errands import Errands
 from waybill.worker.folders import clear_folder, folder_of
 from waybill.worker.lanes import Beside, shares
+from waybill.worker.outage import Outage
 from waybill.worker.roles import roles_of
 from waybill.worker.roots import check_root
 
@@ -50,10 +51,10 @@ class Worker(Errands):
         self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
         roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 512,
         grace: float = GRACE, clock: Callable[[], float] = awake_clock, now: Callable[[], float] = time.time, lane: bool = False,
-        outfit: Callable[[str], Any] = lambda kind: None,
+        outfit: Callable[[str], Any] = lambda kind: None, outage: Outage | None = None,
     ) -> None:  # fmt: skip
         """`outfit`: what the steps of a kind work with. `lane`: it runs beside another worker of this process, which has looked after all
-        else (see lanes.py)."""
+        else (see lanes.py). `outage`: what both say of a store that is away."""
         self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
         self.root, self.threads, self.ttl, self.grace, self.clock, self.now = work_root, threads, ttl, grace, clock, now
         self.roles: tuple[Role, ...] = roles_of(machines, roles)
@@ -62,6 +63,7 @@ class Worker(Errands):
         self.portion = portion
         self.lane = lane
         self.outfit = outfit
+        self.outage = outage or Outage()
         self.store: Store | None = None
         self._inbox: queue.SimpleQueue[m.Ended | Callable[[], None]] = queue.SimpleQueue()
         self._asleep = False  # in `watch`, and nobody has called it back yet
@@ -139,6 +141,7 @@ class Worker(Errands):
             self.open_store, self.machines, host=self.host, work_root=self.root, objects=self.objects,
             roles=[f"{role.kind}.{role.state}" for role in self.roles], shared=self.shared, threads=threads, ttl=self.ttl,
             portion=self.portion, grace=self.grace, clock=self.clock, now=self.now, lane=True, outfit=self.outfit,
+            outage=self.outage,
         )  # fmt: skip
 
     def _watch_over_steps(self) -> None:

@@ -1,5 +1,6 @@
 """What can go wrong with a file, each said in a sentence that tells what to do, and nothing half written."""
 
+import errno
 import os
 import resource
 import threading
@@ -147,6 +148,28 @@ def test_a_full_disk_writes_nothing_and_work_goes_on_when_there_is_room(tmp_path
     store.close()
 
 
+@pytest.mark.parametrize(("number", "sentence"), [
+    (errno.ENOSPC, "There is no room for {} on its disk; nothing was written. Make room, and the work goes on."),
+    (errno.EDQUOT, "There is no room for {} on its disk; nothing was written. Make room, and the work goes on."),
+    (errno.EIO, "The disk of {} failed (disk I/O error); nothing was written. Look at the system's log."),
+])  # fmt: skip
+def test_a_disk_without_room_for_the_files_beside_the_log_is_no_broken_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
+) -> None:
+    """As SQLite says it to the first process that opens the file: it cannot make the log's index."""
+
+    class Trouble(apsw.Connection):
+        system_errno = number
+
+        def pragma(self, *_: object, **__: object) -> object:
+            raise apsw.IOError("disk I/O error")
+
+    path = tmp_path / "store.db"
+    open_store(f"sqlite:///{path}").close()
+    monkeypatch.setattr("waybill.stores.sqlite.database.apsw.Connection", Trouble)
+    assert refusal(path) == sentence.format(path)
+
+
 @contextmanager
 def as_nobody() -> Iterator[None]:
     """As a user who may do little: root may do everything."""
@@ -176,6 +199,17 @@ def test_a_file_that_may_not_be_written(open_folder: Path) -> None:
     with as_nobody():
         said = refusal(path)
     assert said == f"{path} may not be written by this user. Give it, and its folder, to the user that runs Waybill."
+
+
+def test_a_file_system_that_is_mounted_read_only(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = open_folder / "store.db"
+    open_store(f"sqlite:///{path}").close()
+    path.chmod(0o444)
+    mounted = os.statvfs_result([4096] * 8 + [os.ST_RDONLY, 255])
+    monkeypatch.setattr(os, "statvfs", lambda _: mounted)
+    with as_nobody():
+        said = refusal(path)
+    assert said.startswith(f"{path} is on a file system that is mounted read-only. Mount it for writing")
 
 
 def test_a_folder_that_may_not_be_written(open_folder: Path) -> None:

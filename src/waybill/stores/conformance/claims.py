@@ -209,15 +209,17 @@ class Claims(Suite):
         assert yard.ids(yard.claim(yard.store, session)) == [free.id]
         parked = yard.get(stopped)
         assert (parked.parked, parked.session, parked.version) == (f"mark {gate}", None, stopped.version)
-        (said,) = yard.store.marks().values()
-        assert "ann" in said
-        assert "no room" in said
-        assert list(yard.store.marks()) == [gate]
+        assert yard.store.marks() == {gate: "ann: no room"}
         assert yard.claim(yard.store, session) == []
         yard.store.mark(gate, False)
         assert yard.store.marks() == {}
         assert yard.get(stopped).parked is None
         assert yard.ids(yard.claim(yard.store, session)) == [stopped.id]
+
+    def test_a_mark_without_a_reason_says_only_who_set_it(self, yard: Yard) -> None:
+        gate = yard.gate("closed")
+        yard.store.mark(gate, True, who="ann")
+        assert yard.store.marks() == {gate: "ann"}
 
     def test_marks_are_set_and_cleared_as_often_as_one_likes(self, yard: Yard) -> None:
         gate = yard.gate("closed")

@@ -8,6 +8,7 @@ A commit whose own outcome the system does not tell is Unknown; every other trou
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import time
@@ -85,11 +86,12 @@ class Database:
         try:
             with self.sentences():
                 self.db = apsw.Connection(path or ":memory:")
-                try:
+            try:
+                with self.sentences():
                     self._prepare()
-                except BaseException:
-                    self.db.close()
-                    raise
+            except BaseException:
+                self.db.close()
+                raise
         except Unavailable as error:
             raise BadStore(str(error)) from error.__cause__
         self.execute: Execute = self.db.cursor().execute
@@ -97,7 +99,7 @@ class Database:
     def _prepare(self) -> None:
         self.db.set_busy_handler(self._wait)
         if self.db.readonly("main"):
-            raise BadStore(f"{self.place} may not be written by this user. Give it, and its folder, to the user that runs Waybill.")
+            raise BadStore(self._unwritable())
         if self.path:
             mode = self._begin_log()
             if mode != "wal":
@@ -209,7 +211,7 @@ class Database:
                 f"Another process has been writing to {place} for more than {self.patience:g} s; nothing was written. "
                 "If none of yours does, look for a program that keeps a transaction open on that file."
             )
-        if isinstance(error, apsw.FullError):
+        if isinstance(error, apsw.FullError) or self._is_without_room(error):
             return Unavailable(f"There is no room for {place} on its disk; nothing was written. Make room, and the work goes on.")
         if isinstance(error, apsw.NotADBError):
             return BadStore(f"{place} is no SQLite database. Move it away or name another file; it was not changed.")
@@ -219,12 +221,23 @@ class Database:
                 "(or recover what can be read, with the sqlite3 shell's .recover)."
             )
         if isinstance(error, apsw.ReadOnlyError):
-            return Unavailable(f"{place} may not be written by this user. Give it, and its folder, to the user that runs Waybill.")
+            return Unavailable(self._unwritable())
         if isinstance(error, (apsw.CantOpenError, apsw.PermissionsError)):
             return Unavailable(f"{place} cannot be opened ({error}). The file and its folder must be readable and writable for this user.")
         if isinstance(error, apsw.IOError):
             return Unavailable(f"The disk of {place} failed ({error}); nothing was written. Look at the system's log.")
         return None
+
+    def _is_without_room(self, error: apsw.Error) -> bool:
+        """SQLite calls it a failure of the disk when there is no room for the files that it makes beside the log."""
+        if not isinstance(error, (apsw.CantOpenError, apsw.IOError)) or "db" not in self.__dict__:
+            return False
+        return self.db.system_errno in (errno.ENOSPC, errno.EDQUOT)
+
+    def _unwritable(self) -> str:
+        if self.path and os.statvfs(self.path).f_flag & os.ST_RDONLY:
+            return f"{self.place} is on a file system that is mounted read-only. Mount it for writing, or see in the system's log why."
+        return f"{self.place} may not be written by this user. Give it, and its folder, to the user that runs Waybill."
 
     def close(self) -> None:
         self.db.close()

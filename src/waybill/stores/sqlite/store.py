@@ -145,7 +145,7 @@ class SqliteStore:
 
     def marks(self) -> dict[str, str]:
         with self._db.sentences():
-            return {name: f"{who}: {why}" for name, who, why in self._db.execute(SQL["marks"]).fetchall()}
+            return {name: f"{who}: {why}" if why else who for name, who, why in self._db.execute(SQL["marks"]).fetchall()}
 
     def wake(self, limit: int = MAX_PAGE) -> Due:
         now, woken = self.now(), 0

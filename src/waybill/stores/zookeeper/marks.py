@@ -44,7 +44,7 @@ class Marks:
         said: dict[str, str] = {}
         for mark, node in zip(marks, self._link.nodes([mark_path(mark) for mark in marks]), strict=True):
             who, why = msgspec.json.decode(node.data, type=tuple[str, str]) if node is not None else ("another service", "")
-            said[mark] = f"{who}: {why}"
+            said[mark] = f"{who}: {why}" if why else who
         return said
 
     def set(self, mark: str, who: str, why: str) -> None:
