@@ -138,6 +138,7 @@ def test_deleting_a_batch_must_be_confirmed(house: Waybill) -> None:
     (("access", "show", "qid0000000099"), 3, "There is no assembly"),
     (("lock", "colour/red"), 1, "is not a key"),
     (("unlock", "storage/ark:/99999/fk4x"), 3, "Nothing locks"),
+    (("unlock", "storage/ark:/99999/x"), 1, "its name 'x' must be 2 to 127 characters"),
     (("import-legacy", "nowhere"), 1, "nowhere is no folder"),
 ])  # fmt: skip
 def test_each_mistake_has_its_code_and_its_sentence(house: Waybill, arguments: tuple[str, ...], code: int, part: str) -> None:
