@@ -72,7 +72,7 @@ def check_parameters(request: Request) -> None:
     """A parameter that is misspelt must not be ignored: without the filter that was meant, the answer would be a wrong one."""
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     if strays := sorted(set(request.query_params) - set(known)):
-        said = f"This list has no parameter {strays[0][:100]!r}; it has {', '.join(known)}."
+        said = f"This route has no parameter {strays[0][:100]!r}; it has {', '.join(known) or 'none'}."
         raise Problem(400, "bad-query", said, "Leave it out, or write it as it is there.")
 
 

@@ -24,7 +24,7 @@ from waybill.apps.ingest import service
 from waybill.apps.ingest.names import fault
 from waybill.apps.ingest.routes import stateforms
 from waybill.apps.ingest.routes.arriving import Berth
-from waybill.apps.ingest.routes.counter import At, Counter, refusals, role, router
+from waybill.apps.ingest.routes.counter import At, Counter, foreign_router, refusals, role
 from waybill.apps.ingest.routes.fields import FIELDS, Fields
 from waybill.apps.ingest.routes.form import BadForm, read_form
 from waybill.apps.ingest.routes.stateforms import Form
@@ -44,7 +44,7 @@ _STATE = {"content": {"application/xml": {}, "application/json": {}}, "descripti
 
 
 def routes(berth: Berth) -> APIRouter:
-    made = router("merritt", prefix="/poster")
+    made = foreign_router("merritt", "/poster")
     refused = responses(401, 403)
     described = {
         "responses": {200: _STATE, **{status: {**_STATE, "description": "Why not."} for status in (400, 404, 408, 409, 413, 422, 503, 504)}}
