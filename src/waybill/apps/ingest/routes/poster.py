@@ -93,6 +93,11 @@ def _deposited(at: Counter, chunks: Iterator[bytes], fields: Fields, update: boo
             if part.name != "file":
                 fields.take(part.name, part.text())
                 continue
+            if part.filename is None:  # a field, as `curl -F file=http://...` sends it; its text is no payload
+                raise BadForm(
+                    "The field `file` came as text, not as a file: curl sends a file with -F file=@NAME. "
+                    "What lies at a URL is submitted to POST /api/v1/ingest/batches, as `url`."
+                )
             if received is not None:
                 raise BadForm("The form has two files; a deposit has one payload.")
             _look_ahead(at, fields)
