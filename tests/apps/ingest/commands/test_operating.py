@@ -184,6 +184,12 @@ def test_what_another_storage_service_keeps_is_audited_there(house: Waybill, wor
     assert (said.code, said.err) == (1, f"Another storage service keeps {ark}, and its bytes are not here: they are audited there.\n")
 
 
+def test_an_audit_of_everything_says_that_there_is_nothing(house: Waybill) -> None:
+    said = house("audit", "--now", "--all")
+    assert (said.code, said.err) == (0, "There is nothing in storage that the inventory knows of: nothing is damaged.\n")
+    assert house("audit", "--now").err == "Nothing was due (--all reads everything): nothing is damaged.\n"
+
+
 def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(house: Waybill, working: Working, data: Path) -> None:
     ark = deposited(house, working, data=b"precious\n")
     assert house("audit", "--now", "--all").code == 0
