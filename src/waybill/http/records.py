@@ -93,7 +93,7 @@ def router(front: Front) -> APIRouter:
                     raise BadToken("This page token belongs to another list. Give it with the same kind, filter and order, or alone.")
                 asked = query
             elif state is not None:
-                _check_state(machine, state, store)
+                check_state(machine, state, store)
             page = store.find(
                 kind, state=asked.state, parent=asked.parent, owner=asked.owner, after=after, newest=asked.newest, limit=limit, docs=docs
             )
@@ -225,7 +225,7 @@ def _same_list(query: views.Query, asked: views.Query, order: str | None) -> boo
     )
 
 
-def _check_state(machine: Machine, state: str, store: Store) -> None:
+def check_state(machine: Machine, state: str, store: Store) -> None:
     """A state that is not declared can still hold records of another release; otherwise it is a mistake."""
     if machine.state(state) is None and state not in store.tally(machine.name):
         names = ", ".join(s.name for s in machine.states)

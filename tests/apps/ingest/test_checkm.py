@@ -185,6 +185,17 @@ def test_harmless_differences(row: str, name: str) -> None:
     assert (found.name, found.modified) == (name, "")
 
 
+def test_rows_of_a_batch_that_name_one_object_are_remarked_with_both_lines() -> None:
+    ids = [" | x; y", "ark:/99999/fk4abc | z", " | y", "ark:/99999/fk4abc | y", " | other", " | ark:/99999/fk4abc", " | "]
+    rows = [f"https://example.org/{n} | | | | | {n}.txt | {each}" for n, each in enumerate(ids)]
+    found = read(manifest(*rows, kind=Kind.FILES))
+    first, second = found.rows[0].line, found.rows[1].line
+    assert [str(each).split(" too:")[0] for each in found.remarks] == [
+        f"Line {first + 2}: 'y' is named in line {first}",
+        f"Line {first + 3}: 'ark:/99999/fk4abc' is named in line {second}",
+    ]
+
+
 def test_windows_line_ends_a_mark_and_a_missing_last_newline_are_remarked() -> None:
     data = b"\xef\xbb\xbf" + manifest("https://example.org/a").replace(b"\n", b"\r\n").removesuffix(b"\r\n")
     found = read(data)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.noid import ALPHABET, NoidError, capacity, check, drawn, is_ark, mint
+from waybill.apps.ingest.noid import ALPHABET, NoidError, capacity, check, drawn, fault_of_ark, is_ark, mint
 
 # Published by others: the example of the NOID paper, and ARKs that EZID has minted.
 PUBLIC = [
@@ -35,6 +35,7 @@ def _check_character(name: str) -> str:
 def test_public_arks_are_right(ark: str) -> None:
     assert check(ark)
     assert is_ark(ark)
+    assert fault_of_ark(ark) is None
 
 
 @pytest.mark.parametrize("ark", PUBLIC)
@@ -58,6 +59,18 @@ def test_two_exchanged_neighbours_are_found(ark: str) -> None:
 def test_other_texts_are_no_arks(text: str) -> None:
     assert not check(text)
     assert not is_ark(text)
+    assert str(fault_of_ark(text)).endswith("Write it as ark:/99999/fk4abc.")
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("ark:/99999/x", "its name 'x' must be 2 to 127 characters"),
+    ("ark:/99999/Fk4", "in lower case"),
+    ("ark:/abc/fk4", "after ark:/ come a number and a slash"),
+    ("ark:/99999", "its name '' must be"),
+    ("doi:10.1/x", "an ARK begins with ark:/"),
+])  # fmt: skip
+def test_it_is_said_why_a_text_is_no_ark(text: str, why: str) -> None:
+    assert why in str(fault_of_ark(text))
 
 
 def test_counting() -> None:

@@ -62,6 +62,7 @@ class Kept(msgspec.Struct, frozen=True):
     local_ids: tuple[str, ...] = ()
     dc: dict[str, list[str]] = {}  # as the version before was described
     told: Told = Told()  # by files that the update leaves in the object
+    papers: tuple[str, ...] = ()  # files that speak of the deposit before alone, by their paths in the object: these are not kept
 
 
 class Description(msgspec.Struct, frozen=True):

@@ -16,6 +16,8 @@ from __future__ import annotations
 import hashlib
 import re
 
+from waybill.apps.ingest import names
+
 ALPHABET = "0123456789bcdfghjkmnpqrstvwxz"
 
 _VALUE = {letter: value for value, letter in enumerate(ALPHABET)}
@@ -36,6 +38,20 @@ class NoidError(Exception):
 def is_ark(text: str) -> bool:
     """Whether this is an ARK as manifests and requests may hold it: `ark:/`, a number, a slash, a letter, then letters and digits."""
     return _ARK.fullmatch(text) is not None
+
+
+def fault_of_ark(text: str) -> str | None:
+    """Why this is none, as a sentence; None if it is one."""
+    if is_ark(text):
+        return None
+    naan, _, name = text.removeprefix("ark:/").partition("/")
+    if not text.startswith("ark:/"):
+        why = "an ARK begins with ark:/"
+    elif not re.fullmatch("[0-9]{1,16}", naan):
+        why = "after ark:/ come a number and a slash"
+    else:
+        why = f"its name {names.shown(name)} must be 2 to 127 characters, a letter first, then letters and digits, a to z in lower case"
+    return f"{names.shown(text)} is not an ARK: {why}. Write it as ark:/99999/fk4abc."
 
 
 def mint(number: int, naan: str, shoulder: str, template: str = "eeddeeddk") -> str:

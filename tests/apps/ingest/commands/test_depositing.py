@@ -254,6 +254,17 @@ def in_terminal(*arguments: str) -> tuple[int, str]:
     return process.wait(), written.decode()
 
 
+def test_rows_that_name_one_object_are_remarked_on_before_they_are_submitted(house: Waybill, tmp_path: Path) -> None:
+    rows = "".join(f"https://example.org/{n}.txt |  |  |  |  | {n}.txt |  | box-7\n" for n in range(2))
+    profile = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest"
+    (tmp_path / "twice.checkm").write_text(f"#%checkm_0.7\n#%profile | {profile}\n{rows}#%eof\n")
+    remark = "Line 4: 'box-7' is named in line 3 too"
+    checked = house("check", str(tmp_path / "twice.checkm"))
+    assert (checked.code, remark in checked.out, "is good" in checked.out) == (0, True, True)
+    submitted = house("submit", str(tmp_path / "twice.checkm"), "--profile", "demo")
+    assert (submitted.code, remark in submitted.err) == (0, True)
+
+
 def test_a_terminal_shows_how_far_the_upload_is_and_then_how_far_the_batch_is(house: Waybill, working: Working, tmp_path: Path) -> None:
     (tmp_path / "large.bin").write_bytes(b"x" * 9_000_000)
     with working():

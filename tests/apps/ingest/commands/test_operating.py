@@ -1,5 +1,6 @@
 """What operators do from the command line: hold and release, pause, fail, delete, lock, audit, rebuild, pack, take over old queues."""
 
+import hashlib
 import os
 import sqlite3
 import struct
@@ -138,6 +139,7 @@ def test_deleting_a_batch_must_be_confirmed(house: Waybill) -> None:
     (("access", "show", "qid0000000099"), 3, "There is no assembly"),
     (("lock", "colour/red"), 1, "is not a key"),
     (("unlock", "storage/ark:/99999/fk4x"), 3, "Nothing locks"),
+    (("unlock", "storage/ark:/99999/x"), 1, "its name 'x' must be 2 to 127 characters"),
     (("import-legacy", "nowhere"), 1, "nowhere is no folder"),
 ])  # fmt: skip
 def test_each_mistake_has_its_code_and_its_sentence(house: Waybill, arguments: tuple[str, ...], code: int, part: str) -> None:
@@ -183,6 +185,12 @@ def test_what_another_storage_service_keeps_is_audited_there(house: Waybill, wor
     assert (said.code, said.err) == (1, f"Another storage service keeps {ark}, and its bytes are not here: they are audited there.\n")
 
 
+def test_an_audit_of_everything_says_that_there_is_nothing(house: Waybill) -> None:
+    said = house("audit", "--now", "--all")
+    assert (said.code, said.err) == (0, "There is nothing in storage that the inventory knows of: nothing is damaged.\n")
+    assert house("audit", "--now").err == "Nothing was due (--all reads everything): nothing is damaged.\n"
+
+
 def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(house: Waybill, working: Working, data: Path) -> None:
     ark = deposited(house, working, data=b"precious\n")
     assert house("audit", "--now", "--all").code == 0
@@ -221,6 +229,28 @@ def test_the_inventory_is_recorded_again_from_storage(house: Waybill, working: W
     assert house("rebuild", ark, "--no-wait", "--json").json["waited"] is False
 
 
+def test_a_file_goes_to_stdout_alone_and_nothing_is_written_over_unasked(house: Waybill, working: Working, tmp_path: Path) -> None:
+    ark = deposited(house, working, data=b"a husky\n")
+    for said in (house("get", ark, "a.txt", "-o", "-"), house("get", ark, "a.txt")):
+        assert (said.code, said.out) == (0, "a husky\n")
+        assert hashlib.sha256(b"a husky\n").hexdigest() in said.err
+    assert not (tmp_path / "-").exists()
+    assert house("get", ark, "a.txt", "-o", "-", "--json").code == 2
+    assert house("get", ark, "-o", "-").code == 2
+    (tmp_path / "mine.txt").write_text("mine")
+    refused = house("get", ark, "a.txt", "-o", "mine.txt")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == "mine.txt is there already: give another name, or --force to write over it.\n"
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert house("get", ark, "a.txt", "-o", "mine.txt", "--force").code == 0
+    assert (tmp_path / "mine.txt").read_bytes() == b"a husky\n"
+    (tmp_path / "there").mkdir()
+    assert [house("get", ark, "a.txt", "-o", "there").code for _ in range(2)] == [0, 1]
+    assert house("get", ark, "-o", "elsewhere", "--force").code == 2
+    os.mkfifo(tmp_path / "pipe")
+    assert house("get", ark, "a.txt", "-o", "pipe", "--force").code == 1, "neither a pipe nor a device is replaced by a file"
+
+
 def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working) -> None:
     ark = deposited(house, working)
     asked = house("access", "request", ark, "--form", "tar", "--json").json
@@ -233,6 +263,9 @@ def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working) 
     assert ready.json["url"].startswith("http://waybill.test/")
     assert ready.json["expires"]
     assert house("access", "get", asked["id"], "-o", "back.tar").code == 0
+    again = house("access", "get", asked["id"], "-o", "back.tar")
+    assert (again.code, "--force" in again.err) == (1, True)
+    assert house("access", "get", asked["id"], "-o", "back.tar", "--force").code == 0
     with tarfile.open("back.tar") as archive:
         (file,) = [member for member in archive if member.name.endswith("producer/a.txt")]
         body = archive.extractfile(file)

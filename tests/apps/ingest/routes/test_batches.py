@@ -85,6 +85,22 @@ def test_batches_are_listed_newest_first(client: httpx2.Client) -> None:
     assert client.get(f"{API}/batches", params={"state": "Pending", "limit": 1}).json()["batches"][0]["id"] == made[-1]
     assert client.get(f"{API}/batches", params={"state": "Pending", "submitter": "x"}).status_code == 400
     assert client.get(f"{API}/batches", params={"token": "forged"}).json()["error"]["code"] == "bad-page-token"
+    unknown = client.get(f"{API}/batches", params={"state": "Bogus"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, "unknown-state")
+    assert "A batch has no state 'Bogus'; it has Pending" in unknown.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("route", "known"), [
+    ("batches?stat=Failed", "state, submitter, token, limit"), ("batches/bid?full=1", "none"),
+    ("profiles?stat=Active", "state, token, limit"), ("collections/x?a=b", "none"), ("holds?a=b", "none"),
+    ("locks?offset=2", "after, limit"), ("objects?localid=x", "ark, owner, local_id, collection, text, after, limit"),
+    ("objects/ark:/99999/fk4x/versions?x=1", "after, limit"),
+    ("damaged?arc=x", "after, limit"), ("access/token/state?x=1", "none"),
+])  # fmt: skip
+def test_a_parameter_that_is_not_known_is_refused(client: httpx2.Client, route: str, known: str) -> None:
+    refused = client.get(f"{API}/{route}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
+    assert f"it has {known}." in refused.json()["error"]["message"]
 
 
 def test_a_key_makes_a_submission_safe_to_repeat(house: House, client: httpx2.Client) -> None:

@@ -170,6 +170,15 @@ def test_a_form_without_a_file_and_one_with_two_are_refused(house: House, file: 
     assert (house.count(), len(house.payloads())) == before
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_text_in_place_of_the_file_is_refused_and_it_is_said_how_to_send_one(house: House, order: int) -> None:
+    before = house.count(), len(house.payloads())
+    sent = [("-F", "file=http://example.org/a.txt"), ("-F", "profile=demo"), ("-F", "filename=a.txt")][::order]
+    text = house.curl(*(word for pair in sent for word in pair), path="/poster/submit")
+    assert (text.status, "file=@NAME" in text.body.decode(), "/api/v1/ingest/batches" in text.body.decode()) == (400, True, True)
+    assert (house.count(), len(house.payloads())) == before
+
+
 def test_the_same_batch_id_twice_is_one_batch(house: House, file: Path) -> None:
     sent = ("-F", "batchID=bid-twice", "-F", f"file=@{file}", "-F", "profile=demo", "-F", "responseForm=json")
     first, again = (house.curl(*sent, path="/poster/submit").json()["bat:batchState"] for _ in range(2))

@@ -117,7 +117,32 @@ def test_a_bag_is_validated_and_nothing_is_left_behind(tmp_path: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
-def test_a_file_has_nothing_to_be_checked(tmp_path: Path) -> None:
+def test_names_that_storage_cannot_keep_are_told_of_every_sort_of_payload(tmp_path: Path) -> None:
+    unfit = "it ends with a space "
+    packed = check_payload(zipped(tmp_path / "a.zip", {unfit: b"x", "a|b": b"x", "good": b"x"}))
+    assert [note.file for note in packed.complaints] == [unfit, "a|b"]
+    assert "Rename the file" in packed.complaints[0].text
+    long = "/".join(["x" * 100] * 10) + "/" + "y" * 10  # with producer/ before it, longer than a name may be
+    listed = tmp_path / "a.checkm"
+    listed.write_bytes(manifest("mrt-ingest-manifest", "https://example.org/a | | | | | a", f"https://example.org/b | | | | | {long}"))
+    assert [note.line for note in check_payload(listed).complaints] == [4]
+    alone = tmp_path / "a|b.txt"
+    alone.write_bytes(b"x")
+    assert "cannot hold '|' in a name" in check_payload(alone).complaints[0].text
+
+
+@pytest.mark.parametrize("top", ["", "b/"])
+def test_a_bag_whose_payload_lies_where_its_own_files_are_kept_is_told(tmp_path: Path, top: str) -> None:
+    files = {name.removeprefix("b/"): data for name, data in bag().items()}
+    files["data/mrt-bag/bagit.txt"] = b"hello"
+    files["manifest-sha256.txt"] += f"{hashlib.sha256(b'hello').hexdigest()}  data/mrt-bag/bagit.txt\n".encode()
+    report = check_payload(zipped(tmp_path / "a.zip", {top + name: data for name, data in files.items()}))
+    (note,) = report.complaints
+    assert (report.sort, note.file) == ("bag", f"{top}data/mrt-bag/bagit.txt")
+    assert "Rename that folder" in note.text
+
+
+def test_of_a_file_only_its_name_is_checked(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"../slip": b"x"})
     report = check_payload(path, type=Type.FILE)
     assert (report.good, report.sort, report.octets) == (True, "file", path.stat().st_size)

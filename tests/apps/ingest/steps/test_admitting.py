@@ -12,6 +12,7 @@ from tests.apps.ingest.batches import every, files, jobs, manifest, profile, set
 from tests.apps.ingest.site import Site
 from tests.notify.mailbox import Mailbox
 from waybill.apps.ingest.profile import Mail
+from waybill.apps.ingest.service import batch_view
 from waybill.apps.ingest.steps import admitting
 from waybill.apps.ingest.steps.admitting import job_id
 from waybill.apps.ingest.submission import Type, of_job
@@ -71,6 +72,18 @@ def test_each_row_of_a_batch_manifest_is_a_job_with_what_its_row_says(tmp_path: 
         )  # fmt: skip
         assert (second.primary_id, second.local_ids, second.creator, second.digests_of_row) == ("", (), "Everyone", {})
         assert first.job_id != second.job_id
+
+
+@pytest.mark.parametrize("portion", [admitting.PORTION, 1])
+def test_rows_that_name_one_object_are_remarked_on_in_the_batch(tmp_path: Path, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admitting, "PORTION", portion)  # 1: the rows are kept in a list
+    body = manifest("single-file-batch", *(f"http://127.0.0.1/{n}.txt |  |  |  |  | {n}.txt |  | box-{n % 2}" for n in range(3)))
+    with Site(tmp_path) as site:
+        batch = admitted(site, submit(site, url=site.web.put("list.checkm", body), type=Type.FILES))
+        assert len(jobs(site, batch)) == 3
+        with site.engine() as engine:
+            (remark,) = batch_view(engine, batch)["remarks"]
+        assert remark.startswith("Line 6: 'box-0' is named in line 4 too: both become versions of one object")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps.dock import asked, manifest, md5, sha256, step, submit, upload, walk
 from tests.transfer.misbehaving import Misbehaving
-from waybill.apps.ingest import lists
+from waybill.apps.ingest import lists, placing
 from waybill.apps.ingest.checkm import Row
-from waybill.apps.ingest.steps import held, payload
+from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.record import Record
 from waybill.rules import Refused
@@ -310,7 +310,7 @@ def test_any_submission_is_a_payload_or_is_refused(url: str, name: str, value: s
 
 @given(st.text())
 def test_any_name_can_be_stored_or_is_refused(name: str) -> None:
-    wrong = held.fault(name)
+    wrong = placing.fault(name)
     if wrong is None:
         line = next(line for line in manifest(Row(0, "http://x.org/", name)).splitlines() if line.startswith(b"http"))
         assert line.endswith(name.encode())

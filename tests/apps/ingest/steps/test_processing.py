@@ -13,6 +13,7 @@ from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, 
 from tests.apps.ingest.storage.yard import said_by_validator
 from waybill.apps.ingest import anvl, dublincore, minting, noid
 from waybill.apps.ingest.anvl import Erc
+from waybill.apps.ingest.checkm import Row
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Minter, Profile
 from waybill.apps.ingest.storage import Deposit, FileToStore, Stored
@@ -193,6 +194,39 @@ def first_version(site: Site) -> None:
     }
     said = {"title": "Hunt", "local_ids": ("l1", "l2"), "dc": {"subject": "ours", "language": "en"}, "datacite_type": "Image"}
     done(site, fetched(site, {"a.txt": b"1", **own}, primary_id=GIVEN, **said))
+
+
+def producer_of(site: Site, ark: str) -> set[str]:
+    return {name.removeprefix("producer/") for name in files_of(site, ark) if name.startswith("producer/")}
+
+
+def test_an_update_does_not_keep_what_speaks_of_the_deposit_before_alone(site: Site) -> None:
+    listed = dock.manifest(Row(0, "http://127.0.0.1/a.txt", "a.txt"))
+    done(site, fetched(site, {"a.txt": b"1", "b.txt": b"2", "mrt-manifest.txt": listed}, primary_id=GIVEN))
+    done(site, fetched(site, {"c.txt": b"3", "mrt-delete.txt": b"a.txt\n"}, primary_id=GIVEN, update=True))
+    assert producer_of(site, GIVEN) == {"b.txt", "c.txt", "mrt-delete.txt"}, "what came with the deposit is in its version"
+    done(site, fetched(site, {"d.txt": b"4"}, primary_id=GIVEN, update=True))
+    assert producer_of(site, GIVEN) == {"b.txt", "c.txt", "d.txt"}
+    done(site, fetched(site, {"mrt-delete.txt": b"b.txt\n"}, primary_id=GIVEN, update=True))
+    done(site, fetched(site, {"mrt-delete.txt": b"c.txt\n"}, primary_id=GIVEN, update=True))
+    assert producer_of(site, GIVEN) == {"d.txt", "mrt-delete.txt"}
+
+
+def test_an_update_of_a_bag_does_not_keep_what_the_bag_said_of_its_payload(site: Site) -> None:
+    bag = {"a.txt": b"1", "b.txt": b"2", "mrt-bag/bagit.txt": b"x", "mrt-bag/manifest-md5.txt": b"y", "mrt-bag/meta/m.xml": b"z"}
+    done(site, fetched(site, bag, primary_id=GIVEN))
+    done(site, fetched(site, {"c.txt": b"3"}, primary_id=GIVEN, update=True, deletions=("b.txt", "mrt-bag/manifest-md5.txt")))
+    assert producer_of(site, GIVEN) == {"a.txt", "c.txt"}
+    other = {"d.txt": b"4", "mrt-bag/bagit.txt": b"x", "mrt-bag/manifest-sha256.txt": b"y"}
+    done(site, fetched(site, other, primary_id=GIVEN, update=True))
+    done(site, fetched(site, {**other, "d.txt": b"5"}, primary_id=GIVEN, update=True))
+    assert producer_of(site, GIVEN) == {"a.txt", "c.txt", *other}, "a bag that is an update brings its own"
+
+
+def test_a_folder_that_is_only_called_like_that_of_a_bag_is_kept(site: Site) -> None:
+    done(site, fetched(site, {"mrt-bag/photo.tif": b"1"}, primary_id=GIVEN))
+    done(site, fetched(site, {"a.txt": b"2"}, primary_id=GIVEN, update=True))
+    assert producer_of(site, GIVEN) == {"a.txt", "mrt-bag/photo.tif"}
 
 
 def test_an_update_keeps_the_description_that_it_does_not_replace(site: Site) -> None:

@@ -52,6 +52,9 @@ def test_an_update_is_asked_for_with_its_list_of_deletions(site: Site) -> None:
     assert job.docs["store"]["mode"] == f"update/9502/{ARK}"
     assert job.docs["store"]["delete"].endswith("/producer/mrt-delete.txt")
     assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {"producer/b.txt", "producer/mrt-delete.txt"}
+    later = run(site, fetched(site, {"c.txt": b"3"}, primary_id=ARK, update=True))
+    assert later.docs["store"]["delete"] == "", "that the list of the deposit before is not kept, is nothing that was asked for"
+    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {"producer/b.txt", "producer/c.txt"}
 
 
 def test_an_update_that_another_service_has_processed_keeps_the_description(site: Site) -> None:
@@ -82,6 +85,12 @@ def test_what_another_service_has_processed_is_stored_from_its_manifest(site: Si
     job = run(site, asked(site, site.web.put("n.txt", manifest(one)), mode=f"update/9502/{ARK}", delete=delete))
     assert job.state == "Notify", job.message
     assert files_of(site, ARK) == {"producer/b.txt": b"two", "producer/c.txt": b"3"}
+
+    told = ("producer/mrt-delete.txt", site.web.put("e.txt", b"b.txt\n"), b"b.txt\n")
+    run(site, asked(site, site.web.put("o.txt", manifest(told)), mode=f"update/9502/{ARK}", delete=site.web.put("e.txt", b"b.txt\n")))
+    assert set(files_of(site, ARK)) == {"producer/c.txt", "producer/mrt-delete.txt"}
+    run(site, asked(site, site.web.put("p.txt", manifest(one)), mode=f"update/9502/{ARK}"))
+    assert set(files_of(site, ARK)) == {"producer/c.txt"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ The profile says of which kind it is: the files of one object, or objects of a b
 count by their place; those at the end may be missing, and only the URL must be there. `#%fields` may be missing too, but not contradict.
 
 Its life: `read` goes through it once, line by line, and answers with every row, or raises BadManifest with every complaint, each with its
-line. What is no fault but worth knowing (Windows line ends, a byte order mark, no newline after `#%eof`) is a remark and stops nothing.
+line. What is no fault but worth knowing (Windows line ends, a byte order mark, two rows of one object) is a remark and stops nothing.
 Nothing is fetched. `object_manifest` and `storage_manifest` write.
 """
 

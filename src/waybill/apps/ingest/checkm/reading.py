@@ -65,6 +65,7 @@ class _Reading:
         self._rows: list[Row] = []
         self._row_lines = 0
         self._names = names.Names()
+        self._objects: dict[tuple[str, str], int] = {}  # ARKs and local ids of a batch, and in which line each was first
         self._declared = False
         self._ended = 0
         self._last = 0
@@ -181,7 +182,22 @@ class _Reading:
             wrong += [clash] if clash else []
         for each in wrong:
             self._complain(line, each)
+        if self._kind is not Kind.OBJECT:
+            self._remark_again(row)
         self._rows.append(row)
+
+    def _remark_again(self, row: Row) -> None:
+        """No fault, since each row is a deposit by itself; but deposits of one batch overtake each other."""
+        said = [("ark", row.primary_id)] if row.primary_id else []
+        again = [(name, first) for sort, name in (*said, *(("local", local) for local in row.local_ids))
+                 if (first := self._objects.setdefault((sort, name), row.line)) != row.line]  # fmt: skip
+        if again:
+            name, first = again[0]
+            self._remark(
+                row.line,
+                f"{names.shown(name)} is named in line {first} too: both become versions of one object, and either may be the newest. "
+                "Submit the one that is to be the newest when the other is completed.",
+            )
 
     def _complain(self, line: int, text: str) -> None:
         self.complaints.append(Complaint(line, text))

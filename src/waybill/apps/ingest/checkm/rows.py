@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from waybill.apps.ingest import names
-from waybill.apps.ingest.noid import is_ark
+from waybill.apps.ingest.noid import fault_of_ark
 from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, MOST_LOCAL_IDS
 from waybill.digests import UnknownDigest, promised
 
@@ -114,8 +114,8 @@ def read_row(kind: Kind, line: int, cells: Sequence[str]) -> tuple[Row, list[str
         title=said.get("title", ""),
         date=said.get("date", ""),
     )
-    if row.primary_id and not is_ark(row.primary_id):
-        wrong.append(f"{names.shown(row.primary_id)} is not an ARK: write it as ark:/99999/fk4abc, in lower case.")
+    if row.primary_id and (fault := fault_of_ark(row.primary_id)):
+        wrong.append(fault)
     return row, wrong
 
 

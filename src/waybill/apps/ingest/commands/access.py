@@ -11,9 +11,9 @@ import typer
 from waybill import views
 from waybill.apps.ingest.access import Wanted, ask, order_of
 from waybill.apps.ingest.access.order import Content, Form
+from waybill.apps.ingest.commands import saving
 from waybill.apps.ingest.commands.batches import found
 from waybill.apps.ingest.commands.counter import LIMIT, YES, agreed, outfit, serve, size_of, until_settled
-from waybill.apps.ingest.commands.objects import verified, write
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
 from waybill.cli.problems import FAILED, Missing
@@ -132,7 +132,8 @@ def show(desk: Desk, id: ID) -> None:
 def get(
     desk: Desk,
     id: ID,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is stdout.")],
+    force: saving.FORCE = False,
 ) -> None:
     """Get the archive of an assembly that is ready, where its URL cannot be reached."""
     have = outfit(desk)
@@ -141,10 +142,11 @@ def get(
     packed = record.docs.get("packed")
     if record.state != "Completed" or not isinstance(packed, dict) or packed.get("expires", 0) < now:
         raise Missing(f"{record.ref} is {record.state}, and there is no archive of it {'any more' if packed else 'yet'}.")
-    write(output, verified(have.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"))
+    target = saving.place(desk, output, force)
+    saving.save(target, saving.verified(have.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"))
     if desk.as_json:
-        return desk.print_json({"id": record.id, "file": str(output), "bytes": packed["size"], "sha256": packed["sha256"]})
-    return desk.note(f"{output}: {size_of(packed['size'])}, SHA-256 {packed['sha256']}")
+        return desk.print_json({"id": record.id, "file": str(target), "bytes": packed["size"], "sha256": packed["sha256"]})
+    return desk.note(f"{target or record.ref}: {size_of(packed['size'])}, SHA-256 {packed['sha256']}")
 
 
 def requeue(desk: Desk, id: ID, why: WHY = "") -> None:

@@ -120,6 +120,8 @@ def batch(desk: Desk, id: BATCH) -> None:
         ("mode", "update" if view["update"] else "add"), ("submitter", view["submitter"]), ("submitted", shapes.local(view["submitted"])),
         ("updated", shapes.local(view["updated"])), ("jobs", counts(view) or "none yet"),
     ]))  # fmt: skip
+    for remark in view["remarks"]:
+        desk.say(f"  {remark}")
     say_failures(desk, view)
     if view["report"] is not None:
         desk.note(f"\nwaybill ingest report {view['id']}: What the depositor was told.")

@@ -51,7 +51,8 @@ def audit(
     what = "By the last audits"
     if now:
         count, size = _read_due(desk, have, every)
-        what = f"{several(count, 'place')} with {size_of(size)} read" if count else "Nothing was due (--all reads everything)"
+        nothing = "There is nothing in storage that the inventory knows of" if every else "Nothing was due (--all reads everything)"
+        what = f"{several(count, 'place')} with {size_of(size)} read" if count else nothing
     return _say(desk, list(known_damage(have)), what)
 
 

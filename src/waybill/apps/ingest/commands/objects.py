@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from waybill.apps.ingest.commands import saving
 from waybill.apps.ingest.commands.counter import LIMIT, outfit, serve, size_of
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.outfit import Outfit
@@ -18,9 +16,7 @@ from waybill.cli import shapes
 from waybill.cli.desk import Desk
 from waybill.cli.problems import Missing, Misuse
 from waybill.index import Row
-from waybill.objects import Body
 from waybill.record import MAX_PAGE
-from waybill.rules import Refused
 
 PANEL = "Objects"
 ARK = Annotated[str, typer.Argument(metavar="ARK", help="The object's identifier.")]
@@ -36,6 +32,7 @@ def register(app: typer.Typer) -> None:
     ))(show)  # fmt: skip
     serve(app, panel=PANEL, examples=(
         "waybill ingest get ark:/99999/fk4abc producer/a.txt -o a.txt", "waybill ingest get ark:/99999/fk4abc --version 1 -o folder",
+        "waybill ingest get ark:/99999/fk4abc list.csv -o -",
     ))(get)  # fmt: skip
 
 
@@ -124,24 +121,27 @@ def get(
     ark: ARK,
     path: Annotated[str | None, typer.Argument(metavar="PATH", help="One file of it, as `object --files` lists it; else all.")] = None,
     output: Annotated[Path | None, typer.Option(
-        "--output", "-o", metavar="PATH", help="Where to: a file for one file (else stdout), a new folder for all.",
+        "--output", "-o", metavar="PATH", help="Where to: a file for one file (- or nothing: stdout), a new folder for all.",
     )] = None,
     version: VERSION = None,
+    force: saving.FORCE = False,
 ) -> int | None:  # fmt: skip
     """Get an object back from storage, whole or one file of it; every byte is compared with its digest."""
     have = outfit(desk)
     found = _object(have.inventory, ark)
     number = _version(have.inventory, ark, found["head"], version)["number"]
     if path is not None:
-        return _one(desk, have, _file(have.inventory, ark, number, path), ark, output)
-    if output is None:
+        return _one(desk, have, _file(have.inventory, ark, number, path), ark, output, force)
+    if output is None or str(output) == saving.STDOUT:
         raise Misuse("A whole object goes into a folder: say which with -o FOLDER.")
+    if force:
+        raise Misuse("--force writes over one file; a whole object goes into a new folder.")
     output.mkdir(parents=True)  # a folder of its own, so that nothing is written over
     count = total = 0
     for row in _files(have.inventory, ark, number):
         target = output / row["path"]
         target.parent.mkdir(parents=True, exist_ok=True)
-        write(target, _verified(have, ark, row))
+        saving.save(target, _verified(have, ark, row))
         count, total = count + 1, total + row["size"]
     if desk.as_json:
         desk.print_json({"object": ark, "version": number, "folder": str(output), "files": count, "bytes": total})
@@ -157,44 +157,16 @@ def _file(inventory: Inventory, ark: str, number: int, path: str) -> Row:
     raise Missing(f"Version {number} of {ark} has no file {path}; `waybill ingest object {ark} --files` lists them.")
 
 
-def _one(desk: Desk, have: Outfit, row: Row, ark: str, output: Path | None) -> int | None:
-    if output is None:
-        if desk.as_json:
-            raise Misuse("With --json the bytes need a place of their own: give -o FILE.")
-        for portion in _verified(have, ark, row):
-            sys.stdout.buffer.write(portion)
-        return None
-    target = output / Path(row["path"]).name if output.is_dir() else output
-    write(target, _verified(have, ark, row))
+def _one(desk: Desk, have: Outfit, row: Row, ark: str, output: Path | None, force: bool) -> int | None:
+    inside = output / Path(row["path"]).name if output is not None and output.is_dir() else output
+    target = saving.place(desk, inside, force)
+    saving.save(target, _verified(have, ark, row))
     if desk.as_json:
         desk.print_json({"object": ark, "path": row["path"], "file": str(target), "bytes": row["size"], "sha256": row["sha256"]})
     else:
-        desk.note(f"{target}: {size_of(row['size'])}, SHA-256 {row['sha256']}")
+        desk.note(f"{target or row['path']}: {size_of(row['size'])}, SHA-256 {row['sha256']}")
     return None
 
 
-def write(target: Path, portions: Iterator[bytes]) -> None:
-    """Whole and verified, or not at all."""
-    beside = target.with_name(f".{target.name[:200]}.part{os.getpid()}")
-    try:
-        with beside.open("xb") as file:
-            for portion in portions:
-                file.write(portion)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def verified(body: Body, sha256: str, what: str) -> Iterator[bytes]:
-    """The bytes as they come; Refused at their end if they are not those that they should be."""
-    digest = hashlib.sha256()
-    with body:
-        for portion in body:
-            digest.update(portion)
-            yield portion
-    if digest.hexdigest() != sha256:
-        raise Refused(f"{what} is damaged: its SHA-256 is {digest.hexdigest()}, not {sha256}.")
-
-
 def _verified(have: Outfit, ark: str, row: Row) -> Iterator[bytes]:
-    return verified(have.storage.read(ark, row["place"]), row["sha256"], f"{row['path']} of {ark}")
+    return saving.verified(have.storage.read(ark, row["place"]), row["sha256"], f"{row['path']} of {ark}")

@@ -119,6 +119,8 @@ def _has_faults(desk: Desk, file: Path, name: str, type: Type | None) -> bool:
             return False
     report = service.check_payload(file, filename=name, type=type)
     if report.good:
+        for remark in report.remarks:
+            desk.note(str(remark))
         return False
     if desk.as_json:
         raise Refused(f"{file} was not submitted: {report.complaints[0]} `waybill ingest check` tells all {len(report.complaints)}.")

@@ -57,7 +57,7 @@ def batch_machine() -> Machine:
                      shown=unsigned),
             Document("collections", "step", "The collections by which it is held, by its profile, where another service submitted it."),
             Document("plan", "step", "Where the list of its objects lies, and how many there are.", shown=unsigned),
-            Document("spawned", "step", "How many of its jobs have been made."),
+            Document("spawned", "step", "How many of its jobs have been made, and what is worth knowing of the manifest."),
             Document("trouble", "step", "Why no jobs could be made of it, with line numbers."),
             Document("status-report", "step", "The last report: counts, the first ids, and where all of them are listed.", v=None),
         ),

@@ -18,6 +18,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from waybill.apps.ingest.access import Wanted, ask, order_of, tokens
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.routes.answers import answer, refusal, small_body
+from waybill.apps.ingest.routes.counter import STRICT
 from waybill.apps.ingest.routes.sending import Sent, send
 from waybill.engine import Engine
 from waybill.http.errors import responses
@@ -34,7 +35,7 @@ PREFIX = "/api/v1/ingest/access"
 
 def router(depot: Depot) -> APIRouter:
     refusals = responses(400, 401, 403, 404, 409, 410, 413, 415, 416, 422, 500, 503, 504)
-    routes = APIRouter(prefix=PREFIX, tags=["ingest access"], responses=refusals)
+    routes = APIRouter(prefix=PREFIX, tags=["ingest access"], responses=refusals, dependencies=STRICT)
 
     def outfit() -> Outfit:
         return cast(Outfit, depot.outfit("job"))

@@ -31,6 +31,7 @@ from waybill.apps.ingest.routes.form import BadForm, Part, read_form
 from waybill.apps.ingest.routes.shapes import AcceptedView, BatchesView, BatchView, BulkView, NewBatch, Why
 from waybill.apps.ingest.submission import Submission
 from waybill.http.errors import Problem, responses
+from waybill.http.records import check_state
 from waybill.http.wire import Name, answer
 from waybill.record import encode
 from waybill.views import BadToken
@@ -101,6 +102,8 @@ def routes(berth: Berth) -> APIRouter:
                 if asked.kind != "batch" or asked.parent is not None or not asked.newest:
                     raise BadToken
                 query = asked
+            elif state is not None:
+                check_state(engine.machines["batch"], state, engine.store)
             page = engine.store.find("batch", state=query.state, owner=query.owner, after=after, newest=True, limit=limit, docs=True)
             found = [service.batch_view(engine, record) for record in page.records]
             return answer({"batches": found, "next": tokens.sign(query, page.after)})

@@ -18,8 +18,8 @@ from fastapi import APIRouter, Depends, Request
 from waybill.apps.ingest import service
 from waybill.apps.ingest.outfit import Outfit
 from waybill.engine import Engine
-from waybill.http.errors import Problem
-from waybill.http.wire import json_route
+from waybill.http.errors import Problem, responses
+from waybill.http.wire import check_parameters, json_route
 from waybill.objects import ObjectsError, is_permanent
 from waybill.tokens import Identity
 from waybill.views import PageTokens
@@ -68,7 +68,19 @@ class Counter:
 At = Annotated[Counter, Depends(Counter)]
 
 
-def router(tag: str, prefix: str = PREFIX) -> APIRouter:
+async def _check_parameters(request: Request) -> None:
+    check_parameters(request)
+
+
+STRICT = [Depends(_check_parameters)]  # no route of such a router takes a parameter that it does not know
+
+
+def router(tag: str) -> APIRouter:
+    return APIRouter(prefix=PREFIX, tags=[tag], route_class=json_route(_known), dependencies=STRICT, responses=responses(400))
+
+
+def foreign_router(tag: str, prefix: str) -> APIRouter:
+    """Of a protocol that is not ours, whose clients may send parameters that mean nothing here."""
     return APIRouter(prefix=prefix, tags=[tag], route_class=json_route(_known))
 
 

@@ -23,6 +23,7 @@ from waybill.apps.ingest.inventory import BadSearch, Inventory
 from waybill.apps.ingest.names import shown
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.routes.answers import answer, file_path, object_path, refusal, version_path
+from waybill.apps.ingest.routes.counter import STRICT
 from waybill.apps.ingest.routes.sending import Sent, send
 from waybill.apps.ingest.storage import MANIFEST
 from waybill.http.errors import responses
@@ -56,7 +57,8 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Rows in a page.")]
 
 
 def router(depot: Depot) -> APIRouter:
-    routes = APIRouter(prefix="/api/v1/ingest", tags=["ingest objects"], responses=responses(400, 401, 403, 404, 416, 422, 500, 503))
+    refusals = responses(400, 401, 403, 404, 416, 422, 500, 503)
+    routes = APIRouter(prefix="/api/v1/ingest", tags=["ingest objects"], responses=refusals, dependencies=STRICT)
 
     def outfit() -> Outfit:
         return cast(Outfit, depot.outfit("job"))

@@ -24,7 +24,7 @@ from waybill.apps.ingest import service
 from waybill.apps.ingest.names import fault
 from waybill.apps.ingest.routes import stateforms
 from waybill.apps.ingest.routes.arriving import Berth
-from waybill.apps.ingest.routes.counter import At, Counter, refusals, role, router
+from waybill.apps.ingest.routes.counter import At, Counter, foreign_router, refusals, role
 from waybill.apps.ingest.routes.fields import FIELDS, Fields
 from waybill.apps.ingest.routes.form import BadForm, read_form
 from waybill.apps.ingest.routes.stateforms import Form
@@ -44,7 +44,7 @@ _STATE = {"content": {"application/xml": {}, "application/json": {}}, "descripti
 
 
 def routes(berth: Berth) -> APIRouter:
-    made = router("merritt", prefix="/poster")
+    made = foreign_router("merritt", "/poster")
     refused = responses(401, 403)
     described = {
         "responses": {200: _STATE, **{status: {**_STATE, "description": "Why not."} for status in (400, 404, 408, 409, 413, 422, 503, 504)}}
@@ -93,6 +93,11 @@ def _deposited(at: Counter, chunks: Iterator[bytes], fields: Fields, update: boo
             if part.name != "file":
                 fields.take(part.name, part.text())
                 continue
+            if part.filename is None:  # a field, as `curl -F file=http://...` sends it; its text is no payload
+                raise BadForm(
+                    "The field `file` came as text, not as a file: curl sends a file with -F file=@NAME. "
+                    "What lies at a URL is submitted to POST /api/v1/ingest/batches, as `url`."
+                )
             if received is not None:
                 raise BadForm("The form has two files; a deposit has one payload.")
             _look_ahead(at, fields)

@@ -92,6 +92,7 @@ class BatchView(TypedDict):
     jobs: JobsView
     report: Any
     trouble: Any
+    remarks: list[str]  # what is no fault of its manifest but worth knowing
     links: dict[str, str]
 
 

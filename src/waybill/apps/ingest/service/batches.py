@@ -67,8 +67,15 @@ def batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
         "jobs": {"total": sum(jobs.values()), "states": jobs},
         "report": batch.docs.get("status-report"),
         "trouble": batch.docs.get("trouble"),
+        "remarks": _remarks(batch),
         "links": links_of(batch),
     }
+
+
+def _remarks(batch: Record) -> list[str]:
+    """What is no fault of its manifest but worth knowing, each with its line."""
+    spawned = batch.docs.get("spawned")
+    return list(spawned.get("remarks", ())) if isinstance(spawned, dict) else []
 
 
 def links_of(batch: Record) -> dict[str, str]:

@@ -3,7 +3,7 @@
     a manifest     every complaint with its line
     a container    every file that would be refused, with the reason; also a damaged container
     a bag          the same, and whether it holds what it says: it is unpacked into a scratch folder and read once
-    a file         nothing: it is stored as it is
+    a file         whether storage can keep it under its name: it is stored as it is
 
 Nothing is kept, no store is needed.
 """
@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from waybill.apps.ingest import bagit, checkm, containers
+from waybill.apps.ingest import bagit, checkm, containers, placing
 from waybill.apps.ingest.service.receiving import HEAD
 from waybill.apps.ingest.service.refusals import TooLarge
 from waybill.apps.ingest.service.submitting import guess
@@ -69,7 +69,8 @@ def check_payload(
     if type is None and found is Type.FILE and "." not in name and containers.kind_of(head) is not None:
         found = Type.CONTAINER  # of what has no name, the bytes alone tell
     if found is Type.FILE:
-        return Report("file", found, 1, path.stat().st_size)
+        wrong = placing.fault(name)
+        return Report("file", found, 1, path.stat().st_size, [Note(wrong, file=name)] if wrong else [])
     if found is Type.CONTAINER:
         return _container(path, scratch, limits or containers.Limits(), came)
     return _manifest(path, found)
@@ -86,6 +87,8 @@ def _manifest(path: Path, type: Type | None) -> Report:
     report.type = next(each for each, kind in _OF_TYPE.items() if kind is manifest.kind)
     report.count, report.octets = len(manifest.rows), sum(row.size or 0 for row in manifest.rows)
     report.remarks = [Note(each.text, line=each.line or None) for each in manifest.remarks[:MOST]]
+    if manifest.kind in (checkm.Kind.OBJECT, checkm.Kind.FILES):
+        report.complaints = [Note(wrong, line=row.line) for row in manifest.rows if (wrong := placing.fault(row.name))][:MOST]
     return report
 
 
@@ -95,26 +98,35 @@ def _container(path: Path, scratch: Path | None, limits: containers.Limits, came
         for member in containers.look(path, limits):
             report.count, report.octets = report.count + 1, report.octets + member.size
             is_bag = is_bag or member.name == "bagit.txt" or member.name.split("/")[1:] == ["bagit.txt"]
+            _take_fault(report, member.name, placing.fault(member.name))
             came(0)
         if is_bag:
             _bag(report, path, scratch, limits, came)
     except containers.BadContainer as error:
-        report.complaints = _notes(error.complaints)
+        report.complaints = [*_notes(error.complaints), *report.complaints][:MOST]
     return report
+
+
+def _take_fault(report: Report, name: str, wrong: str | None) -> None:
+    if wrong and len(report.complaints) < MOST:
+        report.complaints.append(Note(wrong, file=name))
 
 
 def _bag(report: Report, path: Path, scratch: Path | None, limits: containers.Limits, came: Callable[[int], None]) -> None:
     if scratch is not None:
         scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="check-", dir=scratch) as folder:
-        for _ in containers.unpack(path, Path(folder), limits, came=came):
-            came(0)
+        unpacked = [file.name for file in containers.unpack(path, Path(folder), limits, came=came)]
         bag = bagit.find(Path(folder))
         if bag is None:
             return  # a bagit.txt that lies about: the container is taken as one
         report.sort = "bag"
         found = bagit.validate(bag, came=came)
-        report.complaints, report.remarks = _notes(found.problems), _notes(found.remarks)
+        report.complaints, report.remarks = [*_notes(found.problems), *report.complaints][:MOST], _notes(found.remarks)
+        top = "" if bag == Path(folder) else f"{bag.name}/"
+        for name in unpacked:
+            if placing.fault(name) is None:  # else it was told
+                _take_fault(report, name, placing.fault_of_bag(top, name))
 
 
 def _notes(said: Sequence[containers.Complaint | bagit.Problem]) -> list[Note]:

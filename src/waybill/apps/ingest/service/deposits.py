@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from waybill.apps.ingest import names
-from waybill.apps.ingest.noid import is_ark
+from waybill.apps.ingest.noid import fault_of_ark
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Profile, is_mail_address
 from waybill.apps.ingest.service.collections import mnemonics_of
@@ -69,8 +69,8 @@ def faults(said: Submission) -> Iterator[str]:
     ):  # fmt: skip
         yield from _text(what, text)
     yield from _text("The note", said.note, lines=True)
-    if said.primary_id and not is_ark(said.primary_id):
-        yield f"{names.shown(said.primary_id)} is not an ARK: write it as ark:/99999/fk4abc, in lower case."
+    if said.primary_id and (fault := fault_of_ark(said.primary_id)):
+        yield fault
     if len(said.local_ids) > MOST_LOCAL_IDS:
         yield f"There are {len(said.local_ids)} local ids; an object has at most {MOST_LOCAL_IDS}."
     for local in said.local_ids[:MOST_LOCAL_IDS]:

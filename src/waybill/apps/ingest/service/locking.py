@@ -13,7 +13,7 @@ from typing import Any
 
 from waybill.apps.ingest import names
 from waybill.apps.ingest.locks import FAMILIES, KIND
-from waybill.apps.ingest.noid import is_ark
+from waybill.apps.ingest.noid import fault_of_ark
 from waybill.apps.ingest.service.refusals import Missing, Unfit
 from waybill.apps.ingest.submission import LONGEST_LOCAL_ID
 from waybill.engine import Engine
@@ -67,8 +67,8 @@ def _check_key(key: str) -> None:
     if family not in FAMILIES or not name or len(name) > LONGEST_LOCAL_ID + 256 or not name.isprintable():
         raise Unfit(f"{names.shown(key)} is not a key: write storage/ARK, inventory/ARK or localid/LOCALID_OWNER.")
     # A lock that is listed may be another service's: then its name is as Merritt writes it, ark_99999_fk4.
-    if family != "localid" and not is_ark(name) and not name.startswith("ark_"):
-        raise Unfit(f"{names.shown(name)} is not an ARK: write it as ark:/99999/fk4abc.")
+    if family != "localid" and not name.startswith("ark_") and (fault := fault_of_ark(name)):
+        raise Unfit(fault)
 
 
 def _record(engine: Engine, ref: Ref | None) -> Record | None:

@@ -35,6 +35,7 @@ LONGEST = 100_000  # bytes of the documents of one job
 PATIENCE = 600.0  # seconds in which whoever made a batch without a payload makes its first job
 LOOK = 5.0
 MOST_REASONS = 100  # complaints that the document keeps
+MOST_REMARKS = 20
 _NAMES = uuid.UUID("6f3c1c5a-7c0e-5d53-9d0e-3b1f0f6d2a11")  # of the ids of jobs, which follow from their batch and row
 _KINDS = {Type.MANIFESTS: Kind.MANIFESTS, Type.CONTAINERS: Kind.CONTAINERS, Type.FILES: Kind.FILES}
 _TYPES = {Kind.MANIFESTS: Type.MANIFESTS, Kind.CONTAINERS: Type.CONTAINERS, Kind.FILES: Type.FILES, Kind.OBJECT: Type.OBJECT}
@@ -110,7 +111,7 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     outfit, said = outfit_of(ctx), submission.of_batch(batch)
     said = msgspec.structs.replace(said, batch_id=said.batch_id or batch.id)
     try:
-        count, largest, rows = _objects(batch, ctx, said)
+        count, largest, remarks, rows = _objects(batch, ctx, said)
     except Trouble as error:
         if batch.tries + 1 < 2 * outfit.settings.fetch.tries:
             raise  # the state's back-off, then again: some minutes in all, since nobody can resume a batch
@@ -128,15 +129,16 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     letter = queued(batch, said, profile, outfit, count, ctx.now())
     portion = max(1, min(PORTION, PORTION_BYTES // largest))
     made = ctx.spawn_each(chain(jobs, letter), portion=portion)  # the letter in one commit with the last of the jobs
-    return Wait(0, docs={"spawned": {"count": made, "whole": True, "jobs": count}})
+    told = {"remarks": remarks} if remarks else {}
+    return Wait(0, docs={"spawned": {"count": made, "whole": True, "jobs": count, **told}})
 
 
-def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, Iterable[Submission]]:
-    """How many objects there are, the bytes of the longest documents among them, and what holds for each of them."""
+def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, list[str], Iterable[Submission]]:
+    """How many objects there are, the bytes of the longest documents among them, what is remarked on, and what holds for each of them."""
     plan = batch.docs.get("plan", {})
     if "type" in plan:
         kind = Type(plan["type"])
-        return plan["count"], plan["largest"], _of_rows(said, kind, lists.each(ctx.objects, plan, Row))
+        return plan["count"], plan["largest"], plan.get("remarks", []), _of_rows(said, kind, lists.each(ctx.objects, plan, Row))
     body: bytes | None = None
     kind_or_none = said.type
     if kind_or_none is None and _name(said).endswith(_MANIFEST):
@@ -146,14 +148,15 @@ def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, I
     kind = kind_or_none or (Type.CONTAINER if _name(said).endswith(_CONTAINERS) else Type.FILE)
     if not kind.batch:
         one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))
-        return 1, _sized(one, 0), [one]
-    rows = read(payload.small(ctx, payload.of(said), LIMIT) if body is None else body, kind=_KINDS[kind]).rows
+        return 1, _sized(one, 0), [], [one]
+    manifest = read(payload.small(ctx, payload.of(said), LIMIT) if body is None else body, kind=_KINDS[kind])
+    rows, remarks = manifest.rows, [str(each)[:500] for each in manifest.remarks[:MOST_REMARKS]]
     largest = max(_sized(each, row.line) for row, each in zip(rows, _of_rows(said, kind, rows), strict=True))
     if len(rows) * largest > PORTION_BYTES or len(rows) > PORTION:
         # More than one commit will be needed, and the second must know the rows of the first, whatever the URL then answers.
         kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)
-        ctx.save({"plan": {**kept, "type": kind.value, "largest": largest}})
-    return len(rows), largest, _of_rows(said, kind, rows)
+        ctx.save({"plan": {**kept, "type": kind.value, "largest": largest, "remarks": remarks}})
+    return len(rows), largest, remarks, _of_rows(said, kind, rows)
 
 
 def _of_rows(said: Submission, kind: Type, rows: Iterable[Row]) -> Iterator[Submission]:

@@ -41,21 +41,23 @@ class Prepared(NamedTuple):
     said: Submission
     description: Description
     system: tuple[Held, ...]
-    deletions: tuple[str, ...]
+    deletions: tuple[str, ...]  # that the depositor asked for
+    papers: tuple[str, ...]  # of the deposit before, which an update does not keep
 
 
 def prepare(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -> Prepared:
     """Describe the object, and publish its system files in the working folder: for people, and for whoever else may have to store it."""
     said = submission.of_job(job)
     try:
-        description = describe(said, profile, ark, told, _kept(job, ctx, profile, ark, told) if said.update else Kept())
+        kept = _kept(job, ctx, profile, ark, told) if said.update else Kept()
+        description = describe(said, profile, ark, told, kept)
     except (BadDescription, BadAnvl) as error:
         raise Fail(str(error)) from error
     system = tuple(
         Held(SYSTEM + name, len(data), hashlib.sha256(data).hexdigest(), _MIME[Path(name).suffix])
         for name, data in description.files.items()
     )
-    prepared = Prepared(ark, said, description, system, deletions_of(said, told))
+    prepared = Prepared(ark, said, description, system, deletions_of(said, told), kept.papers)
     write_system(job, ctx, description.files, system)
     return prepared
 
@@ -70,9 +72,9 @@ def write(job: Record, ctx: Context, prepared: Prepared) -> Stored:
     """Let storage make a version of it. Safe to repeat: the same request is answered with the version that it made."""
     with outfit_of(ctx).sources.lending(prepared.description.files) as lent:
         deposit = Deposit(
-            object=prepared.ark, request=request_of(job), mode="update" if prepared.said.update else "add", deletions=prepared.deletions,
-            files=_to_store(job, ctx, prepared, lent), message=prepared.said.note, user=prepared.said.submitter or "waybill",
-            about=prepared.description.about,
+            object=prepared.ark, request=request_of(job), mode="update" if prepared.said.update else "add",
+            deletions=(*prepared.deletions, *prepared.papers), files=_to_store(job, ctx, prepared, lent), message=prepared.said.note,
+            user=prepared.said.submitter or "waybill", about=prepared.description.about,
         )  # fmt: skip
         try:
             return stored(ctx, deposit)

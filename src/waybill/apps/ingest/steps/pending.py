@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from waybill.apps.ingest import lists, names, submission
+from waybill.apps.ingest import lists, names, placing, submission
 from waybill.apps.ingest.checkm import LIMIT, BadManifest, Kind, Row, glance, read
 from waybill.apps.ingest.containers import kind_of
 from waybill.apps.ingest.outfit import outfit_of
-from waybill.apps.ingest.steps import held, payload
+from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.steps.belonging import belonging, on_hold
 from waybill.apps.ingest.steps.owning import owned
 from waybill.apps.ingest.steps.payload import Payload
@@ -54,7 +54,7 @@ def listed(job: Record, ctx: Context) -> dict[str, Any]:
         return _kept(ctx, kind, _rows(ctx, wanted))
     algorithm, digest = next(iter(wanted.digests.items()), ("", ""))
     name = wanted.name if kind is Type.FILE else wanted.name or "container"
-    wrong = held.fault(name) if kind is Type.FILE else None
+    wrong = placing.fault(name) if kind is Type.FILE else None
     if wrong:
         raise Unfit(wrong if name else "The payload has no name, and its URL does not end with one: give it as `filename`.")
     return _kept(ctx, kind, [Row(0, wanted.url, name, algorithm, digest, wanted.size)])
@@ -70,7 +70,7 @@ def _rows(ctx: Context, wanted: Payload) -> list[Row]:
         rows = read(payload.small(ctx, wanted, LIMIT), kind=Kind.OBJECT).rows
     except BadManifest as error:
         raise Unfit(f"The manifest is not taken: {error}", [str(each) for each in error.complaints]) from None
-    wrong = [f"Line {row.line}: {fault}" for row in rows if (fault := held.fault(row.name))]
+    wrong = [f"Line {row.line}: {fault}" for row in rows if (fault := placing.fault(row.name))]
     if wrong:
         raise Unfit(f"The manifest is not taken: {gathered(wrong)}", wrong)
     return rows

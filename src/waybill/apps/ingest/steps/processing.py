@@ -15,7 +15,7 @@ from waybill.apps.ingest import ezid, submission
 from waybill.apps.ingest.describing import Told
 from waybill.apps.ingest.minting import Shoulder, shoulder_of
 from waybill.apps.ingest.names import shown
-from waybill.apps.ingest.noid import NoidError, is_ark
+from waybill.apps.ingest.noid import NoidError, fault_of_ark
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.steps import depositing
@@ -61,8 +61,8 @@ def _asked(ctx: Context, profile: Profile, prepared: Prepared) -> dict[str, str]
 def _identified(job: Record, ctx: Context, said: Submission, profile: Profile) -> tuple[Record, str]:
     """The job with its ARK written down, and the ARK."""
     outfit = outfit_of(ctx)
-    if said.primary_id and not is_ark(said.primary_id):
-        raise Fail(f"{shown(said.primary_id)} is not an ARK: write it as ark:/99999/fk4abc, in lower case.")
+    if said.primary_id and (fault := fault_of_ark(said.primary_id)):
+        raise Fail(fault)
     found = _of_local_ids(outfit, said, said.owner or profile.owner)
     if said.primary_id and found and found != said.primary_id:
         local = next(local for local in said.local_ids if outfit.inventory.ark_of(said.owner or profile.owner, local) == found)

@@ -49,7 +49,8 @@ def _store_foreign(job: Record, ctx: Context) -> Stored:
     gone = {file.path for file in files}.union(deletions)
     kept = kept_of(outfit, ark, said.owner or profile.owner, request, gone) if update else Kept()
     deposit = Deposit(
-        object=ark, request=request, files=files, mode="update" if update else "add", deletions=deletions, message=said.note,
-        user=said.submitter or "waybill", about=describe(said, profile, ark, kept=kept).about,
+        object=ark, request=request, files=files, mode="update" if update else "add",
+        deletions=(*deletions, *kept.papers), message=said.note, user=said.submitter or "waybill",
+        about=describe(said, profile, ark, kept=kept).about,
     )  # fmt: skip
     return depositing.stored(ctx, deposit)

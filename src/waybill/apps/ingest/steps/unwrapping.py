@@ -16,15 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from waybill.apps.ingest import bagit, containers
+from waybill.apps.ingest import bagit, containers, placing
 from waybill.apps.ingest.containers import BadContainer, File
-from waybill.apps.ingest.steps import held
+from waybill.apps.ingest.placing import TAGS
 from waybill.apps.ingest.steps.refusal import Unfit, gathered
 from waybill.step import Context
 
-TAGS = "mrt-bag"  # the folder of what a bag says of itself
 _MOST = 1000  # reasons
-_PAYLOAD = "data/"
 
 _encode = msgspec.json.Encoder().encode
 _file = msgspec.json.Decoder(File).decode
@@ -38,7 +36,7 @@ def unpacked_size(ctx: Context, path: Path) -> int:
         for member in containers.look(path, came=lambda count: ctx.check()):
             ctx.check()
             total += member.size
-            if len(wrong) < _MOST and (fault := held.fault(member.name)):
+            if len(wrong) < _MOST and (fault := placing.fault(member.name)):
                 wrong.append(fault)
     except BadContainer as error:
         raise _unfit(error) from None
@@ -56,12 +54,20 @@ class Unwrapped:
 
     def files(self) -> Iterator[File]:
         """By the names that they have in the object."""
+        for file in self._listed():
+            name = file.name if self._prefix is None else placing.of_bag(self._prefix, file.name)
+            if name:
+                yield msgspec.structs.replace(file, name=name)
+
+    def faults(self) -> Iterator[str | None]:
+        """Of each file of a bag, why it cannot be stored; None if it can."""
+        for file in self._listed():
+            yield placing.fault_of_bag(self._prefix or "", file.name)
+
+    def _listed(self) -> Iterator[File]:
         with open(self._listing, "rb") as lines:
             for line in lines:
-                file = _file(line)
-                name = file.name if self._prefix is None else _in_object(self._prefix, file.name)
-                if name:
-                    yield msgspec.structs.replace(file, name=name)
+                yield _file(line)
 
 
 def unwrap(ctx: Context, path: Path, into: Path, told: Callable[[int], None]) -> Unwrapped:
@@ -105,25 +111,12 @@ def _validate(ctx: Context, bag: Path) -> None:
 
 def _check_names(ctx: Context, found: Unwrapped) -> None:
     wrong: list[str] = []
-    for file in found.files():
+    for fault in found.faults():
         ctx.check()
-        if len(wrong) < _MOST and (fault := held.fault(file.name)):
+        if fault and len(wrong) < _MOST:
             wrong.append(fault)
     if wrong:
         raise Unfit(f"The bag is not taken: {gathered(wrong)}", wrong)
-
-
-def _in_object(prefix: str, name: str) -> str:
-    """Of a file of a bag; empty for what lies beside the bag, which are a Mac's own files."""
-    if not name.startswith(prefix):
-        return ""
-    within = name.removeprefix(prefix)
-    if not within.startswith(_PAYLOAD):
-        return f"{TAGS}/{within}"
-    payload = within.removeprefix(_PAYLOAD)
-    if payload.split("/")[0] == TAGS:
-        raise Unfit(f"The bag is not taken: {TAGS}/ in its payload is where its own files are kept. Rename that folder.")
-    return payload
 
 
 def _unfit(error: BadContainer) -> Unfit:
