@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from waybill import rules
 from waybill.machine import Machine
 from waybill.record import (
+    MAX_PAGE,
     Answer,
     Ask,
     Change,
@@ -34,6 +35,7 @@ from waybill.step import New
 
 READS = 8  # how often a verb reads again when the record keeps moving
 PORTION = 200  # records removed in one commit
+DUTY, FOLDERS, RETENTION = "duty", "folders@", "retention"  # duties that some actions call: one of each host, and one of all
 
 
 class Acted(NamedTuple):
@@ -204,7 +206,7 @@ class Engine:
         for ask in self.store.asks(limit) if found else ():
             if ask in found:
                 change = rules.answer(self.machines[ask.ref.kind], found[ask], ask, store=self.store)
-                answer = self.store.commit([Group((change,))])[0]
+                answer = self.store.commit([Group((change,), self._called(change))])[0]
                 if isinstance(answer, Committed):
                     applied += 1
                     self._after(answer)
@@ -227,7 +229,7 @@ class Engine:
                 if self.store.ask(ask):
                     return Acted(record, pending=True)
                 continue
-            answer = self.store.commit([Group((change,))])[0]
+            answer = self.store.commit([Group((change,), self._called(change))])[0]
             if isinstance(answer, Committed):
                 self._after(answer)
                 return Acted(_first(answer))
@@ -235,6 +237,22 @@ class Engine:
                 raise answer
             refusal = answer
         raise refusal or Conflict(f"{ref} is claimed and let go again faster than it can be asked; try again.")
+
+    def _called(self, change: Change) -> tuple[Ref, ...]:
+        """The duties that have something to do now: to clear working folders, on whichever host they lie, and to remove what is not kept.
+
+        Called in the same commit, so that no crash comes between; a second call is one more round, which finds nothing.
+        """
+        before, after = change.before, change.after
+        if before is None or after is None or before.state == after.state or DUTY not in self.machines:
+            return ()
+        state = self.machines[after.kind].state(after.state)
+        if state is None:
+            return ()
+        wanted = tuple(name for name, due in ((FOLDERS, state.clears_files), (RETENTION, state.keep == 0)) if due)
+        if not wanted:
+            return ()
+        return tuple(record.ref for record in self.store.find(DUTY, limit=MAX_PAGE).records if record.id.startswith(wanted))
 
     def _commit(self, group: Group) -> Committed:
         answer: Answer = self.store.commit([group])[0]

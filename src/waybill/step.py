@@ -93,6 +93,9 @@ class Context(Protocol):
     def folder(self) -> Path:
         """The record's own folder, in which those of all attempts lie; removed when its state says so. Made with `workdir`."""
 
+    def make_folder(self) -> None:
+        """Make `folder` now, of a state that leaves files: else it is made when the step is done, and what is wrong then is its failure."""
+
     @property
     def workdir(self) -> Path:
         """This attempt's own folder; earlier attempts' folders lie beside it."""

@@ -126,6 +126,14 @@ def test_folders_removes_a_folder_that_no_record_needs_and_keeps_the_others(yard
     assert sorted(p.name for p in yard.root.glob("*/*")) == ["b1", working.id]
 
 
+def test_folders_does_not_wait_where_the_record_says_that_its_files_go(yard: Yard) -> None:
+    dropped = yard.engine.act(yard.engine.submit(New("parcel")).ref, "drop").record
+    for id in (dropped.id, "pcl7777777777"):
+        (yard.root / "parcel" / id).mkdir(parents=True)
+    mends(Folders(), hand(yard), "folder without a record", dropped.ref)
+    assert [p.name for p in yard.root.glob("*/*")] == ["pcl7777777777"], "its record may be on its way"
+
+
 def test_folders_never_follows_a_link(yard: Yard, tmp_path: Any) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
@@ -273,6 +281,21 @@ def test_a_duty_of_one_host_is_served_by_that_host_only(duty_yard: Yard) -> None
     yard.worker()
     yard.until(lambda: "memory" in yard.store.get("duty", "folders@h1").docs, "this host's round")
     assert "memory" not in yard.store.get("duty", "folders@elsewhere").docs
+
+
+def test_an_action_that_ends_a_record_has_its_folder_removed_at_once_whatever_host_it_lies_on(duty_yard: Yard) -> None:
+    yard = duty_yard
+    post_of(yard, {"folders": Folders(every=3600)}).ensure(yard.engine)
+    Post({"folders": Folders()}, yard.machines, "elsewhere", yard.root).ensure(yard.engine)
+    parcel = moved(yard, yard.engine.submit(New("parcel")), state="Failed")
+    folder = yard.root / "parcel" / parcel.id
+    (folder / "1").mkdir(parents=True)
+    yard.worker()
+    yard.until(lambda: "memory" in yard.store.get("duty", "folders@h1").docs, "the first round, which leaves it alone")
+    assert folder.exists()
+    yard.engine.act(parcel.ref, "drop", who="op")
+    yard.until(lambda: not folder.exists(), "the round that the action called")
+    assert yard.store.get("duty", "folders@elsewhere").nudges == 1
 
 
 def test_folders_leaves_alone_what_cannot_be_a_records_folder(yard: Yard) -> None:

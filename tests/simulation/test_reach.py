@@ -14,7 +14,7 @@ from waybill.sim.scenarios import BUILT_IN
 from waybill.sim.simulation import Simulation
 from waybill.sim.world import World
 
-SEEDS = range(500)
+SEEDS = range(800)
 
 
 class Reached:

@@ -1,7 +1,8 @@
 """Working folders of this host that no record needs, and records of this host whose working folder is not there.
 
 A folder is needed while its record exists and is in a state that does not clear its files. A worker that died between the commit and the
-clearing leaves one behind. The other way round: a state that works on files of an earlier state finds none, and is led back to make them.
+clearing leaves one behind, and so does an action of a person's, which calls this duty on every host. The other way round: a state that
+works on files of an earlier state finds none, and is led back to make them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NO_FOLDER = "record without its folder"
 
 @dataclass(frozen=True)
 class Folders:
-    age: float = 3600.0  # a folder younger than this may belong to a record that is being made
+    age: float = 3600.0  # seconds; a younger folder without a record may belong to one that is being made
     name: str = "folders"
     doc: str = "Removes working folders that no record needs, and leads records back whose folder is gone."
     every: float = 600.0
@@ -35,11 +36,13 @@ class Folders:
 
     def _folders(self, hand: Hand) -> Iterator[Finding]:
         for folder, ref in all_folders(hand.root, hand.machines):
+            if self._needed(hand, ref):
+                continue
             try:
                 young = time.time() - folder.lstat().st_mtime < self.age
             except FileNotFoundError:
                 continue  # cleared since it was listed
-            if young or self._needed(hand, ref):
+            if young and not _exists(hand, ref):
                 continue
             place = folder.relative_to(hand.root).as_posix()
             yield Finding(NO_RECORD, place, f"the folder {place} is needed by no record.", "remove the folder", ref=ref)
@@ -86,7 +89,15 @@ class Folders:
         except NotFound:
             return False
         state = machine.state(record.state)
-        return state is None or not state.clears_files
+        return state is None or not state.clears_files or record.session is not None
+
+
+def _exists(hand: Hand, ref: Ref) -> bool:
+    try:
+        hand.store.get(*ref)
+    except NotFound:
+        return False
+    return True
 
 
 def _is_name(part: str) -> bool:

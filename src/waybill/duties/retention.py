@@ -31,8 +31,9 @@ class Retention:
                     page = hand.store.find(machine.name, state=state.name, after=after, limit=500)
                     for record in page.records:
                         # A child goes with its parent while there is one, so that the parent's report stays true.
-                        if now - record.updated > keep and record.session is None and not _has_parent(hand, record.parent):
-                            problem = f"{record.ref} has been {state.name} for more than {keep:.0f} s."
+                        if (keep == 0 or now - record.updated > keep) and record.session is None and not _has_parent(hand, record.parent):
+                            long = f" for more than {keep:.0f} s" if keep else ""
+                            problem = f"{record.ref} has been {state.name}{long}."
                             yield Finding("kept long enough", str(record.ref), problem, "remove it", ref=record.ref)
                     if page.after is None:
                         break

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.apps.ingest.site import Site
+from tests.apps.ingest.site import PATIENCE, Site
 from waybill.apps.ingest.profile import Callback, Mail, Profile, to_document
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.duties.duty import Hand, a_round
@@ -189,6 +190,27 @@ def test_batch_failed_to_deleted(site: Site) -> None:
         with pytest.raises(Refused, match="Its batch was deleted"):
             act(site, job.ref, action)
     removed(site, batch, job)
+
+
+def test_what_an_operator_deletes_goes_with_its_working_folders_long_before_the_duties_next_round(site: Site) -> None:
+    batch, job = failed_batch(site)
+    folder = site.root / "queue" / "bid-1"
+    job_folder = next(folder.glob("jid-*"))
+    with site.workers(roles=["duty"], duties=True), site.engine() as engine:
+        for name in ("retention", f"folders@{site.depot.host}"):
+            until(lambda: "memory" in engine.store.get("duty", name).docs)  # noqa: B023 - its first round is over
+        assert job_folder.exists()
+        act(site, job.ref, "delete", confirmed=True)
+        until(lambda: not job_folder.exists())
+        act(site, batch.ref, "delete", confirmed=True)
+        until(lambda: not engine.store.find("batch").records and not folder.exists())
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_batch_held_to_deleted(site: Site) -> None:

@@ -64,8 +64,12 @@ class Journal:
     def write_anew(self, lines: Iterable[bytes]) -> None:
         """Only these lines, which say all that was taken in. Safe at any time: the new file takes the place of the old one at once."""
         data, new = b"".join(line + b"\n" for line in lines), self._path + ".new"
-        Path(new).write_bytes(data)
-        os.replace(new, self._path)
+        try:
+            Path(new).write_bytes(data)
+            os.replace(new, self._path)
+        except OSError:
+            self._inode = -1  # what was taken in is not written: the file counts
+            raise
         self._take_in()
 
     def _taken_lock(self) -> int:

@@ -94,10 +94,12 @@ class Outfit:
     def profile(self, ctx: Context, said: Submission) -> Profile:
         """The profile of a deposit, as it was within the last few seconds.
 
-        Other services may name one that was never made here: their deposits are done as those of a profile that says nothing. But one that
-        was there when the deposit was taken in must not be gone: then nobody would be called, and EZID told of nothing.
+        Other services may name one that was never made here, or none: their deposits are done as those of a profile that says nothing. But
+        one that was there when the deposit was taken in must not be gone: then nobody would be called, and EZID told of nothing.
         """
         name = said.profile
+        if not name:
+            return Profile(name="none")
         known = self._profiles.get(name)
         if known is None or ctx.now() - known[0] > FRESH:
             try:
@@ -105,7 +107,7 @@ class Outfit:
             except NotFound:
                 if said.checked:
                     raise Fail(f"The profile {name} is gone: make it again (`waybill ingest profile add`), then resume.") from None
-                profile = Profile(name=name or "none")
+                profile = Profile(name=name)
             known = self._profiles[name] = (ctx.now(), profile)
         return known[1]
 

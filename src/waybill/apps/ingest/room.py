@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -28,6 +28,7 @@ from waybill.apps.ingest.settings import Room
 
 FOLDER = ".room"
 FULL = {errno.ENOSPC, errno.EDQUOT}
+DISK_IS_FULL = "It waits for room: the working disk is full."
 _LINES = 64  # and four for each entry: more are written anew
 _MEBIBYTE = 2**20
 _NEVER = float("-inf")
@@ -77,6 +78,16 @@ def disk_of(root: Path) -> Disk:
     return Disk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
+@contextmanager
+def unless_full() -> Iterator[None]:
+    """A full disk is no error here: what could not be written is left undone."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+
+
 class Ledger:
     """Of one working root; for all threads of a process."""
 
@@ -85,18 +96,16 @@ class Ledger:
 
     def __init__(self, root: Path, settings: Room, disk: Callable[[Path], Disk] = disk_of) -> None:
         self._root, self._settings, self._disk = root, settings, disk
+        self._hooked_here = _NEVER  # when this process could not note it
         self._journal = Journal(root / FOLDER / "ledger", self._forget, self._take)
 
     # --- what jobs do
 
     def admit(self, id: str, need: int | None, now: float, *, have: int = 0) -> Answer:
         """Ask for so many bytes in all, of which `have` lie on the disk; None: nobody knows how many. Safe to repeat."""
-        try:
+        with unless_full():
             return self._admit(id, need, now, have)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            return Answer(False, now, need or self._settings.unknown, reason="It waits for room: the working disk is full.")
+        return Answer(False, now, need or self._settings.unknown, reason=DISK_IS_FULL)
 
     def _admit(self, id: str, need: int | None, now: float, have: int) -> Answer:
         with self._journal.locked():
@@ -126,19 +135,15 @@ class Ledger:
 
     def give_back(self, id: str) -> None:
         """What was granted, and taken, is free again; it goes on waiting for all of it."""
-        with self._journal.locked():
+        with unless_full(), self._journal.locked():
             if id in self._entries:
                 self._enter(msgspec.structs.replace(self._entries[id], need=0, have=0))
 
     def leave(self, id: str) -> None:
         """What it had not used is free for others. If the disk is too full to say so, a sweep will find it out."""
-        try:
-            with self._journal.locked():
-                if id in self._entries:
-                    self._enter(Entry(id, gone=True))
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
+        with unless_full(), self._journal.locked():
+            if id in self._entries:
+                self._enter(Entry(id, gone=True))
 
     def full(self) -> bool:
         """Whether nobody may write now."""
@@ -153,29 +158,37 @@ class Ledger:
     def sweep(self, still: Callable[[Sequence[str]], Collection[str]], now: float) -> int:
         """Remove the entries of jobs that need no room any more; how many. `still` answers which of some do.
 
-        At most once in the time between two looks, by whichever worker; what was entered while `still` looked stays.
+        At most once in the time between two looks, by whichever worker; what was entered while `still` looked stays. On a disk that is too
+        full to note it, none.
         """
-        with self._journal.locked():
-            if not self._due(self._swept, self._settings.every, now):
-                return 0
-            self._swept = now
-            self._append(Times(swept=now))
-            before = list(self._entries.values())
-        alive = set(still([entry.id for entry in before]))
-        with self._journal.locked():
-            gone = [entry for entry in before if entry.id not in alive and self._entries.get(entry.id) == entry]
-            for entry in gone:
-                self._enter(Entry(entry.id, gone=True))
-        return len(gone)
+        with unless_full():
+            with self._journal.locked():
+                if not self._due(self._swept, self._settings.every, now):
+                    return 0
+                self._swept = now
+                self._append(Times(swept=now))
+                before = list(self._entries.values())
+            alive = set(still([entry.id for entry in before]))
+            with self._journal.locked():
+                gone = [entry for entry in before if entry.id not in alive and self._entries.get(entry.id) == entry]
+                for entry in gone:
+                    self._enter(Entry(entry.id, gone=True))
+            return len(gone)
+        return 0
 
     def hook_is_due(self, now: float) -> bool:
-        """Whether more room is to be asked for now; then nobody else is told so for a while."""
-        with self._journal.locked():
-            if not self._settings.hook or not self._due(self._hooked, self._settings.hook_every, now):
+        """Whether more room is to be asked for now; then nobody else is told so for a while, or nobody of this process, if the disk is too
+        full to note it."""
+        if not self._settings.hook or not self._due(self._hooked_here, self._settings.hook_every, now):
+            return False
+        with unless_full(), self._journal.locked():
+            if not self._due(self._hooked, self._settings.hook_every, now):
                 return False
-            self._hooked = now
+            self._hooked, self._hooked_here = now, _NEVER
             self._append(Times(hooked=now))
             return True
+        self._hooked_here = now
+        return True
 
     # --- the reckoning
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waybill.record import Line, NotFound, Page, Record, Ref, Store
+from waybill.record import Ask, Line, NotFound, Page, Record, Ref, Store
 from waybill.stores.conformance.suite import Suite
 from waybill.stores.conformance.yard import HOUR, SLACK, Yard, bare, change
 
@@ -31,6 +31,23 @@ class Reading(Suite):
         assert yard.store.history(yard.harness.kind, f"{yard.harness.prefix}9999999999") == []
         with pytest.raises(NotFound):
             yard.store.get(yard.harness.kind, "")
+
+    def test_no_record_has_an_empty_id(self, yard: Yard) -> None:
+        yard.one()
+        session, kinds = yard.session(), {yard.harness.kind, yard.harness.parent_kind, "nothing"}
+        for kind in sorted(kinds):
+            with pytest.raises(NotFound):
+                yard.store.get(kind, "")
+            with pytest.raises(NotFound):
+                yard.store.requested(kind, "")
+            with pytest.raises(NotFound):
+                yard.store.ask(Ask(Ref(kind, ""), "cancel", "ann", ""))
+            with pytest.raises(NotFound):
+                yard.store.take(kind, "", session)
+            assert yard.store.history(kind, "") == []
+            assert yard.store.find(yard.harness.kind, parent=Ref(kind, "")).records == []
+            assert yard.store.tally(yard.harness.kind, parent=Ref(kind, "")) == {}
+            assert yard.store.open_parents([Ref(kind, "")]) == set()
 
     def test_find_goes_through_all_in_creation_order_both_ways_b6(self, yard: Yard) -> None:
         made = yard.make(3) + yard.make(4)

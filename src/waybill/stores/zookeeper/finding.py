@@ -41,7 +41,7 @@ class Finder:
                 self._link.sync()  # what another connection made a moment ago may not have come to our server yet
             for node in self._link.nodes(paths) if paths else ():
                 id = node.data.decode(errors="replace") if node is not None else ""
-                if layout_of(kind).id_of(quote(id) if id else ""):  # others may have written anything
+                if layout_of(kind).id_of(quote(id)):  # others may have written anything
                     seen = look_one(self._link, Ref(kind, id), docs=True)
                     if seen is not None:
                         return seen

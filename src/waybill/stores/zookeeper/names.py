@@ -19,14 +19,15 @@ _QUEUES = frozenset({"ingest", "accessSmall", "accessLarge"})
 _SLASH = re.compile(":?/")
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")  # by ZooKeeper, in a node's name
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # in a path they would mean this folder and the one above
+_EMPTY = "%"  # which no other text gives: whoever asks for a record without a name finds none, as in other stores
 MARK_FOLDERS = {"collections": "/locks/collections", "queue": "/locks/queue"}
 
 
 @lru_cache(100_000)
 def quote(name: str) -> str:
-    """A node name for any text but the empty one; no two texts share one, and none holds "~" or "/"."""
+    """A node name for any text; no two texts share one, and none holds "~" or "/"."""
     if not name:
-        raise ValueError("an empty text has no node name")
+        return _EMPTY
     if name in _DOTS:
         return _DOTS[name]
     return percent_encode(name, safe=_SAFE).replace("~", "%7E")
@@ -34,7 +35,7 @@ def quote(name: str) -> str:
 
 def plain(node: str) -> str:
     """The text that `quote` made this of."""
-    return unquote(node)
+    return "" if node == _EMPTY else unquote(node)
 
 
 def _forbidden(name: str) -> bool:

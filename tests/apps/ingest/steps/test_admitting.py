@@ -318,3 +318,28 @@ def test_the_queueing_is_told_if_the_profile_wants_it(tmp_path: Path, kind: str,
         if found:
             assert found[0].docs["letter"]["subject"] == "Queued: 2 objects of Husky (bid-1)"
             assert found[0].docs["letter"]["to"] == ["jane@example.org"]
+
+
+@pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
+def test_a_batch_that_names_no_profile_makes_no_jobs_and_is_reported_to_say_so(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    with Site(tmp_path, store="" if store == "sqlite" else request.getfixturevalue("zookeeper_url")) as site:
+        batch = submit(site, profile="", url=site.web.put("a.txt", b"hello"), type=Type.FILE)
+        with site.workers(roles=ROLES):
+            failed = site.wait("batch", batch.id, "Failed")
+        assert failed.message.startswith("It names no profile")
+        assert failed.docs["trouble"]["reason"] == failed.message
+        assert failed.docs["status-report"]["report"] == 1
+        assert jobs(site, batch) == []
+
+
+def test_a_batch_whose_submission_cannot_be_read_is_reported_on_zookeeper_too(
+    tmp_path: Path, zookeeper_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admitting, "PATIENCE", 0.0)
+    with Site(tmp_path, store=zookeeper_url) as site:
+        with site.engine() as engine:
+            batch = engine.submit(New("batch", {"submission": {}}), who="jane")
+        with site.workers(roles=ROLES):
+            assert site.wait("batch", batch.id, "Failed").message.startswith("Nobody has made a job for it.")

@@ -1,5 +1,6 @@
 """Provisioning: jobs wait for room, all of them are looked at, and none is forgotten."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ import pytest
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps.dock import resumed_after, step
 from tests.apps.ingest.test_room import Plate
+from waybill.apps.ingest.journal import Journal
 from waybill.apps.ingest.room import Entry, Ledger
 from waybill.apps.ingest.steps import hook
 from waybill.record import Record
+from waybill.worker import context
 
 
 class Yard:
@@ -144,6 +147,28 @@ def test_without_administrators_nobody_is_written_to(tmp_path: Path) -> None:
     with yard.site:
         assert "can never fit" in yard.look(yard.job(20_000)).message
         assert yard.letters() == []
+
+
+@pytest.mark.parametrize("place", ["the ledger", "the working folder"])
+def test_a_full_disk_is_waited_for_with_a_sentence_and_uses_up_no_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def no_more(*args: Any, **options: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    yard = Yard(tmp_path, free=1000)
+    with yard.site:
+        job = yard.job(600)
+        with monkeypatch.context() as patch:
+            if place == "the ledger":
+                patch.setattr(Journal, "_write", no_more)
+            else:
+                patch.setattr(context, "make_folder", no_more)
+            for _ in range(3):  # in the second the ledger is to be swept, too
+                found = yard.look(job)
+                assert (found.state, found.parked, found.tries) == ("Provisioning", "wait", 0)
+                assert found.message == "It waits for room: the working disk is full."
+        assert yard.look(job).state == "Downloading"
 
 
 # --- the hook

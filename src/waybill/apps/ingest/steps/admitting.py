@@ -110,6 +110,8 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     """
     outfit, said = outfit_of(ctx), submission.of_batch(batch)
     said = msgspec.structs.replace(said, batch_id=said.batch_id or batch.id)
+    if not said.profile:
+        return trouble("It names no profile: its submission lacks one. Submit it again with a profile.")
     try:
         count, largest, remarks, rows = _objects(batch, ctx, said)
     except Trouble as error:

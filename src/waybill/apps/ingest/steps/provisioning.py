@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from waybill.apps.ingest.outfit import Outfit, outfit_of
-from waybill.apps.ingest.room import Answer
+from waybill.apps.ingest.room import DISK_IS_FULL, Answer, unless_full
 from waybill.apps.ingest.steps.hook import run_hook
 from waybill.notify import letter
 from waybill.record import NotFound, Record, Store
@@ -26,8 +26,13 @@ _PORTION = 100
 
 
 def provisioning(job: Record, ctx: Context) -> Outcome:
-    waits = ask(job, ctx, needed(job))
-    return waits or Done(unasked(job))
+    with unless_full():
+        waits = ask(job, ctx, needed(job))
+        if not waits:
+            ctx.make_folder()  # safe to repeat: the job has one
+        return waits or Done(unasked(job))
+    since = job.docs.get("room", {}).get("since", ctx.now())
+    return _waiting(job, ctx, {"since": since, "said": DISK_IS_FULL, "never": False})
 
 
 def needed(job: Record) -> int | None:
@@ -52,14 +57,16 @@ def ask(job: Record, ctx: Context, need: int | None, *, have: int = 0, docs: Map
         answer = outfit.room.admit(job.id, need, ctx.now(), have=have)
     if answer.granted:
         return None
-    before = job.docs.get("room", {})
     said = {"since": answer.since, "said": answer.reason, "never": answer.never}
-    if answer.never and not before.get("never"):
+    if answer.never and not job.docs.get("room", {}).get("never"):
         # In one commit with the document that says so: nobody is told twice.
         ctx.spawn(_letters(outfit, job, answer.reason, ctx.now()), {"room": said})
-        before = said
-    changed = {} if before == said else {"room": said}
-    return Wait(outfit.settings.room.every, answer.reason, {**(docs or {}), **changed})
+    return _waiting(ctx.record, ctx, said, docs)
+
+
+def _waiting(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[str, Any] | None = None) -> Wait:
+    changed = {} if job.docs.get("room") == said else {"room": said}
+    return Wait(outfit_of(ctx).settings.room.every, said["said"], {**(docs or {}), **changed})
 
 
 def _more_is_free(ctx: Context, outfit: Outfit, answer: Answer) -> bool:
