@@ -34,6 +34,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("submit", "shipment", "--id", "a/b"), 1, "refused", "is no id"),
     (("submit", "token"), 1, "refused", "No token is made here, where nobody would look at what is sent: it is made by `waybill tokens"),
     (("submit", "parcel"), 1, "refused", "These documents are not what a parcel needs: KeyError: 'label'."),
+    (("submit", "parcel", "--doc", "label=" + "[" * 9000), 2, "usage", "The document label is not JSON: it is nested too deeply."),
     (("submit", "parcel", "--doc", "label=5"), 1, "refused", "These documents are not what a parcel needs: TypeError"),
     (("hold", ""), 1, "refused", "A mark's name is 1 to 200 printable characters without a blank at either end, such as carrier/mule."),
     (("hold", "carrier/mule "), 1, "refused", "A mark's name is"),
@@ -63,7 +64,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[ascii(" ".join(wrong[0])) for wrong in WRONG])
+@pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[ascii(" ".join(wrong[0])[:100]) for wrong in WRONG])
 def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments: tuple[str, ...], code: int, name: str, part: str) -> None:
     Path("objects.toml").write_text('data = "data"\nobjects = "ftp://host/x"\n')
     said = waybill(*arguments)

@@ -82,8 +82,9 @@ def _documents(pairs: list[str] | None) -> dict[str, Any]:
             text = _content(name, text[1:])
         try:
             found[name] = json.loads(text)
-        except ValueError as error:
-            raise Misuse(f"The document {name} is not JSON: {error}.") from error
+        except (ValueError, RecursionError) as error:
+            why = error if isinstance(error, ValueError) else "it is nested too deeply"
+            raise Misuse(f"The document {name} is not JSON: {why}.") from error
     return found
 
 
@@ -165,7 +166,7 @@ def _arguments(pairs: list[str] | None) -> dict[str, Any]:
             raise Misuse(f"The argument {name} is given twice.")
         try:
             values[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             values[name] = text
     return values
 

@@ -26,6 +26,8 @@ from tests.servers.zookeeper import ZooKeeperEnsemble
 from waybill.apps.ingest.profile import Mail, Profile, to_document
 from waybill.apps.ingest.storage import StorageService
 from waybill.apps.ingest.submission import Submission, Type
+from waybill.duties import Hand, a_round
+from waybill.duties.folders import Folders
 from waybill.record import Record, Store
 from waybill.rules import path_is_legal
 from waybill.step import New
@@ -182,6 +184,8 @@ def check(site: Site, store: Store, batches: int) -> None:
 
     wait_until(buried, "the sessions of the killed to end")
     assert [finding for finding in store.check() if finding.mendable] == []
+    hand = Hand(store, site.depot.machines, site.depot.host, site.root, site.depot.objects)
+    a_round(Folders(), hand)  # of one who was killed between the last commit and the clearing
     assert not [path for path in (site.root / "queue").rglob("*") if path.name == "producer"]
 
 
