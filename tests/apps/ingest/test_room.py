@@ -52,7 +52,7 @@ def test_what_lies_on_the_disk_is_counted_once(tmp_path: Path) -> None:
     assert room.admit("a", 600, 0.0).granted
     plate.free -= 600  # all of it has come
     assert not room.admit("b", 400, 0.0).granted
-    assert room.update("a", 600)
+    assert room.update("a", 600, 0.0)
     assert room.admit("b", 400, 0.0).granted
 
 
@@ -127,9 +127,9 @@ def test_more_than_was_granted_is_taken_as_long_as_there_is_room(tmp_path: Path)
     room = ledger(tmp_path, plate)
     assert room.admit("a", 100, 0.0).granted
     plate.free = 400
-    assert room.update("a", 600)
+    assert room.update("a", 600, 0.0)
     plate.free = 0
-    assert not room.update("a", 1000)
+    assert not room.update("a", 1000, 0.0)
 
 
 def test_what_is_given_back_is_free_and_its_owner_keeps_his_place(tmp_path: Path) -> None:
@@ -336,3 +336,50 @@ def test_processes_at_the_same_time_never_grant_more_than_there_is(tmp_path: Pat
 def test_the_real_disk(tmp_path: Path) -> None:
     found = disk_of(tmp_path)
     assert 0 < found.free <= found.total
+
+
+def test_what_goes_beyond_the_grant_is_granted_bit_by_bit_and_not_out_of_what_others_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ledger, "portion", 300)
+    plate = Plate(6400, 2000)  # of which a hundred may be on their way
+    room = ledger(tmp_path, plate, keep_free=500)
+    assert room.admit("a", 100, 0.0).granted
+    assert room.admit("b", 800, 0.0).granted
+    plate.free -= 150
+    assert room.update("a", 150, 0.0) == 450
+    assert room.entries()[-1] == Entry("a", need=450, have=150)
+    plate.free -= 300
+    assert room.update("a", 450, 0.0) == 450, "all that was granted has come"
+    assert room.update("a", 451, 0.0) == 451 + 150
+    plate.free -= 150
+    assert room.update("a", 602, 0.0) is None, "the rest is the other's"
+    assert room.update("b", 1, 0.0) == 301, "who has it still"
+    plate.free = 599
+    assert room.update("b", 2, 0.0) is None, "unless strangers fill the disk"
+
+
+def test_nobody_grows_into_the_room_of_one_that_has_waited_long(tmp_path: Path) -> None:
+    plate = Plate(6400, 1000)
+    room = ledger(tmp_path, plate, patience=60.0)
+    assert room.admit("grows", 200, 0.0).granted
+    assert not room.admit("old", 900, 0.0).granted
+    plate.free -= 201
+    assert room.update("grows", 201, 1.0) == 900
+    plate.free -= 100
+    room.give_back("grows")
+    assert room.update("grows", 301, 61.0) is None
+
+
+def test_nobody_is_made_to_wait_for_one_that_has_outgrown_what_was_said(tmp_path: Path) -> None:
+    plate = Plate(10_000, 500)
+    room = ledger(tmp_path, plate, patience=60.0)
+    assert room.admit("a", 400, 0.0).granted
+    room.withdraw("a", 800, 1.0, outgrown=True)
+    assert not room.admit("a", 800, 70.0).granted
+    assert room.entries() == [Entry("a", wants=800, since=1.0, outgrown=True)]
+    assert room.admit("b", 500, 100.0).granted
+    room.leave("b")
+    plate.free = 800
+    assert room.admit("a", 800, 100.0).granted
+    assert room.entries() == [Entry("a", need=800)]

@@ -1,11 +1,13 @@
 """Room: the ledger of the working disk, in which every job of a host enters what it will need before it fetches anything.
 
     admit     a job asks for so many bytes: granted, and entered; or refused with a sentence, and entered as waiting
-    update    it tells how much of that lies on the disk by now, which the disk counts itself
+    update    it tells how much of that lies on the disk by now, which the disk counts itself; what goes beyond is granted bit by bit
+    withdraw  it found the disk full: what was granted is free again, and it waits
     leave     it has all it needs, or gave up
 
 What is free for a newcomer: the disk's free bytes, without those that nobody may use (`keep_free`), and without what admitted jobs still
-need. Who has waited longer than `patience` comes first: nobody who came later is admitted unless enough for the older one is left.
+need. Who has waited longer than `patience` comes first: nobody who came later is admitted unless enough for the older one is left. That
+does not hold for one that came to more than was said of it: nobody knows where it ends.
 
 The ledger is a file of JSON lines below the working root, which all workers of the host append to under a lock (journal.py); an entry costs
 the same however many there are. From time to time it is written anew without what no longer holds. After a crash of the machine jobs ask
@@ -48,6 +50,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag="job"):
     wants: Bytes = 0  # not granted yet
     since: float = 0.0  # when it was first refused
     gone: bool = False
+    outgrown: bool = False  # more came than was granted: it waits, and nobody is made to wait for it
 
     @property
     def owed(self) -> int:
@@ -91,6 +94,8 @@ def unless_full() -> Iterator[None]:
 class Ledger:
     """Of one working root; for all threads of a process."""
 
+    portion = 64 * _MEBIBYTE  # after which a job tells how much has come, and by which it may grow beyond what was granted
+
     _swept: float
     _hooked: float
 
@@ -122,16 +127,29 @@ class Ledger:
             if missing <= 0:
                 self._enter(Entry(id, need=amount, have=have))
                 return Answer(True)
-            self._enter(Entry(id, need=mine.need, have=have, wants=max(1, amount), since=since))
+            self._enter(Entry(id, need=mine.need, have=have, wants=max(1, amount), since=since, outgrown=mine.outgrown))
             never = need is not None and need > disk.total - self._settings.keep_free
             return Answer(False, since, missing, never, self._sentence(need, amount, usable, disk, never))
 
-    def update(self, id: str, have: int) -> bool:
-        """So much of it has come. False: it is more than was granted, and nothing is left for more."""
-        with self._journal.locked():
+    def update(self, id: str, have: int, now: float) -> int | None:
+        """So much of it has come; up to how much it may go on before it tells again. None: nothing is left."""
+        with unless_full(), self._journal.locked():
             mine = self._entries.get(id, Entry(id))
-            self._enter(msgspec.structs.replace(mine, have=have, need=max(mine.need, have)))
-            return have <= mine.need or self._disk(self._root).free - self._settings.keep_free - self._owed > 0
+            disk = self._disk(self._root)
+            own, spare = mine.need - have, self._spare(disk)
+            if own < 0:  # what was granted to it is its own; of what goes beyond, nothing that is for others
+                own, spare = self.portion, spare - (self._owed - mine.owed) - self._promised(id, now, now, disk)
+            more = max(0, min(own, spare, self.portion))
+            self._enter(msgspec.structs.replace(mine, have=have, need=max(mine.need, have + more)))
+            return have + more if spare > 0 else None
+        return None
+
+    def withdraw(self, id: str, wants: int | None, now: float, *, outgrown: bool = False) -> None:
+        """What was granted is free again, and it waits for so many bytes in all. Safe to repeat."""
+        with unless_full(), self._journal.locked():
+            mine = self._entries.get(id, Entry(id))
+            amount = self._settings.unknown if wants is None else wants
+            self._enter(Entry(id, wants=max(1, amount), since=mine.since if mine.wants else now, outgrown=outgrown))
 
     def give_back(self, id: str) -> None:
         """What was granted, and taken, is free again; it goes on waiting for all of it."""
@@ -147,7 +165,11 @@ class Ledger:
 
     def full(self) -> bool:
         """Whether nobody may write now."""
-        return self._disk(self._root).free - self._settings.keep_free < _MEBIBYTE
+        return self._spare(self._disk(self._root)) <= 0
+
+    def most(self) -> int:
+        """What the disk has for a job that is alone on it."""
+        return self._disk(self._root).total - self._settings.keep_free
 
     # --- what is done for all
 
@@ -192,13 +214,17 @@ class Ledger:
 
     # --- the reckoning
 
+    def _spare(self, disk: Disk) -> int:
+        """What may be written yet, without what may be on its way while we reckon."""
+        return disk.free - self._settings.keep_free - min(_MEBIBYTE, disk.total // 64)
+
     def _promised(self, id: str, since: float, now: float, disk: Disk) -> int:
         """What those need who have waited too long, and longer than this one; not who would wait for ever."""
         late, most = now - self._settings.patience, disk.total - self._settings.keep_free
         return sum(
             max(0, entry.wants - entry.have - entry.owed)
             for entry in self._waiting.values()
-            if entry.id != id and entry.since < min(since, late) and entry.wants <= most
+            if entry.id != id and entry.since < min(since, late) and entry.wants <= most and not entry.outgrown
         )
 
     def _due(self, last: float, every: float, now: float) -> bool:

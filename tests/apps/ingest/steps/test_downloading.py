@@ -9,7 +9,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,15 @@ from tests.apps.ingest.steps.dock import (
     walk,
 )
 from tests.apps.ingest.steps.test_provisioning import Yard
+from tests.apps.ingest.test_room import Plate
 from tests.transfer.misbehaving import Misbehaving
 from waybill.apps.ingest.checkm import Row
+from waybill.apps.ingest.room import Ledger
 from waybill.apps.ingest.steps import gathering, held
 from waybill.apps.ingest.submission import Type
 from waybill.record import Record
 from waybill.rules import Refused
 
-DOWNLOADING = import_module("waybill.apps.ingest.steps.downloading")  # the package has the step under this name
 BIG = bytes(range(256)) * 8192  # two mebibytes
 
 
@@ -458,31 +459,136 @@ def test_a_container_that_waits_too_long_for_room_gives_back_what_it_holds(tmp_p
         assert asked(site, "GET") == ["/c.zip", "/c.zip"]
 
 
-def test_a_file_that_is_longer_than_anybody_said_stops_before_the_disk_is_full(
-    tmp_path: Path, server: Misbehaving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DOWNLOADING, "ENTER", 100_000)
+def test_a_file_that_is_longer_than_anybody_said_stops_before_the_disk_is_full(tmp_path: Path, server: Misbehaving) -> None:
     server.files["/a"], server.does["/a"] = BIG, ["nolength"]
-    yard = Yard(tmp_path, free=500)
+    yard = Yard(tmp_path, free=500, total=100 * len(BIG))
     with yard.site as site:
         job = walk(site, submit(site, f"{server.url}/a", Type.FILE), upto="Downloading")
         yard.plate.free = 0
         job = walk(site, job)
         assert (job.state, job.tries) == ("Downloading", 0)
-        assert job.message == "The working disk is full: it waits for room."
+        assert job.message.startswith("It has outgrown its room: ")
+        yard.plate.free = 10 * len(BIG)
+        assert walk(site, job).state == "Processing"
+
+
+MEBIBYTE = 2**20
+ENDLESS = bytes(256 * 1024)
+
+
+class Disk(Plate):
+    """What lies below the working root, and what others have put there, is taken from it."""
+
+    def __init__(self, root: Path, total: int, others: int = 0) -> None:
+        self.root, self.others, self.least = root, others, total
+        super().__init__(total, total)
+
+    def __call__(self, root: Path) -> Any:
+        used = sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file() and ".room" not in path.parts)
+        self.free = self.total - self.others - used
+        self.least = min(self.least, self.free)
+        return super().__call__(root)
+
+
+def endless(handler: Any) -> None:
+    """An empty file, says the server; and sends one that does not end."""
+    handler.send_response(200)
+    if handler.command == "HEAD":
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(b"%x\r\n%b\r\n" % (len(ENDLESS), ENDLESS))
+
+
+def flooded(folder: Path, monkeypatch: pytest.MonkeyPatch, *, others: int, **room: Any) -> tuple[Yard, Disk]:
+    """A site with a disk of 32 MiB, of which 4 are kept free, and a server whose files have no end."""
+    monkeypatch.setattr(Ledger, "portion", MEBIBYTE)
+    rules = {"keep_free": 4 * MEBIBYTE, "unknown": 0, **room}
+    yard = Yard(folder, free=0, room=rules, tell={"admins": ["ops@example.org"]})
+    disk = Disk(yard.site.root, 32 * MEBIBYTE, others)
+    yard.room = yard.site.depot.outfit("job").room = Ledger(yard.site.root, yard.site.depot.outfit("job").settings.room, disk)
+    yard.site.web.answers["/endless"] = endless
+    return yard, disk
+
+
+def test_a_file_without_an_end_fails_before_it_has_the_disk_and_leaves_nothing_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard, disk = flooded(tmp_path, monkeypatch, others=0)
+    with yard.site as site:
+        job = walk(site, submit(site, f"{site.web.url}/endless", Type.FILE, filename="endless"))
+        assert job.state == "Failed"
+        assert job.message.startswith("It can never fit: ")
+        assert "the working disk has 29,360,128 at most" in job.message
+        refusal = job.docs["refusal"]
+        assert (refusal["final"], [reason.split(":")[0] for reason in refusal["reasons"]]) == (False, ["'endless'"])
+        assert disk.least >= 4 * MEBIBYTE, "what no job may use"
+        assert list(folder_of(site, job).glob("[0-9]*")) == []
+        assert yard.room.entries() == []
+        assert asked(site, "GET") == ["/endless"]
+        (letter,) = yard.letters()
+        assert "can never fit" in letter["subject"]
+        with site.engine() as engine:
+            engine.act(job.ref, "resume")
+        again = walk(site, job)
+        assert (again.state, again.tries) == ("Downloading", 0)
+        assert again.message.startswith("It can never fit: ")
+        assert asked(site, "GET") == ["/endless"]
+        assert len(yard.letters()) == 1
+
+
+def test_a_job_that_has_outgrown_its_room_gives_it_back_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    yard, disk = flooded(tmp_path, monkeypatch, others=20 * MEBIBYTE, patience=0.0)
+    with yard.site as site:
+        job = submit(site, f"{site.web.url}/endless", Type.FILE)
+        waits = walk(site, walk(site, job, upto="Downloading"))
+        assert (waits.state, waits.parked, waits.tries) == ("Downloading", "wait", 0)
+        assert waits.message.startswith("It has outgrown its room: ")
+        need = waits.docs["space_needed"]
+        assert 10 * MEBIBYTE < need < 20 * MEBIBYTE, "twice what there was room for"
+        assert disk.least >= 4 * MEBIBYTE
+        for _ in range(3):
+            waits = walk(site, job)
+            assert (waits.state, waits.tries) == ("Downloading", 0)
+            assert f"it needs {need:,} bytes" in waits.message
+        assert list(folder_of(site, waits).glob("[0-9]*")) == []
+        assert asked(site, "GET") == ["/endless"]
+        other = walk(site, submit(site, site.web.put("a", bytes(6 * MEBIBYTE)), Type.FILE))
+        assert other.state == "Processing", "the room is there for others, however long it has waited"
+        disk.others = 0
+        assert walk(site, job).message.startswith("It can never fit: ")
+
+
+def test_a_disk_that_others_fill_is_waited_for_with_what_has_come(
+    tmp_path: Path, server: Misbehaving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ledger, "portion", 100_000)
+    server.files["/a"] = BIG
+    yard = Yard(tmp_path, free=10 * len(BIG), total=100 * len(BIG))
+    with yard.site as site:
+        job = walk(site, submit(site, f"{server.url}/a", Type.FILE), upto="Downloading")
+        yard.plate.free = 0
+        for _ in range(3):
+            waits = walk(site, job)
+            assert (waits.state, waits.tries) == ("Downloading", 0)
+        assert len(list(folder_of(site, waits).glob("[0-9]*"))) == 1, "no other attempt is begun before there is room"
         yard.plate.free = 10 * len(BIG)
         assert walk(site, job).state == "Processing"
 
 
 def test_the_ledger_hears_how_much_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DOWNLOADING, "ENTER", 500_000)
+    monkeypatch.setattr(Ledger, "portion", 500_000)
     yard = Yard(tmp_path, free=3 * len(BIG), total=10**9)
     heard: list[tuple[str, int]] = []
     update = yard.room.update
 
-    def hear(id: str, have: int) -> bool:
+    def hear(id: str, have: int, now: float) -> int | None:
         heard.append((id, have))
-        return update(id, have)
+        return update(id, have, now)
 
     monkeypatch.setattr(yard.room, "update", hear)
     with yard.site as site:

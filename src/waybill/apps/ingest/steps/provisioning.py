@@ -32,7 +32,7 @@ def provisioning(job: Record, ctx: Context) -> Outcome:
             ctx.make_folder()  # safe to repeat: the job has one
         return waits or Done(unasked(job))
     since = job.docs.get("room", {}).get("since", ctx.now())
-    return _waiting(job, ctx, {"since": since, "said": DISK_IS_FULL, "never": False})
+    return waiting(job, ctx, {"since": since, "said": DISK_IS_FULL, "never": False})
 
 
 def needed(job: Record) -> int | None:
@@ -58,13 +58,18 @@ def ask(job: Record, ctx: Context, need: int | None, *, have: int = 0, docs: Map
     if answer.granted:
         return None
     said = {"since": answer.since, "said": answer.reason, "never": answer.never}
-    if answer.never and not job.docs.get("room", {}).get("never"):
-        # In one commit with the document that says so: nobody is told twice.
-        ctx.spawn(_letters(outfit, job, answer.reason, ctx.now()), {"room": said})
-    return _waiting(ctx.record, ctx, said, docs)
+    if answer.never:
+        tell_never(job, ctx, said)
+    return waiting(ctx.record, ctx, said, docs)
 
 
-def _waiting(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[str, Any] | None = None) -> Wait:
+def tell_never(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[str, Any] | None = None) -> None:
+    """The administrators, once: in one commit with the document that says so."""
+    if not job.docs.get("room", {}).get("never"):
+        ctx.spawn(_letters(outfit_of(ctx), job, said["said"], ctx.now()), {**(docs or {}), "room": said})
+
+
+def waiting(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[str, Any] | None = None) -> Wait:
     changed = {} if job.docs.get("room") == said else {"room": said}
     return Wait(outfit_of(ctx).settings.room.every, said["said"], {**(docs or {}), **changed})
 
@@ -105,4 +110,4 @@ def _letters(outfit: Outfit, job: Record, reason: str, at: float) -> Sequence[Ne
     if not outfit.settings.tell.admins:
         return ()
     subject = f"Job {job.id} can never fit on the working disk of {outfit.depot.host}"
-    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id} waits. {reason}", key=f"{job.ref} room", at=at),)
+    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id}: {reason}", key=f"{job.ref} room", at=at),)
