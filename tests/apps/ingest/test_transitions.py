@@ -16,6 +16,7 @@ from waybill.apps.ingest.profile import Callback, Mail, Profile, to_document
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.duties.duty import Hand, a_round
 from waybill.duties.retention import Retention
+from waybill.engine import Engine
 from waybill.record import Change, Committed, Group, NotFound, Record, Ref, encode
 from waybill.rules import Refused
 from waybill.step import New
@@ -198,19 +199,19 @@ def test_what_an_operator_deletes_goes_with_its_working_folders_long_before_the_
     job_folder = next(folder.glob("jid-*"))
     with site.workers(roles=["duty"], duties=True), site.engine() as engine:
         for name in ("retention", f"folders@{site.depot.host}"):
-            until(lambda: "memory" in engine.store.get("duty", name).docs)  # noqa: B023 - its first round is over
+            until(engine, lambda: "memory" in engine.store.get("duty", name).docs)  # noqa: B023 - its first round is over
         assert job_folder.exists()
         act(site, job.ref, "delete", confirmed=True)
-        until(lambda: not job_folder.exists())
+        until(engine, lambda: not job_folder.exists())
         act(site, batch.ref, "delete", confirmed=True)
-        until(lambda: not engine.store.find("batch").records and not folder.exists())
+        until(engine, lambda: not engine.store.find("batch").records and not folder.exists())
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(engine: Engine, holds: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end
-        time.sleep(0.02)
+        engine.store.watch(0.1)
 
 
 def test_batch_held_to_deleted(site: Site) -> None:
