@@ -261,7 +261,7 @@ def test_marks_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooCl
         assert (zk.exists(path), store.marks()) == (None, {})
     store.mark("other/thing", True, "bob")
     assert zk.get_children("/locks/queue") == zk.get_children("/locks/collections") == []
-    assert store.marks() == {"other/thing": "bob: "}
+    assert store.marks() == {"other/thing": "bob"}
 
 
 @pytest.mark.parametrize("mark", ["collections/.", "collections/..", "collections/a\x01b", "collections/\U0001f4da"])
