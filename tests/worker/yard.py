@@ -17,7 +17,7 @@ from waybill.step import Context, Done, Outcome
 from waybill.worker import Arrow, Worker, step_once
 
 Step = Callable[[Record, Context], Outcome]
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 class Yard:

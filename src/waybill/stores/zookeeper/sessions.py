@@ -3,12 +3,14 @@
     open -> the ephemeral node /waybill/sessions/NAME, checked first in every transaction that claims or commits under a claim
     renew -> publish progress, hear what is asked        (the heartbeat itself is kazoo's)
     close, or death -> ZooKeeper takes away the node and the locks of all claims at once
+    not renewed for its whole ttl -> ended here: its worker has given it up, and ZooKeeper would keep it as long as this process lives
 
 kazoo opens a new session by itself when the old one expired. It has another number, so another name: it inherits no claim.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +44,7 @@ class Session:
     name: str
     link: Link
     about: About
+    renewed: float  # by the clock of this machine
     told: dict[str, int] = field(default_factory=dict)  # the turns that were told
 
 
@@ -50,9 +53,11 @@ class Sessions:
         self._tree = tree
         self._connect = connect
         self._asks = asks
+        self._clock = time.monotonic
         self._open: dict[str, Session] = {}
 
     def open(self, host: str, ttl: float, about: Mapping[str, Any]) -> str:
+        began = self._clock()
         link = self._connect(min(ttl, LONGEST))
         said = About(host, self._tree.now(), link.timeout, dict(about))
         name = session_name(link.number)
@@ -65,7 +70,8 @@ class Sessions:
         if isinstance(outcome, Failure):
             link.stop()
             raise Unavailable(f"The session {name} could not be begun (error {outcome.code} of ZooKeeper). Try again.")
-        self._open[name] = Session(name, link, said)
+        self._open[name] = Session(name, link, said, began)
+        self._end_overdue(name)
         return name
 
     def living(self, name: str) -> Session:
@@ -83,7 +89,7 @@ class Sessions:
         if session.link.lost:
             self._forget(name)
             return Renewed(False)
-        about = session.about
+        about, began = session.about, self._clock()
         if progress is not None:
             about.progress = dict(progress)
         beat = [wire.put(places.session(name), msgspec.json.encode(about))]
@@ -94,8 +100,17 @@ class Sessions:
         if isinstance(outcome, Failure):
             self._forget(name)
             return Renewed(False)
+        session.renewed = began
+        self._end_overdue(name)
         self._tell_turns(session)
         return Renewed(True, self._asks.held_by(name))
+
+    def _end_overdue(self, living: str) -> None:
+        """A worker that did not reach the store for a whole ttl opens another session, and never comes back to the old one. kazoo does: it
+        finds its way to the server again, and one that was away itself has not counted the time."""
+        now = self._clock()
+        for session in [each for each in self._open.values() if each.name != living and now - each.renewed > each.about.ttl]:
+            self._forget(session.name)
 
     def _tell_turns(self, session: Session) -> None:
         """How far the turn of each kind has come, so that the children of new parents begin there and not at the end of the line."""
