@@ -98,6 +98,19 @@ def look_at_the_working_folder(site: Site) -> None:
     assert "http://127.0.0.1/a.txt | md5" in (system / "mrt-submission-manifest.txt").read_text()
 
 
+@pytest.mark.parametrize("storing", [False, True])
+def test_where_another_service_records_what_is_stored_is_known_here_too(tmp_path: Path, storing: bool) -> None:
+    """Else one local id would lead to two objects, and whoever records it could not read its manifest by our routes."""
+    with Site(tmp_path, settings={"outside": ["Recording"], "storing": storing}) as site:
+        add_profile(site, Profile(name="p", owner=OWNER))
+        first = run(site, fetched(site, {"a.txt": b"1"}, local_ids=("l1",)), "Recording")
+        second = run(site, fetched(site, {"b.txt": b"2"}, local_ids=("l1",)), "Recording")
+        assert (ark_of(first), second.docs["stored"]["version"]) == (ark_of(second), 2)
+        inventory = site.depot.outfit("job").inventory
+        for job in (first, second):
+            assert inventory.stored(ark_of(job), job.docs["stored"]["version"]).request == job.docs["stored"]["request"]
+
+
 def test_a_local_id_leads_to_its_object(site: Site) -> None:
     first = done(site, fetched(site, {"a.txt": b"1"}, local_ids=("l1",)))
     second = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l2", "l1")))

@@ -18,6 +18,7 @@ import msgspec
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.anvl import BadAnvl
 from waybill.apps.ingest.describing import PRODUCER, SYSTEM, BadDescription, Description, Kept, Told, deletions_of, describe
+from waybill.apps.ingest.inventory import Contradiction, LocalIdTaken
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.steps.held import Held
@@ -103,9 +104,15 @@ def check_kept_here(outfit: Outfit, ark: str) -> None:
 
 
 def stored(ctx: Context, deposit: Deposit) -> Stored:
+    outfit = outfit_of(ctx)
     try:
-        return outfit_of(ctx).storage.write(deposit, check=ctx.check)
-    except (NotStorable, Unsound) as error:
+        version = outfit.storage.write(deposit, check=ctx.check)
+        if "Recording" in outfit.settings.outside:
+            # It must be known here all the same: local ids are looked up in our inventory, and whoever records it reads its manifest by our
+            # routes. Safe to repeat: a version that is there is left as it is.
+            outfit.inventory.record(version, outfit.storage)
+        return version
+    except (NotStorable, Unsound, LocalIdTaken, Contradiction) as error:
         raise Fail(str(error)) from error
 
 
