@@ -81,6 +81,8 @@ def test_the_name_of_the_file_wins() -> None:
     [
         ("", "no settings"),
         ("Owner: ark:/1/a", "missing required field `name`"),
+        ("\xff\xfe\0", "Nothing in it is a setting of a profile"),
+        ("Colour: red\nShape.1: round", "Nothing in it is a setting of a profile"),
         ("ProfileID: a b", "$.name"),
         ("ProfileID: a\nPriority: high", "Priority is 'high', and must be a number"),
         ("ProfileID: a\nPriority: 100", "<= 99"),

@@ -48,6 +48,8 @@ def import_profile(data: bytes, name: str = "") -> Imported:
         raise BadProfile(["The file has no settings in it."])
     importing = _Importing(said)
     document = importing.document()
+    if not any(importing.knows(key) for key in said):
+        raise BadProfile(["Nothing in it is a setting of a profile: it is no properties file, or is not saved as UTF-8 or ISO-8859-1."])
     if name:
         if document.get("name", name) != name:
             importing.remarks.append(f"ProfileID is {names.shown(str(document['name']))}, and the file is called {names.shown(name)}.")
@@ -141,6 +143,11 @@ class _Importing:
             return None
         return int(text)
 
+    def knows(self, key: str) -> bool:
+        numbered = _NUMBERED.fullmatch(key)
+        stem = numbered[1] if numbered else key
+        return stem in _TEXTS or stem in _OTHERS or bool(numbered and _HANDLER.fullmatch(stem))
+
     def _handlers(self) -> dict[str, list[str]]:
         """The names of the handlers of each phase; and a remark for every key that nothing was made of."""
         phases = {
@@ -149,9 +156,7 @@ class _Importing:
             if _HANDLER.fullmatch(stem)
         }
         for key, value in self._said.items():
-            numbered = _NUMBERED.fullmatch(key)
-            stem = numbered[1] if numbered else key
-            if value and stem not in _TEXTS and stem not in _OTHERS and stem not in phases:
+            if value and not self.knows(key):
                 self.remarks.append(f"{names.shown(key)} has no place in a profile and was left out.")
         return phases
 

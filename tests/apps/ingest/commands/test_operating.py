@@ -21,6 +21,7 @@ from waybill.apps.ingest.application import APPLICATION
 from waybill.apps.ingest.demo import demonstrate
 from waybill.depot import Depot
 from waybill.engine import Engine
+from waybill.stores.sqlite import SqliteStore
 
 
 def submit(house: Waybill, name: str = "a.txt", data: bytes = b"a", *more: object) -> str:
@@ -202,6 +203,9 @@ def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(
     assert (row["object"], row["files"]) == (ark, ["v1 producer/a.txt"])
     assert house("audit", "--json").json["damaged"] == [row], "it stays known"
     assert house("audit", ark).code == 1
+    for output in ((), ("-o", "-")):
+        piped = house("get", ark, "a.txt", *output)
+        assert (piped.code, piped.out, "is damaged" in piped.err) == (1, "", True), "a short file is compared first"
     refused = house("get", ark, "a.txt", "-o", "back.txt")
     assert (refused.code, "is damaged" in refused.err, Path("back.txt").exists()) == (1, True, False)
     damaged.write_bytes(b"precious\n")
@@ -251,7 +255,7 @@ def test_a_file_goes_to_stdout_alone_and_nothing_is_written_over_unasked(house: 
     assert house("get", ark, "a.txt", "-o", "pipe", "--force").code == 1, "neither a pipe nor a device is replaced by a file"
 
 
-def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working) -> None:
+def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working, monkeypatch: pytest.MonkeyPatch) -> None:
     ark = deposited(house, working)
     asked = house("access", "request", ark, "--form", "tar", "--json").json
     assert (asked["state"], asked["object"], asked["queue"]) == ("Pending", ark, "small")
@@ -274,6 +278,13 @@ def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working) 
     (listed,) = house("access", "--json").json["assemblies"]
     assert listed["id"] == asked["id"]
     assert house("access", "requeue", asked["id"]).code == 1
+    assert ready.json["url"] in house("access", "show", asked["id"]).out
+    with monkeypatch.context() as later:
+        now = SqliteStore.now
+        later.setattr(SqliteStore, "now", lambda store: now(store) + 366 * 86400)
+        over = house("access", "show", asked["id"])
+        assert ("Completed, expired" in over.out, ready.json["url"] in over.out) == (True, False)
+        assert "Completed, expired" in house("access").out
     assert house("access", "delete", asked["id"], "--json").json["state"] == "Deleted"
 
 

@@ -45,20 +45,25 @@ def list_assemblies(
 ) -> None:
     """List assemblies of both queues, the newest first."""
     with desk.store() as store:
-        rows = [_view(record) for kind in KINDS for record in found(desk, store, kind, state, None, limit, None, True)[0]]
+        now = store.now()
+        rows = [_view(record, now) for kind in KINDS for record in found(desk, store, kind, state, None, limit, None, True)[0]]
     if desk.as_json:
         return desk.print_json({"assemblies": rows})
     if not rows:
         return desk.note("There are no assemblies: `waybill ingest access request ARK` asks for one.")
     made = shapes.table("queue", "id", "state", "object", "form", "size", "expected", "message")
     for row in rows:
-        made.add_row(row["queue"], row["id"], row["state"], row["object"], row["form"], size_of(row["bytes"]),
+        made.add_row(row["queue"], row["id"], _state(row), row["object"], row["form"], size_of(row["bytes"]),
                      shapes.local(row["expected"]), shapes.clip(row["message"]))  # fmt: skip
     desk.out.print(made)
     return None
 
 
-def _view(record: Record) -> dict[str, Any]:
+def _state(view: dict[str, Any]) -> str:
+    return f"{view['state']}, expired" if view["expired"] else str(view["state"])
+
+
+def _view(record: Record, now: float) -> dict[str, Any]:
     order, told = order_of(record), record.docs.get("token")
     token: dict[str, Any] = told if isinstance(told, dict) else {}
     packed = record.docs.get("packed") or {}
@@ -67,6 +72,7 @@ def _view(record: Record) -> dict[str, Any]:
         "object": order.object if order else "", "version": order.version if order else None, "form": order.form if order else "",
         "bytes": token.get("cloud-content-byte"), "expected": token.get("anticipated-availability-time") or None,
         "url": token.get("url"), "expires": views.moment(packed.get("expires", 0)),
+        "expired": record.state == "Completed" and packed.get("expires", now) < now,
     }  # fmt: skip
 
 
@@ -84,7 +90,7 @@ def request(
     with desk.engine() as engine:
         asked = ask(engine, outfit(desk), wanted, owner=desk.who)
         record = until_settled(desk, engine.store, asked.record.ref) if watch else asked.record
-    view = _view(record)
+        view = _view(record, engine.store.now())
     if desk.as_json:
         desk.print_json(view)
     else:
@@ -95,11 +101,11 @@ def request(
 def _say(desk: Desk, view: dict[str, Any]) -> None:
     ready = view["state"] == "Completed"
     desk.out.print(shapes.fields([
-        ("assembly", f"{view['queue']} {view['id']}"), ("state", view["state"]), ("message", view["message"]), ("object", view["object"]),
+        ("assembly", f"{view['queue']} {view['id']}"), ("state", _state(view)), ("message", view["message"]), ("object", view["object"]),
         ("version", "all" if view["version"] == 0 else view["version"]), ("form", view["form"]), ("content", size_of(view["bytes"])),
         ("ready", "" if ready else f"about {shapes.local(view['expected'])}"), ("expires", shapes.local(view["expires"])),
     ]))  # fmt: skip
-    if view["url"]:
+    if view["url"] and not view["expired"]:
         desk.out.print(f"url       {view['url']}", soft_wrap=True)  # one line, so that it can be copied
 
 
@@ -125,7 +131,7 @@ def _there(store: Store, kinds: Any, id: str) -> Iterator[Record]:
 def show(desk: Desk, id: ID) -> None:
     """Show an assembly: what was asked for, how far it is, its URL and until when that works."""
     with desk.store() as store:
-        view = _view(_named(store, id))
+        view = _view(_named(store, id), store.now())
     return desk.print_json(view) if desk.as_json else _say(desk, view)
 
 

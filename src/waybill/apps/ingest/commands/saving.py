@@ -1,4 +1,5 @@
-"""Saving what comes out of storage: into a file, whole and verified or not at all, or to stdout as it comes.
+"""Saving what comes out of storage: into a file, whole and verified or not at all, or to stdout as it comes, a
+short one after it was verified.
 
 A file that is there already is written over only with --force.
 """
@@ -20,6 +21,7 @@ from waybill.objects import Body
 from waybill.rules import Refused
 
 STDOUT = "-"
+SHORT = 1024 * 1024  # bytes
 FORCE = Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")]
 
 
@@ -38,8 +40,13 @@ def place(desk: Desk, output: Path | None, force: bool) -> Path | None:
 
 def save(target: Path | None, portions: Iterator[bytes]) -> None:
     if target is None:
+        held: list[bytes] = []  # back, so that a short file is compared before anything of it is let go
         for portion in portions:
-            sys.stdout.buffer.write(portion)
+            held.append(portion)
+            if sum(map(len, held)) > SHORT:
+                sys.stdout.buffer.writelines(held)
+                held.clear()
+        sys.stdout.buffer.writelines(held)
         sys.stdout.buffer.flush()
         return
     beside = target.with_name(f".{target.name[:200]}.part{os.getpid()}")
