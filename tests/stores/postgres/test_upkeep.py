@@ -112,6 +112,11 @@ def test_a_mended_tally_tells_the_truth(yard: Yard, harness: PostgresHarness) ->
     assert yard.store.tally("parcel") == {"Packing": 2}
 
 
+def test_a_wrong_tally_says_whose_it_is(yard: Yard, harness: PostgresHarness) -> None:
+    crate = plant_tally(yard, harness.admin.execute)
+    assert {finding.where for finding in yard.store.check()} == {"parcel in Packing", "parcel in Nowhere", f"parcel in Packing of {crate}"}
+
+
 def test_a_waiter_is_told_only_if_nobody_is_about_to_take_the_key(yard: Yard, harness: PostgresHarness) -> None:
     ref = plant_waiter(yard, harness.admin.execute)
     about_to = yard.one(keys=(yard.key("k"),))
