@@ -100,7 +100,7 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
         if duty.routine:  # so is the store's check, which was made above without waiting for a second round
             continue
         hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, {}, who=desk.who,
-                    outfit=depot.outfit)
+                    outfit=depot.outfit, thorough=True)
         yield _Place(duty.name, partial(duty.check, hand), partial(duty.mend, hand))
 
 
