@@ -101,6 +101,28 @@ def test_what_is_mended_together_with_another_finding_counts_as_mended(waybill: 
     assert waybill("doctor").code == 0
 
 
+def test_doctor_names_what_cannot_be_read_and_looks_on(waybill: Waybill, data: Path) -> None:
+    ship(waybill, 2)
+    stepped(waybill, "shipment")
+    planted(data, "update record set keys = '[' where seq = (select min(seq) from record where kind = 'parcel')")
+    looked = waybill("doctor", "--fix", "--json")
+    assert looked.code == 1
+    assert {line["rule"] for line in looked.lines[:-1]} == {"what is written can be read", "unreadable"}
+
+
+def test_doctor_frees_what_waits_for_nothing(waybill: Waybill, data: Path) -> None:
+    ship(waybill, 2)
+    stepped(waybill, "shipment")
+    planted(
+        data, "update record set parked = 'key van/none' where seq = (select min(seq) from record where kind = 'parcel')",
+        "update record set parked = 'mark owner/none' where seq = (select max(seq) from record where kind = 'parcel')",
+    )  # fmt: skip
+    rules = ["waiters wait for what is held", "marks stop while they are in force"]
+    assert [line["rule"] for line in waybill("doctor", "--json").lines[:-1]] == rules
+    assert waybill("doctor", "--fix").code == 0
+    assert waybill("doctor").code == 0
+
+
 def test_what_was_kept_long_enough_is_not_wrong(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYBILL_RETENTION", "token.Revoked=0")
     token = waybill("tokens", "new", "me", "--json").json["id"]

@@ -18,6 +18,7 @@ from waybill.duties.consistency import Consistency
 from waybill.duties.folders import Folders
 from waybill.duties.hosts import Hosts
 from waybill.duties.joins import Joins
+from waybill.duties.keys import Keys
 from waybill.duties.leftovers import Leftovers
 from waybill.duties.requests import Requests
 from waybill.duties.retention import Retention
@@ -137,6 +138,17 @@ def test_what_the_table_of_this_release_calls_settled_can_be_removed(yard: Yard)
     _, (parcel, _) = failed_parcels(yard, open=True)
     another_release(yard, settled=True)
     assert yard.engine.remove(parcel.ref) == 1
+
+
+def test_keys_lets_go_of_a_key_of_what_has_ended(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel", keys=("van/1",), state="Packing"))
+    parcel = moved(yard, parcel, state="Sending", keys=("van/1",), gates=())
+    session = yard.store.open_session(host="h1", ttl=60, about={})
+    (mine,) = yard.store.claim([Role("parcel", "Sending")], session, 1)
+    assert found(Keys(), hand(yard)) == []
+    moved(yard, mine.record, state="Sent", open=False, session=None)
+    mends(Keys(), hand(yard), "key of what has ended", parcel.ref)
+    assert yard.store.held_keys() == []
 
 
 def test_requests_applies_what_was_left_with_a_worker_that_is_gone(yard: Yard) -> None:
@@ -276,7 +288,7 @@ def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended_d2(duty_yard: Yar
     post.ensure(yard.engine)
     post.ensure(yard.engine)  # safe to repeat
     names = {r.id for r in yard.store.find("duty").records}
-    assert names == {"joins", "upkeep", "requests", "hosts", "retention", "folders@h1", "leftovers", "consistency"}
+    assert names == {"joins", "upkeep", "requests", "hosts", "retention", "folders@h1", "leftovers", "keys", "consistency"}
     crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
     yard.worker()
     yard.until_state(crate, "Shipped")

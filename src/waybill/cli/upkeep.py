@@ -17,7 +17,7 @@ from waybill.cli import applications, room, shapes
 from waybill.cli.desk import Desk, command
 from waybill.cli.problems import FAILED, Misuse
 from waybill.config import DAY
-from waybill.record import Finding, Store
+from waybill.record import BadStore, Finding, Store
 
 if TYPE_CHECKING:
     from waybill.sim.run import Report
@@ -71,15 +71,23 @@ class _Place(NamedTuple):
 def _looked_at(place: _Place, fix: bool) -> Iterator[tuple[Finding, bool]]:
     """What is found, and whether it is mended. What mends one finding may mend others with it: what is gone at a second look is mended."""
     left: list[Finding] = []
-    for finding in place.check():
+    for finding in _found(place):
         if not fix or not finding.mendable:
             yield finding, False
         elif place.mend(finding):
             yield finding, True
         else:
             left.append(finding)
-    still = {(finding.rule, finding.where) for finding in place.check()} if left else set()
+    still = {(finding.rule, finding.where) for finding in _found(place)} if left else set()
     yield from ((finding, (finding.rule, finding.where) not in still) for finding in left)
+
+
+def _found(place: _Place) -> Iterator[Finding]:
+    """What is found there, until something cannot be read: that is a finding, and the look goes on at the next place."""
+    try:
+        yield from place.check()
+    except BadStore as error:
+        yield Finding("unreadable", place.name, str(error), "mend that first, then look again", mendable=False)
 
 
 def _places(desk: Desk, store: Store) -> Iterator[_Place]:

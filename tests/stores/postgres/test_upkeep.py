@@ -36,6 +36,13 @@ def plant_holder(yard: Yard, sql: Any) -> Ref:
     return made.ref
 
 
+def plant_unlocked(yard: Yard, sql: Any) -> Ref:
+    made = yard.one(keys=(yard.key("k"),))
+    assert yard.ids(yard.claim(yard.store, yard.session())) == [made.id]
+    sql("delete from key")
+    return made.ref
+
+
 def plant_documents(yard: Yard, sql: Any) -> Ref:
     sql("insert into document values ('parcel', 'gone', 'label', ''), ('parcel', 'gone', 'receipt', '')")
     return Ref("parcel", "gone")
@@ -76,6 +83,7 @@ PLANTS = {
     "the tally is right": plant_tally,
     "keys have holders": plant_key,
     "held by the living": plant_holder,
+    "what is worked on has its keys": plant_unlocked,
     "documents have records": plant_documents,
     "history has records": plant_history,
     "requests have records": plant_ask,

@@ -36,6 +36,7 @@ RULES = {
         lambda row: str(row[0]),
     ),
     "held by the living": Rule("holders", "held by the session {2}, which has ended", "free it"),
+    "what is worked on has its keys": Rule("unlocked", "worked on without the key {2}, which it asks for", "free it: it asks again"),
     "documents have records": Rule("documents", "it is gone, and its documents are not", "remove them"),
     "history has records": Rule("history", "it is gone, and its history is not", "remove it"),
     "requests have records": Rule("asks", "it is gone, and a request to {2} waits for it", "remove the request"),
