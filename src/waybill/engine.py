@@ -130,7 +130,8 @@ class Engine:
         meanwhile: somebody has taken it up again.
         """
         record = self.store.get(*ref)
-        if record.open:
+        state = self.machines[ref.kind].state(record.state)
+        if record.open if state is None else state.open:
             raise Refused(f"{ref} is {record.state} and still at work; only what has settled can be removed.")
         if record.session is not None:
             raise Held(f"A worker holds {ref} now; try again when it has let go.")

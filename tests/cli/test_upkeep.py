@@ -78,6 +78,51 @@ def test_doctor_explains_mends_and_answers_by_its_exit_code(waybill: Waybill, da
     assert stepped(waybill, "shipment")["id"] == shipment
 
 
+def planted(data: Path, *statements: str) -> None:
+    """Written past the driver, as no driver would."""
+    with closing(sqlite3.connect(data / "waybill.db")) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+
+
+def test_what_is_mended_together_with_another_finding_counts_as_mended(waybill: Waybill, data: Path) -> None:
+    ship(waybill, 3)
+    stepped(waybill, "shipment")
+    planted(
+        data, "update tally set n = n + 7 where kind = 'parcel'", "insert into document values (999999, 'x', x'7b7d')",
+        "insert into history values (999999, 5, 1, 'a', 'e', null, 'x', '')",
+    )  # fmt: skip
+    mended = waybill("doctor", "--fix", "--json")
+    assert [(line["rule"], line["mended"]) for line in mended.lines[:-1]] == [
+        ("rows without a record", True), ("tally", True), ("rows without a record", True), ("tally", True),
+    ]  # fmt: skip
+    assert (mended.code, mended.lines[-1]) == (0, {"found": 4, "mended": 4})
+    assert waybill("doctor").code == 0
+
+
+def test_doctor_names_what_cannot_be_read_and_looks_on(waybill: Waybill, data: Path) -> None:
+    ship(waybill, 2)
+    stepped(waybill, "shipment")
+    planted(data, "update record set keys = '[' where seq = (select min(seq) from record where kind = 'parcel')")
+    looked = waybill("doctor", "--fix", "--json")
+    assert looked.code == 1
+    assert {line["rule"] for line in looked.lines[:-1]} == {"what is written can be read", "unreadable"}
+
+
+def test_doctor_frees_what_waits_for_nothing(waybill: Waybill, data: Path) -> None:
+    ship(waybill, 2)
+    stepped(waybill, "shipment")
+    planted(
+        data, "update record set parked = 'key van/none' where seq = (select min(seq) from record where kind = 'parcel')",
+        "update record set parked = 'mark owner/none' where seq = (select max(seq) from record where kind = 'parcel')",
+    )  # fmt: skip
+    rules = ["waiters wait for what is held", "marks stop while they are in force"]
+    assert [line["rule"] for line in waybill("doctor", "--json").lines[:-1]] == rules
+    assert waybill("doctor", "--fix").code == 0
+    assert waybill("doctor").code == 0
+
+
 def test_what_was_kept_long_enough_is_not_wrong(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYBILL_RETENTION", "token.Revoked=0")
     token = waybill("tokens", "new", "me", "--json").json["id"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from waybill.duties.consistency import Consistency
 from waybill.duties.folders import Folders
 from waybill.duties.hosts import Hosts
 from waybill.duties.joins import Joins
+from waybill.duties.keys import Keys
 from waybill.duties.leftovers import Leftovers
 from waybill.duties.requests import Requests
 from waybill.duties.retention import Retention
@@ -63,6 +65,90 @@ def test_joins_leaves_a_parent_alone_that_has_an_open_child(yard: Yard) -> None:
     child = Record("parcel", "pcl*", "Packing", parent=crate.ref)
     yard.store.commit([Group((Change(None, child, "submit"),))])
     assert found(Joins(), hand(yard)) == []
+
+
+def another_release(yard: Yard, settled: bool) -> None:
+    """The same tables, but for what is said of a parcel that failed."""
+    states = tuple(dataclasses.replace(s, settled=settled) if s.name == "Failed" else s for s in yard.parcel.states)
+    yard.parcel = dataclasses.replace(yard.parcel, states=states, _by_name={})
+    yard.machines = yard.engine.machines = Machines.of((yard.crate, yard.parcel))
+
+
+def failed_parcels(yard: Yard, open: bool) -> tuple[Record, list[Record]]:
+    """A crate that waits, and its parcels that failed under a table that calls that open, or settled."""
+    crate = yard.engine.submit(New("crate"))
+    drafts = [Record("parcel", "pcl*", "Failed", parent=crate.ref, open=open) for _ in range(2)]
+    (answer,) = yard.store.commit([Group(tuple(Change(None, draft, "submit") for draft in drafts))])
+    assert not isinstance(answer, Exception), answer
+    return moved(yard, crate, state="Waiting", parked="children"), [record for record in answer.records if record is not None]
+
+
+def test_joins_calls_a_parent_whose_children_are_settled_by_the_table_of_this_release(yard: Yard) -> None:
+    crate, parcels = failed_parcels(yard, open=True)
+    another_release(yard, settled=True)
+    duty, with_hand = Joins(), hand(yard)
+    assert found(duty, with_hand) == [("open by the table", parcel.ref) for parcel in parcels]
+    with_hand.memory.clear()
+    assert a_round(duty, with_hand) == 2
+    assert [yard.get(parcel).open for parcel in parcels] == [False, False]
+    assert yard.get(crate).parked is None, "it was called"
+    assert yard.store.history("parcel", parcels[0].id)[-1].why == "by the table now in force Failed is settled"
+    with_hand.memory.clear()
+    assert found(duty, with_hand) == []
+    assert yard.once() is not None
+    assert yard.get(crate).state == "Shipped"
+
+
+def test_joins_lets_a_parent_wait_for_children_that_are_open_by_the_table_of_this_release(yard: Yard) -> None:
+    crate, parcels = failed_parcels(yard, open=False)
+    another_release(yard, settled=False)
+    with_hand = hand(yard)
+    for parcel in parcels:
+        assert ("open by the table", parcel.ref) in found(Joins(), hand(yard))
+    assert a_round(Joins(), with_hand) == 3  # a call too: when it was made, no child was open
+    assert yard.store.open_parents([crate.ref]) == {crate.ref}
+    assert found(Joins(), hand(yard)) == []
+
+
+def test_joins_looks_a_state_through_when_its_table_changes_and_now_and_then(yard: Yard) -> None:
+    _, parcels = failed_parcels(yard, open=True)
+    another_release(yard, settled=True)
+    with_hand = hand(yard)
+    assert a_round(Joins(), with_hand) == 2
+    moved(yard, yard.get(parcels[0]), open=True)  # by a worker of the release before
+    assert found(Joins(), with_hand) == []
+    assert len(found(Joins(again=0.0), with_hand)) == 1
+    with_hand.thorough = True
+    assert len(found(Joins(), with_hand)) == 1
+    with_hand.thorough = False
+    another_release(yard, settled=False)
+    with_hand.machines = yard.machines
+    assert found(Joins(), with_hand) == [("open by the table", parcels[1].ref)]
+
+
+def test_joins_goes_on_where_a_portion_ended(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed_parcels(yard, open=True)
+    another_release(yard, settled=True)
+    monkeypatch.setattr("waybill.duties.duty.ROUND", 1)
+    with_hand = hand(yard)
+    assert [a_round(Joins(), with_hand) for _ in range(4)] == [1, 1, 0, 0]
+
+
+def test_what_the_table_of_this_release_calls_settled_can_be_removed(yard: Yard) -> None:
+    _, (parcel, _) = failed_parcels(yard, open=True)
+    another_release(yard, settled=True)
+    assert yard.engine.remove(parcel.ref) == 1
+
+
+def test_keys_lets_go_of_a_key_of_what_has_ended(yard: Yard) -> None:
+    parcel = yard.engine.submit(New("parcel", keys=("van/1",), state="Packing"))
+    parcel = moved(yard, parcel, state="Sending", keys=("van/1",), gates=())
+    session = yard.store.open_session(host="h1", ttl=60, about={})
+    (mine,) = yard.store.claim([Role("parcel", "Sending")], session, 1)
+    assert found(Keys(), hand(yard)) == []
+    moved(yard, mine.record, state="Sent", open=False, session=None)
+    mends(Keys(), hand(yard), "key of what has ended", parcel.ref)
+    assert yard.store.held_keys() == []
 
 
 def test_requests_applies_what_was_left_with_a_worker_that_is_gone(yard: Yard) -> None:
@@ -202,7 +288,7 @@ def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended_d2(duty_yard: Yar
     post.ensure(yard.engine)
     post.ensure(yard.engine)  # safe to repeat
     names = {r.id for r in yard.store.find("duty").records}
-    assert names == {"joins", "upkeep", "requests", "hosts", "retention", "folders@h1", "leftovers", "consistency"}
+    assert names == {"joins", "upkeep", "requests", "hosts", "retention", "folders@h1", "leftovers", "keys", "consistency"}
     crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
     yard.worker()
     yard.until_state(crate, "Shipped")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.status import Status
@@ -17,10 +17,9 @@ from waybill.cli import applications, room, shapes
 from waybill.cli.desk import Desk, command
 from waybill.cli.problems import FAILED, Misuse
 from waybill.config import DAY
-from waybill.record import Finding, Store
+from waybill.record import BadStore, Finding, Store
 
 if TYPE_CHECKING:
-    from waybill.duties import Duty, Hand
     from waybill.sim.run import Report
 
 PANEL = "Looking after it"
@@ -45,12 +44,13 @@ def doctor(
     with desk.store() as store, Status("looking …", console=desk.err) as status:
         if not desk.err.is_terminal or desk.as_json:
             status.stop()
-        for finding, mend in _findings(desk, store, status):
-            found += 1
-            done = bool(fix and finding.mendable and mend())
-            mended += done
-            _say_finding(desk, finding, fix, done)
-            status.update(f"looking … {found} found")
+        for place in _places(desk, store):
+            status.update(f"looking at {place.name} … {found} found")
+            for finding, done in _looked_at(place, fix):
+                found += 1
+                mended += done
+                _say_finding(desk, finding, fix, done)
+                status.update(f"looking at {place.name} … {found} found")
     if desk.as_json:
         desk.print_json({"found": found, "mended": mended}, line=True)
     elif not found:
@@ -60,39 +60,56 @@ def doctor(
     return FAILED if found > mended else None
 
 
-class _Mend:
-    """What mends one finding, when asked to."""
+class _Place(NamedTuple):
+    """Where doctor looks, as often as it must, and what mends one finding there."""
 
-    def __init__(self, desk: Desk, store: Store, duty: Duty | None, hand: Hand | None, finding: Finding) -> None:
-        self.store, self.duty, self.hand, self.finding = store, duty, hand, finding
-
-    def __call__(self) -> bool:
-        if self.duty is None or self.hand is None:
-            return self.store.mend(self.finding)
-        return self.duty.mend(self.hand, self.finding)
+    name: str
+    check: Callable[[], Iterable[Finding]]
+    mend: Callable[[Finding], bool]
 
 
-def _findings(desk: Desk, store: Store, status: Status) -> Iterator[tuple[Finding, _Mend]]:
+def _looked_at(place: _Place, fix: bool) -> Iterator[tuple[Finding, bool]]:
+    """What is found, and whether it is mended. What mends one finding may mend others with it: what is gone at a second look is mended."""
+    left: list[Finding] = []
+    for finding in _found(place):
+        if not fix or not finding.mendable:
+            yield finding, False
+        elif place.mend(finding):
+            yield finding, True
+        else:
+            left.append(finding)
+    still = {(finding.rule, finding.where) for finding in _found(place)} if left else set()
+    yield from ((finding, (finding.rule, finding.where) not in still) for finding in left)
+
+
+def _found(place: _Place) -> Iterator[Finding]:
+    """What is found there, until something cannot be read: that is a finding, and the look goes on at the next place."""
+    try:
+        yield from place.check()
+    except BadStore as error:
+        yield Finding("unreadable", place.name, str(error), "mend that first, then look again", mendable=False)
+
+
+def _places(desk: Desk, store: Store) -> Iterator[_Place]:
     from waybill.duties import Hand, all_duties
 
+    def store_itself() -> Iterator[Finding]:
+        # Over a connection of its own: what is mended meanwhile must not disturb the reading.
+        with desk.store() as reader:
+            yield from reader.check()
+
     depot = desk.depot
-    for finding in (*room.shortages(desk.config), *_tables(desk, store)):
-        yield finding, _Mend(desk, store, None, None, finding)
-    # The store is read over a connection of its own: what is mended meanwhile must not disturb the reading.
-    with desk.store() as reader:
-        status.update("looking at the store …")
-        for finding in reader.check():
-            yield finding, _Mend(desk, store, None, None, finding)
+    yield _Place("the disks", lambda: room.shortages(desk.config), store.mend)
+    yield _Place("the tables", lambda: _tables(desk, store), store.mend)
+    yield _Place("the store", store_itself, store.mend)
     keep = {state: days * DAY for state, days in depot.config.retention.items()}
     more = [duty for application in depot.applications for duty in application.duties]
     for duty in all_duties(more).values():
         if duty.routine:  # so is the store's check, which was made above without waiting for a second round
             continue
-        status.update(f"looking after {duty.name} …")
         hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, {}, who=desk.who,
-                    outfit=depot.outfit)
-        for finding in duty.check(hand):
-            yield finding, _Mend(desk, store, duty, hand, finding)
+                    outfit=depot.outfit, thorough=True)
+        yield _Place(duty.name, partial(duty.check, hand), partial(duty.mend, hand))
 
 
 def _tables(desk: Desk, store: Store) -> Iterator[Finding]:

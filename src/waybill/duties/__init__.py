@@ -9,6 +9,7 @@ from waybill.duties.duty import DUTY, Duty, Hand, Post, a_round
 from waybill.duties.folders import Folders
 from waybill.duties.hosts import Hosts
 from waybill.duties.joins import Joins
+from waybill.duties.keys import Keys
 from waybill.duties.leftovers import Leftovers
 from waybill.duties.requests import Requests
 from waybill.duties.retention import Retention
@@ -17,7 +18,7 @@ from waybill.duties.upkeep import Upkeep
 
 def all_duties(more: Iterable[Duty] = ()) -> dict[str, Duty]:
     """The built-in duties and those of applications, by name."""
-    built_in: tuple[Duty, ...] = (Joins(), Upkeep(), Requests(), Hosts(), Retention(), Folders(), Leftovers(), Consistency())
+    built_in: tuple[Duty, ...] = (Joins(), Upkeep(), Requests(), Hosts(), Retention(), Folders(), Leftovers(), Keys(), Consistency())
     return {duty.name: duty for duty in (*built_in, *more)}
 
 

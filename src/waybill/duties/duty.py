@@ -46,6 +46,7 @@ class Hand:
     stop: Callable[[], bool] = lambda: False
     who: str = "duty"
     outfit: Callable[[str], Any] = lambda kind: None  # what the application of a kind works with
+    thorough: bool = False  # look at everything, also at what a round of this hour has seen
 
     @property
     def engine(self) -> Engine:

@@ -1,12 +1,19 @@
-"""Joins whose nudge was lost: a worker died between its child's commit and the call to the parent."""
+"""Parents that wait for nothing: their call was lost, or a child is noted as open that the table in force calls settled.
+
+A worker may die between its child's commit and the call to the parent. And a release may change its mind about which states are settled,
+while records keep what was true when they were written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from waybill import rules
 from waybill.duties.duty import Hand, ref_of
-from waybill.record import Finding
+from waybill.record import MAX_PAGE, Committed, Finding, Group, NotFound
+
+LOST, OTHERWISE = "lost nudge", "open by the table"
 
 
 @dataclass(frozen=True)
@@ -16,11 +23,52 @@ class Joins:
     every: float = 30.0
     per_host: bool = False
     routine: bool = False
+    again: float = 3600.0  # seconds before the records of a state are looked through again: an older release may still have been at work
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         for ref in hand.store.idle_parents():
-            yield Finding("lost nudge", str(ref), f"{ref} waits for children, and none is open.", "call it", ref=ref)
+            yield Finding(LOST, str(ref), f"{ref} waits for children, and none is open.", "call it", ref=ref)
+        yield from self._noted_otherwise(hand)
+
+    def _noted_otherwise(self, hand: Hand) -> Iterator[Finding]:
+        """State by state: at once where the table has changed, and otherwise now and then."""
+        now = hand.store.now()
+        looked: dict[str, tuple[bool, float]] = hand.memory.setdefault("looked", {})  # state -> whether it was open then, and when
+        for machine in hand.machines.values():
+            for state in machine.states if machine.parent is not None else ():
+                name = f"{machine.name}.{state.name}"
+                was_open, at = looked.get(name, (None, 0.0))
+                if was_open == state.open and now - at < self.again and not hand.thorough:
+                    continue
+                after: int | None = None
+                while True:
+                    page = hand.store.find(machine.name, state=state.name, after=after, limit=MAX_PAGE)
+                    for record in page.records:
+                        if record.open != state.open and record.session is None:
+                            as_noted, as_said = ("open", "settled") if record.open else ("settled", "open")
+                            problem = f"{record.ref} is noted as {as_noted}, and by the table {state.name} is {as_said}."
+                            yield Finding(OTHERWISE, str(record.ref), problem, f"note it as {as_said}", ref=record.ref)
+                    if page.after is None:
+                        break
+                    if hand.stop():
+                        return
+                    after = page.after
+                looked[name] = (state.open, now)  # not before all of it was looked at: a round ends after a portion
 
     def mend(self, hand: Hand, finding: Finding) -> bool:
-        hand.engine.nudge([ref_of(finding)])  # safe to repeat: a nudge only makes the join look again
-        return True
+        ref = ref_of(finding)
+        if finding.rule == LOST:
+            hand.engine.nudge([ref])  # safe to repeat: a nudge only makes the join look again
+            return True
+        try:
+            record = hand.store.get(*ref)
+        except NotFound:
+            return False
+        change = rules.reckon(hand.machines[ref.kind], record, hand.who)
+        if change is None or record.session is not None:
+            return False
+        # Safe to repeat: fenced by the version just read. A parent whose last open child this was is called, now or by the next round.
+        answer = hand.store.commit([Group((change,))])[0]
+        if isinstance(answer, Committed):
+            hand.engine.nudge(answer.idle)
+        return isinstance(answer, Committed)

@@ -7,6 +7,7 @@
     act      a person's action, or the sentence that says why not
     answer   the same for an action that was asked while a worker held the record
     refit    what another service made or moved gets the marks and keys that the table asks for
+    reckon   the table says otherwise than it did whether the parent waits for a record in this state
     remake   the host with the working files is gone: back to the state that makes them again
 
 They are imported from here. Creation is in entering.py, what a step's end makes of a record in outcomes.py, what happens to it without an
@@ -23,7 +24,7 @@ from waybill.rules.outcomes import RETRY_LINES, settle
 from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
 from waybill.rules.refusals import Held, Refused, UnknownState, clip, said
-from waybill.rules.yielding import children_are_made, hold, look, refit, release, remake, wait_for_key
+from waybill.rules.yielding import children_are_made, hold, look, reckon, refit, release, remake, wait_for_key
 
 __all__ = [
     "DEFAULT_PRIORITY",
@@ -55,6 +56,7 @@ __all__ = [
     "move",
     "path_is_legal",
     "read",
+    "reckon",
     "refit",
     "refuse",
     "release",

@@ -1,6 +1,6 @@
 """A record is let go, or moved, without an answer of its step.
 
-It waits for its children or a key, rests under a mark, was made or moved by another service, or lost its host.
+It waits for its children or a key, rests under a mark, was made or moved by another service or release, or lost its host.
 """
 
 from __future__ import annotations
@@ -60,3 +60,12 @@ def remake(machine: Machine, record: Record, who: str = "") -> Change:
     target = state.remakes or record.state
     why = f"the host {record.host} is gone, and its working files with it"
     return Change(record, enter(machine, record, target, host="", message=why), "remake", who, why)
+
+
+def reckon(machine: Machine, record: Record, who: str = "") -> Change | None:
+    """Whether its parent waits for it is noted as another release's table said: note it as this one says. None: that is the same."""
+    state = machine.state(record.state)
+    if state is None or state.open == record.open:
+        return None
+    why = f"by the table now in force {state.name} is {'open' if state.open else 'settled'}"
+    return Change(record, replace(record, open=state.open), "reckon", who, why)

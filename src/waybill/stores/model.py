@@ -257,6 +257,9 @@ class ModelStore:
         for ref, record in self._shelf.records.items():
             if record.session is not None and record.session not in self._shelf.sessions:
                 yield Finding("held by the living", str(ref), f"held by {record.session}, which has ended", "free it", ref=ref)
+            for key in record.keys if record.session is not None else ():
+                if self._shelf.keys.get(key) != ref:
+                    yield Finding("what is worked on has its keys", str(ref), f"worked on without the key {key}", "free it", ref=ref)
         for key, ref in self._shelf.keys.items():
             if ref not in self._shelf.records or key not in self._shelf.records[ref].keys:
                 yield Finding("keys have holders", key, f"held by {ref}, which does not have it", "let go of it", ref=ref)

@@ -36,6 +36,13 @@ def plant_holder(yard: Yard, sql: Any) -> Ref:
     return made.ref
 
 
+def plant_unlocked(yard: Yard, sql: Any) -> Ref:
+    made = yard.one(keys=(yard.key("k"),))
+    assert yard.ids(yard.claim(yard.store, yard.session())) == [made.id]
+    sql("delete from key")
+    return made.ref
+
+
 def plant_documents(yard: Yard, sql: Any) -> Ref:
     sql("insert into document values ('parcel', 'gone', 'label', ''), ('parcel', 'gone', 'receipt', '')")
     return Ref("parcel", "gone")
@@ -76,6 +83,7 @@ PLANTS = {
     "the tally is right": plant_tally,
     "keys have holders": plant_key,
     "held by the living": plant_holder,
+    "what is worked on has its keys": plant_unlocked,
     "documents have records": plant_documents,
     "history has records": plant_history,
     "requests have records": plant_ask,
@@ -110,6 +118,11 @@ def test_a_mended_tally_tells_the_truth(yard: Yard, harness: PostgresHarness) ->
     for finding in yard.store.check():
         yard.store.mend(finding)
     assert yard.store.tally("parcel") == {"Packing": 2}
+
+
+def test_a_wrong_tally_says_whose_it_is(yard: Yard, harness: PostgresHarness) -> None:
+    crate = plant_tally(yard, harness.admin.execute)
+    assert {finding.where for finding in yard.store.check()} == {"parcel in Packing", "parcel in Nowhere", f"parcel in Packing of {crate}"}
 
 
 def test_a_waiter_is_told_only_if_nobody_is_about_to_take_the_key(yard: Yard, harness: PostgresHarness) -> None:

@@ -8,7 +8,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from waybill.record import Change, Finding, Group, Record, Ref, Role
+from waybill.record import BadStore, Change, Finding, Group, Record, Ref, Role
 from waybill.statements import load
 from waybill.stores.sqlite import SqliteStore, migrations
 
@@ -108,6 +108,19 @@ def test_a_minted_id_that_somebody_took_is_passed_over(store: SqliteStore) -> No
         ("delete from tally where parent_id = 'box'", "tally", "0 are counted and there are 3."),
         ("update record set session = 'ghost' where id = 'p1'", "held by the living", "It is held by ghost, which has ended."),
         ("insert into key values ('ark/x', 2)", "keys", "It is held by parcel p0, which does not ask for it."),
+        (
+            "update record set keys = '[\"ark/x\"]', parked = 'key ark/x' where id = 'p1'", "waiters wait for what is held",
+            "It waits for the key ark/x, which nobody holds and nobody is about to take.",
+        ),
+        (
+            "update record set parked = 'mark owner/x' where id = 'p1'", "marks stop while they are in force",
+            "It is stopped by the mark owner/x, which is off.",
+        ),
+        (
+            "insert into session values ('s', 'h', 9, 0, 9, x'7b7d', x'7b7d');"
+            "update record set keys = '[\"ark/x\"]', session = 's' where id = 'p1'", "what is worked on has its keys",
+            "It is worked on and does not hold ark/x, which it asks for.",
+        ),
         ("update counter set seq = 2", "counter", "2 is counted as the last record and 4 exists."),
         ("delete from record where id = 'p2'", "rows without a record", "It has rows of a record that is gone."),
     ],
@@ -121,6 +134,29 @@ def test_check_finds_what_does_not_agree_and_mend_mends_it(store: SqliteStore, s
     assert store.mend(found[0]) is True
     assert [finding for finding in store.check() if finding.rule == rule] == []
     assert store.mend(found[0]) is False
+
+
+@pytest.mark.parametrize("text", ["[", '{"a":1}', "[1]"])
+def test_a_damaged_list_of_names_is_named_and_said_to_whoever_reads_it(store: SqliteStore, text: str) -> None:
+    store._db.execute("update record set keys = ? where id = 'p1'", (text,))
+    (found,) = store.check()
+    assert (found.rule, found.where, found.problem) == ("what is written can be read", "parcel p1", "Its list of keys is no list of names.")
+    assert (found.mendable, store.mend(found)) == (False, False)
+    with pytest.raises(BadStore, match="A record's list of keys or marks is damaged"):
+        store.find("parcel")
+
+
+def test_a_document_that_is_no_json_is_named(store: SqliteStore) -> None:
+    store._db.execute("insert into document select seq, 'odd', x'7b' from record where id = 'p1'")
+    (found,) = store.check()
+    assert (found.rule, found.where, found.problem) == ("what is written can be read", "parcel p1 odd", "Its document odd is no JSON.")
+    assert (found.mendable, store.mend(found)) == (False, False)
+
+
+def test_a_waiter_is_told_only_if_nobody_is_about_to_take_the_key(store: SqliteStore) -> None:
+    store._db.execute("update record set keys = '[\"ark/x\"]' where id in ('p1', 'p2')")
+    store._db.execute("update record set parked = 'key ark/x' where id = 'p1'")
+    assert list(store.check()) == []
 
 
 def test_damage_is_found_and_not_mended(store: SqliteStore) -> None:

@@ -50,6 +50,19 @@ update record r set session = null, version = r.version + 1
 where r.id = %(id)s and r.kind = %(kind)s and r.session is not null and not exists (select from session s where s.name = r.session)
 returning 1;
 
+-- name: find_unlocked
+-- What is worked on has all that it asks for: a claim takes it, and so does a save.
+select r.kind, r.id, a.name from record r, unnest(r.keys) a (name)
+where r.session is not null and not exists (select from key k where k.name = a.name and k.kind = r.kind and k.id = r.id)
+order by r.seq limit %(limit)s;
+
+-- name: mend_unlocked
+update record r set session = null, version = r.version + 1
+where r.id = %(id)s and r.kind = %(kind)s and r.session is not null
+  and exists (select from unnest(r.keys) a (name)
+              where not exists (select from key k where k.name = a.name and k.kind = r.kind and k.id = r.id))
+returning 1;
+
 -- name: find_documents
 select distinct d.kind, d.id from document d left join record r on r.id = d.id and r.kind = d.kind
 where r.id is null

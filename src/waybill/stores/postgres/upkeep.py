@@ -26,7 +26,7 @@ RULES = {
         "{0} in {3} are told as {4} and counted as {5}",
         "count them again",
         lambda row: Ref(row[1], row[2]),
-        lambda row: f"{row[0]} {row[3]}",
+        lambda row: f"{row[0]} in {row[3]}" + (f" of {row[1]} {row[2]}" if row[2] else ""),
     ),
     "keys have holders": Rule(
         "keys",
@@ -36,6 +36,7 @@ RULES = {
         lambda row: str(row[0]),
     ),
     "held by the living": Rule("holders", "held by the session {2}, which has ended", "free it"),
+    "what is worked on has its keys": Rule("unlocked", "worked on without the key {2}, which it asks for", "free it: it asks again"),
     "documents have records": Rule("documents", "it is gone, and its documents are not", "remove them"),
     "history has records": Rule("history", "it is gone, and its history is not", "remove it"),
     "requests have records": Rule("asks", "it is gone, and a request to {2} waits for it", "remove the request"),
@@ -99,6 +100,6 @@ class Upkeep:
             return False
         args = {"kind": finding.ref.kind, "id": finding.ref.id, "name": finding.where}
         if rule.statement == "tally":
-            kind, _, state = finding.where.partition(" ")
+            kind, _, state = finding.where.removesuffix(f" of {finding.ref}").partition(" in ")
             args = {"kind": kind, "state": state, "parent_kind": finding.ref.kind, "parent_id": finding.ref.id}
         return bool(self._connection.run(self._checks[f"mend_{rule.statement}"], args))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import NO_DOCS, Docs, Record, Ref
+from waybill.record import NO_DOCS, BadStore, Docs, Record, Ref
 from waybill.statements import load
 
 COLUMNS = (
@@ -22,7 +22,10 @@ _read_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 def names_of(text: str) -> tuple[str, ...]:
     """A list of names as a column holds it; most records have none, and an empty text is no JSON to decode."""
-    return _read_names(text) if text else ()
+    try:
+        return _read_names(text) if text else ()
+    except msgspec.MsgspecError:
+        raise BadStore(f"A record's list of keys or marks is damaged ({text!r}); `waybill doctor` says which.") from None
 
 
 def text_of(names: Sequence[str]) -> str:
