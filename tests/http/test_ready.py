@@ -15,6 +15,8 @@ from waybill.http import create_app
 from waybill.http.readiness import Readiness
 from waybill.record import Unavailable
 
+SECRET = "postgresql://ada@/books?host=/run/secret"
+
 
 class Slow:
     """A store that answers when it is let to."""
@@ -91,6 +93,14 @@ def test_a_slow_store_is_said_to_be_slow_and_then_what_is_wrong(caplog: pytest.L
     assert caplog.messages == ["not ready: the store has not answered within 0 s", "not ready: No server answers."]
 
 
+@pytest.fixture
+def away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_store(*args: Any, **kwargs: Any) -> None:
+        raise Unavailable(f"No server answers at {SECRET}.")
+
+    monkeypatch.setattr("waybill.stores.open_store", open_store)
+
+
 def test_the_route_answers_while_every_thread_of_the_pool_waits(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it may not need one of them, nor one connection for each probe."""
     opened = threading.Semaphore(0)
@@ -120,3 +130,21 @@ def test_the_description_says_what_is_answered(anyone: TestClient) -> None:
     responses = anyone.get("/openapi.json").json()["paths"]["/ready"]["get"]["responses"]
     shapes = {responses[status]["content"]["application/json"]["schema"]["$ref"] for status in ("200", "503")}
     assert shapes == {"#/components/schemas/ReadyView"}
+
+
+@pytest.mark.usefixtures("away")
+def test_without_the_store_whoever_is_not_known_learns_nothing_of_it(anyone: TestClient, reader: TestClient) -> None:
+    assert anyone.get("/ready").json() == {"ready": False}
+    for client in (anyone, reader):
+        refused = client.get("/api/v1/marks", headers={"Authorization": "Bearer wb_abc_" + "A" * 43} if client is anyone else {})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "unavailable"
+        assert refused.headers["retry-after"]
+        assert "secret" not in refused.text, "nobody can be looked up in a store that is away"
+
+
+@pytest.mark.usefixtures("away")
+def test_whoever_needs_no_token_is_told(site: Site) -> None:
+    site.app = create_app(site.depot, open_loopback=True)
+    with site.client() as client:
+        assert SECRET in client.get("/api/v1/marks").json()["error"]["message"]
