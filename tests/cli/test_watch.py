@@ -11,13 +11,15 @@ from contextlib import closing
 import pytest
 from rich.console import Console
 
-from tests.cli.conftest import Start, Waybill, ship, stepped
+from tests.cli.conftest import Running, Start, Waybill, ship, stepped
+from tests.servers.postgres import PostgresServer
 from waybill import views
 from waybill.cli import watching
+from waybill.cli.looking import Looking
 from waybill.config import load
 from waybill.demo import PARCEL
 from waybill.depot import Depot
-from waybill.record import SessionInfo
+from waybill.record import NotFound, SessionInfo, Unavailable
 
 
 def test_one_record_is_followed_until_it_settles(running: Start, waybill: Waybill) -> None:
@@ -127,3 +129,67 @@ def test_progress_of_a_worker_reaches_whoever_watches(running: Start, waybill: W
         assert (step["id"], step["progress"]["fraction"]) == (parcel.id, 0.5)
     else:
         assert lines == ["parcel: 1 Packing\n", f"parcel {parcel.id}: ━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌  50% 2/4 stops\n"]
+
+
+def _complaint(watch: Running) -> str:
+    assert watch.process.stderr is not None
+    return watch.process.stderr.readline()
+
+
+def test_a_store_that_goes_away_is_waited_for(bare: Waybill, running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PostgresServer(fast=True) as server:
+        monkeypatch.setenv("WAYBILL_STORE", server.create_database())
+        assert bare("migrate").code == 0
+        id = ship(bare)
+        text = running("watch", "shipment", "--every", "0.2")
+        assert text.line() == "shipment: 1 Sorting\n"
+        one = running("watch", "shipment", id, "--every", "0.2")
+        assert "submit" in one.line()
+        json_too = running("watch", "shipment", "--every", "0.2", "--json")
+        assert json.loads(json_too.line())["kinds"][0]["total"] == 1
+        server.kill()
+        for watch in (text, one):
+            assert _complaint(watch).startswith("The store is away: ")
+        server.start()
+        ship(bare)
+        assert text.line() == "shipment: 2 Sorting\n"
+        assert json.loads(json_too.line())["kinds"][0]["total"] == 2
+        stepped(bare, "shipment")
+        assert "Sorting → Travelling" in one.line()
+        for watch in (text, one):
+            ended = watch.end(signal.SIGINT)
+            assert (ended.code, ended.err) == (0, "The store is back.\n")
+        ended = json_too.end(signal.SIGINT)
+        assert (ended.code, ended.err) == (0, "")
+
+
+def test_ctrl_c_ends_it_while_the_store_is_away(bare: Waybill, running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PostgresServer(fast=True) as server:
+        monkeypatch.setenv("WAYBILL_STORE", server.create_database())
+        assert bare("migrate").code == 0
+        watch = running("watch", "shipment", "--every", "0.2")
+        assert watch.line() == "shipment: none\n"
+        server.kill()
+        assert _complaint(watch).startswith("The store is away: ")
+        ended = watch.end(signal.SIGINT)
+        assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_an_outage_is_said_once_and_anything_else_passes() -> None:
+    said: list[str] = []
+    waits: list[float] = []
+    looking = Looking(said.append, waits.append)
+    answers = iter([Unavailable("Nobody there."), Unavailable("Still nobody."), 7, Unavailable("Gone again."), 8, NotFound("no such")])
+
+    def read() -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert [looking(read), looking(read)] == [7, 8]
+    with pytest.raises(NotFound):
+        looking(read)
+    away, back = "The store is away: {}; looking again.", "The store is back."
+    assert said == [away.format("Nobody there"), back, away.format("Gone again"), back]
+    assert len(waits) == 3

@@ -168,6 +168,7 @@ def test_the_openapi_description_names_the_shape(anyone: TestClient) -> None:
     described = [
         (path, method, status)
         for path, methods in spec["paths"].items()
+        if path != "/ready"  # its "no" is no refusal
         for method, operation in methods.items()
         for status, response in operation["responses"].items()
         if int(status) >= 400 and response["content"]["application/json"]["schema"] != {"$ref": "#/components/schemas/ErrorBody"}

@@ -72,3 +72,15 @@ def test_answers_stay_where_they_belong(reader: TestClient) -> None:
 def test_loopback_names() -> None:
     assert all(map(is_loopback_name, ("localhost", "a.localhost", "127.0.0.1", "127.1.2.3", "::1")))
     assert not any(map(is_loopback_name, ("", "example.org", "localhost.example.org", "128.0.0.1", "::2", "0.0.0.0")))
+
+
+@pytest.mark.parametrize("path", ["marks/a%20b%0A", "marks/a%0Ab", "marks/%0Aa", "marks%0A", "records/crate/x/scrap%0A", "records/box%0A"])
+def test_a_line_break_in_a_path_leads_nowhere_wherever_it_stands(admin: TestClient, path: str) -> None:
+    """A route's end fits before a last line break too, which then was dropped: what was named is not what would be changed."""
+    for method in ("GET", "PUT", "POST", "DELETE"):
+        refused = admin.request(method, f"{API}/{path}", json={} if method in ("PUT", "POST") else None)
+        assert refused.status_code == 404, (method, path)
+        assert refused.json()["error"]["code"] == "no-route"
+        assert "line break" in refused.json()["error"]["message"]
+    assert admin.get(f"{API}/marks").json()["marks"] == []
+    assert admin.put(f"{API}/marks/a%20b", json={}).status_code == 200

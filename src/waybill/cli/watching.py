@@ -1,7 +1,8 @@
 """The command that shows records moving: live in a terminal with progress bars, line by line in a pipe, JSON lines with --json.
 
 A look reads the tallies and the workers' progress; between two looks it sleeps on the store's hint that something happened. Progress
-rings no bell (heartbeats would wake every worker), so it is seen at the next look. One record is followed by its history instead.
+rings no bell (heartbeats would wake every worker), so it is seen at the next look. One record is followed by its history instead. A store
+that goes away is waited for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.text import Text
 from waybill import views
 from waybill.cli import shapes
 from waybill.cli.desk import Desk, command, complete_kind
+from waybill.cli.looking import Looking
 from waybill.machine import Machine
 from waybill.record import Ref, Store
 
@@ -41,7 +43,7 @@ def watch(
     ] = 1.0,
     settled: Annotated[bool, typer.Option("--settled", help="End when no record that is watched is open any more.")] = False,
 ) -> None:
-    """Watch records move, live. Ctrl-C ends it."""
+    """Watch records move, live. A store that goes away is waited for; Ctrl-C ends it."""
     chosen = [kind] if kind is not None else [name for name in sorted(desk.depot.machines) if name not in BEHIND_THE_SCENES]
     machines = [desk.machine(name) for name in chosen]
     with desk.store() as store:
@@ -67,19 +69,19 @@ def _look(store: Store, machines: list[Machine]) -> Look:
     }
 
 
-def _looks(store: Store, machines: list[Machine], every: float, settled: bool) -> Iterator[Look]:
+def _looks(looking: Looking, store: Store, machines: list[Machine], every: float, settled: bool) -> Iterator[Look]:
     while True:
         began = time.monotonic()
-        look = _look(store, machines)
+        look = looking(lambda: _look(store, machines))
         yield look
         if settled and not _open(machines, look):
             return
-        _pause(store, every, began)
+        _pause(looking, store, every, began)
 
 
-def _pause(store: Store, every: float, began: float) -> None:
+def _pause(looking: Looking, store: Store, every: float, began: float) -> None:
     """Until the store hints that something happened, but not too soon and not too late."""
-    store.watch(max(0.0, every - (time.monotonic() - began)))
+    looking(lambda: store.watch(max(0.0, every - (time.monotonic() - began))))
     if (left := CLOSEST - (time.monotonic() - began)) > 0:
         time.sleep(left)
 
@@ -96,7 +98,7 @@ def _open(machines: list[Machine], look: Look) -> int:
 
 def _live(desk: Desk, store: Store, machines: list[Machine], every: float, settled: bool) -> None:
     with Live(console=desk.out, auto_refresh=False) as screen:
-        for look in _looks(store, machines, every, settled):
+        for look in _looks(Looking(desk.say), store, machines, every, settled):  # above the picture
             screen.update(_picture(look), refresh=True)
 
 
@@ -121,7 +123,7 @@ def _picture(look: Look) -> RenderableType:
 def _lines(desk: Desk, store: Store, machines: list[Machine], every: float, settled: bool) -> None:
     """A line whenever something differs from the look before."""
     before: Look | None = None
-    for look in _looks(store, machines, every, settled):
+    for look in _looks(Looking(desk.note), store, machines, every, settled):
         if look == before:
             continue
         if desk.as_json:
@@ -147,10 +149,11 @@ def _follow(desk: Desk, store: Store, ref: Ref, every: float) -> None:
     """One record: every new line of its history, and its progress, until it settles."""
     seen = -1
     progress: Any = None
+    looking = Looking(desk.note)
     while True:
         began = time.monotonic()
-        record = store.get(*ref)
-        for line in store.history(*ref):
+        record, history, sessions = looking(lambda: (store.get(*ref), list(store.history(*ref)), list(store.sessions())))
+        for line in history:
             if line.version > seen:
                 seen = line.version
                 view = views.line(line)
@@ -159,7 +162,7 @@ def _follow(desk: Desk, store: Store, ref: Ref, every: float) -> None:
                 else:
                     said = f"  {view['why']}" if view["why"] else ""
                     desk.say(f"{shapes.local(view['at'])}  {view['event']:8} {shapes.arrow(view['before'], view['after'])}{said}")
-        now = views.progress_of(store.sessions()).get(str(ref))
+        now = views.progress_of(sessions).get(str(ref))
         if now != progress and now is not None:
             shown = views.record(record, desk.depot.machines, progress={str(ref): now})["progress"]
             if desk.as_json:
@@ -170,4 +173,4 @@ def _follow(desk: Desk, store: Store, ref: Ref, every: float) -> None:
         desk.out.file.flush()
         if not record.open:
             return
-        _pause(store, every, began)
+        _pause(looking, store, every, began)

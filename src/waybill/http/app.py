@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
@@ -23,6 +23,7 @@ from waybill.http.front import Front
 from waybill.http.guard import DESCRIBED, Guard, need
 from waybill.http.hub import Hub
 from waybill.http.metrics import CONTENT_TYPE, Measured, Metrics
+from waybill.http.readiness import Readiness
 from waybill.http.shield import Shield
 from waybill.http.wire import answer, json_route
 from waybill.tokens import Identity, is_active
@@ -47,6 +48,9 @@ class IndexView(TypedDict):
 
 class ReadyView(TypedDict):
     ready: bool
+
+
+NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": ReadyView, "description": "The store cannot be read, or is slow to answer."}}
 
 
 def create_app(depot: Depot, *, open_loopback: bool = False, hosts: Iterable[str] = ()) -> FastAPI:
@@ -91,6 +95,12 @@ def create_app(depot: Depot, *, open_loopback: bool = False, hosts: Iterable[str
 def _own(front: Front, metrics: Metrics) -> APIRouter:
     routes = APIRouter(tags=["server"])
 
+    def read() -> None:
+        with front.connections.store() as store:
+            store.marks()
+
+    readiness = Readiness(read)
+
     @routes.get("/", summary="Where things are", response_model=IndexView)
     async def index() -> Response:
         """For whoever opens the printed URL."""
@@ -104,11 +114,12 @@ def _own(front: Front, metrics: Metrics) -> APIRouter:
         """Never looks at the store: a server whose store is away must not be restarted for it."""
         return answer({"status": "ok"})
 
-    @routes.get("/ready", summary="Can it do its work?", response_model=ReadyView, responses=errors.responses(503))
-    def ready() -> Response:
-        with front.connections.store() as store:
-            store.marks()
-        return answer({"ready": True})
+    @routes.get("/ready", summary="Can it do its work?", response_model=ReadyView, responses=NOT_READY)
+    async def ready() -> Response:
+        """Within about a second, whatever the store does. Why it is not ready stands in the server's log."""
+        if await readiness.ask():
+            return answer({"ready": True})
+        return answer({"ready": False}, 503, errors.AGAIN)
 
     guarded = APIRouter(tags=["server"], route_class=json_route(front.guard.check), dependencies=[DESCRIBED])
 

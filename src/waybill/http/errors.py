@@ -52,6 +52,7 @@ class Refusal(NamedTuple):
 
 
 AGAIN = {"Retry-After": "2"}
+TROUBLES = (nouns.Unavailable, nouns.BadStore, nouns.Unknown)  # whose sentences name the store
 
 # The first class that fits, from the special to the general.
 REFUSALS: tuple[tuple[type[Exception], str, Refusal], ...] = (
@@ -127,14 +128,18 @@ def _words(code: str, message: str, hint: str) -> ErrorView:
     return {"code": code, "message": clean, "hint": hint}
 
 
-def answer(error: Exception) -> Response:
+def answer(error: Exception, known: bool = True) -> Response:
+    """`known`: it is said to somebody who showed a token. To others a store in trouble says nothing of where it is and who its user is."""
     status, words, headers = describe(error)
+    if not known and isinstance(error, TROUBLES):
+        log.debug("said to nobody: %s", error)
+        words = {**words, "message": "The server's store cannot be used now."}
     body: ErrorBody = {"error": words}
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 
 
 async def _handle(request: Request, error: Exception) -> Response:
-    return answer(error)
+    return answer(error, known=getattr(request.state, "identity", None) is not None)
 
 
 def install(app: FastAPI) -> None:

@@ -2,7 +2,7 @@
 
 A server on loopback is asked by every page that the machine's browser shows. A page of another site can name our address by its own DNS
 name (rebinding), so a Host header that is not ours is refused; and it can send forms here, so a change whose Origin is not ours is refused.
-No other site's page may read our answers: there are no CORS headers at all.
+No other site's page may read our answers: there are no CORS headers at all. A path with a line break in it leads nowhere.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Shield:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
 
         async def shielded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -69,7 +69,7 @@ class Shield:
 
         await (self._app if refusal is None else answer(refusal))(scope, receive, shielded)
 
-    def _refusal(self, method: str, headers: Headers) -> Problem | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> Problem | None:
         host = headers.get("host", "")
         if not self._knows(host_of(host)):
             hint = "Use the server's own address, or tell it this name with the setting http.names."
@@ -80,6 +80,8 @@ class Shield:
             if not same or headers.get("sec-fetch-site") == "cross-site":
                 hint = "Changes are made from this server's own pages, or by programs, which send no Origin."
                 return Problem(403, "foreign-origin", "A page of another site asked for this.", hint)
+        if "\n" in path:  # the routes would not see one at the end, and take the path for another
+            return Problem(404, "no-route", "There is no such route: the path holds a line break (%0A).", "Write the path without it.")
         return None
 
     def _knows(self, host: str) -> bool:

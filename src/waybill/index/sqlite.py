@@ -17,6 +17,7 @@ from waybill.config import sqlite_path
 from waybill.index import FORMS, Catalogue, Row
 from waybill.index.shelf import BOOK, TableShelf
 from waybill.index.sql import Dialect
+from waybill.private import make_file
 from waybill.record import BadStore, StoreError, Unavailable
 
 BUSY = 30_000  # milliseconds to wait for another writer
@@ -39,6 +40,7 @@ class SqliteIndex:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise BadStore(f"The folder {self._path.parent} cannot be made: {error.strerror}. Choose another place.") from error
+        make_file(self._path)
         try:
             with self._refusals():
                 self._db = apsw.Connection(str(self._path))

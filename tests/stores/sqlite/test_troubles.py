@@ -12,6 +12,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from waybill.index import open_index
 from waybill.record import BadStore, Change, Committed, Group, Record, Role, Store, StoreError, Unavailable, Unknown
 from waybill.stores import open_store
 from waybill.stores.sqlite import SqliteStore
@@ -320,3 +321,25 @@ def test_a_disk_that_fails_in_the_commit_leaves_nothing_half_written(tmp_path: P
     store.commit([draft()])
     assert store.tally("parcel") == {"Packing": before + 1}
     store.close()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_files_are_for_their_owner_alone_also_in_a_folder_open_to_all(tmp_path: Path, umask: int) -> None:
+    tmp_path.chmod(0o755)
+    url, index_url = f"sqlite:///{tmp_path}/waybill.db", f"sqlite:///{tmp_path}/waybill-index.db"
+    before = os.umask(umask)
+    try:
+        with closing(open_store(url)), closing(open_index(index_url)):
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert {"waybill.db", "waybill.db-wal", "waybill.db-shm", "waybill-index.db", "waybill-index.db-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_file_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "waybill.db"
+    open_store(f"sqlite:///{path}").close()
+    path.chmod(0o640)
+    with closing(open_store(f"sqlite:///{path}")):
+        assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o640}

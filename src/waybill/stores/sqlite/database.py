@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
+from waybill.private import make_file
 from waybill.record import BadStore, StoreError, Unavailable, Unknown
 
 SAFE_LIBRARY = (3, 51, 3)  # 3.7.0 to 3.51.2 can corrupt a database whose write-ahead log is reset while others read
@@ -83,6 +84,7 @@ class Database:
                 raise BadStore(f"The folder {folder} does not exist. Make it, or name another place for the store.")
             if os.path.isdir(path):
                 raise BadStore(f"{path} is a folder. Name a file in it, such as {os.path.join(path, 'waybill.db')}.")
+            make_file(path)  # its log and the log's index get the same mode from SQLite
         try:
             with self.sentences():
                 self.db = apsw.Connection(path or ":memory:")

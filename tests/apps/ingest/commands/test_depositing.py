@@ -18,6 +18,8 @@ import pytest
 from tests.apps.ingest.commands.conftest import Working
 from tests.apps.ingest.site import Web
 from tests.cli.conftest import Result, Running, Waybill
+from waybill.record import Unavailable
+from waybill.stores.sqlite.store import SqliteStore
 
 OBJECT = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest"
 BATCH = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest"
@@ -69,6 +71,28 @@ def test_without_watch_the_batch_is_named_and_can_be_followed(house: Waybill, wo
     assert said.code == 0
     assert f"{batch['id']} Completed: 1 Completed" in said.out
     assert house("watch", batch["id"]).code == 0, "one that has ended is told at once"
+
+
+def test_a_store_that_goes_away_is_waited_for(
+    house: Waybill, working: Working, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a")
+    batch = submitted(house, "a.txt")
+    tally = SqliteStore.tally
+    troubles = [Unavailable("Nobody there."), Unavailable("Still nobody.")]
+
+    def away_at_first(store: SqliteStore, kind: str, **options: Any) -> dict[str, int]:
+        if kind == "job" and threading.current_thread() is threading.main_thread() and troubles:
+            raise troubles.pop(0)
+        return tally(store, kind, **options)
+
+    monkeypatch.setattr(SqliteStore, "tally", away_at_first)
+    monkeypatch.setattr("waybill.cli.looking.AGAIN", 0.0)
+    with working():
+        said = house("watch", batch["id"])
+    assert said.code == 0
+    assert said.err.startswith("The store is away: Nobody there; looking again.\nThe store is back.\n")
+    assert f"{batch['id']} Completed: 1 Completed" in said.out
 
 
 def test_failures_end_with_code_1_and_their_reasons_and_are_mended(house: Waybill, working: Working, web: Web, tmp_path: Path) -> None:

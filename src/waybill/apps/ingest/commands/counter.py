@@ -23,6 +23,7 @@ from waybill.apps.ingest.profile import BadProfile
 from waybill.apps.ingest.storage import NotStored, StorageError
 from waybill.cli import shapes
 from waybill.cli.desk import Command, Desk, command
+from waybill.cli.looking import Looking
 from waybill.cli.problems import CONFLICT, FAILED, Missing, Misuse
 from waybill.digests import UnknownDigest
 from waybill.engine import Acted, Engine
@@ -103,14 +104,15 @@ def agreed(desk: Desk, action: Action, question: str | None, what: str, yes: boo
 
 
 def until_settled(desk: Desk, store: Store, ref: Ref) -> Record:
-    """Wait until a record is no longer open; said once, if nobody is there to work on it."""
+    """Wait until a record is no longer open, also while the store is away; said once, if nobody is there to work on it."""
     warned = False
-    while (record := store.get(*ref)).open:
-        if not warned and not store.sessions():
+    looking = Looking(desk.note)
+    while (record := looking(lambda: store.get(*ref))).open:
+        if not warned and not looking(store.sessions):
             warned = True
             desk.note(NO_WORKER)
         began = time.monotonic()
-        store.watch(1.0)
+        looking(lambda: store.watch(1.0))
         time.sleep(max(0.0, CLOSEST - (time.monotonic() - began)))  # a busy store hints all the time
     return record
 

@@ -1,7 +1,7 @@
 """Following a batch to its end: a picture in a terminal, a line for each change in a pipe, JSON lines with --json.
 
 It ends when the batch has settled, with exit code 1 if anything in it failed; or when the batch rests on hold, for then nobody knows when
-it will go on.
+it will go on. A store that goes away is waited for.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from waybill.apps.ingest.commands.batches import BATCH, jobs_of, say_failures, w
 from waybill.apps.ingest.commands.counter import CLOSEST, NO_WORKER, serve
 from waybill.cli import shapes
 from waybill.cli.desk import Desk
+from waybill.cli.looking import Looking
 from waybill.cli.problems import FAILED
 from waybill.engine import Engine
 from waybill.record import NotFound, Record, Ref, Store
@@ -51,7 +53,8 @@ def follow(desk: Desk, engine: Engine, ref: Ref, every: float = 1.0) -> int | No
     with ExitStack() as stack:
         live = desk.out.is_terminal and not desk.as_json
         screen = stack.enter_context(Live(console=desk.out, auto_refresh=False, transient=True)) if live else None
-        for batch, look in _looks(desk, store, ref, every):
+        looking = Looking(desk.say if live else desk.note)  # above the picture
+        for batch, look in _looks(desk, looking, store, ref, every):
             if screen is not None:
                 screen.update(_picture(look), refresh=True)
             elif look != before:
@@ -62,29 +65,37 @@ def follow(desk: Desk, engine: Engine, ref: Ref, every: float = 1.0) -> int | No
     return _end(desk, engine, last, ref)
 
 
-def _looks(desk: Desk, store: Store, ref: Ref, every: float) -> Iterator[tuple[Record, Look]]:
+def _looks(desk: Desk, looking: Looking, store: Store, ref: Ref, every: float) -> Iterator[tuple[Record, Look]]:
     warned = False
     while True:
         began = time.monotonic()
         try:
-            batch = store.get(*ref)
+            batch, look, workers = looking(lambda: _look(desk, store, ref))
         except NotFound:  # settled, and removed meanwhile
             return
-        sessions = list(store.sessions())
-        yield batch, {
-            "batch": batch.id, "state": batch.state, "message": batch.message,
-            "jobs": {state: count for state, count in store.tally("job", parent=ref).items() if count},
-            "waits": [{"id": job.id, "state": job.state, "message": job.message} for job in islice(_waits(store, ref), SHOWN)],
-            "steps": list(islice(_steps(desk, store, ref, views.progress_of(sessions)), SHOWN)),
-        }  # fmt: skip
+        yield batch, look
         if not batch.open or batch.state == "Held":
             return
-        if not sessions and not warned:
+        if not workers and not warned:
             warned = True
             desk.note(NO_WORKER)
-        store.watch(max(0.0, every - (time.monotonic() - began)))
+        left = max(0.0, every - (time.monotonic() - began))
+        looking(partial(store.watch, left))
         if (left := CLOSEST - (time.monotonic() - began)) > 0:
             time.sleep(left)
+
+
+def _look(desk: Desk, store: Store, ref: Ref) -> tuple[Record, Look, int]:
+    """The batch, what is shown of it, and how many workers there are."""
+    batch = store.get(*ref)
+    sessions = list(store.sessions())
+    look = {
+        "batch": batch.id, "state": batch.state, "message": batch.message,
+        "jobs": {state: count for state, count in store.tally("job", parent=ref).items() if count},
+        "waits": [{"id": job.id, "state": job.state, "message": job.message} for job in islice(_waits(store, ref), SHOWN)],
+        "steps": list(islice(_steps(desk, store, ref, views.progress_of(sessions)), SHOWN)),
+    }  # fmt: skip
+    return batch, look, len(sessions)
 
 
 def _steps(desk: Desk, store: Store, ref: Ref, progress: dict[str, Any]) -> Iterator[dict[str, Any]]:
