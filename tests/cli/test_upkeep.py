@@ -234,6 +234,31 @@ def test_sessions_lists_who_works(waybill: Waybill) -> None:
         store.close_session(session)
 
 
+def test_a_worker_that_is_gone_is_called_so(waybill: Waybill, data: Path) -> None:
+    """As after kill -9: its session has expired, and nobody was there to end it."""
+    shipment = ship(waybill)
+    with closing(depot().open_store()) as store:
+        session = store.open_session(host=platform.node(), ttl=10, about={"pid": 4711})
+        store.take("shipment", shipment, session)
+    assert (waybill("doctor").code, waybill("sessions", "--json").json["sessions"][0]["expired"]) == (0, False)
+    assert "running" in waybill("show", "shipment", shipment).out
+    planted(data, "update session set since = since - 120, expires = expires - 70")
+    (seen,) = waybill("sessions", "--json").json["sessions"]
+    assert (seen["name"], seen["expired"]) == (session, True)
+    assert "expired 1m ago" in waybill("sessions").out
+    shown = waybill("show", "shipment", shipment).out
+    assert "its worker is gone; the next one takes it up" in shown
+    assert f"{session} (expired)" in shown
+    looked = waybill("doctor", "--fix", "--json")
+    assert [(line["rule"], line["where"], line["mended"]) for line in looked.lines[:-1]] == [("expired session", session, False)]
+    assert looked.code == 1, "doctor was not there to see that it was not renewed"
+    assert "not mended: start a worker: it frees what this one held" in waybill("doctor", "--fix").out
+    planted(data, "update session set ttl = 1e-9")  # so short that doctor is there for as long
+    assert waybill("doctor", "--fix").code == 0
+    assert waybill("doctor").code == 0
+    assert waybill("show", "shipment", shipment, "--json").json["session"] is None
+
+
 def test_machines_are_listed_with_all_states_and_arrows_and_drawn(bare: Waybill) -> None:
     text = bare("machines").out
     for state in PARCEL.states:

@@ -103,6 +103,7 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
     yield _Place("the disks", lambda: room.shortages(desk.config), store.mend)
     yield _Place("the tables", lambda: _tables(desk, store), store.mend)
     yield _Place("the store", store_itself, store.mend)
+    yield _Place("the workers", lambda: _expired(store), lambda finding: finding.where in store.reap())
     keep = {state: days * DAY for state, days in depot.config.retention.items()}
     more = [duty for application in depot.applications for duty in application.duties]
     for duty in all_duties(more).values():
@@ -111,6 +112,15 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
         hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep,
                     _missing_hosts(store) if duty.name == HOSTS else {}, who=desk.who, outfit=depot.outfit, thorough=True)
         yield _Place(duty.name, partial(duty.check, hand), partial(duty.mend, hand))
+
+
+def _expired(store: Store) -> Iterator[Finding]:
+    """Workers that are gone. Only who has been connected for as long as they might be silent may end their sessions: often not doctor."""
+    now = store.now()
+    for session in store.sessions():
+        if session.expires <= now:
+            problem = f"It expired {now - session.expires:.0f} s ago: its worker on {session.host} is gone, and what it held is not free."
+            yield Finding("expired session", session.name, problem, "start a worker: it frees what this one held")
 
 
 def _missing_hosts(store: Store) -> dict[str, Any]:
