@@ -123,6 +123,44 @@ def test_doctor_frees_what_waits_for_nothing(waybill: Waybill, data: Path) -> No
     assert waybill("doctor").code == 0
 
 
+FILMS = """
+from waybill.application import Application
+from waybill.machine import RESUME, Machine, action, end, rest, work
+from waybill.step import Done
+
+FILM = Machine(
+    name="film", plural="films", prefix="fi", doc="A film.",
+    states=(
+        work("Load", "Show", "Fetch it.", leaves_files=True),
+        work("Show", "Shown", "Show it.", remakes="Load"),
+        rest("Failed", "Gave up.", settled=True),
+        end("Shown", "Seen."),
+    ),
+    actions=(action("resume", "Failed", RESUME, "Again."),),
+)
+FILM.step("Load")(lambda record, ctx: Done())
+FILM.step("Show")(lambda record, ctx: Done())
+APP = Application("films", "Films.", machines=(FILM,))
+"""
+
+
+def test_doctor_leads_back_what_has_its_files_on_a_host_that_is_gone(
+    waybill: Waybill, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "films.py").write_text(FILMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "films:APP")
+    film = waybill("submit", "film", "--json").json["id"]
+    stepped(waybill, "film.Load")
+    assert waybill("doctor").code == 0
+    planted(data, "update record set host = 'gone', updated = updated - 700 where kind = 'film'")
+    looked = waybill("doctor", "--fix")
+    assert looked.code == 0, looked.out
+    assert f"host gone, film {film}: film {film} has its working files on gone" in looked.out
+    assert waybill("show", "film", film, "--json").json["state"] == "Load"
+    assert waybill("doctor").code == 0
+
+
 def test_what_was_kept_long_enough_is_not_wrong(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYBILL_RETENTION", "token.Revoked=0")
     token = waybill("tokens", "new", "me", "--json").json["id"]
@@ -194,6 +232,31 @@ def test_sessions_lists_who_works(waybill: Waybill) -> None:
         assert "4711" in text
         assert "parcel pcl1" in text
         store.close_session(session)
+
+
+def test_a_worker_that_is_gone_is_called_so(waybill: Waybill, data: Path) -> None:
+    """As after kill -9: its session has expired, and nobody was there to end it."""
+    shipment = ship(waybill)
+    with closing(depot().open_store()) as store:
+        session = store.open_session(host=platform.node(), ttl=10, about={"pid": 4711})
+        store.take("shipment", shipment, session)
+    assert (waybill("doctor").code, waybill("sessions", "--json").json["sessions"][0]["expired"]) == (0, False)
+    assert "running" in waybill("show", "shipment", shipment).out
+    planted(data, "update session set since = since - 120, expires = expires - 70")
+    (seen,) = waybill("sessions", "--json").json["sessions"]
+    assert (seen["name"], seen["expired"]) == (session, True)
+    assert "expired 1m ago" in waybill("sessions").out
+    shown = waybill("show", "shipment", shipment).out
+    assert "its worker is gone; the next one takes it up" in shown
+    assert f"{session} (expired)" in shown
+    looked = waybill("doctor", "--fix", "--json")
+    assert [(line["rule"], line["where"], line["mended"]) for line in looked.lines[:-1]] == [("expired session", session, False)]
+    assert looked.code == 1, "doctor was not there to see that it was not renewed"
+    assert "not mended: start a worker: it frees what this one held" in waybill("doctor", "--fix").out
+    planted(data, "update session set ttl = 1e-9")  # so short that doctor is there for as long
+    assert waybill("doctor", "--fix").code == 0
+    assert waybill("doctor").code == 0
+    assert waybill("show", "shipment", shipment, "--json").json["session"] is None
 
 
 def test_machines_are_listed_with_all_states_and_arrows_and_drawn(bare: Waybill) -> None:

@@ -180,6 +180,21 @@ def test_hosts_waits_before_it_believes_that_a_host_is_gone(yard: Yard) -> None:
     assert len(found(Hosts(grace=600), with_hand)) == 1
 
 
+def test_hosts_goes_by_the_record_where_nobody_has_watched_the_hosts(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As doctor does: its one look must do. What has not moved for so long has had no worker for so long."""
+    parcel = moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="gone")
+    moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="h1")  # here, where somebody looks: it is not gone
+    by_hand = hand(yard, thorough=True)
+    assert found(Hosts(), by_hand) == [], "it moved a moment ago"
+    later = yard.store.now() + 700
+    monkeypatch.setattr(yard.store, "now", lambda: later)
+    with_memory = {"missing": {}, "at": later - 30}
+    assert found(Hosts(), hand(yard, thorough=True, memory=with_memory)) == [], "it was there half a minute ago"
+    with_memory = {"missing": {"gone": later - 650}, "at": later - 30}
+    assert found(Hosts(), hand(yard, thorough=True, memory=with_memory)) == [("host gone", parcel.ref)]
+    mends(Hosts(), hand(yard, thorough=True), "host gone", parcel.ref)
+
+
 def test_hosts_leaves_records_of_a_live_host(yard: Yard) -> None:
     moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="h1")
     yard.store.open_session(host="h1", ttl=60, about={})

@@ -90,16 +90,18 @@ def revoke_token(
 
 
 def sessions(desk: Desk) -> None:
-    """List the workers that are alive, and what they are busy with."""
+    """List the workers and what they are busy with. One that has expired is gone; the next worker frees what it held."""
     with desk.store() as store:
-        found = [views.session(s) for s in store.sessions()]
+        now = store.now()
+        found: list[dict[str, Any]] = [{**views.session(s), "expired": s.expires <= now} for s in store.sessions()]
     if desk.as_json:
         return desk.print_json({"sessions": found})
     if not found:
         return desk.note("No worker is alive; `waybill work` starts one.")
-    made = shapes.table("session", "host", "process", "since", "busy with")
+    made = shapes.table("session", "host", "process", "since", "", "busy with")
     for s in found:
         busy = ", ".join(f"{step['kind']} {step['id']}" for step in s["steps"])
-        made.add_row(s["name"], s["host"], str(s["about"].get("pid", "")), shapes.age(s["since"]), busy)
+        alive = f"expired {shapes.age(s['expires'])}" if s["expired"] else "alive"
+        made.add_row(s["name"], s["host"], str(s["about"].get("pid", "")), shapes.age(s["since"]), alive, busy)
     desk.out.print(made)
     return None

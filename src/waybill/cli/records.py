@@ -92,20 +92,22 @@ def show(desk: Desk, kind: KIND, id: ID) -> None:
     machine = desk.machine(kind)
     with desk.store() as store:
         record = store.get(kind, id)
-        view: dict[str, Any] = dict(
-            views.record(record, desk.depot.machines, docs=True, progress=views.progress_of(store.sessions()), store=store)
-        )
+        sessions, now = store.sessions(), store.now()
+        view: dict[str, Any] = dict(views.record(record, desk.depot.machines, docs=True, progress=views.progress_of(sessions), store=store))
         below = desk.depot.machines.children_of(kind)
         children = [views.tally(child, store.tally(child.name, parent=record.ref), record.ref) for child in below]
     view["children"] = children
     if desk.as_json:
         return desk.print_json(view)
+    gone = any(s.name == record.session and s.expires <= now for s in sessions)
+    now_at = "its worker is gone; the next one takes it up" if gone else shapes.where(view)
+    holder = f"{record.session} (expired)" if gone else record.session
     desk.out.print(shapes.fields([
         ("kind", kind), ("id", id), ("state", shapes.state(record.state, view["sort"])), ("", view["state_doc"]),
-        ("message", record.message), ("progress", shapes.progress(view["progress"])), ("now", shapes.where(view)),
+        ("message", record.message), ("progress", shapes.progress(view["progress"])), ("now", now_at),
         ("parent", str(record.parent) if record.parent else ""), ("owner", record.owner), ("priority", record.priority),
         ("last done", record.last_done), ("tries", record.tries or ""), ("retries", record.retries or ""),
-        ("held by", record.session), ("keys", " ".join(record.keys)), ("marks", " ".join(record.gates)), ("host", record.host),
+        ("held by", holder), ("keys", " ".join(record.keys)), ("marks", " ".join(record.gates)), ("host", record.host),
         ("created", shapes.local(view["created"])), ("updated", shapes.local(view["updated"])),
     ]))  # fmt: skip
     for tally in children:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.status import Status
@@ -17,12 +17,13 @@ from waybill.cli import applications, room, shapes
 from waybill.cli.desk import Desk, command
 from waybill.cli.problems import FAILED, Misuse
 from waybill.config import DAY
-from waybill.record import BadStore, Finding, Store
+from waybill.record import BadStore, Finding, NotFound, Store
 
 if TYPE_CHECKING:
     from waybill.sim.run import Report
 
 PANEL = "Looking after it"
+HOSTS = "hosts"  # the duty that must have looked before
 PORTION = 50  # seeds between two looks at the clock
 
 
@@ -102,14 +103,34 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
     yield _Place("the disks", lambda: room.shortages(desk.config), store.mend)
     yield _Place("the tables", lambda: _tables(desk, store), store.mend)
     yield _Place("the store", store_itself, store.mend)
+    yield _Place("the workers", lambda: _expired(store), lambda finding: finding.where in store.reap())
     keep = {state: days * DAY for state, days in depot.config.retention.items()}
     more = [duty for application in depot.applications for duty in application.duties]
     for duty in all_duties(more).values():
         if duty.routine:  # so is the store's check, which was made above without waiting for a second round
             continue
-        hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep, {}, who=desk.who,
-                    outfit=depot.outfit, thorough=True)
+        hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep,
+                    _missing_hosts(store) if duty.name == HOSTS else {}, who=desk.who, outfit=depot.outfit, thorough=True)
         yield _Place(duty.name, partial(duty.check, hand), partial(duty.mend, hand))
+
+
+def _expired(store: Store) -> Iterator[Finding]:
+    """Workers that are gone. Only who has been connected for as long as they might be silent may end their sessions: often not doctor."""
+    now = store.now()
+    for session in store.sessions():
+        if session.expires <= now:
+            problem = f"It expired {now - session.expires:.0f} s ago: its worker on {session.host} is gone, and what it held is not free."
+            yield Finding("expired session", session.name, problem, "start a worker: it frees what this one held")
+
+
+def _missing_hosts(store: Store) -> dict[str, Any]:
+    """What the duty has noted, which is not written here: how long a host has been missing is known only to whoever looked before."""
+    from waybill.duties import DUTY, kept_of
+
+    try:
+        return kept_of(store.get(DUTY.name, HOSTS))
+    except NotFound:
+        return {}
 
 
 def _tables(desk: Desk, store: Store) -> Iterator[Finding]:

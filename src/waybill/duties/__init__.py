@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waybill.duties.consistency import Consistency
-from waybill.duties.duty import DUTY, Duty, Hand, Post, a_round
+from waybill.duties.duty import DUTY, Duty, Hand, Post, a_round, kept_of
 from waybill.duties.folders import Folders
 from waybill.duties.hosts import Hosts
 from waybill.duties.joins import Joins
@@ -22,4 +22,4 @@ def all_duties(more: Iterable[Duty] = ()) -> dict[str, Duty]:
     return {duty.name: duty for duty in (*built_in, *more)}
 
 
-__all__ = ["DUTY", "Duty", "Hand", "Post", "a_round", "all_duties"]
+__all__ = ["DUTY", "Duty", "Hand", "Post", "a_round", "all_duties", "kept_of"]

@@ -88,6 +88,11 @@ def a_round(duty: Duty, hand: Hand) -> int:
     return mended
 
 
+def kept_of(record: Record) -> dict[str, Any]:
+    """What the duty of this record keeps from round to round."""
+    return dict(record.docs["memory"].get("kept", {})) if "memory" in record.docs else {}
+
+
 DUTY = Machine(
     name="duty",
     plural="duties",
@@ -120,7 +125,7 @@ class Post:
         duty = self.duties.get(record.id.partition("@")[0])
         if duty is None:
             return Wait(3600, "this release has no such duty")
-        memory: dict[str, Any] = dict(record.docs["memory"].get("kept", {})) if "memory" in record.docs else {}
+        memory = kept_of(record)
         hand = Hand(
             cast(Store, ByMessage(ctx)), self.machines, self.host, self.root, self.objects, self.open_store, self.retention, memory,
             lambda: ctx.stop, f"duty {duty.name}", self.outfit,

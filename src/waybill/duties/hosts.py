@@ -23,7 +23,10 @@ class Hosts:
         now = hand.store.now()
         live = {s.host for s in hand.store.sessions()}
         missing: dict[str, float] = {h: at for h, at in hand.memory.get("missing", {}).items() if h not in live}
+        watched = now - hand.memory.get("at", 0.0) < self.grace  # a host that is not among the missing was there a moment ago
         hand.memory["missing"] = missing
+        if not hand.thorough:  # a look by hand is no watching
+            hand.memory["at"] = now
         for machine in hand.machines.values():
             for state in machine.states:
                 if not state.works or machine.name == "duty":
@@ -31,7 +34,11 @@ class Hosts:
                 for record in _bound(hand, machine.name, state.name):
                     if record.host in live:
                         continue
-                    if now - missing.setdefault(record.host, now) >= self.grace:
+                    if hand.thorough and not watched and record.host not in (*missing, hand.host):
+                        since = record.updated  # nobody has watched the hosts: it has not moved since then, at least
+                    else:
+                        since = missing.setdefault(record.host, now)
+                    if now - since >= self.grace:
                         target = state.remakes or state.name
                         problem = f"{record.ref} has its working files on {record.host}, which has had no worker for {self.grace:.0f} s."
                         yield Finding("host gone", str(record.ref), problem, f"go back to {target}, on any host", ref=record.ref)
