@@ -56,10 +56,7 @@ class Depot:
         brought = [(a, machine) for a in chosen for machine in a.tables(config.app.get(a.name, {}))]
         machines = Machines.of((*built_in(config), *(machine for _, machine in brought)))
         for name in config.retention:
-            kind, _, state = name.partition(".")
-            if kind not in machines or machines[kind].state(state) is None:
-                known = ", ".join(sorted(machines))
-                raise BadConfig(f"retention names {name}, which no machine here declares; the kinds are {known}.")
+            _check_retention(name, machines)
         return cls(config, tuple(chosen), machines, {machine.name: a for a, machine in brought})
 
     @property
@@ -108,6 +105,19 @@ class Depot:
 
     def engine(self, store: Store) -> Engine:
         return Engine(store, self.machines)
+
+
+def _check_retention(name: str, machines: Machines) -> None:
+    """Refuse a state that is not declared, and one from which nothing is ever removed."""
+    kind, _, title = name.partition(".")
+    state = machines[kind].state(title) if kind in machines else None
+    if state is None:
+        raise BadConfig(f"retention names {name}, which no machine here declares; the kinds are {', '.join(sorted(machines))}.")
+    if state.open:
+        settled = ", ".join(each.name for each in machines[kind].states if not each.open)
+        raise BadConfig(
+            f"retention names {name}, in which a {kind} is still open; records are removed only when they have settled: in {settled}."
+        )
 
 
 def built_in(config: Config) -> Iterator[Machine]:

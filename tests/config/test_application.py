@@ -92,3 +92,14 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(BadStore, match=r"The folder .* cannot be made: Not a directory. Choose another with --data"):
         Depot.of(settings(tmp_path / "file" / "below"), []).open_store()
+
+
+def test_retention_of_a_state_that_is_open_is_refused(tmp_path: Path) -> None:
+    """Nothing is removed from there, so the setting would do nothing."""
+    config_file = tmp_path / "waybill.toml"
+    for state in ("Packing", "Held"):
+        config_file.write_text(f'[retention]\n"parcel.{state}" = 3\n')
+        with pytest.raises(BadConfig, match=rf"parcel.{state}, in which a parcel is still open; .* settled: in .*Delivered"):
+            Depot.of(config.load(config_file), [DEMO])
+    config_file.write_text('[retention]\n"parcel.Delivered" = 3\n')
+    assert Depot.of(config.load(config_file), [DEMO]).config.retention == {"parcel.Delivered": 3.0}

@@ -208,3 +208,14 @@ def test_mail_and_webhooks_that_cannot_be_used_are_refused_without_telling_secre
         load(write(tmp_path, text))
     assert "line " in str(refused.value)
     assert "hush" not in str(refused.value)
+
+
+def test_a_byte_order_mark_at_the_beginning_of_the_file_is_no_mistake(tmp_path: Path) -> None:
+    """Some editors write one."""
+    path = tmp_path / "waybill.toml"
+    path.write_bytes(b"\xef\xbb\xbfdemo = true\n[work]\nthreads = 3\n")
+    config = load(path)
+    assert (config.demo, config.work.threads) == (True, 3)
+    path.write_bytes(b"\xef\xbb\xbfdem = true\n")
+    with pytest.raises(BadConfig, match="line 1: there is no setting dem;"):
+        load(path)

@@ -51,7 +51,9 @@ def set_up(log: Log) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(log.level.upper())
-    for noisy in ("kazoo", "uvicorn.error", "uvicorn.access", "asyncio"):
+    for noisy in ("uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING if log.level != "debug" else logging.DEBUG)
+    # It warns of each try to reach ZooKeeper, several a second; that the store is away is said once, by whoever needs it.
+    logging.getLogger("kazoo").setLevel(logging.ERROR if log.level != "debug" else logging.DEBUG)
     # It names whole URLs, and the URL of a payload may hold a signature that lets everybody fetch it.
     logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -51,7 +51,7 @@ def load(path: Path | None = None, env: Mapping[str, str] | None = None, overrid
 def _read(path: Path) -> tuple[dict[str, tuple[Any, str]], Mapping[str, Mapping[str, Any]]]:
     """The settings of a file, each with its origin."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors begin a file with a byte-order mark
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{path} is not TOML: {error}.") from error

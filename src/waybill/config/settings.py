@@ -46,7 +46,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("work.roles", values.names, "all", 'Which queues a worker serves: "kind", "kind.State" or "duty".'),
     Setting("work.portion_max", values.whole(1, 1000), "512", "How many records a worker claims at once, at most."),
     Setting("work.ttl", values.seconds(1, 3600), "15", "Seconds that a worker may be silent before its claims are free for others."),
-    Setting("retention", values.days, "each machine's own", "Days after which records that rest or ended in a state are removed."),
+    Setting("retention", values.days, "each machine's own", "Days after which records that have settled in a state are removed."),
     Setting("applications", values.names, "all that are installed",
             "Which applications to load: names of installed ones, or module:object for one that is not installed."),
     Setting("demo", values.yes, "true when DATA/demo exists", "Load the demonstration; `waybill up --demo` makes the file DATA/demo."),
