@@ -10,8 +10,9 @@ from tests.stores.zookeeper import nodedump
 
 def sound(ours: Ours, client: Client) -> None:
     """Merritt's own test and ours find nothing, and its library can list everything."""
-    assert nodedump.faults(client.zk) == []
-    assert list(ours.store.check()) == []
+    theirs, mine = nodedump.faults(client.zk), list(ours.store.check())
+    assert theirs == [], theirs
+    assert mine == [], mine
     list_jobs(client)
 
 

@@ -16,6 +16,7 @@ from tests.stores.zookeeper.peer import Died, Peer
 from tests.stores.zookeeper.records import claim, commit, make_batch, make_job, make_jobs, move, moving
 from waybill.record import ClaimLost, Committed, Conflict, Group, NotFound, Ref, Role
 from waybill.stores.zookeeper import ZookeeperStore
+from waybill.stores.zookeeper.layout import layout_of
 
 OUTSIDE = "seen from outside"
 
@@ -433,3 +434,15 @@ def test_two_kinds_of_workers_take_every_job_through_every_state_once(
     last = {json.loads(zk.get(f"/jobs/{job}/status")[0])["last_successful_status"] for job in jobs}
     assert last == {"Downloading"}, "whoever took the last step said what was done before"
     commit(store, moving(store.get("batch", batch.id), "Reporting", closes=True))
+
+
+def test_an_entry_of_a_batch_that_others_removed_goes_with_the_next_rounds(store: ZookeeperStore, zk: KazooClient) -> None:
+    """Its notes may have told of another queue by then."""
+    batch = make_batch(store, state="Processing")
+    folder = layout_of("batch").folder("Reporting")
+    zk.ensure_path(folder)
+    zk.create(f"{folder}/{layout_of('batch').entry(5, 999, 999, 'bid0000000999')}")
+    assert [finding.ref for finding in store.check()] == [Ref("batch", "bid0000000999")]
+    assert sum(store.sweep() for _ in range(4)) == 1
+    assert list(store.check()) == []
+    assert store.get("batch", batch.id).state == "Processing"

@@ -93,10 +93,11 @@ class Foreign:
             left -= len(ids)
             self._cursor = (kind, ids[-1] if ids else last)
             found = [seen for seen in look(self._tree.link, [Ref(kind, id) for id in ids]) if seen is not None]
-            # Whoever died while he moved a job may have left an entry in any queue; so may one who read a job just before we moved it.
-            strange = layout.native and (any(seen.side is None or seen.foreign for seen in found) or self._too_many(layout, len(homes)))
-            queued = self._queued(layout) if strange else {}
-            mended += sum(self.mend(seen, queued.get(seen.ref.id, ())) for seen in found)
+            # Whoever died while he moved a job may have left an entry in any queue; so may one who read a job just before we moved it. A
+            # batch that others removed may have stood in a queue of ours of which its notes no longer told.
+            strange = layout.native and any(seen.side is None or seen.foreign for seen in found)
+            queued = self._queued(layout) if strange or self._too_many(layout, len(homes)) else {}
+            mended += sum(self.mend(seen, queued.get(seen.ref.id, ()) if layout.native else ()) for seen in found)
             mended += self._drop_orphans(layout, {id: queued[id] for id in queued.keys() - set(homes)})
             if left > 0:
                 mended += self.bury(layout)
