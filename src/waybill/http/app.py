@@ -26,6 +26,7 @@ from waybill.http.metrics import CONTENT_TYPE, Measured, Metrics
 from waybill.http.readiness import Readiness
 from waybill.http.shield import Shield
 from waybill.http.wire import answer, json_route
+from waybill.record import make_ready
 from waybill.tokens import Identity, is_active
 
 ABOUT = """Records in explicit states, moved by steps that survive any crash.
@@ -89,6 +90,7 @@ def create_app(depot: Depot, *, open_loopback: bool = False, hosts: Iterable[str
     errors.install(app)
     app.add_middleware(Shield, listens_on=depot.config.http.host, hosts=hosts)
     app.add_middleware(Measured, metrics=metrics)
+    make_ready()
     return app
 
 

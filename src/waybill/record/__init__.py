@@ -26,6 +26,7 @@ from waybill.record.answers import (
     SessionInfo,
 )
 from waybill.record.change import MAX_CHANGES, MAX_DOCUMENT, MAX_GROUP, MAX_MESSAGE, Change, Group, check_group
+from waybill.record.ready import make_ready
 from waybill.record.refusals import (
     BadStore,
     ClaimLost,
@@ -82,4 +83,5 @@ __all__ = [
     "Unknown",
     "check_group",
     "encode",
+    "make_ready",
 ]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from waybill import rules
 from waybill.machine import MachineError
-from waybill.record import Record, Role, Store, StoreError
+from waybill.record import Record, Role, Store, StoreError, make_ready
 from waybill.rules import Machines
 from waybill.step import Stopped
 from waybill.worker import messages as m
@@ -55,6 +55,7 @@ class Worker(Errands):
     ) -> None:  # fmt: skip
         """`outfit`: what the steps of a kind work with. `lane`: it runs beside another worker of this process, which has looked after all
         else (see lanes.py). `outage`: what both say of a store that is away."""
+        make_ready()
         self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
         self.root, self.threads, self.ttl, self.grace, self.clock, self.now = work_root, threads, ttl, grace, clock, now
         self.roles: tuple[Role, ...] = roles_of(machines, roles)
