@@ -1,6 +1,7 @@
 """Looking at the whole tree: whether both sides find it sound, and what is left of a record that is gone."""
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from tests.interop.merritt.client import Client
 from tests.interop.merritt.jobs import list_jobs
@@ -22,10 +23,11 @@ def traces(zk: KazooClient, *names: str, below: str = "/") -> list[str]:
     todo = [below]
     while todo:
         path = todo.pop()
-        if zk.exists(path) is None:
+        try:
+            data = (zk.get(path)[0] or b"").decode(errors="replace")
+            todo += [f"{path.rstrip('/')}/{child}" for child in zk.get_children(path)]
+        except NoNodeError:  # it is not there, or somebody takes it away just now
             continue
-        data = (zk.get(path)[0] or b"").decode(errors="replace")
         if any(name in path or name in data for name in names):
             found.append(path)
-        todo += [f"{path.rstrip('/')}/{child}" for child in zk.get_children(path)]
     return sorted(found)
