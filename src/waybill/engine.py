@@ -30,12 +30,11 @@ from waybill.record import (
     Unknown,
     encode,
 )
-from waybill.rules import PRIORITY, Held, Machines, Refused
+from waybill.rules import PRIORITY, Held, Machines, Refused, calls
 from waybill.step import New
 
 READS = 8  # how often a verb reads again when the record keeps moving
 PORTION = 200  # records removed in one commit
-DUTY, FOLDERS, RETENTION = "duty", "folders@", "retention"  # duties that some actions call: one of each host, and one of all
 
 
 class Acted(NamedTuple):
@@ -245,15 +244,12 @@ class Engine:
         Called in the same commit, so that no crash comes between; a second call is one more round, which finds nothing.
         """
         before, after = change.before, change.after
-        if before is None or after is None or before.state == after.state or DUTY not in self.machines:
+        if before is None or after is None or before.state == after.state or calls.DUTY not in self.machines:
             return ()
         state = self.machines[after.kind].state(after.state)
-        if state is None:
-            return ()
-        wanted = tuple(name for name, due in ((FOLDERS, state.clears_files), (RETENTION, state.keep == 0)) if due)
-        if not wanted:
-            return ()
-        return tuple(record.ref for record in self.store.find(DUTY, limit=MAX_PAGE).records if record.id.startswith(wanted))
+        wanted = calls.called_by(state) if state is not None else ()
+        there = self.store.find(calls.DUTY, limit=MAX_PAGE).records if wanted else ()
+        return tuple(record.ref for record in there if calls.name_of(record) in wanted)
 
     def _commit(self, group: Group) -> Committed:
         answer: Answer = self.store.commit([group])[0]

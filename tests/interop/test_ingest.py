@@ -1,6 +1,5 @@
 """The real ingest, with its real steps, beside services of Merritt's: files are fetched, stored, recorded and announced all the same."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.apps.ingest.site import PATIENCE, Site
+from tests.apps.ingest.site import Site
 from tests.interop.merritt.admin import Admin
 from tests.interop.merritt.batches import Batch, find_by_uuid
 from tests.interop.merritt.client import Client
 from tests.interop.merritt.jobs import Job, list_jobs
 from tests.interop.merritt.locks import lock, unlock
 from tests.interop.merritt.services import Service
+from tests.servers.process import wait_until
 from tests.stores.zookeeper import nodedump
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.record import Ref
@@ -183,11 +183,12 @@ def report_of(site: Site, batch: str) -> dict[str, Any]:
 
 def wait_for_report(site: Site, batch: str, number: int, state: str) -> None:
     """Until it has been reported so many times, and is in the state."""
-    end = time.monotonic() + PATIENCE
-    while report_of(site, batch)["report"] != number:
-        assert time.monotonic() < end, (site.get("batch", batch), report_of(site, batch))
+
+    def reported() -> bool:
         look_after(site)
-        time.sleep(0.1)
+        return bool(report_of(site, batch)["report"] == number)
+
+    wait_until(reported, f"report {number} of {batch}")
     site.wait("batch", batch, state)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from waybill.sim.run import Report
 
 PANEL = "Looking after it"
-HOSTS = "hosts"  # the duty that must have looked before
+MOST = 10_000  # findings that are looked at once more after the others
 PORTION = 50  # seeds between two looks at the clock
 
 
@@ -77,9 +77,12 @@ def _looked_at(place: _Place, fix: bool) -> Iterator[tuple[Finding, bool]]:
             yield finding, False
         elif place.mend(finding):
             yield finding, True
-        else:
+        elif len(left) < MOST:
             left.append(finding)
-    still = {(finding.rule, finding.where) for finding in _found(place)} if left else set()
+        else:
+            yield finding, False
+    asked = {(finding.rule, finding.where) for finding in left}
+    still = {seen for finding in _found(place) if (seen := (finding.rule, finding.where)) in asked} if left else set()
     yield from ((finding, (finding.rule, finding.where) not in still) for finding in left)
 
 
@@ -92,7 +95,7 @@ def _found(place: _Place) -> Iterator[Finding]:
 
 
 def _places(desk: Desk, store: Store) -> Iterator[_Place]:
-    from waybill.duties import Hand, all_duties
+    from waybill.duties import Hand, Hosts, all_duties
 
     def store_itself() -> Iterator[Finding]:
         # Over a connection of its own: what is mended meanwhile must not disturb the reading.
@@ -110,7 +113,7 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
         if duty.routine:  # so is the store's check, which was made above without waiting for a second round
             continue
         hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep,
-                    _missing_hosts(store) if duty.name == HOSTS else {}, who=desk.who, outfit=depot.outfit, thorough=True)
+                    _missing_hosts(store) if duty.name == Hosts.name else {}, who=desk.who, outfit=depot.outfit, thorough=True)
         yield _Place(duty.name, partial(duty.check, hand), partial(duty.mend, hand))
 
 
@@ -125,10 +128,10 @@ def _expired(store: Store) -> Iterator[Finding]:
 
 def _missing_hosts(store: Store) -> dict[str, Any]:
     """What the duty has noted, which is not written here: how long a host has been missing is known only to whoever looked before."""
-    from waybill.duties import DUTY, kept_of
+    from waybill.duties import DUTY, Hosts, kept_of
 
     try:
-        return kept_of(store.get(DUTY.name, HOSTS))
+        return kept_of(store.get(DUTY.name, Hosts.name))
     except NotFound:
         return {}
 

@@ -22,4 +22,4 @@ def all_duties(more: Iterable[Duty] = ()) -> dict[str, Duty]:
     return {duty.name: duty for duty in (*built_in, *more)}
 
 
-__all__ = ["DUTY", "Duty", "Hand", "Post", "a_round", "all_duties", "kept_of"]
+__all__ = ["DUTY", "Duty", "Hand", "Hosts", "Post", "a_round", "all_duties", "kept_of"]

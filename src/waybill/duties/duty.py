@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from waybill.engine import Engine
 from waybill.machine import STAY, Backoff, Document, Machine, action, end, work
 from waybill.record import Exists, Finding, Record, Ref, Store, Unknown
-from waybill.rules import Machines
+from waybill.rules import Machines, calls
 from waybill.step import Context, New, Outcome, Wait
 from waybill.worker.context import ByMessage
 
@@ -94,7 +94,7 @@ def kept_of(record: Record) -> dict[str, Any]:
 
 
 DUTY = Machine(
-    name="duty",
+    name=calls.DUTY,
     plural="duties",
     doc="Upkeep that no user asked for, done in rounds.",
     made_by="every process that starts",
@@ -122,7 +122,7 @@ class Post:
 
     def step(self, record: Record, ctx: Context) -> Outcome:
         """One round. Safe to repeat: each mending is, and the memory is written with the commit that ends the round."""
-        duty = self.duties.get(record.id.partition("@")[0])
+        duty = self.duties.get(calls.name_of(record))
         if duty is None:
             return Wait(3600, "this release has no such duty")
         memory = kept_of(record)
@@ -137,7 +137,7 @@ class Post:
         """Make the records that are not there yet. Safe to repeat and to race: an id exists once."""
         for duty in self.duties.values():
             name = f"{duty.name}@{self.host}" if duty.per_host else duty.name
-            new = New("duty", id=name, host=self.host if duty.per_host else "")
+            new = New(calls.DUTY, id=name, host=self.host if duty.per_host else "")
             try:
                 engine.submit(new, who="setup", why=duty.doc)
             except Exists:

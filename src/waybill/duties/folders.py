@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from waybill import rules
 from waybill.duties.duty import Hand, ref_of
 from waybill.record import Committed, Finding, Group, NotFound, Record, Ref
+from waybill.rules import calls
 from waybill.worker.folders import all_folders, clear_folder, folder_of, last_attempt
 
 NO_RECORD = "folder without a record"
@@ -24,7 +25,7 @@ NO_FOLDER = "record without its folder"
 @dataclass(frozen=True)
 class Folders:
     age: float = 3600.0  # seconds; a younger folder without a record may belong to one that is being made
-    name: str = "folders"
+    name: str = calls.FOLDERS
     doc: str = "Removes working folders that no record needs, and leads records back whose folder is gone."
     every: float = 600.0
     per_host: bool = True

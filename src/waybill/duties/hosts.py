@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from waybill import rules
 from waybill.duties.duty import Hand, ref_of
 from waybill.record import Committed, Finding, Group, NotFound, Record
+from waybill.rules import calls
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Hosts:
             hand.memory["at"] = now
         for machine in hand.machines.values():
             for state in machine.states:
-                if not state.works or machine.name == "duty":
+                if not state.works or machine.name == calls.DUTY:
                     continue
                 for record in _bound(hand, machine.name, state.name):
                     if record.host in live:

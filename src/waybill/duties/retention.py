@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from waybill.duties.duty import Hand, ref_of
 from waybill.record import Conflict, Finding, NotFound
-from waybill.rules import Refused
+from waybill.rules import Refused, calls
 from waybill.worker.folders import clear_folder, folder_of, last_attempt
 
 
 @dataclass(frozen=True)
 class Retention:
-    name: str = "retention"
+    name: str = calls.RETENTION
     doc: str = "Removes records that have been settled for longer than their state's time."
     every: float = 300.0
     per_host: bool = False

@@ -219,13 +219,14 @@ def test_a_torn_line_is_passed_over_and_spoils_no_other(tmp_path: Path) -> None:
         assert each.entries() == [Entry("a", need=600), Entry("c", need=300)]
 
 
+def no_more(place: object, data: bytes) -> int:
+    """Of whatever writes to a full disk."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_a_disk_that_cannot_take_another_line_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     room = ledger(tmp_path, Plate(10_000, 1000))
     assert room.admit("a", 600, 0.0).granted
-
-    def no_more(self: Journal, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "_write", no_more)
         assert room.admit("b", 100, 0.0).reason == "It waits for room: the working disk is full."
@@ -237,9 +238,6 @@ def test_a_disk_that_cannot_take_another_line_is_full(tmp_path: Path, monkeypatc
 
 
 def test_a_disk_that_is_too_full_for_a_note_has_the_hook_run_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_more(self: Journal, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     monkeypatch.setattr(Journal, "_write", no_more)
     room = ledger(tmp_path, Plate(10_000, 0), hook=("more",), hook_every=60.0)
     assert [room.hook_is_due(now) for now in (0.0, 59.0, 60.0, 61.0)] == [True, False, True, False]
@@ -248,9 +246,6 @@ def test_a_disk_that_is_too_full_for_a_note_has_the_hook_run_all_the_same(tmp_pa
 def test_a_ledger_that_cannot_be_written_anew_is_taken_in_again_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     room = ledger(tmp_path, Plate(10_000, 1000))
     assert room.admit("a", 600, 0.0).granted
-
-    def no_more(path: Path, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("waybill.apps.ingest.room._LINES", -100)
