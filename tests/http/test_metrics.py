@@ -8,6 +8,7 @@ from prometheus_client.samples import Sample
 from starlette.testclient import TestClient
 
 from tests.http.yard import Site
+from tests.servers.process import wait_until
 from waybill.http import create_app
 from waybill.record import Unavailable
 
@@ -97,5 +98,5 @@ def test_without_the_store_metrics_still_come_health_is_good_and_ready_is_not(si
         assert ready.json() == {"ready": False}
         assert ready.headers["retry-after"]
         assert client.get(f"{API}/tally/crate").status_code == 503
-    assert client.get("/ready").json() == {"ready": True}
+    wait_until(lambda: client.get("/ready").json() == {"ready": True}, "the server to be ready")
     assert samples(client)["waybill_store_up", ()] == 1

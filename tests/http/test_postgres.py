@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tests.http.yard import Site, depot_at
 from tests.servers.postgres import PostgresServer
+from tests.servers.process import wait_until
 
 API = "/api/v1"
 
@@ -11,7 +12,7 @@ API = "/api/v1"
 def test_one_walk_on_postgresql(fast_postgres_url: str, tmp_path: Path) -> None:
     site = Site(depot_at(tmp_path / "data", fast_postgres_url))
     with site.client("admin") as client:
-        assert client.get("/ready").status_code == 200
+        wait_until(lambda: client.get("/ready").json() == {"ready": True}, "the server to be ready")
         made = client.post(f"{API}/records/crate", json={"docs": {"label": {"to": "Ada \u0000 é"}}}, headers={"Idempotency-Key": "k"})
         assert made.status_code == 201
         again = client.post(f"{API}/records/crate", json={"docs": {"label": {}}}, headers={"Idempotency-Key": "k"})
@@ -46,6 +47,6 @@ def test_a_server_whose_database_is_restarted_serves_again_by_itself(tmp_path: P
             assert refused.headers["retry-after"]
             assert client.get("/health").status_code == 200
             server.start()
-            assert client.get("/ready").status_code == 200
+            wait_until(lambda: client.get("/ready").json() == {"ready": True}, "the server to be ready")
             assert client.get(f"{API}/records/crate").json()["records"][0]["id"] == made.json()["id"]
             assert client.get(f"{API}/tally/crate").json()["total"] == 1
