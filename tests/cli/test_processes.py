@@ -124,7 +124,9 @@ def test_a_supervisor_that_tells_all_of_them_does_not_hurry_them(
     said = ""
     assert work.process.stderr is not None
     while said.count("stopping") < 2 or "are told to stop" not in said:
-        said += work.process.stderr.readline()
+        line = work.process.stderr.readline()
+        assert line, f"it ended, and said only: {said}"
+        said += line
     (tmp_path / "go").touch()
     assert work.end().code == 0
     assert sessions(bare) == [], "both have left in order"

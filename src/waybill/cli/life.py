@@ -22,6 +22,7 @@ from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
 from waybill.cli.processes import STOP, Processes
 from waybill.cli.site import Site
+from waybill.stores.stir import Stir
 
 if TYPE_CHECKING:
     from waybill.worker import Worker
@@ -35,7 +36,7 @@ def until_stopped(
     attendance: Attendance | None = None,
 ) -> int:  # fmt: skip
     """Run until a signal, or until a part ends by itself, which is a fault."""
-    ended = threading.Event()
+    ended = Stir()  # by handlers too, the second of which may come while the first still wakes this thread
     faults: list[BaseException] = []
 
     def part(run: Callable[[], None], name: str) -> threading.Thread:
@@ -59,10 +60,10 @@ def until_stopped(
             os._exit(128 + number)  # asked twice: as after a crash, claims are left to expire, and other processes end with this one
         ended.set()
 
-    told = threading.Event()
+    told: list[int] = []
 
     def stop_with_parent(number: int, frame: FrameType | None) -> None:
-        told.set()
+        told.append(number)
         ended.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -102,7 +103,7 @@ def until_stopped(
     desk.depot.close()  # nobody uses it any more: an index on SQLite goes out of its WAL into its file
     if faults:
         raise faults[0]
-    return 0 if signals or told.is_set() else FAILED
+    return 0 if signals or told else FAILED
 
 
 def _say_where(desk: Desk, site: Site | None) -> None:

@@ -50,6 +50,7 @@ class Proxy:
         assert connection.lost, "no write went through the proxy"
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # else the thread that accepts would wait for ever
         self._listener.close()
         self.cut()
 

@@ -13,6 +13,8 @@ import weakref
 
 import apsw
 
+from waybill.stores.stir import Stir
+
 POLL = 0.05  # seconds
 
 _lock = threading.Lock()
@@ -24,7 +26,7 @@ class Ear:
 
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path) if path else ""
-        self._bell = threading.Event()
+        self._bell = Stir()
         self._heard = False
         self._db: apsw.Connection | None = None
         self._seen = 0
@@ -49,7 +51,6 @@ class Ear:
         while True:
             left = deadline - time.monotonic()
             rung = self._bell.wait(max(0.0, min(POLL, left)))
-            self._bell.clear()
             heard = self._moved() or self._heard  # both, so that what rang is not heard a second time
             self._heard = False
             if rung or heard or left <= 0:

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from waybill.stores.stir import Stir
 from waybill.stores.zookeeper import places, wire
 from waybill.stores.zookeeper.layout import ACCESS, BATCH, JOB
 from waybill.stores.zookeeper.link import Link
@@ -23,7 +24,7 @@ FOLDERS = (*(JOB.folder(state) for state in JOB.states), BATCH.homes, *(layout.h
 class Bell:
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._stir = threading.Event()  # wakes the waiting thread, whatever for
+        self._stir = Stir()  # wakes the waiting thread, whatever for
         self._rang = False
         self._interrupted = False
         self._armed = False
