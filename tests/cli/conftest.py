@@ -1,6 +1,7 @@
 """A command line to call: in this process, which is quick, or in one of its own, which can be signalled and killed."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -37,7 +38,7 @@ Waybill = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Nobody's own settings; the demonstration's machines and no others; wide lines."""
     for name in [name for name in os.environ if name.startswith("WAYBILL_") and name != "WAYBILL_BUDGET"]:
         monkeypatch.delenv(name)
@@ -48,6 +49,12 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
+    loggers = [logging.getLogger(name) for name in ("", "kazoo", "uvicorn.error", "uvicorn.access", "asyncio", "httpx2")]
+    handlers, levels = loggers[0].handlers[:], [each.level for each in loggers]
+    yield
+    loggers[0].handlers[:] = handlers  # what a command sets up for its process, and the stream that it writes to, end with the test
+    for each, level in zip(loggers, levels, strict=True):
+        each.setLevel(level)
 
 
 @pytest.fixture

@@ -8,19 +8,16 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Start, Waybill, ship
 from tests.servers.process import wait_until
-from waybill.cli import life
 from waybill.config import sqlite_url
 from waybill.stores import open_store
 
@@ -287,29 +284,3 @@ APP = Application("opening", "Opens the index.", (RUN,), outfit=Outfit)
     wait_until(lambda: states(waybill, "run") == {"Ended": 1}, "the step to open the index", seconds=120)
     assert work.end(signal.SIGTERM).code == 0
     assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], "nothing is left in a WAL file"
-
-
-def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    never = threading.Event()
-
-    class Stuck:
-        def run(self) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-            never.wait()
-
-        def stop(self) -> None:
-            pass
-
-    left: list[int] = []
-    monkeypatch.setattr(life, "PATIENCE", 0.05)
-    monkeypatch.setattr(os, "_exit", left.append)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        config = SimpleNamespace(work=SimpleNamespace(host="h", processes=1))
-        depot = SimpleNamespace(close=lambda: None)
-        life.until_stopped(cast(Any, SimpleNamespace(config=config, depot=depot, note=lambda said: None)), worker=cast(Any, Stuck()))
-    finally:
-        never.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert left == [1]

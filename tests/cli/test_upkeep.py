@@ -238,11 +238,11 @@ def test_a_worker_that_is_gone_is_called_so(waybill: Waybill, data: Path) -> Non
     """As after kill -9: its session has expired, and nobody was there to end it."""
     shipment = ship(waybill)
     with closing(depot().open_store()) as store:
-        session = store.open_session(host=platform.node(), ttl=10, about={"pid": 4711})
+        session = store.open_session(host=platform.node(), ttl=60, about={"pid": 4711})
         store.take("shipment", shipment, session)
     assert (waybill("doctor").code, waybill("sessions", "--json").json["sessions"][0]["expired"]) == (0, False)
     assert "running" in waybill("show", "shipment", shipment).out
-    planted(data, "update session set since = since - 120, expires = expires - 70")
+    planted(data, "update session set since = since - 120, expires = expires - 120")
     (seen,) = waybill("sessions", "--json").json["sessions"]
     assert (seen["name"], seen["expired"]) == (session, True)
     assert "expired 1m ago" in waybill("sessions").out

@@ -49,7 +49,7 @@ class Ours:
         self.engine = Engine(self.store, self.machines)
 
     def open_store(self) -> ZookeeperStore:
-        return ZookeeperStore(self.url, listing=0.05, grace=self.grace)
+        return ZookeeperStore(self.url, listing=0.05, grace=self.grace, timeout=50, patience=30)
 
     def close(self) -> None:
         self.store.close()
@@ -74,7 +74,7 @@ class Ours:
 
     def worker(self, **options: Any) -> Worker:
         objects = open_objects((self.folder / "objects").absolute().as_uri())
-        defaults: dict[str, Any] = {"host": "h", "work_root": self.folder / "work", "objects": objects, "threads": 4, "ttl": 10.0}
+        defaults: dict[str, Any] = {"host": "h", "work_root": self.folder / "work", "objects": objects, "threads": 4, "ttl": 30.0}
         kinds = [name for name, machine in self.machines.items() if machine.working()]
         return Worker(self.open_store, self.machines, **{**defaults, "roles": kinds, **options})
 

@@ -81,6 +81,8 @@ class PostgresServer(Server):
 
     def kill(self) -> None:
         """SIGKILL the server and all its children at once, as when a machine goes away. `start` brings it back."""
+        self._process.pause()  # else it takes the death of its children for a crash, and starts others, which outlive it
+        wait_until(lambda: _state(self._process.pid) == "T", "PostgreSQL to stand still")
         family = [self._process.pid, *_children(self._process.pid)]
         for pid in family[1:]:
             _signal(pid, signal.SIGKILL)
@@ -150,3 +152,7 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -24,7 +24,7 @@ from obstore.exceptions import GenericError
 from obstore.store import S3Store
 
 from tests.servers.ports import free_port
-from tests.servers.process import Process, program
+from tests.servers.process import Process, program, wait_until
 from tests.servers.server import Server
 
 
@@ -76,8 +76,7 @@ class _S3Server(Server):
     def create_bucket(self, name: str | None = None) -> str:
         """A new, empty bucket; its name."""
         name = name or f"test-{next(self._numbers)}"
-        if not self._make_bucket(name):
-            raise OSError(f"{self.endpoint} refused to create the bucket {name}.")
+        wait_until(lambda: self._make_bucket(name), f"{self.endpoint} to make the bucket {name}", seconds=60, every=0.2)
         return name
 
     def bucket(self, name: str, credentials: Credentials | None = None, *, retries: int = 10) -> S3Store:

@@ -214,7 +214,7 @@ def _require_installed() -> None:
 
 def _create_chroot(hosts: str) -> str:
     chroot = f"/test-{next(_numbers)}"
-    client = KazooClient(hosts, timeout=10.0)
+    client = KazooClient(hosts, timeout=50.0)
     client.start(timeout=60)
     try:
         client.create(chroot)

@@ -30,7 +30,7 @@ def test_threads_are_shared_out(url: str, threads: int, expected: list[int]) -> 
 
 
 def test_both_lanes_work_and_end_together(postgres_url: str, tmp_path: Path) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
 
     def pack(record: Record, ctx: Context) -> Outcome:
         both.wait()  # two steps at the same time: each lane has one thread

@@ -70,3 +70,27 @@ def test_a_record_bound_to_another_host_is_left_to_it(yard: Yard) -> None:
     yard.worker(host="h1")
     yard.until_state(mine, "Sent")
     assert yard.get(record).state == "Packing"
+
+
+def test_two_hosts_that_name_a_shared_root_at_the_same_moment_agree(yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "shared"
+    write = Path.write_text
+
+    def interrupted(self: Path, text: str) -> int:
+        monkeypatch.setattr(Path, "write_text", write)
+        check_root(yard.store, root, shared=True)  # the other host, before anything is in our file
+        return write(self, text)
+
+    monkeypatch.setattr(Path, "write_text", interrupted)
+    check_root(yard.store, root, shared=True)
+    check_root(yard.store, root, shared=True)
+    assert [path.name for path in root.iterdir()] == [".waybill-root"]
+
+
+def test_a_root_whose_name_is_empty_is_refused_and_not_remembered(yard: Yard, tmp_path: Path) -> None:
+    """As after a full disk: remembered, it would keep every worker from starting for good."""
+    (tmp_path / ".waybill-root").touch()
+    with pytest.raises(BadStore, match="is empty: remove it"):
+        check_root(yard.store, tmp_path, shared=True)
+    (tmp_path / ".waybill-root").unlink()
+    check_root(yard.store, tmp_path, shared=True)

@@ -38,7 +38,7 @@ class Gate:
         return self.outcome
 
     def wait(self) -> None:
-        assert self.entered.acquire(timeout=30), "the step was not entered"
+        assert self.entered.acquire(timeout=120), "the step was not entered"
 
 
 def arrows(yard: Yard, record: Record) -> list[tuple[str, str | None, str | None]]:
@@ -175,7 +175,7 @@ def test_stop_commits_a_step_that_ends_well(yard: Yard) -> None:
     yard.steps(Packing=pack)
     parcel = yard.engine.submit(New("parcel"))
     worker = yard.worker()
-    assert entered.wait(30)
+    assert entered.wait(120)
     yard.stop(worker)
     assert (yard.get(parcel).state, yard.get(parcel).session) == ("Sending", None)
 
@@ -191,7 +191,7 @@ def test_a_step_that_does_not_end_keeps_its_claim_until_the_session_expires(yard
     yard.steps(Packing=pack)
     parcel = yard.engine.submit(New("parcel"))
     worker = yard.worker(grace=0.05)
-    assert entered.wait(30)
+    assert entered.wait(120)
     yard.stop(worker)
     assert yard.get(parcel).session is not None  # closing the session would let a second run start beside the first
     leave.set()

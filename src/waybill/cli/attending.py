@@ -12,7 +12,7 @@ import threading
 from contextlib import closing
 
 from waybill.depot import Depot
-from waybill.record import SERVES, Store, Unavailable
+from waybill.record import SERVES, Store, Unavailable, Unknown
 
 log = logging.getLogger("waybill")
 
@@ -35,9 +35,12 @@ class Attendance:
                 try:
                     if not store.renew(self._session).alive:
                         self._session = self._open(store)
-                except Unavailable as error:  # a full disk, or a file that is busy: it is tried again
+                except (Unavailable, Unknown) as error:  # a full disk, a disk that failed, or a file that is busy: it is tried again
                     log.warning("the store is not told that this server lives: %s", error)
-            store.close_session(self._session)
+            try:
+                store.close_session(self._session)
+            except (Unavailable, Unknown) as error:  # it expires
+                log.warning("the store is not told that this server has ended: %s", error)
 
     def stop(self) -> None:
         self._over.set()

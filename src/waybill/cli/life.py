@@ -3,26 +3,25 @@
     start -> say where -> until a signal or a fault -> stop in order
 
 SIGTERM and SIGINT end it cleanly: no new claims, running steps end or give up at a safe point, requests are answered, the session is
-closed, and what applications have opened. A second signal does not wait.
+closed, and what applications have opened. A second signal does not wait. Nothing makes the end take longer than `PATIENCE`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable
-from types import FrameType
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from waybill.cli.attending import Attendance
 from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
-from waybill.cli.processes import STOP, Processes
+from waybill.cli.processes import Processes
 from waybill.cli.site import Site
-from waybill.stores.stir import Stir
+from waybill.cli.summons import Summons
 
 if TYPE_CHECKING:
     from waybill.worker import Worker
@@ -31,79 +30,118 @@ PATIENCE = 60.0  # seconds from the signal to the end: steps have half of them
 log = logging.getLogger("waybill")
 
 
+class Part(Protocol):
+    def run(self) -> None: ...
+
+    def stop(self) -> None:
+        """From any thread; `run` returns soon after."""
+
+
 def until_stopped(
     desk: Desk, *, site: Site | None = None, worker: Worker | None = None, others: Processes | None = None,
     attendance: Attendance | None = None,
 ) -> int:  # fmt: skip
     """Run until a signal, or until a part ends by itself, which is a fault."""
-    ended = Stir()  # by handlers too, the second of which may come while the first still wakes this thread
-    faults: list[BaseException] = []
+    strangers = set(threading.enumerate())
+    with Summons() as summons:
+        parts = _Parts(summons)
+        own: list[BaseException] = []  # what the main thread met; it may be only that a part was gone
+        try:
+            if site is not None:
+                parts.start(site, "server")
+                site.ready.wait()
+            if not parts.faults:
+                for part, name in ((worker, "worker"), (others, "processes"), (attendance, "attendance")):
+                    if part is not None:
+                        parts.start(part, name)
+                _say_where(desk, site)
+                summons.wait()
+        except BaseException as error:  # noqa: BLE001 - raised below, once the parts have ended: nobody could stop them any more
+            own.append(error)
+        leave = time.monotonic() + PATIENCE
+        with _leaving_after(PATIENCE, others):
+            parts.stop()
+            log.info("stopping")
+            parts.join()
+            faults = [*parts.faults, *own]
+            if not _wait_for(set(threading.enumerate()) - strangers, leave - 1):
+                log.warning("a request or a step has not ended after %.0f s: leaving", PATIENCE)
+                logging.shutdown()
+                os._exit(0 if summons.is_asked and not faults else FAILED)
+            _close(desk)
+        if faults:
+            raise faults[0]
+        return 0 if summons.is_asked else FAILED
 
-    def part(run: Callable[[], None], name: str) -> threading.Thread:
+
+class _Parts:
+    def __init__(self, summons: Summons) -> None:
+        self.faults: list[BaseException] = []
+        self._summons = summons
+        self._running: list[tuple[Part, threading.Thread]] = []
+
+    def start(self, part: Part, name: str) -> None:
         def guarded() -> None:
             try:
-                run()
+                part.run()
             except BaseException as error:  # noqa: BLE001 - said by the main thread, which ends the process
-                faults.append(error)
+                self.faults.append(error)
             finally:
-                ended.set()
+                self._summons.tell()
 
         thread = threading.Thread(target=guarded, name=name)
         thread.start()
-        return thread
+        self._running.append((part, thread))
 
-    signals: list[int] = []
+    def stop(self) -> None:
+        for part, _ in self._running:
+            part.stop()
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        signals.append(number)
-        if len(signals) > 1:
-            os._exit(128 + number)  # asked twice: as after a crash, claims are left to expire, and other processes end with this one
-        ended.set()
+    def join(self) -> None:
+        for _, thread in self._running:
+            thread.join()
 
-    told: list[int] = []
 
-    def stop_with_parent(number: int, frame: FrameType | None) -> None:
-        told.append(number)
-        ended.set()
+@contextmanager
+def _leaving_after(seconds: float, others: Processes | None) -> Iterator[None]:
+    """What takes longer ends the process: a thread that waits for an answer cannot be ended otherwise."""
+    over = threading.Event()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    signal.signal(STOP, stop_with_parent)
-    parts: list[threading.Thread] = []
-    if site is not None:
-        parts.append(part(site.run, "server"))
-        site.ready.wait()
-    if not faults:
-        if worker is not None:
-            parts.append(part(worker.run, "worker"))
-        if others is not None:
-            parts.append(part(others.run, "processes"))
-        if attendance is not None:
-            parts.append(part(attendance.run, "attendance"))
-        _say_where(desk, site)
-        ended.wait()
-    log.info("stopping")
-    if site is not None:
-        site.stop()
-    if worker is not None and len(parts) > (site is not None):
-        worker.stop()
-    if others is not None:
-        others.stop()
-    if attendance is not None:
-        attendance.stop()
-    leave = time.monotonic() + PATIENCE
-    for thread in parts:
-        thread.join(max(0.0, leave - time.monotonic()))
-    if any(thread.is_alive() for thread in parts):
-        log.error("still waiting for the store or a request after %.0f s: leaving; claims are left to expire", PATIENCE)
+    def watch() -> None:
+        if over.wait(seconds):
+            return
         if others is not None:
             others.kill()
+        told = threading.Thread(target=tell, daemon=True)  # whoever reads the log may have stopped reading
+        told.start()
+        told.join(1)
+        os._exit(FAILED)
+
+    def tell() -> None:
+        log.error("still waiting for the store or a request after %.0f s: leaving; claims are left to expire", seconds)
         logging.shutdown()
-        os._exit(FAILED)  # a thread that waits for an answer cannot be ended otherwise
-    desk.depot.close()  # nobody uses it any more: an index on SQLite goes out of its WAL into its file
-    if faults:
-        raise faults[0]
-    return 0 if signals or told else FAILED
+
+    threading.Thread(target=watch, name="leaving", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _wait_for(threads: set[threading.Thread], until: float) -> bool:
+    """Whether all of them have ended in time. A request that was given up still has its thread, and Python would wait for it for ever."""
+    for thread in threads:
+        if not thread.daemon:
+            thread.join(max(0.0, until - time.monotonic()))
+    return not any(thread.is_alive() and not thread.daemon for thread in threads)
+
+
+def _close(desk: Desk) -> None:
+    """What applications have opened: an index on SQLite goes out of its WAL into its file."""
+    try:
+        desk.depot.close()
+    except Exception as error:  # noqa: BLE001 - a step that was given up may still use it; it ends with the process
+        log.warning("not all could be closed: %s", error)
 
 
 def _say_where(desk: Desk, site: Site | None) -> None:

@@ -11,7 +11,7 @@ from waybill.config.reading import DEMO_FILE, FILE, BadConfig, load
 from waybill.config.settings import OTHER_VARIABLES, SETTINGS, Setting, strays
 from waybill.config.shape import Config, Http, Log, Mail, Webhook, Work
 from waybill.config.showing import effective, hidden
-from waybill.config.urls import masked, sqlite_path, sqlite_url
+from waybill.config.urls import POSTGRES_PATIENCE, masked, sqlite_path, sqlite_url
 from waybill.config.values import MAIL_SCHEMES
 
 DAY = 86400.0
@@ -22,6 +22,7 @@ __all__ = [
     "FILE",
     "MAIL_SCHEMES",
     "OTHER_VARIABLES",
+    "POSTGRES_PATIENCE",
     "SETTINGS",
     "BadConfig",
     "Config",

@@ -6,6 +6,11 @@ import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+# What a PostgreSQL URL may say otherwise: a server that does not answer is given up before a worker's session is.
+POSTGRES_PATIENCE = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000,
+}  # fmt: skip
+
 
 def sqlite_url(path: Path) -> str:
     """Three slashes and a path: an absolute one makes four."""

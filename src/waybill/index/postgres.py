@@ -9,10 +9,11 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from waybill.config import masked
+from waybill.config import POSTGRES_PATIENCE, masked
 from waybill.index import Catalogue, Row
 from waybill.index.shelf import BOOK, TableShelf
 from waybill.index.sql import Dialect, for_psycopg
@@ -83,7 +84,8 @@ class PostgresIndex:
 
     def _connect(self) -> psycopg.Connection[Row]:
         with self._refusals():
-            db = psycopg.connect(self._url, autocommit=True, row_factory=dict_row, application_name="waybill index")
+            given: dict[str, Any] = {"application_name": "waybill index", **POSTGRES_PATIENCE, **conninfo_to_dict(self._url)}
+            db: psycopg.Connection[Row] = psycopg.connect(**given, autocommit=True, row_factory=dict_row)
             db.execute(f"set search_path = {SCHEMA}")
             db.execute("set idle_in_transaction_session_timeout = '60s'")
             return db

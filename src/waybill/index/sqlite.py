@@ -7,6 +7,7 @@ waits by looking again after a while, so by default it has a file of its own, an
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -45,7 +46,8 @@ class SqliteIndex:
             with self._refusals():
                 self._db = apsw.Connection(str(self._path))
                 self._db.set_busy_timeout(BUSY)
-                for pragma in ("pragma journal_mode = wal", "pragma synchronous = full", "pragma foreign_keys = on"):
+                self._begin_log()
+                for pragma in ("pragma synchronous = full", "pragma foreign_keys = on"):
                     self._db.execute(pragma).fetchall()
             with self.begin():
                 for statement in BOOK:
@@ -53,6 +55,18 @@ class SqliteIndex:
         except BaseException:
             self.close()
             raise
+
+    def _begin_log(self) -> None:
+        """SQLite answers Busy at once, and asks no time-out, when another process is just doing the same."""
+        deadline = time.monotonic() + BUSY / 1000
+        while True:
+            try:
+                self._db.execute("pragma journal_mode = wal").fetchall()
+                return
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
 
     def shelf(self, catalogue: Catalogue[Any]) -> TableShelf:
         return TableShelf(self, catalogue)

@@ -23,16 +23,27 @@ def check_root(store: Store, root: Path, shared: bool) -> None:
             raise PermissionError(13, "it is not writable")
         if not shared:
             return
-        file = root / NAME
-        try:
-            with open(file, "x") as new:
-                new.write(f"root-{uuid.uuid4()}")
-        except FileExistsError:
-            pass  # made by another worker, or by an earlier start
-        name = file.read_text().strip()
+        name = _name(root)
     except OSError as error:
         raise BadStore(f"The working root {root} cannot be used: {error.strerror or error}. Set work.root to another folder.") from error
+    if not name:
+        raise BadStore(f"{root / NAME} is empty: remove it, and start the workers again.")
     if store.remember("work-root", name) != name:
         raise BadStore(
             f"work.shared is set, but {root} is not the folder that the other workers share. Mount that folder here, or unset work.shared."
         )
+
+
+def _name(root: Path) -> str:
+    """The root's own name, which it gets with the first start. The file appears with the name in it: others may read it at any moment."""
+    file = root / NAME
+    if not file.exists():
+        draft = root / f"{NAME}.{uuid.uuid4()}"
+        try:
+            draft.write_text(f"root-{uuid.uuid4()}")
+            os.link(draft, file)
+        except FileExistsError:
+            pass  # another worker was quicker
+        finally:
+            draft.unlink(missing_ok=True)
+    return file.read_text().strip()

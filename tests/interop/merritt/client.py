@@ -22,7 +22,7 @@ class Client:
         self.ruby = ruby
         self.writes = 0
         self._dies_after = dies_after
-        self.zk = KazooClient(hosts, timeout=10)
+        self.zk = KazooClient(hosts, timeout=50)  # the machine may stand still for a while
         self.zk.start(timeout=60)
 
     def close(self) -> None:

@@ -1,8 +1,10 @@
 """The schema: its steps, what it keeps true by itself, and the check that finds what is not."""
 
 import re
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -11,6 +13,8 @@ from msgspec.structs import replace
 from waybill.record import BadStore, Change, Finding, Group, Record, Ref, Role
 from waybill.statements import load
 from waybill.stores.sqlite import SqliteStore, migrations
+from waybill.stores.sqlite import store as sqlite
+from waybill.stores.sqlite.database import Database
 
 
 @pytest.fixture
@@ -201,3 +205,26 @@ def test_a_claim_parks_at_most_a_thousand_and_a_mark_lets_all_of_them_go(store: 
     assert len(store._db.execute("select 1 from record where parked = 'mark collections/full'").fetchall()) == 2400
     store.mark("collections/full", False)
     assert store._db.execute("select 1 from record where parked is not null").fetchall() == []
+
+
+def test_a_file_that_another_process_is_just_making_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks empty, and a moment later full: both looks must be at the same moment."""
+    url = f"sqlite:///{tmp_path}/waybill.db"
+    bring_up = migrations.bring_up
+
+    def interrupted(database: Database, *, migrate: bool) -> None:
+        monkeypatch.setattr(sqlite, "bring_up", bring_up)
+        execute = database.execute
+
+        def other_first(statement: str, *values: Any) -> apsw.Cursor:
+            if "from sqlite_schema" in statement:
+                database.execute = execute
+                SqliteStore(url).close()
+            return execute(statement, *values)
+
+        database.execute = other_first
+        bring_up(database, migrate=migrate)
+
+    monkeypatch.setattr(sqlite, "bring_up", interrupted)
+    with closing(SqliteStore(url)) as store:
+        assert store.marks() == {}

@@ -343,3 +343,15 @@ def test_a_file_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     path.chmod(0o640)
     with closing(open_store(f"sqlite:///{path}")):
         assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o640}
+
+
+def test_a_writer_that_stopped_while_it_changed_the_log_makes_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite gives up after ten seconds, with an error of its own kind, which must not end a worker."""
+
+    def stopped(*_: object) -> None:
+        raise apsw.ProtocolError("ProtocolError: locking protocol")
+
+    with closing(SqliteStore(f"sqlite:///{tmp_path}/waybill.db")) as store:
+        monkeypatch.setattr(store._db, "execute", stopped)
+        with pytest.raises(Unavailable, match="Another process has been writing"):
+            store.marks()

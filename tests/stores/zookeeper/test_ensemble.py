@@ -129,12 +129,12 @@ def test_a_connection_that_goes_leaves_its_session_to_its_ttl_b14(merritt: Merri
     """A step may still run under it; only close_session frees claims at once."""
     store, other = merritt.open(), merritt.open()
     job = make_job(store, make_batch(store))
-    session = store.open_session(host="h", ttl=6, about={})
+    session = store.open_session(host="h", ttl=15, about={})
     (mine,) = claim(store, session)
     store.close()
     assert other.get("job", job.id) == mine
     assert [info.name for info in other.sessions()] == [session]
-    wait_until(lambda: other.reap() == [session], "the session to die by itself", seconds=60)
+    wait_until(lambda: other.reap() == [session], "the session to die by itself", seconds=120)
     freed = other.get("job", job.id)
     assert (freed.session, freed.version) == (None, mine.version + 1)
 
@@ -168,7 +168,8 @@ def test_the_last_two_children_on_two_servers_a5(zookeeper_ensemble: ZooKeeperEn
     """Each follower knows its own client's commit and may not know the other's yet; one of the two must be told all the same."""
     leader = zookeeper_ensemble.leader()
     root = zookeeper_ensemble.create_chroot().rpartition("/")[2]
-    first, second = (ZookeeperStore(f"zookeeper://{zookeeper_ensemble.host(n)}/{root}") for n in zookeeper_ensemble.numbers if n != leader)
+    followers = (n for n in zookeeper_ensemble.numbers if n != leader)
+    first, second = (ZookeeperStore(f"zookeeper://{zookeeper_ensemble.host(n)}/{root}", timeout=50, patience=30) for n in followers)
     for _ in range(budget.pick(small=25, long=300)):
         batch = make_batch(first, state="Processing")
         jobs = make_jobs(first, batch, 2)

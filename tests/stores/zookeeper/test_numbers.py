@@ -84,8 +84,8 @@ def followers(zookeeper_ensemble: ZooKeeperEnsemble) -> list[str]:
 
 def test_numbers_hold_on_an_ensemble_whose_followers_lag_a8(followers: list[str], budget: Budget) -> None:
     """Each creator talks to another server, and each server may be behind the others."""
-    stores = [ZookeeperStore(url) for url in followers[:2]]
-    zk = KazooClient(followers[2].removeprefix("zookeeper://"))
+    stores = [ZookeeperStore(url, timeout=50, patience=30) for url in followers[:2]]
+    zk = KazooClient(followers[2].removeprefix("zookeeper://"), timeout=50)
     zk.start(timeout=60)
     try:
         names = race(stores, make_batch(stores[0]), zk, budget.pick(small=10, long=150))

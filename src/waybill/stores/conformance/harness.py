@@ -95,7 +95,7 @@ def race_in_threads(*calls: Callable[[], Any]) -> list[Any]:
 
     def run(place: int, call: Callable[[], Any]) -> None:
         try:
-            line.wait(30)
+            line.wait(120)
             answers[place] = call()
         except BaseException as error:  # noqa: BLE001 - carried to the test's own thread, below
             answers[place] = error

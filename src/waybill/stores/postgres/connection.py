@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from waybill.config import POSTGRES_PATIENCE
 from waybill.record import BadStore, Unavailable
 from waybill.stores.postgres import troubles
 from waybill.stores.postgres.wire import Rows, rows_dumper
@@ -23,15 +24,7 @@ from waybill.stores.presence import Presence
 
 SECRETS = frozenset({"password", "sslpassword"})
 
-# What a URL may say otherwise: a server that does not answer is given up before a worker's session is.
-DEFAULTS: dict[str, Any] = {
-    "application_name": "waybill",
-    "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-}
+DEFAULTS: dict[str, Any] = {"application_name": "waybill", **POSTGRES_PATIENCE}  # what a URL may say otherwise
 
 SETTINGS = {
     "synchronous_commit": "on",  # what is answered as written is on the disk

@@ -189,7 +189,7 @@ class Database:
             self.patience, mode = 0.5, apsw.SQLITE_CHECKPOINT_RESTART
         try:
             self.db.wal_checkpoint(mode=mode)
-        except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
+        except (apsw.BusyError, apsw.LockedError, apsw.ProtocolError, apsw.FullError, apsw.IOError):
             return  # nothing is lost: the log stays as it is, and a later commit tries again
         finally:
             self.patience = patience
@@ -208,7 +208,7 @@ class Database:
 
     def _sentence(self, error: apsw.Error) -> StoreError | None:
         place = self.place
-        if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):  # the last: a writer stopped while it changed the log
             return Unavailable(
                 f"Another process has been writing to {place} for more than {self.patience:g} s; nothing was written. "
                 "If none of yours does, look for a program that keeps a transaction open on that file."

@@ -31,7 +31,7 @@ def bring_up(database: Database, *, migrate: bool) -> None:
     """Make the schema the one that this driver knows, or refuse."""
     known = steps()
     latest = known[-1][0]
-    with database.sentences():
+    with database.read():  # of one moment: another process may be making the schema just now
         present = _present(database)
     if present == latest:
         return

@@ -59,15 +59,27 @@ class Bell:
         while True:
             self._stir.clear()
             if not self._armed:
-                self._armed = True
-                self._link.watch(places.BELL, self._hear)
+                self._arm()
             changed = self._look()
             left = deadline - time.monotonic()
             if self._rang or self._interrupted or changed or left <= 0:
                 break
             self._stir.wait(min(left, LOOKS))
-        heard, self._rang, self._interrupted = self._rang or changed, False, False
-        return heard
+        # Whoever sets one of them after this look at it stirs after it too, and is heard by the next call.
+        heard, interrupted = self._rang, self._interrupted
+        if heard:
+            self._rang = False
+        if interrupted:
+            self._interrupted = False
+        return heard or changed
+
+    def _arm(self) -> None:
+        self._armed = True  # before it is: it may be heard at once
+        try:
+            self._link.watch(places.BELL, self._hear)
+        except BaseException:
+            self._armed = False  # the servers are away, and know of no watch
+            raise
 
     def _hear(self, event: Any) -> None:
         """From kazoo's thread: the bell was touched, or the connection was lost and with it the watch."""

@@ -220,13 +220,13 @@ def test_what_the_hook_provides_is_taken_at_once(tmp_path: Path) -> None:
     ("script", "seconds", "said"),
     [
         ("raise SystemExit(3)", 30.0, "answered 3"),
-        ("import time; print('here', flush=True); time.sleep(600)", 4.0, "was ended: here"),
+        ("import time; print('here', flush=True); time.sleep(600)", 12.0, "was ended: here"),
         (
             "import subprocess, sys; print('gone', flush=True); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])",
             30.0,
             "answered 0: gone",
         ),
-        ("while True: print('x' * 1000, flush=True)", 4.0, "was ended: xxx"),
+        ("while True: print('x' * 1000, flush=True)", 12.0, "was ended: xxx"),
     ],
 )
 def test_a_hook_that_misbehaves_stops_nothing(
