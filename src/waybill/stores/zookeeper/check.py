@@ -23,6 +23,7 @@ class Checker:
             merritt.UuidNamesABatch(judge),
             merritt.BatchHasItsUuid(judge),
             merritt.HasAStatus(judge),
+            own.CanBeRead(judge),
             merritt.JobHasABatch(judge),
             merritt.StatesHasChildren(judge),
             merritt.BatchListsItsJobs(judge),

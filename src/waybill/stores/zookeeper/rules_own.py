@@ -7,15 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from waybill.record import Ref
+from waybill.record import Ref, is_json
 from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.faults import Fault, Judge
 from waybill.stores.zookeeper.layout import MERRITT, Layout, layout_of
 from waybill.stores.zookeeper.names import key_path, plain
 from waybill.stores.zookeeper.plan import chain, parent_of
 from waybill.stores.zookeeper.seen import Seen, look
+from waybill.stores.zookeeper.side import decode as decode_side
 from waybill.stores.zookeeper.side import encode as encode_side
+from waybill.stores.zookeeper.status import decode as decode_status
 from waybill.stores.zookeeper.wire import Op, data, names
+
+_WHOLE = 50  # records read together with their documents, each of which may have half a megabyte
 
 
 def kinds(judge: Judge) -> list[Layout]:
@@ -32,7 +36,7 @@ def ref_at(path: str) -> Ref:
 
 
 def looked(judge: Judge, refs: Sequence[Ref]) -> tuple[list[Seen | None], list[bool]]:
-    """The records, and which of them are there and cannot be read: that is for the rule about statuses alone."""
+    """The records, and which of them are there and cannot be read: that is for the rules about those alone."""
     homes = judge.link.nodes([layout_of(ref.kind).home(ref.id) for ref in refs]) if refs else []
     seen = look(judge.link, refs)
     return seen, [each is None and home is not None for each, home in zip(seen, homes, strict=True)]
@@ -73,6 +77,34 @@ class RecordIsQueued(Records):
                 yield self._judge.fault(
                     self.name, home, f"is {each.state} and not queued as {path}", "queue it", ops, since=each.touched, ref=each.ref
                 )
+
+
+class CanBeRead(Records):
+    """A record of ours that is damaged is not there for anybody: only this rule names it. What was in it nobody knows."""
+
+    name = "what is written can be read"
+    remedy = "restore a backup, or write the node again"
+
+    def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
+        for start in range(0, len(subjects), _WHOLE):
+            yield from self._faults([(path, ref_at(path)) for path in subjects[start : start + _WHOLE]])
+
+    def _faults(self, homes: Sequence[tuple[str, Ref]]) -> Iterator[Fault]:
+        link = self._judge.link
+        asks = [data(f"{path}/status") for path, _ in homes] + [data(layout_of(ref.kind).side(ref.id)) for _, ref in homes]
+        found = link.read(asks)
+        for (path, ref), status, side in zip(homes, found[: len(homes)], found[len(homes) :], strict=True):
+            if ref.kind not in MERRITT and (status is None or decode_status(status.data) is None):
+                since = status.mtime / 1000 if status is not None else None
+                yield self._judge.fault(self.name, path, "its status says no state", self.remedy, (), since=since, ref=ref)
+            if side is not None and decode_side(side.data) is None:
+                problem = f"{layout_of(ref.kind).side(ref.id)} is no side node"
+                yield self._judge.fault(self.name, path, problem, self.remedy, (), since=side.mtime / 1000, ref=ref)
+        for (path, ref), each in zip(homes, look(link, [ref for _, ref in homes], docs=True), strict=True):
+            for name, body in sorted((each.docs or {}).items()) if each is not None else ():
+                if not is_json(body):
+                    problem = f"its document {name} is no JSON"
+                    yield self._judge.fault(self.name, path, problem, self.remedy, (), ref=ref)
 
 
 class QueueHoldsRecords:
