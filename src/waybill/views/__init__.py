@@ -181,7 +181,8 @@ def tally(m: Machine, counts: Mapping[str, int], parent: Ref | None = None) -> T
     return {"kind": m.name, "parent": ref(parent), "total": sum(counts.values()), "states": declared + foreign}
 
 
-def session(s: SessionInfo) -> SessionView:
+def session(s: SessionInfo, now: float) -> SessionView:
+    """Who works. `now`: by the store's clock; one that has expired is gone, and the next worker frees what it held."""
     steps: list[StepView] = []
     for name, values in sorted(s.progress.items()):
         kind, _, id = name.partition(" ")
@@ -192,6 +193,7 @@ def session(s: SessionInfo) -> SessionView:
         "host": s.host,
         "since": moment(s.since),
         "expires": moment(s.expires),
+        "expired": s.expires <= now,
         "about": dict(s.about),
         "steps": steps,
     }
