@@ -30,10 +30,11 @@ from __future__ import annotations
 import pytest
 
 # Before the import of the modules that hold them, so that a failing assertion shows its values.
-_PARTS = ("commits", "documents", "reading", "claims", "keys", "key_races", "waits", "sessions", "asks", "races", "walks", "yard")
+_PARTS = ("commits", "documents", "reading", "claims", "keys", "key_races", "waits", "sessions", "asks", "checks", "races", "walks", "yard")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from waybill.stores.conformance.asks import Asks  # noqa: E402
+from waybill.stores.conformance.checks import Checks  # noqa: E402
 from waybill.stores.conformance.claims import Claims  # noqa: E402
 from waybill.stores.conformance.commits import Commits  # noqa: E402
 from waybill.stores.conformance.documents import Documents  # noqa: E402
@@ -51,7 +52,7 @@ from waybill.stores.conformance.yard import Yard  # noqa: E402
 __all__ = ["ForeignLockSuite", "Harness", "StoreSuite", "Yard", "race_in_threads"]
 
 
-class StoreSuite(Commits, Documents, Reading, Claims, Keys, Waits, Sessions, Asks, Races, KeyRaces, Walks):
+class StoreSuite(Commits, Documents, Reading, Claims, Keys, Waits, Sessions, Asks, Checks, Races, KeyRaces, Walks):
     """All of it, for every store."""
 
 
