@@ -123,3 +123,4 @@ class MerrittHarness(ZookeeperHarness):
     needs_parent = True
     own_ids = False
     has_turns = False
+    keeps_open = False

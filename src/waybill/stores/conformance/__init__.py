@@ -30,7 +30,10 @@ from __future__ import annotations
 import pytest
 
 # Before the import of the modules that hold them, so that a failing assertion shows its values.
-_PARTS = ("commits", "documents", "reading", "claims", "keys", "key_races", "waits", "sessions", "asks", "checks", "races", "walks", "yard")
+_PARTS = (
+    *("commits", "parents", "documents", "reading", "claims", "keys", "key_races"),
+    *("waits", "sessions", "asks", "checks", "races", "walks", "yard"),
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from waybill.stores.conformance.asks import Asks  # noqa: E402
@@ -41,6 +44,7 @@ from waybill.stores.conformance.documents import Documents  # noqa: E402
 from waybill.stores.conformance.harness import Harness, race_in_threads  # noqa: E402
 from waybill.stores.conformance.key_races import KeyRaces  # noqa: E402
 from waybill.stores.conformance.keys import Keys  # noqa: E402
+from waybill.stores.conformance.parents import Parents  # noqa: E402
 from waybill.stores.conformance.races import ForeignLocks, Races  # noqa: E402
 from waybill.stores.conformance.reading import Reading  # noqa: E402
 from waybill.stores.conformance.sessions import Sessions  # noqa: E402
@@ -52,7 +56,7 @@ from waybill.stores.conformance.yard import Yard  # noqa: E402
 __all__ = ["ForeignLockSuite", "Harness", "StoreSuite", "Yard", "race_in_threads"]
 
 
-class StoreSuite(Commits, Documents, Reading, Claims, Keys, Waits, Sessions, Asks, Checks, Races, KeyRaces, Walks):
+class StoreSuite(Commits, Parents, Documents, Reading, Claims, Keys, Waits, Sessions, Asks, Checks, Races, KeyRaces, Walks):
     """All of it, for every store."""
 
 

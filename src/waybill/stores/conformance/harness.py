@@ -42,6 +42,7 @@ class Harness(ABC):
     needs_parent = False  # a record of `kind` cannot be without a parent
     own_ids = True  # a caller may name the ids of `kind`; otherwise all are minted and a given id is refused
     has_turns = True  # records keep a turn; otherwise the order inside a priority is that of creation
+    keeps_open = True  # records keep `open` as it is written; otherwise the state alone says it
     many_hosts = True  # workers of several hosts share the store; otherwise a second host is refused with BadStore
     names_stranded = True  # `check` names what `strand` parks; otherwise `sweep` alone frees it, as where others free keys and marks too
     has_foreign_locks = False  # others than Waybill hold records too; then foreign_lock and foreign_unlock are given
