@@ -34,8 +34,8 @@ from waybill.views.shapes import (
     TallyView,
 )
 
-__all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "machine", "moment", "page", "progress_of", "record", "ref",
-           "session", "tally"]  # fmt: skip
+__all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "living", "machine", "moment", "page", "progress_of",
+           "record", "ref", "session", "tally"]  # fmt: skip
 
 UNDECLARED = "This release does not declare this state; records in it are shown, never claimed, and moved by hand."
 LAST_MOMENT = "9999-12-31T23:59:59.999Z"
@@ -197,6 +197,12 @@ def session(s: SessionInfo, now: float) -> SessionView:
         "about": dict(s.about),
         "steps": steps,
     }
+
+
+def living(store: Store) -> list[SessionInfo]:
+    """The workers that have not expired."""
+    now = store.now()
+    return [s for s in store.sessions() if s.expires > now]
 
 
 def progress_of(sessions: Iterable[SessionInfo]) -> dict[str, Any]:
