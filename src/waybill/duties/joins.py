@@ -27,7 +27,7 @@ class Joins:
     per_host: bool = False
     routine: bool = False
     again: float = 3600.0  # seconds before the records of a state are looked through again: an older release may still have been at work
-    portion: int = 20_000  # records looked at in one round: a million are looked through in half an hour, at one hundredth of a core
+    portion: int = 20_000  # records looked at in one round: a million take half an hour, at a hundredth of a core or less
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         for ref in hand.store.idle_parents():
