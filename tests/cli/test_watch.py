@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 import pty
 import signal
 import sys
@@ -19,7 +20,8 @@ from waybill.cli.looking import Looking
 from waybill.config import load
 from waybill.demo import PARCEL
 from waybill.depot import Depot
-from waybill.record import NotFound, SessionInfo, Unavailable
+from waybill.machine import Machine
+from waybill.record import NotFound, SessionInfo, Store, Unavailable
 
 
 def test_one_record_is_followed_until_it_settles(running: Start, waybill: Waybill) -> None:
@@ -54,17 +56,54 @@ def test_json_lines_have_the_counts_and_the_time(running: Start, waybill: Waybil
     ship(waybill)
     watch = running("watch", "--json")
     look = json.loads(watch.line())
-    assert set(look) == {"at", "kinds", "steps", "workers"}
+    assert set(look) == {"at", "kinds", "steps", "workers", "expired"}
     assert [kind["kind"] for kind in look["kinds"]] == ["parcel", "shipment"], "duties and tokens only when asked for"
     assert look["kinds"][1]["total"] == 1
     assert watch.end(signal.SIGINT).code == 0
 
 
 def test_nothing_is_said_twice(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [{"kinds": [views.tally(PARCEL, {"Sending": n})], "steps": [], "workers": 1} for n in (1, 1, 2, 2, 1)]
+    looks = [{"kinds": [views.tally(PARCEL, {"Sending": n})], "steps": [], "workers": 1, "expired": 0} for n in (1, 1, 2, 2, 1)]
     monkeypatch.setattr(watching, "_looks", lambda *arguments: iter(looks))
     assert [line["kinds"][0]["total"] for line in waybill("watch", "parcel", "--json").lines] == [1, 2, 1]
     assert waybill("watch", "parcel").out == "parcel: 1 Sending\nparcel: 2 Sending\nparcel: 1 Sending\n"
+
+
+def test_a_worker_that_is_gone_is_called_so(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after kill -9: its session has expired, and nobody was there to end it."""
+    shipment = ship(waybill)
+    with closing(Depot.of(load(env=os.environ)).open_store()) as store:
+        store.open_session(host=platform.node(), ttl=60, about={})
+        gone = store.open_session(host=platform.node(), ttl=1e-9, about={})
+        store.take("shipment", shipment, gone)
+        store.renew(gone, {f"shipment {shipment}": [1, 2, "stops", "Sorting"]})
+
+    def once(looking: Looking, store: Store, machines: list[Machine], *options: object) -> list[watching.Look]:
+        return [watching._look(store, machines)]
+
+    monkeypatch.setattr(watching, "_looks", once)
+    (look,) = waybill("watch", "shipment", "--json").lines
+    assert (look["workers"], look["expired"], look["steps"]) == (1, 1, [])
+    said = "1 worker has expired; the next worker frees what it held"
+    assert said in waybill("watch", "shipment").out.splitlines()
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(watching._picture(look))
+    assert said in console.export_text()
+
+
+def test_one_record_whose_worker_is_gone_is_said_to_be_so(running: Start, waybill: Waybill) -> None:
+    shipment = ship(waybill)
+    with closing(Depot.of(load(env=os.environ)).open_store()) as store:
+        gone = store.open_session(host=platform.node(), ttl=1e-9, about={})
+        store.take("shipment", shipment, gone)
+    watch = running("watch", "shipment", shipment, "--every", "0.2")
+    assert "submit" in watch.line()
+    assert watch.line().strip() == "its worker is gone; the next one takes it up"
+    assert watch.end(signal.SIGINT).out == "", "it is said once"
+    watch = running("watch", "shipment", shipment, "--json")
+    assert json.loads(watch.line())["event"] == "submit"
+    assert json.loads(watch.line()) == {"expired": gone}
+    assert watch.end(signal.SIGINT).code == 0
 
 
 def test_settled_ends_when_nothing_is_open(waybill: Waybill) -> None:
@@ -102,7 +141,7 @@ def test_progress_is_a_bar(waybill: Waybill) -> None:
     """What a worker says of a step with its heartbeat, as the picture shows it."""
     busy = {"pcl1": [1, 4, "stops"], "pcl2": [7, None, "files"], "pcl3": [7_335_940, 6e7, "bytes"]}
     info = SessionInfo("s1", "here", 0.0, 0.0, {}, {f"parcel {id}": [*said, "Sending"] for id, said in busy.items()})
-    look = {"kinds": [views.tally(PARCEL, {"Sending": 2})], "steps": views.session(info)["steps"], "workers": 1}
+    look = {"kinds": [views.tally(PARCEL, {"Sending": 2})], "steps": views.session(info, 0.0)["steps"], "workers": 1, "expired": 0}
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(watching._picture(look))
     text = console.export_text()

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from waybill.record import Store, Unknown
+from waybill.record import Ref, Store, Unknown
 from waybill.stores.conformance import Harness, StoreSuite
 from waybill.stores.model import ModelStore, World
 
@@ -38,6 +39,11 @@ class ModelHarness(Harness):
 
         store.commit = lost  # type: ignore[method-assign]
         yield
+
+    def strand(self, ref: Ref, reason: str) -> bool:
+        records = self.world.shelf.records
+        records[ref] = replace(records[ref], parked=reason)
+        return True
 
     def race(self, *calls: Callable[[], Any]) -> list[Any]:
         return [call() for call in calls]  # the model's calls are atomic, and it is not made for threads

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -132,6 +133,58 @@ def test_joins_goes_on_where_a_portion_ended(yard: Yard, monkeypatch: pytest.Mon
     monkeypatch.setattr("waybill.duties.duty.ROUND", 1)
     with_hand = hand(yard)
     assert [a_round(Joins(), with_hand) for _ in range(4)] == [1, 1, 0, 0]
+
+
+class Pages:
+    """A store that counts the records of the pages that were read."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.read, self.most = store, 0, 0
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._store, verb)
+
+    def find(self, *args: Any, **options: Any) -> Any:
+        page = self._store.find(*args, **options)
+        self.read += len(page.records)
+        self.most = max(self.most, len(page.records))
+        return page
+
+
+def test_joins_looks_at_a_portion_in_each_round_and_goes_on_behind_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many children there are: neither a round nor what it keeps grows with them."""
+    monkeypatch.setattr("waybill.duties.joins.MAX_PAGE", 10)
+    crate = yard.engine.submit(New("crate"))
+    drafts = [Record("parcel", "pcl*", "Failed", parent=crate.ref, open=n % 50 == 49) for n in range(200)]
+    yard.store.commit([Group(tuple(Change(None, draft, "submit") for draft in drafts))])
+    another_release(yard, settled=True)
+    with_hand, duty = hand(yard), Joins(portion=40)
+    store = with_hand.store = Pages(yard.store)  # type: ignore[assignment]
+    mended, rounds = 0, 0
+    while mended < 4:
+        before, rounds = store.read, rounds + 1
+        mended += a_round(duty, with_hand)
+        assert store.read - before <= 50, "a portion, and the page in which it ended"
+        with_hand.memory = msgspec.json.decode(msgspec.json.encode(with_hand.memory))  # as it is kept
+        assert rounds < 20
+    assert store.read <= 200 + 20, "no record is looked at in every round"
+    assert store.most == 10
+    assert yard.store.open_parents([crate.ref]) == set()
+    while "parcel.Failed" in with_hand.memory["begun"] or len(with_hand.memory["looked"]) < len(yard.parcel.states):
+        a_round(duty, with_hand)
+    before = store.read
+    assert a_round(duty, with_hand) == 0
+    assert store.read == before, "all was looked at within the hour"
+
+
+def test_joins_looks_first_where_the_table_has_changed(yard: Yard) -> None:
+    with_hand = hand(yard)
+    assert a_round(Joins(), with_hand) == 0
+    failed_parcels(yard, open=False)
+    another_release(yard, settled=False)
+    with_hand.machines = yard.machines
+    with_hand.memory["looked"] = {name: (opened, 0.0) for name, (opened, _) in with_hand.memory["looked"].items()}  # all are due
+    assert [rule for rule, _ in found(Joins(portion=1), with_hand)] == ["lost nudge", "open by the table", "open by the table"]
 
 
 def test_what_the_table_of_this_release_calls_settled_can_be_removed(yard: Yard) -> None:

@@ -1,10 +1,12 @@
 """The pool of connections: bounded, one request at a time on each, and back by itself when the store is."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
+from tests.servers.process import wait_until
 from waybill.depot import Depot
 from waybill.http.connections import RESTED, Connections
 from waybill.record import Conflict, NotFound, Store, Unavailable
@@ -16,8 +18,13 @@ class Watched:
     def __init__(self, depot: Depot) -> None:
         self.depot, self.opened, self.closed, self.away = depot, 0, 0, False
         self.engine = depot.engine
+        self.tried = 0
+        self.answers = threading.Event()  # while it is not set, nobody says whether a new connection can be made
+        self.answers.set()
 
     def open_store(self) -> Any:
+        self.tried += 1
+        assert self.answers.wait(60)
         if self.away:
             raise Unavailable
         self.opened += 1
@@ -90,7 +97,7 @@ def test_a_connection_that_failed_is_not_lent_again(watched: Watched, error: Exc
     pool = Connections(watched)  # type: ignore[arg-type]
     with pytest.raises(type(error)), pool.store():
         raise error
-    assert watched.closed == (0 if kept else 1)
+    wait_until(lambda: watched.closed == (0 if kept else 1), "it to be closed")
     with pool.store():
         pass
     assert watched.opened == (1 if kept else 2)
@@ -105,7 +112,59 @@ def test_after_a_store_was_away_the_first_request_is_served(watched: Watched) ->
     now[0] += RESTED
     with pytest.raises(Unavailable), pool.store():
         pass
-    assert watched.closed == 3  # those that rested were found dead
+    wait_until(lambda: watched.closed == 1, "the one that was found dead to be closed")
     watched.away = False
     with pool.store() as store:
         assert store.marks() == {}
+
+
+def test_while_the_store_is_known_to_be_away_nobody_waits_for_a_new_connection(watched: Watched) -> None:
+    pool = Connections(watched, hurry=0.05)  # type: ignore[arg-type]
+    watched.away = True
+    with pytest.raises(Unavailable), pool.store():  # from now on it is known
+        pass
+    watched.answers.clear()
+    for _ in range(5):
+        with pytest.raises(Unavailable), pool.store():
+            pass
+    assert watched.tried == 2, "those who come meanwhile wait for the search that is under way"
+    watched.away = False
+    watched.answers.set()
+    wait_until(lambda: watched.opened == 1, "the search to end")
+    with pool.store() as store:
+        assert store.marks() == {}
+    assert watched.opened == 1, "what the search found is lent"
+    pool.close()
+    assert watched.closed == 1
+
+
+def test_a_store_that_dies_at_rest_is_known_to_be_away(watched: Watched) -> None:
+    now = [0.0]
+    pool = Connections(watched, hurry=0.05, clock=lambda: now[0] + time.monotonic())  # type: ignore[arg-type]
+    with pool.store(), pool.store():
+        pass
+    watched.away = True
+    watched.answers.clear()
+    now[0] += RESTED
+    with pytest.raises(Unavailable), pool.store():
+        pass
+    watched.answers.set()
+
+
+def test_a_store_that_takes_its_time_at_the_start_is_waited_for(watched: Watched) -> None:
+    pool = Connections(watched, hurry=0.0)  # type: ignore[arg-type]
+    watched.answers.clear()
+    threading.Timer(0.2, watched.answers.set).start()
+    with pool.store() as store:
+        assert store.marks() == {}
+
+
+def test_a_search_leaves_no_more_connections_than_there_are_places(watched: Watched) -> None:
+    pool = Connections(watched, size=1)  # type: ignore[arg-type]
+    for _ in range(3):
+        with pytest.raises(Unavailable), pool.store():
+            raise Unavailable
+        with pool.store():
+            pass
+    pool.close()
+    wait_until(lambda: watched.closed == watched.opened, "all of them to be closed")

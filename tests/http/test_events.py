@@ -117,6 +117,14 @@ def test_a_stream_begins_with_the_present_and_tells_of_changes_of_this_and_other
         assert counts(ears.next("tally", kind="crate")) == {"Packing": 1, "Scrapped": 1}
 
 
+def test_a_worker_that_is_gone_is_told_of(site: Site, url: str) -> None:
+    with site.engine() as engine, Ears(url, site.tokens["reader"]) as ears:
+        assert ears.next("sessions") == {"sessions": []}
+        engine.store.open_session(host="h", ttl=3.0, about={})
+        assert [session["expired"] for session in ears.next("sessions")["sessions"]] == [False]
+        assert [session["expired"] for session in ears.next("sessions")["sessions"]] == [True]
+
+
 def test_a_record_is_followed_by_its_version_and_its_progress(site: Site, url: str) -> None:
     ref = site.submit()
     with Ears(url, site.tokens["reader"], kind="crate", id=ref.id) as ears:

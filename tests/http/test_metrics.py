@@ -51,6 +51,14 @@ def test_workers_and_marks_are_counted(site: Site, reader: TestClient) -> None:
     assert found["waybill_listeners", ()] == 0
 
 
+def test_workers_that_are_gone_are_counted_apart(site: Site, reader: TestClient) -> None:
+    with site.engine() as engine:
+        for ttl in (60.0, 1e-9, 1e-9):
+            engine.store.open_session(host="h", ttl=ttl, about={})
+        found = samples(reader)
+    assert (found["waybill_sessions", ()], found["waybill_sessions_expired", ()]) == (1, 2)
+
+
 def test_requests_are_counted_by_route_and_never_by_what_was_sent(site: Site, reader: TestClient) -> None:
     for n in range(3):
         reader.get(f"{API}/records/crate/secret{n}")

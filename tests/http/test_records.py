@@ -281,6 +281,17 @@ def test_progress_of_a_held_record_is_shown(site: Site, reader: TestClient) -> N
     assert reader.get(f"{API}/sessions").json()["sessions"] == []
 
 
+def test_a_worker_that_is_gone_is_called_expired(site: Site, reader: TestClient) -> None:
+    with site.engine() as engine:
+        session = engine.store.open_session(host="h", ttl=60.0, about={})
+        (seen,) = reader.get(f"{API}/sessions").json()["sessions"]
+        assert (seen["name"], seen["expired"]) == (session, False)
+        engine.store.close_session(session)
+        gone = engine.store.open_session(host="h", ttl=1e-9, about={})  # as after kill -9, when the ttl has passed
+        (seen,) = reader.get(f"{API}/sessions").json()["sessions"]
+        assert (seen["name"], seen["expired"]) == (gone, True)
+
+
 def test_tally_counts_every_declared_state_and_the_children_of_one(site: Site, reader: TestClient) -> None:
     site.fail(site.submit())
     site.submit()

@@ -93,7 +93,7 @@ def sessions(desk: Desk) -> None:
     """List the workers and what they are busy with. One that has expired is gone; the next worker frees what it held."""
     with desk.store() as store:
         now = store.now()
-        found: list[dict[str, Any]] = [{**views.session(s), "expired": s.expires <= now} for s in store.sessions()]
+        found = [views.session(s, now) for s in store.sessions()]
     if desk.as_json:
         return desk.print_json({"sessions": found})
     if not found:

@@ -61,11 +61,14 @@ Look = dict[str, Any]
 
 
 def _look(store: Store, machines: list[Machine]) -> Look:
-    sessions = [views.session(s) for s in store.sessions()]
+    now = store.now()
+    sessions = [views.session(s, now) for s in store.sessions()]
+    alive = [s for s in sessions if not s["expired"]]
     return {
         "kinds": [views.tally(m, store.tally(m.name)) for m in machines],
-        "steps": [step for s in sessions for step in s["steps"] if step["kind"] in {m.name for m in machines}],
-        "workers": len(sessions),
+        "steps": [step for s in alive for step in s["steps"] if step["kind"] in {m.name for m in machines}],
+        "workers": len(alive),
+        "expired": len(sessions) - len(alive),
     }
 
 
@@ -115,9 +118,15 @@ def _picture(look: Look) -> RenderableType:
                 made.add_row(shapes.state(f"  {state['state']}", state["sort"]), str(state["count"]), shapes.state(bar, state["sort"]))
         parts += [made, Text("")]
     parts.append(Text(f"{look['workers']} workers", style="dim"))
+    if look["expired"]:
+        parts.append(Text(_expired(look["expired"]), style="red"))
     for step in look["steps"][:20]:
         parts.append(Text(f"  {step['kind']} {step['id']}  {shapes.progress(step['progress'])}"))
     return Group(*parts)
+
+
+def _expired(count: int) -> str:
+    return f"{count} {'worker has' if count == 1 else 'workers have'} expired; the next worker frees what it held"
 
 
 def _lines(desk: Desk, store: Store, machines: list[Machine], every: float, settled: bool) -> None:
@@ -142,6 +151,8 @@ def _say_changes(desk: Desk, look: Look, before: Look | None) -> None:
     if before is None or look["steps"] != before["steps"]:
         for step in look["steps"]:
             desk.say(f"{step['kind']} {step['id']}: {shapes.progress(step['progress'])}")
+    if look["expired"] and (before is None or look["expired"] != before["expired"]):
+        desk.say(_expired(look["expired"]))
     desk.out.file.flush()
 
 
@@ -149,10 +160,11 @@ def _follow(desk: Desk, store: Store, ref: Ref, every: float) -> None:
     """One record: every new line of its history, and its progress, until it settles."""
     seen = -1
     progress: Any = None
+    gone: str | None = None
     looking = Looking(desk.note)
     while True:
         began = time.monotonic()
-        record, history, sessions = looking(lambda: (store.get(*ref), list(store.history(*ref)), list(store.sessions())))
+        record, history, sessions, at = looking(lambda: (store.get(*ref), list(store.history(*ref)), list(store.sessions()), store.now()))
         for line in history:
             if line.version > seen:
                 seen = line.version
@@ -170,6 +182,13 @@ def _follow(desk: Desk, store: Store, ref: Ref, every: float) -> None:
             else:
                 desk.say(f"{'':19}  {shapes.progress(shown)}")
         progress = now
+        left = next((s.name for s in sessions if s.name == record.session and s.expires <= at), None)
+        if left != gone and left is not None:
+            if desk.as_json:
+                desk.print_json({"expired": left}, line=True)
+            else:
+                desk.say(f"{'':19}  its worker is gone; the next one takes it up")
+        gone = left
         desk.out.file.flush()
         if not record.open:
             return

@@ -3,7 +3,8 @@
     free -> lent to one request -> free again, or closed when the store failed under it
 
 A connection that rested is asked whether it still lives before it is lent, so that a store that was away is served again with the first
-request after it is back.
+request after it is back. While a store is known to be away one thread looks for it, as long as a new connection takes, and requests wait
+for that thread a moment only: whoever asks is told within HURRY to come again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from waybill.depot import Depot
@@ -19,6 +21,7 @@ from waybill.record import BadStore, SessionLost, Store, StoreError, Unavailable
 
 SIZE = 8
 PATIENCE = 5.0  # seconds that a request waits for a connection
+HURRY = 2.5  # seconds that it waits for a store that is known to be away
 RESTED = 1.0  # seconds after which a connection is looked at before it is lent
 
 BROKEN = (Unavailable, Unknown, BadStore, SessionLost)
@@ -27,13 +30,24 @@ BROKEN = (Unavailable, Unknown, BadStore, SessionLost)
 class Connections:
     """Connections to the depot's store. Thread-safe."""
 
-    def __init__(self, depot: Depot, size: int = SIZE, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        depot: Depot,
+        size: int = SIZE,
+        patience: float = PATIENCE,
+        hurry: float = HURRY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._depot = depot
         self._patience = patience
+        self._hurry = hurry
         self._clock = clock
+        self._size = size
         self._places = threading.BoundedSemaphore(size)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards all below
         self._free: list[tuple[Store, float]] = []  # each with the time since when it rests; the last one in is the first one out
+        self._away: Unavailable | None = None  # what the store said when it was last asked, if it is away
+        self._search: Future[None] | None = None  # for a store that is away: the one new connection that is being made
         self._closed = False
 
     @contextmanager
@@ -44,14 +58,17 @@ class Connections:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        if not self._places.acquire(timeout=self._patience):
+        until = self._clock() + self._hurry
+        if not self._places.acquire(timeout=self._patience if self._away is None else min(self._patience, self._hurry)):
             raise Unavailable("Too many requests are at work; all connections to the store are in use. Try again in a moment.")
         try:
-            store = self._take()
+            store = self._take(until)
             try:
                 yield store
             except StoreError as error:
                 self._return(store, sound=not isinstance(error, BROKEN))
+                if isinstance(error, Unavailable):
+                    self._miss(error)
                 raise
             except BaseException:
                 # Whatever happened in between, nobody knows in what state it left the connection.
@@ -69,29 +86,84 @@ class Connections:
         for store, _ in resting:
             store.close()
 
-    def _take(self) -> Store:
+    def _take(self, until: float) -> Store:
         while True:
             with self._lock:
                 if self._closed:
                     raise Unavailable("The server is stopping.")
-                if not self._free:
-                    break
-                store, since = self._free.pop()
-            if self._clock() - since < RESTED or self._lives(store):
-                return store
-        return self._depot.open_store()
+                away = self._away is not None
+                resting = self._free.pop() if self._free and not away else None
+            if away:
+                self._wait_for_the_store(until)
+            elif resting is None:
+                return self._open()
+            elif self._clock() - resting[1] < RESTED or self._lives(resting[0]):
+                return resting[0]
+
+    def _open(self) -> Store:
+        """However long that takes, for nothing is known against the store."""
+        try:
+            return self._depot.open_store()
+        except Unavailable as error:
+            self._miss(error)
+            raise
 
     def _lives(self, store: Store) -> bool:
         try:
             store.marks()
-        except StoreError:
-            store.close()
+        except StoreError as error:
+            _discard(store)
+            if isinstance(error, Unavailable):
+                self._miss(error)
             return False
         return True
 
+    def _miss(self, error: Unavailable) -> None:
+        with self._lock:
+            self._away = error
+
+    def _wait_for_the_store(self, until: float) -> None:
+        """Until it is back; Unavailable when it is not, or not in time."""
+        with self._lock:
+            search = self._search
+            if search is None:
+                search = self._search = Future()
+                threading.Thread(target=self._look_for_the_store, args=(search,), name="waybill-search", daemon=True).start()
+        try:
+            search.result(max(0.0, until - self._clock()))
+        except TimeoutError:
+            with self._lock:
+                said = str(self._away or "The store is slow to answer. Try again in a moment.")
+            raise Unavailable(said) from None
+
+    def _look_for_the_store(self, search: Future[None]) -> None:
+        try:
+            store = self._depot.open_store()
+        except BaseException as error:  # noqa: BLE001 - carried over to the requests that wait
+            with self._lock:
+                self._search = None
+                # Another trouble than that it is away: each request tries for itself, and says so.
+                self._away = error if isinstance(error, Unavailable) else None
+            search.set_exception(error)
+            return
+        self._return(store, sound=True)
+        with self._lock:
+            self._search = None
+        search.set_result(None)
+
     def _return(self, store: Store, sound: bool) -> None:
         with self._lock:
-            if sound and not self._closed:
-                self._free.append((store, self._clock()))
-                return
-        store.close()
+            if sound:
+                self._away = None
+                if not self._closed and len(self._free) < self._size:  # a search makes one more than were lent
+                    self._free.append((store, self._clock()))
+                    return
+        if sound:
+            store.close()
+        else:
+            _discard(store)
+
+
+def _discard(store: Store) -> None:
+    """Close it beside the request: to take leave of a store that is away may take as long as to reach it."""
+    threading.Thread(target=store.close, name="waybill-discard", daemon=True).start()

@@ -95,6 +95,7 @@ def reader(machines: Machines) -> Callable[[Store, Iterable[Topic]], dict[Topic,
         wanted = list(topics)
         sessions = store.sessions() if any(topic.what in ("sessions", "record") for topic in wanted) else []
         progress = views.progress_of(sessions)
+        now = store.now() if sessions else 0.0
 
         def one(topic: Topic) -> Any:
             if topic.what == "tally":
@@ -102,8 +103,8 @@ def reader(machines: Machines) -> Callable[[Store, Iterable[Topic]], dict[Topic,
             if topic.what == "marks":
                 return {"marks": [{"name": name, "about": about} for name, about in sorted(store.marks().items())]}
             if topic.what == "sessions":
-                # When a session expires moves with every heartbeat and is no change.
-                return {"sessions": [{k: v for k, v in views.session(s).items() if k != "expires"} for s in sessions]}
+                # When a session expires moves with every heartbeat and is no change; that it has expired is one.
+                return {"sessions": [{k: v for k, v in views.session(s, now).items() if k != "expires"} for s in sessions]}
             try:
                 return views.record(store.get(topic.kind, topic.id), machines, progress=progress)
             except NotFound:

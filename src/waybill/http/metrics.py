@@ -77,7 +77,9 @@ class StoreCollector(Collector):
         steps = sum(len(session.progress) for session in sessions)
         yield records
         yield oldest
-        yield GaugeMetricFamily("waybill_sessions", "Workers.", value=len(sessions))
+        expired = sum(session.expires <= now for session in sessions)
+        yield GaugeMetricFamily("waybill_sessions", "Workers that are alive.", value=len(sessions) - expired)
+        yield GaugeMetricFamily("waybill_sessions_expired", "Workers that are gone and have not been missed yet.", value=expired)
         yield GaugeMetricFamily("waybill_steps_with_progress", "Steps at work that say how far they are.", value=steps)
         yield GaugeMetricFamily("waybill_marks", "Marks in force.", value=len(store.marks()))
 

@@ -78,7 +78,8 @@ def router(front: Front) -> APIRouter:
     @routes.get("/sessions", summary="Who works now, on what, and how far", response_model=SessionsView, responses=responses(401, 403, 503))
     def sessions(identity: Annotated[Identity, need("reader")]) -> Response:
         with front.connections.store() as store:
-            return answer({"sessions": [views.session(s) for s in store.sessions()]})
+            now = store.now()
+            return answer({"sessions": [views.session(s, now) for s in store.sessions()]})
 
     return routes
 

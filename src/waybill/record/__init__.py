@@ -41,7 +41,7 @@ from waybill.record.refusals import (
     Unknown,
 )
 from waybill.record.store import Store
-from waybill.record.thing import NO_DOCS, Docs, Parked, Record, Ref, encode
+from waybill.record.thing import NO_DOCS, Docs, Parked, Record, Ref, encode, is_json
 
 __all__ = [
     "MAX_CHANGES",
@@ -83,5 +83,6 @@ __all__ = [
     "Unknown",
     "check_group",
     "encode",
+    "is_json",
     "make_ready",
 ]

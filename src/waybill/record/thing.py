@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -56,6 +57,22 @@ class Docs(Mapping[str, Any]):
 
 
 NO_DOCS = Docs()
+
+
+def is_json(body: bytes) -> bool:
+    """Whether a document is one: also one that holds half a character or a number of any size, which not every reader can take."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            json.loads(body.decode(), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"JSON has no {word}")
 
 
 def encode(body: Any) -> bytes:

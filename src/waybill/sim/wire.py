@@ -8,8 +8,8 @@ cut in the middle, and whether a parent has open children is read after the comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -22,14 +22,9 @@ from waybill.record import (
     Due,
     Finding,
     Group,
-    HeldKey,
-    Line,
-    Page,
-    Record,
     Ref,
     Renewed,
     Role,
-    SessionInfo,
     Store,
     StoreError,
     Unavailable,
@@ -37,16 +32,15 @@ from waybill.record import (
 )
 from waybill.sim.fibers import Crashed
 from waybill.sim.ledger import Violation
+from waybill.sim.readings import LITTLE, Readings, T
 
 if TYPE_CHECKING:
     from waybill.sim.process import Process
 
-T = TypeVar("T")
 MUCH = 3.0  # is at stake where something is written
-LITTLE = 0.3  # where an idle worker looks around
 
 
-class Wire:
+class Wire(Readings):
     """A connection, as a process sees it."""
 
     def __init__(self, process: Process, store: Store, *, loose: bool) -> None:
@@ -236,58 +230,13 @@ class Wire:
     def mend(self, finding: Finding) -> bool:
         return self._asked("mend", lambda: self.store.mend(finding), writes=True)
 
-    def remember(self, name: str, value: str) -> str:
-        return self._asked("remember", lambda: self.store.remember(name, value), writes=True)
-
-    # --- reading
-
-    def now(self) -> float:
-        return self.store.now()
-
-    def get(self, kind: str, id: str) -> Record:
-        return self._asked("get", lambda: self.store.get(kind, id))
-
-    def find(
-        self, kind: str, *, state: str | None = None, parent: Ref | None = None, owner: str | None = None, after: int | None = None,
-        newest: bool = False, limit: int = 100, docs: bool = False,
-    ) -> Page:  # fmt: skip
-        return self._asked(
-            "find",
-            lambda: self.store.find(kind, state=state, parent=parent, owner=owner, after=after, newest=newest, limit=limit, docs=docs),
-        )
-
-    def requested(self, kind: str, request: str) -> Record:
-        return self._asked("requested", lambda: self.store.requested(kind, request))
-
-    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
-        return self._asked("tally", lambda: self.store.tally(kind, parent=parent))
-
-    def open_parents(self, refs: Sequence[Ref]) -> set[Ref]:
-        return self._asked("open_parents", lambda: self.store.open_parents(refs))
-
-    def history(self, kind: str, id: str) -> list[Line]:
-        return self._asked("history", lambda: self.store.history(kind, id))
-
-    def sessions(self) -> list[SessionInfo]:
-        return self._asked("sessions", self.store.sessions)
-
-    def asks(self, limit: int = 100) -> list[Ask]:
-        return self._asked("asks", lambda: self.store.asks(limit))
-
-    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
-        return self._asked("held_keys", lambda: self.store.held_keys(after=after, limit=limit))
-
     def free_key(self, name: str) -> bool:
         return self._asked("free_key", lambda: self.store.free_key(name), writes=True)
 
-    def marks(self) -> dict[str, str]:
-        return self._asked("marks", self.store.marks, weight=LITTLE)
+    def remember(self, name: str, value: str) -> str:
+        return self._asked("remember", lambda: self.store.remember(name, value), writes=True)
 
-    def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        return self._asked("idle_parents", lambda: self.store.idle_parents(limit))
-
-    def check(self) -> Iterator[Finding]:
-        return iter(self._asked("check", lambda: list(self.store.check())))
+    # --- not in a simulation
 
     def watch(self, timeout: float) -> bool:
         raise StoreError("nobody watches in a simulation: the worker's sleep is replaced")

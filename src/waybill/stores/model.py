@@ -40,6 +40,8 @@ from waybill.stores.world import Shelf, World, urgency
 __all__ = ["ModelStore", "Shelf", "World"]
 
 replace = msgspec.structs.replace
+WAITERS = "waiters wait for what is held"
+STOPPED = "marks stop while they are in force"
 
 
 class ModelStore:
@@ -260,9 +262,18 @@ class ModelStore:
             for key in record.keys if record.session is not None else ():
                 if self._shelf.keys.get(key) != ref:
                     yield Finding("what is worked on has its keys", str(ref), f"worked on without the key {key}", "free it", ref=ref)
+            reason, _, name = (record.parked or "").partition(" ")
+            if reason == "key" and name not in self._shelf.keys and not self._is_wanted(name):
+                yield Finding(WAITERS, str(ref), f"waits for the key {name}, which nobody holds or is about to take", "free it", ref=ref)
+            if reason == "mark" and name not in self._shelf.marks:
+                yield Finding(STOPPED, str(ref), f"stopped by the mark {name}, which is off", "free it", ref=ref)
         for key, ref in self._shelf.keys.items():
             if ref not in self._shelf.records or key not in self._shelf.records[ref].keys:
                 yield Finding("keys have holders", key, f"held by {ref}, which does not have it", "let go of it", ref=ref)
+
+    def _is_wanted(self, key: str) -> bool:
+        """Whether a record is on its way to it: free, not parked, and asking for it."""
+        return any(key in r.keys and r.session is None and r.parked is None for r in self._shelf.records.values())
 
     def mend(self, finding: Finding) -> bool:
         if finding not in list(self.check()):
@@ -270,6 +281,8 @@ class ModelStore:
         record = self._shelf.records.get(finding.ref) if finding.ref else None
         if finding.rule == "keys have holders":
             del self._shelf.keys[finding.where]
+        elif record is not None and finding.rule in (WAITERS, STOPPED):
+            self._shelf.records[record.ref] = replace(record, parked=None)
         elif record is not None:
             self._shelf.records[record.ref] = replace(record, session=None, version=record.version + 1)
         return True

@@ -34,8 +34,8 @@ from waybill.views.shapes import (
     TallyView,
 )
 
-__all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "machine", "moment", "page", "progress_of", "record", "ref",
-           "session", "tally"]  # fmt: skip
+__all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "living", "machine", "moment", "page", "progress_of",
+           "record", "ref", "session", "tally"]  # fmt: skip
 
 UNDECLARED = "This release does not declare this state; records in it are shown, never claimed, and moved by hand."
 LAST_MOMENT = "9999-12-31T23:59:59.999Z"
@@ -181,7 +181,8 @@ def tally(m: Machine, counts: Mapping[str, int], parent: Ref | None = None) -> T
     return {"kind": m.name, "parent": ref(parent), "total": sum(counts.values()), "states": declared + foreign}
 
 
-def session(s: SessionInfo) -> SessionView:
+def session(s: SessionInfo, now: float) -> SessionView:
+    """Who works. `now`: by the store's clock; one that has expired is gone, and the next worker frees what it held."""
     steps: list[StepView] = []
     for name, values in sorted(s.progress.items()):
         kind, _, id = name.partition(" ")
@@ -192,9 +193,16 @@ def session(s: SessionInfo) -> SessionView:
         "host": s.host,
         "since": moment(s.since),
         "expires": moment(s.expires),
+        "expired": s.expires <= now,
         "about": dict(s.about),
         "steps": steps,
     }
+
+
+def living(store: Store) -> list[SessionInfo]:
+    """The workers that have not expired."""
+    now = store.now()
+    return [s for s in store.sessions() if s.expires > now]
 
 
 def progress_of(sessions: Iterable[SessionInfo]) -> dict[str, Any]:

@@ -159,6 +159,7 @@ class SessionView(TypedDict):
     host: str
     since: str | None
     expires: str | None
+    expired: bool  # its worker is gone, and has not been missed yet
     about: dict[str, Any]
     steps: list[StepView]
 

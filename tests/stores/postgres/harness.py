@@ -71,6 +71,10 @@ class PostgresHarness(Harness):
         yield
         assert self._proxy.lost.is_set()
 
+    def strand(self, ref: Ref, reason: str) -> bool:
+        self.admin.execute("update record set parked = %s where kind = %s and id = %s", [reason, *ref])
+        return True
+
     def close_stores(self) -> None:
         for store in self._stores:
             store.close()

@@ -9,7 +9,7 @@ from tests.stores.postgres.harness import PostgresHarness
 from waybill.record import Finding, Ref, Role
 from waybill.stores.conformance import Yard
 from waybill.stores.conformance.yard import change
-from waybill.stores.postgres.upkeep import OLD_SNAPSHOT, RULES
+from waybill.stores.postgres.upkeep import DOCUMENTS, OLD_SNAPSHOT, READABLE, RULES
 
 
 def plant_tally(yard: Yard, sql: Any) -> Ref:
@@ -44,7 +44,7 @@ def plant_unlocked(yard: Yard, sql: Any) -> Ref:
 
 
 def plant_documents(yard: Yard, sql: Any) -> Ref:
-    sql("insert into document values ('parcel', 'gone', 'label', ''), ('parcel', 'gone', 'receipt', '')")
+    sql("insert into document values ('parcel', 'gone', 'label', '1'), ('parcel', 'gone', 'receipt', '1')")
     return Ref("parcel", "gone")
 
 
@@ -111,6 +111,26 @@ def test_what_is_planted_is_found_told_and_mended(yard: Yard, harness: PostgresH
         assert yard.store.mend(finding) is True
         assert yard.store.mend(finding) is False, "it is not so any more"
     assert list(yard.store.check()) == []
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"\xff\xfe", b'{"a": 1}\x00', b"NaN", b"[" * 100_000], ids=lambda body: repr(body[:6]))
+def test_a_document_that_is_no_json_is_named_until_it_is_written_again(yard: Yard, harness: PostgresHarness, body: bytes) -> None:
+    sound, odd = yard.one(docs={"label": b'{"to":"\\u0000"}'}), yard.one(docs={"label": b"1", "receipt": b"2"})
+    assert list(yard.store.check()) == []
+    harness.admin.execute("update document set body = %s where id = %s and name = 'receipt'", [body, odd.id])
+    (found,) = yard.store.check()
+    assert (found.rule, found.where, found.problem) == (READABLE, f"parcel {odd.id} receipt", "its document receipt is no JSON")
+    assert (found.ref, found.mendable, yard.store.mend(found)) == (odd.ref, False, False)
+    yard.update(odd, docs={"receipt": b"3"})
+    assert list(yard.store.check()) == []
+    assert yard.get(sound).docs["label"] == {"to": "\0"}
+
+
+def test_every_page_of_documents_is_looked_through(yard: Yard, harness: PostgresHarness) -> None:
+    made = yard.make(2 * DOCUMENTS + 1, docs={"label": b"1"})
+    damaged = {made[n].id for n in (0, DOCUMENTS - 1, DOCUMENTS, 2 * DOCUMENTS)}
+    harness.admin.execute("update document set body = '' where id = any (%s)", [list(damaged)])
+    assert {finding.ref.id for finding in yard.store.check() if finding.ref} == damaged
 
 
 def test_a_mended_tally_tells_the_truth(yard: Yard, harness: PostgresHarness) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from waybill.record import Store
+from waybill.record import Ref, Store
 from waybill.stores.conformance import Harness
 from waybill.stores.sqlite import SqliteStore
 
@@ -40,6 +40,10 @@ class SqliteHarness(Harness):
         store._db.db.set_wal_hook(lambda *_: apsw.SQLITE_IOERR)
         yield
         store._db.db.set_wal_hook(store._db.logged)
+
+    def strand(self, ref: Ref, reason: str) -> bool:
+        self.open()._db.execute("update record set parked = ? where kind = ? and id = ?", (reason, *ref))
+        return True
 
     def close(self) -> None:
         for store in self.opened:

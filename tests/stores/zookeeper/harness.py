@@ -9,10 +9,11 @@ from kazoo.client import KazooClient
 
 from tests.servers.process import wait_until
 from tests.stores.zookeeper.proxy import Proxy
-from waybill.record import Ref, Store
+from waybill.record import Ref, Role, Store
 from waybill.stores.conformance import Harness
 from waybill.stores.zookeeper import ZookeeperStore, places
 from waybill.stores.zookeeper.layout import layout_of
+from waybill.stores.zookeeper.names import key_path, mark_path, shared_mark_path
 
 TTL = 50.0  # seconds: of sessions that a process which stands still for a while must not lose; a server for tests allows up to 60
 
@@ -21,6 +22,7 @@ class ZookeeperHarness(Harness):
     """The generic layout."""
 
     has_foreign_locks = True
+    names_stranded = False
     key_family = "ark"
     ttl = TTL  # by the server's clock, and nobody waits for it: `expire` ends a session
 
@@ -83,6 +85,20 @@ class ZookeeperHarness(Harness):
     def foreign_unlock(self, ref: Ref) -> None:
         self.stranger().delete(f"{layout_of(ref.kind).home(ref.id)}/lock")
 
+    def strand(self, ref: Ref, reason: str) -> bool:
+        """As another service does it: it takes a lock or sets a mark, Waybill waits for it, and it goes without a word."""
+        what, _, name = reason.partition(" ")
+        paths = [key_path(name)] if what == "key" else [path for path in (shared_mark_path(name), mark_path(name)) if path]
+        store, zk = self.open(), self.stranger()
+        for path in paths:
+            zk.create(path, b"" if path != mark_path(name) else b'["another",""]')
+        session = store.open_session(host="here", ttl=TTL, about={})
+        store.claim([Role(ref.kind, self.states[0])], session, 10)
+        store.close_session(session)
+        for path in paths:
+            zk.delete(path)
+        return True
+
     def close(self) -> None:
         for store in self._open:
             for session in list(store._sessions._open):
@@ -107,3 +123,4 @@ class MerrittHarness(ZookeeperHarness):
     needs_parent = True
     own_ids = False
     has_turns = False
+    keeps_open = False

@@ -13,6 +13,7 @@ from tests.stores.zookeeper.harness import MerrittHarness
 from tests.stores.zookeeper.records import claim, commit, make_batch, make_job, make_jobs, move
 from waybill.record import Ask, Change, Finding, Record, Ref
 from waybill.stores.zookeeper import ZookeeperStore
+from waybill.stores.zookeeper.rules_own import CanBeRead
 from waybill.stores.zookeeper.side import Side, decode, encode
 
 Plant = Callable[[KazooClient], Any]
@@ -38,6 +39,7 @@ def say_that_it_holds_a_key(zk: KazooClient) -> None:
     zk.set("/waybill/records/job/jid0000000001", encode(replace(side, keys=("own/k",), holds=("own/k",))))
 
 
+READABLE = CanBeRead.name
 PARKED = "/waybill/parked/job/Held"
 
 # What is planted in a tree of two batches (uuids one, two), jobs 1 (Pending, of the first), 2 (Failed, of the first), 3 (Held and waiting,
@@ -202,8 +204,45 @@ def test_a_planted_fault_is_named_and_mended(merritt: MerrittHarness, sound: Zoo
     assert nodedump.faults(zk) == []
 
 
+# A node that holds something else than it should -> the record, and what is said of it. Nobody knows what was in it, so nobody mends it.
+DAMAGED = {
+    "/jobs/jid0000000001/identifiers": ("/jobs/jid0000000001", "its document identifiers is no JSON"),
+    "/batches/bid0000000000/submission": ("/batches/bid0000000000", "its document submission is no JSON"),
+    "/waybill/records/job/jid0000000001": ("/jobs/jid0000000001", "/waybill/records/job/jid0000000001 is no side node"),
+    "/waybill/kinds/parcel/records/p/side": (
+        "/waybill/kinds/parcel/records/p",
+        "/waybill/kinds/parcel/records/p/side is no side node",
+    ),
+    "/waybill/kinds/parcel/records/p/status": ("/waybill/kinds/parcel/records/p", "its status says no state"),
+}
+
+
+@pytest.mark.parametrize("path", DAMAGED)
+def test_what_cannot_be_read_is_named_until_it_is_written_again(merritt: MerrittHarness, sound: ZookeeperStore, path: str) -> None:
+    zk = merritt.stranger()
+    was = zk.get(path)[0] if zk.exists(path) else zk.create(path, b"{}") and b"{}"
+    zk.set(path, b'{"half')
+    found = [finding for finding in sound.check() if finding.rule == READABLE]
+    assert [(finding.where, finding.problem.partition(" (")[0]) for finding in found] == [DAMAGED[path]]
+    assert (found[0].mendable, sound.mend(found[0])) == (False, False)
+    zk.set(path, was)
+    assert [finding for finding in sound.check() if finding.rule == READABLE] == []
+
+
+def test_a_large_document_and_one_inside_the_side_node_can_be_damaged_too(merritt: MerrittHarness, sound: ZookeeperStore) -> None:
+    docs = {"small": b'{"a":"near"}', "large": b'{"a":"%s"}' % (b"x" * 5000)}
+    commit(sound, Change(None, Record("parcel", "q", "Packing"), "make", docs=docs))
+    home, zk = "/waybill/kinds/parcel/records/q", merritt.stranger()
+    assert list(sound.check()) == []
+    zk.set(f"{home}/side/large", b"")
+    side = side_of(zk, f"{home}/side")
+    zk.set(f"{home}/side", encode(replace(side, docs={"small": "{"})))
+    found = [(finding.rule, finding.where, finding.problem) for finding in sound.check()]
+    assert found == [(READABLE, home, f"its document {name} is no JSON") for name in ("large", "small")]
+
+
 def test_every_rule_has_its_fault(sound: ZookeeperStore) -> None:
-    assert set(sound._checker.rules) == set().union(*(rules for _, rules in FAULTS.values()))
+    assert set(sound._checker.rules) == {READABLE}.union(*(rules for _, rules in FAULTS.values()))
 
 
 def test_a_fault_says_how_old_it_is(merritt: MerrittHarness, store: ZookeeperStore, sound: ZookeeperStore, zk: KazooClient) -> None:

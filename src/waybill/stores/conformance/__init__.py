@@ -30,17 +30,24 @@ from __future__ import annotations
 import pytest
 
 # Before the import of the modules that hold them, so that a failing assertion shows its values.
-_PARTS = ("commits", "documents", "reading", "claims", "keys", "key_races", "waits", "sessions", "asks", "races", "walks", "yard")
+_PARTS = (
+    *("commits", "parents", "documents", "reading", "claims", "marks", "keys", "key_races"),
+    *("waits", "sessions", "asks", "checks", "races", "foreign_locks", "walks", "yard"),
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from waybill.stores.conformance.asks import Asks  # noqa: E402
+from waybill.stores.conformance.checks import Checks  # noqa: E402
 from waybill.stores.conformance.claims import Claims  # noqa: E402
 from waybill.stores.conformance.commits import Commits  # noqa: E402
 from waybill.stores.conformance.documents import Documents  # noqa: E402
+from waybill.stores.conformance.foreign_locks import ForeignLocks  # noqa: E402
 from waybill.stores.conformance.harness import Harness, race_in_threads  # noqa: E402
 from waybill.stores.conformance.key_races import KeyRaces  # noqa: E402
 from waybill.stores.conformance.keys import Keys  # noqa: E402
-from waybill.stores.conformance.races import ForeignLocks, Races  # noqa: E402
+from waybill.stores.conformance.marks import Marks  # noqa: E402
+from waybill.stores.conformance.parents import Parents  # noqa: E402
+from waybill.stores.conformance.races import Races  # noqa: E402
 from waybill.stores.conformance.reading import Reading  # noqa: E402
 from waybill.stores.conformance.sessions import Sessions  # noqa: E402
 from waybill.stores.conformance.suite import Suite  # noqa: E402
@@ -51,7 +58,7 @@ from waybill.stores.conformance.yard import Yard  # noqa: E402
 __all__ = ["ForeignLockSuite", "Harness", "StoreSuite", "Yard", "race_in_threads"]
 
 
-class StoreSuite(Commits, Documents, Reading, Claims, Keys, Waits, Sessions, Asks, Races, KeyRaces, Walks):
+class StoreSuite(Commits, Parents, Documents, Reading, Claims, Marks, Keys, Waits, Sessions, Asks, Checks, Races, KeyRaces, Walks):
     """All of it, for every store."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -226,59 +225,6 @@ class Commits(Suite):
                 assert isinstance(answer, Conflict)
             now = yard.update(now)
         assert yard.get(now).message == ""
-
-    # --- parents
-
-    def test_open_parents_are_those_with_an_open_child(self, yard: Yard) -> None:
-        full, done, empty = yard.crate(), yard.crate(), yard.crate()
-        yard.make(2, parent=full)
-        yard.one(parent=done, state=yard.harness.end, open=False)
-        assert yard.store.open_parents([full.ref, done.ref, empty.ref]) == {full.ref}
-        assert yard.store.open_parents([]) == set()
-
-    def test_idle_names_the_parent_whose_last_open_child_closed_a5(self, yard: Yard) -> None:
-        h = yard.harness
-        crate, other = yard.crate(), yard.crate()
-        first, second, third = yard.make(3, parent=crate)
-        yard.one(parent=other)
-        closing: dict[str, Any] = {"state": h.end, "open": False, "event": "done"}
-        assert yard.write(change(first, **closing)).idle == ()
-        assert yard.remove(second).idle == ()
-        last = yard.write(change(third, **closing))
-        assert last.idle == (crate.ref,)
-        moved = present(last)[0]
-        assert yard.write(change(moved, message="closed already")).idle == ()
-
-    def test_idle_is_told_for_a_removed_child_too_a5(self, yard: Yard) -> None:
-        crate = yard.crate()
-        (child,) = yard.make(1, parent=crate)
-        assert yard.remove(child).idle == (crate.ref,)
-
-    def test_idle_leaves_out_parents_that_are_gone(self, yard: Yard) -> None:
-        crate = yard.crate()
-        (child,) = yard.make(1, parent=crate)
-        yard.remove(crate)
-        assert yard.write(change(child, state=yard.harness.end, open=False)).idle == ()
-
-    def test_closes_refuses_while_a_child_is_open(self, yard: Yard) -> None:
-        h = yard.harness
-        crate = yard.crate()
-        first, second = yard.make(2, parent=crate)
-        closing = change(crate, state=h.parent_end, open=False, closes=True)
-        (answer,) = commit(yard.store, Group((closing,)))
-        assert type(answer) is Conflict
-        assert yard.get(crate) == crate
-        (answer,) = commit(yard.store, Group((Change(crate, None, event="remove", closes=True),)))
-        assert type(answer) is Conflict
-        yard.write(change(first, state=h.end, open=False), change(second, state=h.end, open=False))
-        assert present(yard.write(closing))[0].state == h.parent_end
-
-    def test_closes_sees_children_that_the_same_group_closes(self, yard: Yard) -> None:
-        h = yard.harness
-        crate = yard.crate()
-        (child,) = yard.make(1, parent=crate)
-        closing = change(crate, state=h.parent_end, open=False, closes=True)
-        assert len(present(yard.write(closing, change(child, state=h.end, open=False)))) == 2
 
     # --- claims fence commits
 

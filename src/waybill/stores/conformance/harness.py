@@ -42,7 +42,9 @@ class Harness(ABC):
     needs_parent = False  # a record of `kind` cannot be without a parent
     own_ids = True  # a caller may name the ids of `kind`; otherwise all are minted and a given id is refused
     has_turns = True  # records keep a turn; otherwise the order inside a priority is that of creation
+    keeps_open = True  # records keep `open` as it is written; otherwise the state alone says it
     many_hosts = True  # workers of several hosts share the store; otherwise a second host is refused with BadStore
+    names_stranded = True  # `check` names what `strand` parks; otherwise `sweep` alone frees it, as where others free keys and marks too
     has_foreign_locks = False  # others than Waybill hold records too; then foreign_lock and foreign_unlock are given
 
     ttl = 3600.0  # of the sessions that tests let die, in seconds of the store's clock: much longer than a test may stand still
@@ -79,6 +81,13 @@ class Harness(ABC):
     def foreign_unlock(self, ref: Ref) -> None:
         """The foreigner lets go, having changed nothing."""
         raise NotImplementedError
+
+    def strand(self, ref: Ref, reason: str) -> bool:
+        """Park the record by hand, past all verbs, on a key that is free ("key NAME") or a mark that is off ("mark NAME").
+
+        False, with nothing done: there is no way to do so.
+        """
+        return False
 
     def race(self, *calls: Callable[[], Any]) -> list[Any]:
         """Run the calls at the same time, each on a connection of its own; their answers in order, a refusal as the error itself."""

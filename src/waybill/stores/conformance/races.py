@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from waybill.record import Change, Claimed, ClaimLost, Committed, Conflict, Group, Record, Role, SessionLost, Store, Unknown
+from waybill.record import Change, Claimed, ClaimLost, Committed, Conflict, Group, Role, SessionLost, Store, Unknown
 from waybill.stores.conformance.suite import Suite
 from waybill.stores.conformance.yard import Yard, change, commit, present
 
@@ -268,45 +268,3 @@ class Races(Suite):
             assert len(lines) == 1 + moves[record.id]
         assert yard.store.tally(h.kind) == Counter(record.state for record in left)
         assert sum(moves.values()) > 0
-
-
-class ForeignLocks(Suite):
-    """Records that somebody who is not Waybill holds."""
-
-    def test_action_against_a_foreign_lock_a2(self, yard: Yard) -> None:
-        h = yard.harness
-        assert h.has_foreign_locks
-        made = yard.one()
-        h.foreign_lock(made.ref)
-        for late in (change(made, message="act"), Change(made, None, event="remove")):
-            (answer,) = commit(yard.store, Group((late,)))
-            assert isinstance(answer, Conflict)
-        assert message(yard.get(made)) == ""
-        h.foreign_unlock(made.ref)
-        assert yard.update(yard.get(made), message="act").message == "act"
-
-    def test_claim_against_a_foreign_lock_a1(self, yard: Yard) -> None:
-        h = yard.harness
-        held, free = yard.make(2)
-        h.foreign_lock(held.ref)
-        session = yard.session()
-        assert yard.ids(yard.claim(yard.store, session)) == [free.id]
-        h.foreign_unlock(held.ref)
-        assert yard.ids(yard.claim(yard.store, session)) == [held.id]
-
-    def test_a_late_commit_leaves_a_foreign_lock_alone_a1(self, yard: Yard) -> None:
-        h = yard.harness
-        made = yard.one()
-        late = h.open()
-        doomed = yard.session(late, ttl=h.ttl)
-        (mine,) = yard.claimed(late, doomed)
-        h.expire(late, doomed)
-        h.foreign_lock(made.ref)
-        (answer,) = commit(late, Group((change(mine, session=None, state=h.states[1]),)))
-        assert type(answer) is ClaimLost
-        assert yard.claim(yard.store, yard.session()) == [], "the foreigner still holds it"
-        assert yard.get(made).state == h.states[0]
-
-
-def message(record: Record) -> str:
-    return record.message

@@ -73,6 +73,12 @@ delete from document d
 where d.kind = %(kind)s and d.id = %(id)s and not exists (select from record r where r.id = d.id and r.kind = d.kind)
 returning 1;
 
+-- name: documents_after
+-- A page of them; what is in one is judged by whoever reads it, by the same rules as any reader.
+select d.kind, d.id, d.name, d.body from document d
+where (d.kind, d.id, d.name) > (%(kind)s, %(id)s, %(name)s)
+order by d.kind, d.id, d.name limit %(limit)s;
+
 -- name: find_history
 select distinct h.kind, h.id from history h left join record r on r.id = h.id and r.kind = h.kind
 where r.id is null

@@ -56,7 +56,8 @@ def opening(error: psycopg.Error, place: str, user: str = "of this URL") -> Stor
         return BadStore(f"{place}: {said}. Create it: createdb --encoding=UTF8 NAME.")
     if "does not exist" in said or "pg_hba.conf" in said or "authentication" in said:
         return BadStore(f"{place} does not let this user in: {said}.")
-    return Unavailable(f"{place} cannot be reached: {said.rstrip('.')}. Start the server, or correct the URL.")
+    said = said if said.endswith((".", "?")) else f"{said}."
+    return Unavailable(f"{place} cannot be reached: {said} Start the server, or correct the URL.")
 
 
 def unreachable(error: psycopg.Error, place: str) -> Unavailable:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from waybill.record import MAX_PAGE, Finding, Ref
+from waybill.record import MAX_PAGE, Finding, Ref, is_json
 from waybill.statements import load
 from waybill.stores.postgres.connection import Connection
 
 FOLDED = 50_000  # counts folded in one sweep
+DOCUMENTS = 100  # read together by check: each may have half a megabyte
 
 
 class Rule(NamedTuple):
@@ -47,6 +48,7 @@ RULES = {
     "joins wait for open children": Rule("joins", "parked until its children have settled, and they have", "let it look again"),
 }
 OLD_SNAPSHOT = "no snapshot is old"
+READABLE = "what is written can be read"
 
 
 class Upkeep:
@@ -85,6 +87,7 @@ class Upkeep:
         for name, rule in RULES.items():
             for row in self._connection.slowly(self._checks[f"find_{rule.statement}"], {"limit": MAX_PAGE}):
                 yield Finding(name, rule.where(row), rule.problem.format(*row), rule.remedy, ref=rule.ref(row))
+        yield from self._unreadable()
         for pid, user, program, seconds in self._connection.slowly(self._checks["find_snapshots"], {"seconds": self._old_snapshot}):
             yield Finding(
                 OLD_SNAPSHOT,
@@ -93,6 +96,17 @@ class Upkeep:
                 f"end it: select pg_terminate_backend({pid})",
                 mendable=False,
             )
+
+    def _unreadable(self) -> Iterator[Finding]:
+        """Page by page, so that neither they are all in memory nor a snapshot is kept while they are looked through."""
+        last = {"kind": "", "id": "", "name": ""}
+        while rows := self._connection.run(self._checks["documents_after"], {**last, "limit": DOCUMENTS}, writes=False):
+            for kind, id, name, body in rows:
+                if not is_json(body):
+                    remedy = "restore a backup, or have whoever writes this document write it again"
+                    where = f"{kind} {id} {name}"
+                    yield Finding(READABLE, where, f"its document {name} is no JSON", remedy, mendable=False, ref=Ref(kind, id))
+            last = dict(zip(last, rows[-1], strict=False))
 
     def mend(self, finding: Finding) -> bool:
         rule = RULES.get(finding.rule)

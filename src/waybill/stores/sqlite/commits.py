@@ -17,7 +17,6 @@ from waybill.record import (
     Answer,
     Ask,
     Change,
-    ClaimLost,
     Committed,
     Conflict,
     Exists,
@@ -28,17 +27,15 @@ from waybill.record import (
     Taken,
 )
 from waybill.stores.groups import vet
-from waybill.stores.sqlite import keys
+from waybill.stores.sqlite import counts, keys
+from waybill.stores.sqlite.counts import Move
 from waybill.stores.sqlite.database import Database, Execute
-from waybill.stores.sqlite.reading import load
+from waybill.stores.sqlite.reading import load, why_lost
 from waybill.stores.sqlite.rows import SQL, made_row, moved_row, parked_of, record_of
 
 KEEP, LET_GO, NUDGES, NOTE = SQL["keep"], SQL["let_go"], SQL["nudges"], SQL["note"]
 POISON = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, UnicodeError, OverflowError, TypeError, ValueError)
 replace = msgspec.structs.replace
-
-Place = tuple[str, str, str, str]  # a row of the tally: kind, parent's kind and id, state
-Move = tuple[str, Ref | None, str | None, str | None]  # kind, parent, from and to: hundreds of one call are the same few
 
 
 def commit(database: Database, groups: Sequence[Group], now: float) -> list[Answer]:
@@ -123,28 +120,13 @@ class Call:
 
     def _count_now(self) -> None:
         """Inside the group: then a count that cannot be is its own mistake, and not the call's."""
-        self._write_counts(Counter(self._moves))
+        counts.write(self.execute, Counter(self._moves))
         self._moves = []
 
     def finish(self) -> None:
         """What is written once for the whole call."""
-        self._write_counts(self.moves)
+        counts.write(self.execute, self.moves)
         self.execute(SQL["wrote"], (self.now,))
-
-    def _write_counts(self, moves: Counter[Move]) -> None:
-        counts: Counter[Place] = Counter()
-        for (kind, parent, before, after), n in moves.items():
-            for family in (("", ""),) if parent is None else (("", ""), parent):
-                if before is not None:
-                    counts[kind, *family, before] -= n
-                if after is not None:
-                    counts[kind, *family, after] += n
-        for place, n in counts.items():
-            if n > 0:
-                self.execute(SQL["count"], (*place, n))
-            elif n < 0:
-                self.execute(SQL["count_less"], (*place, n))
-                self.execute(SQL["forget_count"], place)
 
     def look_after(self, execute: Execute) -> None:
         """Which parents have no open child left, seen after the commit: of the last two children the later one sees both closed."""
@@ -240,7 +222,7 @@ class Call:
     def _remove(self, before: Record) -> None:
         self.execute(SQL["remove"], (before.seq, before.version, before.session, before.state))
         if self.changes() != 1:
-            raise self._lost(before)
+            raise why_lost(self.execute, before)
         self.execute(SQL["count_up"], (0, before.version)).fetchall()
         keys.pass_turn(self.execute, before.keys)
         self._moves.append((before.kind, before.parent, before.state, None))
@@ -257,7 +239,7 @@ class Call:
         if session is not None:
             execute(KEEP, moved_row(before, after, turn, now))
             if self.changes() != 1:
-                raise self._lost(before)
+                raise why_lost(self.execute, before)
             if taken:
                 raise Taken(f"{taken} is held by {' '.join(execute(SQL['holder_name'], (taken,)).fetchall()[0])}.", key=taken)
             if after.keys:
@@ -270,7 +252,7 @@ class Call:
             wake_at = now + change.delay if parked == "wait" else 0.0
             execute(LET_GO, (*moved_row(before, after, turn, now), parked, wake_at))
             if self.changes() != 1:
-                raise self._lost(before)
+                raise why_lost(self.execute, before)
         if before.keys:
             keys.drop(execute, before, after.keys)
         version = before.version + 1
@@ -299,17 +281,6 @@ class Call:
             updated=now,
             docs=after.docs.with_changes(change.docs) if change.docs else after.docs,
         )
-
-    def _lost(self, before: Record) -> Conflict:
-        """Why a row was not at the version and holder that it was read at."""
-        found = self.execute(SQL["held_by"], (before.seq, before.kind, before.id)).fetchall()
-        if before.session is not None and (not found or found[0][1] != before.session):
-            return ClaimLost(f"{before.ref} is no longer held by {before.session}: its claim ended, and perhaps another worker has it now.")
-        if not found:
-            return Conflict(f"{before.ref} is gone.")
-        version, holder = found[0]
-        held = f" and held by {holder}" if holder else ""
-        return Conflict(f"{before.ref} was read at version {before.version} and is at {version}{held} now. Read it, then decide again.")
 
     def _documents(self, seq: int, change: Change) -> None:
         for name, body in change.docs.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from waybill.record import MAX_PAGE, Docs, Line, NotFound, Page, Record, Ref
+from waybill.record import MAX_PAGE, ClaimLost, Conflict, Docs, Line, NotFound, Page, Record, Ref
 from waybill.stores.sqlite.database import Database, Execute
 from waybill.stores.sqlite.rows import SQL, record_of
 
@@ -90,3 +90,15 @@ def idle_parents(database: Database, limit: int) -> list[Ref]:
 def history(database: Database, kind: str, id: str) -> list[Line]:
     with database.sentences():
         return [Line(*row) for row in database.execute(SQL["history"], (kind, id)).fetchall()]
+
+
+def why_lost(execute: Execute, before: Record) -> Conflict:
+    """Why a row was not at the version and holder that it was read at."""
+    found = execute(SQL["held_by"], (before.seq, before.kind, before.id)).fetchall()
+    if before.session is not None and (not found or found[0][1] != before.session):
+        return ClaimLost(f"{before.ref} is no longer held by {before.session}: its claim ended, and perhaps another worker has it now.")
+    if not found:
+        return Conflict(f"{before.ref} is gone.")
+    version, holder = found[0]
+    held = f" and held by {holder}" if holder else ""
+    return Conflict(f"{before.ref} was read at version {before.version} and is at {version}{held} now. Read it, then decide again.")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from waybill.record import Change, ClaimLost, Conflict, Exists, Line, Record, Ref, StoreError, Taken
-from waybill.stores.zookeeper import notes, places, wire
-from waybill.stores.zookeeper.layout import BUCKETS, NO_JOBS_YET, Layout, layout_of
+from waybill.record import Change, ClaimLost, Conflict, Line, Record, Ref, StoreError, Taken
+from waybill.stores.zookeeper import batches, notes, places, wire
+from waybill.stores.zookeeper.layout import BUCKETS, Layout, layout_of
 from waybill.stores.zookeeper.names import checksum, key_path, quote
 from waybill.stores.zookeeper.plan import Plan, chain, parent_of
 from waybill.stores.zookeeper.seen import Seen, caught_up
@@ -77,7 +77,7 @@ def create(plan: Plan, change: Change, ref: Ref, seq: int, turn: int, now: float
     if uuid := notes.batch_uuid(docs.get("submission")) if ref.kind == "batch" else None:
         plan.ops.append(wire.create(f"/batch-uuids/{uuid}", ref.id.encode(), "uuid"))
     if ref.kind == "batch" and after.state != "Pending":
-        plan.ops += [wire.create(path, b"", "new") for path in _states(f"{home}/states", after.state)]
+        plan.ops += [wire.create(path, b"", "new") for path in batches.states(f"{home}/states", after.state)]
     if after.request is not None:
         path = places.request(ref.kind, after.request)
         plan.folder(*chain(parent_of(path)))
@@ -149,7 +149,7 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
             return refusal
         nodes = nodes.union(n for n, body in change.docs.items() if n in layout.documents and (body is not None or n in layout.fillers))
         nodes = nodes.difference(n for n, body in change.docs.items() if body is None and n not in layout.fillers)
-        if ref.kind == "batch" and "submission" in change.docs and (refusal := _rename(plan, seen, change.docs["submission"])):
+        if ref.kind == "batch" and "submission" in change.docs and (refusal := batches.rename(plan, seen, change.docs["submission"])):
             return refusal
     if layout.native and after.priority != seen.priority:
         plan.ops.append(wire.put(f"{home}/priority", b"%d" % after.priority, "priority"))
@@ -159,7 +159,7 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
     if layout.parent and seen.parent is not None:
         plan.buckets(seen.parent, ref.id, layout.bucket(seen.state), layout.bucket(after.state))
     elif ref.kind == "batch" and after.state != seen.state:
-        _pend(plan, seen, after.state)
+        batches.pend(plan, seen, after.state)
     _let_go(plan, ref, dropped, side.holds)
     have = {key_path(key) for key in old.holds}
     new_nodes = [path for path in dict.fromkeys(map(key_path, new_keys)) if path not in have]
@@ -267,23 +267,6 @@ def _unfit(layout: Layout, after: Record) -> StoreError | None:
     return None
 
 
-def _rename(plan: Plan, seen: Seen, submission: bytes | None) -> StoreError | None:
-    """A batch's submission is written again: it is looked up by the name that it says now."""
-    old, new = notes.batch_uuid((seen.docs or {}).get("submission")), notes.batch_uuid(submission)
-    if old == new:
-        return None
-    mine = seen.ref.id.encode()
-    if new:
-        path = f"/batch-uuids/{new}"
-        holder = plan.real.get(path) if plan.real is not None else None
-        if holder is not None and holder.data != mine:
-            return Exists(f"The batchID {new} belongs to {holder.data.decode(errors='replace')} already.")
-        plan.make(path, "note", mine)
-    if old:
-        plan.drop(f"/batch-uuids/{old}", "note")
-    return None
-
-
 def _let_go(plan: Plan, ref: Ref, keys: Iterable[str], kept: Iterable[str] = ()) -> None:
     """Drop keys; but not one that somebody took away from it, and that is another's now, nor the node of one that is kept."""
     still = {key_path(key) for key in kept}
@@ -291,28 +274,3 @@ def _let_go(plan: Plan, ref: Ref, keys: Iterable[str], kept: Iterable[str] = ())
         holder = plan.real.get(path) if plan.real is not None else None
         if path not in still and (holder is None or holder.data == str(ref).encode()):
             plan.drop(path, "drop")
-
-
-def _states(path: str, state: str) -> tuple[str, str]:
-    """The node that says that a batch is no longer pending. It is never empty, and looks like no finished one's while jobs may come."""
-    return path, f"{path}/{'batch-completed' if state in NO_JOBS_YET else 'batch-processing'}"
-
-
-def _pend(plan: Plan, seen: Seen, state: str) -> None:
-    """Merritt's services take a batch without the node `states` for a pending one, and an empty batch-processing for a finished one."""
-    states = f"{seen.layout.home(seen.ref.id)}/states"
-    if state == "Deleted" and "states" in seen.nodes:
-        # Their reporter takes up whatever has an empty batch-processing, cannot report what is deleted, and leaves its lock behind.
-        processing = plan.real.get(f"{states}/batch-processing") if plan.real is not None else None
-        plan.touched.append(f"{states}/batch-processing")
-        if processing is not None and not processing.children:
-            plan.folder(states, f"{states}/batch-deleted")
-            plan.ops.append(wire.delete(f"{states}/batch-processing", "states"))
-    elif state != "Pending" and "states" not in seen.nodes:
-        plan.folder(*_states(states, state))  # jobs that the same group makes need the folder too
-    elif state == "Pending" and "states" in seen.nodes:
-        found = {bucket: plan.real.get(f"{states}/{bucket}") for bucket in BUCKETS} if plan.real is not None else {}
-        plan.touched += [f"{states}/{bucket}" for bucket in BUCKETS]
-        if not any(node.children for node in found.values() if node is not None):
-            plan.ops += [wire.delete(f"{states}/{bucket}", "states") for bucket, node in found.items() if node is not None]
-            plan.ops.append(wire.delete(states, "states"))

@@ -7,6 +7,7 @@ from itertools import islice
 
 from waybill.record import Finding
 from waybill.stores.zookeeper import rules_merritt as merritt
+from waybill.stores.zookeeper import rules_notes as notes
 from waybill.stores.zookeeper import rules_own as own
 from waybill.stores.zookeeper.faults import Ages, Fault, Judge, Rule
 from waybill.stores.zookeeper.tree import Tree
@@ -23,6 +24,7 @@ class Checker:
             merritt.UuidNamesABatch(judge),
             merritt.BatchHasItsUuid(judge),
             merritt.HasAStatus(judge),
+            own.CanBeRead(judge),
             merritt.JobHasABatch(judge),
             merritt.StatesHasChildren(judge),
             merritt.BatchListsItsJobs(judge),
@@ -33,8 +35,8 @@ class Checker:
             own.SideHasARecord(judge),
             own.KeysHaveHolders(judge),
             own.HoldersHaveKeys(judge),
-            own.NotesAreTrue(judge),
-            own.NotesAreThere(judge),
+            notes.NotesAreTrue(judge),
+            notes.NotesAreThere(judge),
             own.AsksHaveRecords(judge),
             own.WorkersLive(judge),
         ]

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from waybill.record import Claimed, Conflict, NotFound, Ref, Role, SessionLost, StoreError, Unavailable
 from waybill.stores.zookeeper import notes, places, wire
 from waybill.stores.zookeeper.asks import Asks
+from waybill.stores.zookeeper.candidates import Candidate, parking_ops
 from waybill.stores.zookeeper.foreign import Foreign
 from waybill.stores.zookeeper.layout import Entry
 from waybill.stores.zookeeper.link import Pending
@@ -28,7 +28,6 @@ from waybill.stores.zookeeper.plan import Plan
 from waybill.stores.zookeeper.queues import Queue, Queues
 from waybill.stores.zookeeper.seen import Seen, caught_up, look, look_one
 from waybill.stores.zookeeper.sessions import Session
-from waybill.stores.zookeeper.side import Side
 from waybill.stores.zookeeper.side import encode as encode_side
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import Failure, Op
@@ -36,18 +35,6 @@ from waybill.stores.zookeeper.wire import Failure, Op
 TOGETHER = 25  # claims in one transaction
 LOOKS = 1000  # candidates that a call may look at in vain
 BY_AGE = 10  # one in so many is taken by age, not by priority
-
-
-@dataclass(slots=True)
-class Candidate:
-    seen: Seen
-    queue: Queue | None = None
-    entry: Entry | None = None
-    mark: str | None = None
-    keys: list[str] = field(default_factory=list)  # to be taken
-    drops: list[str] = field(default_factory=list)  # held in a state out of which another service led it
-    parks_on: str | None = None
-    side: Side | None = None  # as it will be, if the claim writes it
 
 
 class Claims:
@@ -297,28 +284,13 @@ class Claims:
             return 0
         for start in range(0, len(candidates), TOGETHER):
             part = candidates[start : start + TOGETHER]
-            if self._tree.write(self._parking_ops(part, session)) is None:
+            if self._parked(part, session):
                 continue
             for each in part:  # one by one: most are parked then, and the one that is not has moved, or its reason has gone
-                if self._tree.write(self._parking_ops([each], session)) is not None and each.queue is not None and each.entry is not None:
+                if not self._parked([each], session) and each.queue is not None and each.entry is not None:
                     each.queue.spare(each.entry)
         asked = [key for each in candidates if each.seen.side for key in each.seen.side.keys if key not in each.seen.side.holds]
         return self._parking.offer(asked) if asked else 0
 
-    def _parking_ops(self, candidates: Sequence[Candidate], session: Session) -> list[Op]:
-        ops: dict[Op, None] = {wire.check(places.session(session.name), "session"): None}
-        for each in candidates:
-            seen, reason = each.seen, each.parks_on
-            assert seen.side is not None
-            assert reason is not None
-            ref, home = seen.ref, seen.layout.home(seen.ref.id)
-            spot = places.waiting_name(seen.priority, seen.turn, seen.seq, ref) if reason.startswith("key ") else ""
-            parked = replace(caught_up(seen) if seen.foreign else seen.side, parked=reason, wake_at=0.0, spot=spot)
-            plan = Plan(self._tree.folders)
-            notes.park(plan, ref, seen.side, parked)
-            if reason.startswith("key "):
-                ops[wire.check(key_path(reason[4:]), "key")] = None  # still taken; else it would wait for a free key for ever
-            ops[wire.check(f"{home}/status", "status", seen.version)] = None
-            ops.update(dict.fromkeys(plan.ops))
-            ops[wire.put(seen.layout.side(ref.id), encode_side(parked), "side", seen.side_version)] = None
-        return list(ops)
+    def _parked(self, candidates: Sequence[Candidate], session: Session) -> bool:
+        return self._tree.write(parking_ops(candidates, session.name, self._tree.folders)) is None

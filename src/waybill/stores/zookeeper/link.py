@@ -90,6 +90,7 @@ class Link:
 
     def read(self, asks: Sequence[Ask]) -> list[Any]:
         """A Node, a list of names or None for each, in order. A lost connection is waited for once: a reading may be repeated."""
+        self._await_connection()
         try:
             return self._read(asks)
         except Unavailable:

@@ -7,15 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from waybill.record import Ref
-from waybill.stores.zookeeper import notes, places, wire
+from waybill.record import Ref, is_json
+from waybill.stores.zookeeper import places, wire
 from waybill.stores.zookeeper.faults import Fault, Judge
 from waybill.stores.zookeeper.layout import MERRITT, Layout, layout_of
 from waybill.stores.zookeeper.names import key_path, plain
 from waybill.stores.zookeeper.plan import chain, parent_of
 from waybill.stores.zookeeper.seen import Seen, look
+from waybill.stores.zookeeper.side import decode as decode_side
 from waybill.stores.zookeeper.side import encode as encode_side
+from waybill.stores.zookeeper.status import decode as decode_status
 from waybill.stores.zookeeper.wire import Op, data, names
+
+_WHOLE = 50  # records read together with their documents, each of which may have half a megabyte
 
 
 def kinds(judge: Judge) -> list[Layout]:
@@ -32,7 +36,7 @@ def ref_at(path: str) -> Ref:
 
 
 def looked(judge: Judge, refs: Sequence[Ref]) -> tuple[list[Seen | None], list[bool]]:
-    """The records, and which of them are there and cannot be read: that is for the rule about statuses alone."""
+    """The records, and which of them are there and cannot be read: that is for the rules about those alone."""
     homes = judge.link.nodes([layout_of(ref.kind).home(ref.id) for ref in refs]) if refs else []
     seen = look(judge.link, refs)
     return seen, [each is None and home is not None for each, home in zip(seen, homes, strict=True)]
@@ -67,12 +71,40 @@ class RecordIsQueued(Records):
         paths = [f"{each.layout.folder(each.state)}/{each.entry_name}" for each in seen]
         for each, path, node in zip(seen, paths, self._judge.link.nodes(paths) if paths else (), strict=True):
             if node is None:
-                folders = [] if each.layout.native else _folders(self._judge, parent_of(path))
+                folders = [] if each.layout.native else missing_folders(self._judge, parent_of(path))
                 ops = [*self.guard(each), *folders, wire.create(path)]
                 home = each.layout.home(each.ref.id)
                 yield self._judge.fault(
                     self.name, home, f"is {each.state} and not queued as {path}", "queue it", ops, since=each.touched, ref=each.ref
                 )
+
+
+class CanBeRead(Records):
+    """A record of ours that is damaged is not there for anybody: only this rule names it. What was in it nobody knows."""
+
+    name = "what is written can be read"
+    remedy = "restore a backup, or write the node again"
+
+    def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
+        for start in range(0, len(subjects), _WHOLE):
+            yield from self._faults([(path, ref_at(path)) for path in subjects[start : start + _WHOLE]])
+
+    def _faults(self, homes: Sequence[tuple[str, Ref]]) -> Iterator[Fault]:
+        link = self._judge.link
+        asks = [data(f"{path}/status") for path, _ in homes] + [data(layout_of(ref.kind).side(ref.id)) for _, ref in homes]
+        found = link.read(asks)
+        for (path, ref), status, side in zip(homes, found[: len(homes)], found[len(homes) :], strict=True):
+            if ref.kind not in MERRITT and (status is None or decode_status(status.data) is None):
+                since = status.mtime / 1000 if status is not None else None
+                yield self._judge.fault(self.name, path, "its status says no state", self.remedy, (), since=since, ref=ref)
+            if side is not None and decode_side(side.data) is None:
+                problem = f"{layout_of(ref.kind).side(ref.id)} is no side node"
+                yield self._judge.fault(self.name, path, problem, self.remedy, (), since=side.mtime / 1000, ref=ref)
+        for (path, ref), each in zip(homes, look(link, [ref for _, ref in homes], docs=True), strict=True):
+            for name, body in sorted((each.docs or {}).items()) if each is not None else ():
+                if not is_json(body):
+                    problem = f"its document {name} is no JSON"
+                    yield self._judge.fault(self.name, path, problem, self.remedy, (), ref=ref)
 
 
 class QueueHoldsRecords:
@@ -109,52 +141,6 @@ class QueueHoldsRecords:
             ops = [*guard, wire.delete(path)]
             ref = Ref(layout.kind, entry.id) if entry is not None else None
             yield judge.fault(self.name, path, problem, "take it out of the queue", ops, since=node.ctime / 1000, ref=ref)
-
-
-class NotesAreThere(Records):
-    name = "a record has the notes that its side node asks for"
-
-    def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
-        wanted = [(each, path) for each in self.seen(subjects) for path in _notes_of(each)]
-        nodes = self._judge.link.nodes([path for _, path in wanted]) if wanted else []
-        for (each, path), node in zip(wanted, nodes, strict=True):
-            if node is None:
-                body = each.ref.id.encode() if path.startswith("/waybill/requests/") else b""
-                ops = [*self.guard(each), *_folders(self._judge, parent_of(path)), wire.create(path, body)]
-                home = each.layout.home(each.ref.id)
-                yield self._judge.fault(self.name, home, f"{path} is not there", "make it", ops, since=each.touched, ref=each.ref)
-
-
-class NotesAreTrue:
-    name = "a note says what its record's side node says"
-
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-
-    def subjects(self) -> Iterator[str]:
-        link = self._judge.link
-        for base in (places.PARKED, "/waybill/owners", places.KIN):
-            for outer in sorted(link.names(base)):
-                for inner in sorted(link.names(f"{base}/{outer}")):
-                    folder = f"{base}/{outer}/{inner}"
-                    inside = [f"{folder}/{side}" for side in ("open", "shut")] if base == places.KIN else [folder]
-                    for place, listed in zip(inside, link.read([names(path) for path in inside]), strict=True):
-                        yield from (f"{place}/{name}" for name in sorted(listed or ()))
-        for base in (places.WAITING, "/waybill/requests"):
-            for outer in sorted(link.names(base)):
-                yield from (f"{base}/{outer}/{name}" for name in sorted(link.names(f"{base}/{outer}")))
-
-    def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
-        link = self._judge.link
-        nodes = link.nodes(subjects)
-        refs = [_noted(path, node.data if node is not None else b"") for path, node in zip(subjects, nodes, strict=True)]
-        for path, node, ref, seen, damaged in zip(subjects, nodes, refs, *looked(self._judge, refs), strict=True):
-            if node is None or damaged or (seen is not None and seen.foreign):  # what is said of its old state goes when the move is noted
-                continue
-            if seen is None or path not in _notes_of(seen):
-                ops = [*(Records.guard(seen) if seen is not None else ()), wire.delete(path, "", node.version)]
-                problem = f"is not true of {ref}" if seen is not None else f"is about {ref}, which is not there"
-                yield self._judge.fault(self.name, path, problem, "take it away", ops, since=node.ctime / 1000, ref=ref)
 
 
 class SideHasARecord:
@@ -262,39 +248,7 @@ class WorkersLive:
             yield self._judge.fault(self.name, path, problem, "forget it", ops, since=worker.ctime / 1000)
 
 
-def _notes_of(seen: Seen) -> list[str]:
-    """The notes that there must be about a record."""
-    side, ref = seen.side, seen.ref
-    if side is None:
-        return []
-    found = [notes.child_path(seen.layout, ref, side, side.open)]
-    if not seen.foreign:
-        found += (notes.parked_path(ref, side), notes.waiting_path(side))
-    if side.owner:
-        found.append(places.owner(side.owner, ref.kind, side.seq, ref.id))
-    if side.request is not None:
-        found.append(places.request(ref.kind, side.request))
-    return [path for path in found if path is not None]
-
-
-def _noted(path: str, body: bytes) -> Ref:
-    """The record that a note is about."""
-    parts = path.split("/")
-    if parts[2] == "requests":
-        return Ref(plain(parts[3]), body.decode(errors="replace") or "-")
-    if parts[2] == "owners":
-        return Ref(plain(parts[4]), plain(parts[5].partition("~")[2]))
-    if parts[2] == "parked":
-        return Ref(plain(parts[3]), places.parse_parked(parts[5]).id)
-    if parts[2] == "kin":
-        child = places.parse_child(parts[6])
-        return Ref(child.kind, child.id)
-    return places.ref_of(parts[-1])
-
-
-def _folders(judge: Judge, folder: str) -> list[Op]:
+def missing_folders(judge: Judge, folder: str) -> list[Op]:
     folders = chain(folder)
     judge.tree.folders.difference_update(folders)  # whether they are there is not known
     return [wire.create(path, b"", "folder") for path in folders]
-
-

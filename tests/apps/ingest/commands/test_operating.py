@@ -319,6 +319,15 @@ def test_old_queues_are_imported_once(house: Waybill, tmp_path: Path) -> None:
     assert house("batch", "11111111-1111-4111-8111-111111111111", "--json").json["jobs"]["states"]["Held"] == 1
 
 
+def test_a_worker_that_is_gone_is_none(house: Waybill, engine: Engine) -> None:
+    host = Depot.of(config.load(env=os.environ), [APPLICATION]).host
+    engine.store.open_session(host=host, ttl=1e-9, about={})  # as after kill -9, when the ttl has passed
+    assert house("--json").json["workers"] == 0
+    assert "No worker is alive" in house().err
+    engine.store.open_session(host=host, ttl=60, about={})
+    assert house("--json").json["workers"] == 1
+
+
 def test_the_demonstration_is_made_once_and_shows_every_end(house: Waybill, working: Working, engine: Engine) -> None:
     with closing(Depot.of(config.load(env=os.environ), [APPLICATION])) as depot:
         demonstrate(depot, engine)

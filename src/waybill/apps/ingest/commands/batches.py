@@ -48,7 +48,7 @@ def overview(desk: Desk) -> None:
     with desk.store() as store:
         tallies = [views.tally(desk.machine(kind), store.tally(kind)) for kind in KINDS]
         marks = {name: about for name, about in sorted(store.marks().items()) if name.startswith(("collections/", "queue/"))}
-        workers = len(list(store.sessions()))
+        workers = len(views.living(store))
     if desk.as_json:
         return desk.print_json({"kinds": tallies, "marks": marks, "workers": workers})
     made = shapes.table("", "", "states")

@@ -15,6 +15,7 @@ from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 
+from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.checkm import BadManifest
 from waybill.apps.ingest.inventory import BadSearch, Contradiction, LocalIdTaken
@@ -108,7 +109,7 @@ def until_settled(desk: Desk, store: Store, ref: Ref) -> Record:
     warned = False
     looking = Looking(desk.note)
     while (record := looking(lambda: store.get(*ref))).open:
-        if not warned and not looking(store.sessions):
+        if not warned and not looking(lambda: views.living(store)):
             warned = True
             desk.note(NO_WORKER)
         began = time.monotonic()

@@ -88,7 +88,7 @@ def _looks(desk: Desk, looking: Looking, store: Store, ref: Ref, every: float) -
 def _look(desk: Desk, store: Store, ref: Ref) -> tuple[Record, Look, int]:
     """The batch, what is shown of it, and how many workers there are."""
     batch = store.get(*ref)
-    sessions = list(store.sessions())
+    sessions = views.living(store)
     look = {
         "batch": batch.id, "state": batch.state, "message": batch.message,
         "jobs": {state: count for state, count in store.tally("job", parent=ref).items() if count},
