@@ -173,7 +173,7 @@ def test_no_server(tmp_path: Path, server: Misbehaving) -> None:
         ("nolength", {"size": 5}, "More than 5 bytes came."),
         ("nolength", {"size": 300000}, "256000 bytes came, and 300000 were promised."),
         ("ok", {"digests": {"md5": md5(b"other")}}, f"What came has the md5 {md5(DATA)}, and {md5(b'other')} was promised."),
-        ("ok", {"digests": {"sha-1": "x"}}, "'x' is not a sha-1 in hex."),
+        ("ok", {"digests": {"sha-1": "x"}}, "'x' is not a SHA-1 in hex."),
         ("ok", {"digests": {"md2": "0" * 32}}, "'md2' is not a digest that can be checked"),
         ("gzip", {}, "compressed"),
         ("status 204", {}, "The server answered 204"),

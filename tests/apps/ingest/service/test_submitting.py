@@ -158,7 +158,7 @@ WRONG = [
     ({"digest_type": "sha256"}, "value of the digest is missing"),
     ({"digest_value": "00"}, "type of the digest is missing"),
     ({"digest_type": "MD2", "digest_value": "0" * 32}, "'MD2' is not a digest"),
-    ({"digest_type": "SHA256", "digest_value": "XY"}, "not a SHA256 in hex"),
+    ({"digest_type": "SHA256", "digest_value": "XY"}, "not a SHA-256 in hex"),
     ({"primary_id": "doi:10.1/x"}, "not an ARK"),
     ({"local_ids": ("x" * 256,)}, "A local id has 256 characters"),
     ({"title": "a\x00b"}, "The title holds a control character"),
