@@ -26,6 +26,7 @@ DC = (
     *("contributor", "coverage", "creator", "date", "description", "format", "identifier", "language"),
     *("publisher", "relation", "rights", "source", "subject", "title", "type"),
 )
+NO_OBJECT = "An update needs the object that it updates: give its ARK (the primary identifier), or a local id."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -113,6 +114,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             "retainTargetURL": self.retain_target or "", "delete": list(self.deletions), "profileChecked": self.checked,
         }  # fmt: skip
         return {name: value for name, value in both.items() if value} | {"update": self.update}
+
+    @property
+    def updates_nothing(self) -> bool:
+        """Whether it is an update of one object and does not say of which. Of a batch each row says it."""
+        return self.update and self.type is not None and not self.type.batch and not self.primary_id and not self.local_ids
 
     def identifiers(self) -> dict[str, Any]:
         return {"primary_id": self.primary_id, "local_id": list(self.local_ids)}

@@ -98,13 +98,28 @@ def test_unknown_fields_are_left_out_with_a_warning(house: House, file: Path) ->
 @pytest.mark.parametrize(
     ("path", "update", "ark"),
     [
-        ("/poster/submit", False, ""), ("/poster/add", False, ""), ("/poster/update", True, ""),
+        ("/poster/submit", False, ""), ("/poster/add", False, ""),
         ("/poster/update/ark/99999/fk4path", True, "ark:/99999/fk4path"), ("/poster/add/ark:/99999/fk4path", False, "ark:/99999/fk4path"),
     ],
 )  # fmt: skip
 def test_the_path_says_add_or_update_and_which_object(house: House, file: Path, path: str, update: bool, ark: str) -> None:
     said = batch_of(house, house.curl("-F", f"file=@{file}", "-F", "profile=demo", path=path))
     assert (said.update, said.primary_id) == (update, ark)
+
+
+def test_an_update_names_the_object_that_it_updates(house: House, file: Path) -> None:
+    sent = ("-F", f"file=@{file}", "-F", "profile=demo")
+    before = house.count(), len(house.payloads())
+    for more in ((), ("-F", "type=file")):
+        answer = house.curl(*sent, *more, path="/poster/update")
+        assert (answer.status, ET.fromstring(answer.body).findtext(f"{EXC}statusDescription")) == (
+            400, "An update needs the object that it updates: give its ARK (the primary identifier), or a local id.",
+        )  # fmt: skip
+    with house.client("submitter") as client:
+        told = client.post("/api/v1/ingest/batches", json={"profile": "demo", "url": "https://example.org/a.txt", "update": True})
+    assert (told.status_code, "An update needs the object" in told.text) == (400, True)
+    assert (house.count(), len(house.payloads())) == before
+    assert batch_of(house, house.curl(*sent, "-F", "localIdentifier=x1", path="/poster/update")).local_ids == ("x1",)
 
 
 def test_two_different_identifiers_are_refused(house: House, file: Path) -> None:

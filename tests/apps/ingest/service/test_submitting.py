@@ -101,9 +101,9 @@ def test_the_same_submission_twice_is_one_batch(desk: Desk) -> None:
 def test_a_batch_id_of_another_submission_is_refused(desk: Desk, other: dict[str, object]) -> None:
     """Answered with the first batch, the second deposit would be lost, and its depositor told that it is queued."""
     service.PROFILES.put(desk.engine, {"name": "second"}, who="admin")
-    desk.submit(b"hello", batch_id="bid-1")
+    desk.submit(b"hello", batch_id="bid-1", local_ids=("x",))
     with pytest.raises(OtherBatch, match="bid-1 belongs to batch"):
-        desk.submit(**{"data": b"hello", "batch_id": "bid-1", **other})
+        desk.submit(**{"data": b"hello", "batch_id": "bid-1", "local_ids": ("x",), **other})
     assert len(desk.payloads()) == 1
     assert sum(desk.engine.store.tally("batch").values()) == 1
 
@@ -170,6 +170,8 @@ WRONG = [
     ({"filename": "a/b"}, "slash"),
     ({"deletions": ("old.txt",)}, "Only an update"),
     ({"update": True, "deletions": ("../x",)}, "not a name"),
+    ({"update": True}, "An update needs the object that it updates"),
+    ({"update": True, "type": Type.CONTAINER}, "An update needs the object that it updates"),
 ]
 
 
