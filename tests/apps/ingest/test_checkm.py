@@ -194,6 +194,10 @@ def test_rows_of_a_batch_that_name_one_object_are_remarked_with_both_lines() -> 
         f"Line {first + 2}: 'y' is named in line {first}",
         f"Line {first + 3}: 'ark:/99999/fk4abc' is named in line {second}",
     ]
+    assert [row.follows for row in found.rows] == [(), (), (first,), (second, first + 2), (), (), ()]
+    more = [" | a", " | b", " | a; b", " | b", "ark:/99999/fk4abc | b", "ark:/99999/fk4abc"]
+    chained = read(manifest(*(f"https://example.org/{n} | | | | | {n}.txt | {each}" for n, each in enumerate(more)), kind=Kind.FILES)).rows
+    assert [row.follows for row in chained] == [(), (), (first, second), (first + 2,), (first + 3,), (first + 4,)]
 
 
 def test_windows_line_ends_a_mark_and_a_missing_last_newline_are_remarked() -> None:

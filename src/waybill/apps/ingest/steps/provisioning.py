@@ -1,5 +1,6 @@
 """Provisioning: a job waits until the working disk has room for it, and then has that room for itself.
 
+    0. If a row above it in its manifest is under way for the same object, it waits for that (`turns.py`).
     1. It asks the ledger (`room.py`). Granted: it goes on.
     2. Refused: entries of jobs that need no room any more are removed, a command that may provide more is run, if there is one and its
        time has come; and it asks once more.
@@ -17,6 +18,7 @@ from typing import Any
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.room import DISK_IS_FULL, Answer, unless_full
 from waybill.apps.ingest.steps.hook import run_hook
+from waybill.apps.ingest.steps.turns import awaited
 from waybill.notify import letter
 from waybill.record import NotFound, Record, Store
 from waybill.step import Context, Done, New, Outcome, Wait
@@ -26,6 +28,8 @@ _PORTION = 100
 
 
 def provisioning(job: Record, ctx: Context) -> Outcome:
+    if (turn := awaited(job, ctx)) is not None:
+        return turn
     with unless_full():
         waits = ask(job, ctx, needed(job))
         if not waits:
