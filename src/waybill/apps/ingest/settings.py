@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from waybill.application import BadApplication
+from waybill.transfer import Reach
 
 GIGABYTE = 2**30
 DAY = 86400.0
@@ -44,6 +45,10 @@ class Fetching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redirects: Natural = 5  # how many redirects are followed, each to an address that may be reached
     largest: Positive | None = None  # bytes of one file, or of one upload; a larger one is refused
     large: Positive = 100 * GIGABYTE  # bytes; a job that needs more gives way to others (its priority is 10 lower)
+
+    def reach(self) -> Reach:
+        """Where payloads may be fetched from."""
+        return Reach(allow=self.allow, setting="app.ingest.fetch.allow")
 
 
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
