@@ -151,6 +151,9 @@ select ark, place, size, sha256, audited, result from inventory_content
 where result <> '' and (ark > :after_ark or (ark = :after_ark and place > :after_place))
 order by ark, place limit :portion
 
+-- name: damaged_of
+select ark, place, size, sha256, audited, result from inventory_content where ark = :ark and result <> '' order by place limit :portion
+
 -- name: paths_of
 select number, path from inventory_file where ark = :ark and place = :place order by number desc, path limit :portion
 
