@@ -52,6 +52,19 @@ def test_a_file_comes(server: Misbehaving, tmp_path: Path) -> None:
     assert unfinished(tmp_path) == []
 
 
+def test_a_file_is_not_taken_if_what_the_server_offers_is_too_much(server: Misbehaving, tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def offered(name: str, size: int) -> bool:
+        asked.append((name, size))
+        return False
+
+    came: list[int] = []
+    fetched = get(server, tmp_path, offered=offered, progress=lambda told: came.append(told.bytes))["a"]
+    assert (fetched.ok, fetched.stopped, asked, max(came)) == (False, True, [("a", len(DATA))], 0)
+    assert (finished(tmp_path), unfinished(tmp_path)) == ([], [])
+
+
 def md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 

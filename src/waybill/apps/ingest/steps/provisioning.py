@@ -6,7 +6,8 @@
        time has come; and it asks once more.
     3. Still refused: it waits, without a claim, and says for what. All that wait look again in each round.
 
-A job that can never fit says so, tells the administrators once, and waits for a larger disk.
+A job that can never fit says so, tells the administrators once, and waits for a larger disk. They are told too of one that has waited very
+long: it would fit, and what fills the disk may stay there.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ def ask(job: Record, ctx: Context, need: int | None, *, have: int = 0, docs: Map
     said = {"since": answer.since, "said": answer.reason, "never": answer.never}
     if answer.never:
         tell_never(job, ctx, said)
+    elif ctx.now() - answer.since > outfit.settings.room.alert:
+        said["late"] = True
+        _tell_late(job, ctx, said)
     return waiting(ctx.record, ctx, said, docs)
 
 
@@ -71,6 +75,14 @@ def tell_never(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[st
     """The administrators, once: in one commit with the document that says so."""
     if not job.docs.get("room", {}).get("never"):
         ctx.spawn(_letters(outfit_of(ctx), job, said["said"], ctx.now()), {**(docs or {}), "room": said})
+
+
+def _tell_late(job: Record, ctx: Context, said: dict[str, Any]) -> None:
+    """The same for one that fits and finds no room all the same: perhaps it never will, and nobody would know."""
+    if not job.docs.get("room", {}).get("late"):
+        waited = (ctx.now() - said["since"]) / 3600
+        subject = f"has waited {waited:,.0f} hours for room on the working disk of {outfit_of(ctx).depot.host}"
+        ctx.spawn(_letters(outfit_of(ctx), job, said["said"], ctx.now(), subject=subject, key="room late"), {"room": said})
 
 
 def waiting(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[str, Any] | None = None) -> Wait:
@@ -109,9 +121,9 @@ def _still(ctx: Context, ids: Sequence[str]) -> set[str]:
     return alive
 
 
-def _letters(outfit: Outfit, job: Record, reason: str, at: float) -> Sequence[New]:
+def _letters(outfit: Outfit, job: Record, reason: str, at: float, *, subject: str = "", key: str = "room") -> Sequence[New]:
     """To the administrators, if there are any."""
     if not outfit.settings.tell.admins:
         return ()
-    subject = f"Job {job.id} can never fit on the working disk of {outfit.depot.host}"
-    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id}: {reason}", key=f"{job.ref} room", at=at),)
+    subject = f"Job {job.id} {subject or f'can never fit on the working disk of {outfit.depot.host}'}"
+    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id}: {reason}", key=f"{job.ref} {key}", at=at),)
