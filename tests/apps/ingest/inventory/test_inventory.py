@@ -56,7 +56,7 @@ def test_a_version_is_recorded_from_its_manifest_alone(inventory: Inventory, sto
     found = inventory.object(ARK)
     assert found == {
         "ark": ARK, "owner": OWNER, "head": 1, "title": "Husky Chicken", "creator": "Tracy S.", "date": "2009", "created": stored.created,
-        "modified": stored.created, "collections": ["c1"], "local_ids": ["l1"],
+        "modified": stored.created, "embargo": "", "collections": ["c1"], "local_ids": ["l1"],
     }  # fmt: skip
     rows = {row["path"]: (row["size"], row["sha256"], row["mime"]) for row in inventory.files(ARK, 1).rows}
     own = {MANIFEST: (stored.size, stored.sha256, "application/jsonl")}
