@@ -42,6 +42,10 @@ _NEW: dict[str, Callable[[], _Hash]] = {
     "sha384": hashlib.sha384,
     "sha512": hashlib.sha512,
 }
+_WRITTEN = {  # for sentences
+    "adler32": "an Adler-32", "crc32": "a CRC-32", "md5": "an MD5", "sha1": "a SHA-1", "sha224": "a SHA-224", "sha256": "a SHA-256",
+    "sha384": "a SHA-384", "sha512": "a SHA-512",
+}  # fmt: skip
 _AS_WRITTEN_BY_SOME = {"alder32": "adler32"}
 
 
@@ -66,7 +70,7 @@ def promised(digests: Mapping[str, str]) -> dict[str, str]:
     for name, value in digests.items():
         key, lowered = algorithm(name), value.strip().lower()
         if len(lowered) != len(_NEW[key]().hexdigest()) or any(letter not in "0123456789abcdef" for letter in lowered):
-            raise UnknownDigest(f"{value[:140]!r} is not a {name} in hex.")
+            raise UnknownDigest(f"{value[:140]!r} is not {_WRITTEN[key]} in hex.")
         if found.setdefault(key, lowered) != lowered:
             raise UnknownDigest(f"Two different values of {name} were promised.")
     return found

@@ -92,10 +92,16 @@ class PostgresServer(Server):
     def url(self, dbname: str = "postgres") -> str:
         return f"postgresql://postgres@/{quote(dbname)}?host={quote(str(self._folder), safe='')}"
 
-    def create_database(self) -> str:
-        """A new, empty database; its URL."""
+    def create_database(self, collation: str = "") -> str:
+        """A new, empty database; its URL. `collation`: how it orders text, "C" or one of ICU, such as en-US-x-icu."""
         name = f"waybill_{next(self._numbers)}"
-        self._execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        ordered = sql.SQL("")
+        if collation.endswith("-x-icu"):
+            locale = sql.Literal(collation.removesuffix("-x-icu"))
+            ordered = sql.SQL(" TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE {} ENCODING 'UTF8'").format(locale)
+        elif collation:
+            ordered = sql.SQL(" TEMPLATE template0 LC_COLLATE {} ENCODING 'UTF8'").format(sql.Literal(collation))
+        self._execute(sql.SQL("CREATE DATABASE {}{}").format(sql.Identifier(name), ordered))
         return self.url(name)
 
     def drop_database(self, url: str) -> None:

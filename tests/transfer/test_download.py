@@ -52,6 +52,19 @@ def test_a_file_comes(server: Misbehaving, tmp_path: Path) -> None:
     assert unfinished(tmp_path) == []
 
 
+def test_a_file_is_not_taken_if_what_the_server_offers_is_too_much(server: Misbehaving, tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def offered(name: str, size: int) -> bool:
+        asked.append((name, size))
+        return False
+
+    came: list[int] = []
+    fetched = get(server, tmp_path, offered=offered, progress=lambda told: came.append(told.bytes))["a"]
+    assert (fetched.ok, fetched.stopped, asked, max(came)) == (False, True, [("a", len(DATA))], 0)
+    assert (finished(tmp_path), unfinished(tmp_path)) == ([], [])
+
+
 def md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
@@ -173,7 +186,7 @@ def test_no_server(tmp_path: Path, server: Misbehaving) -> None:
         ("nolength", {"size": 5}, "More than 5 bytes came."),
         ("nolength", {"size": 300000}, "256000 bytes came, and 300000 were promised."),
         ("ok", {"digests": {"md5": md5(b"other")}}, f"What came has the md5 {md5(DATA)}, and {md5(b'other')} was promised."),
-        ("ok", {"digests": {"sha-1": "x"}}, "'x' is not a sha-1 in hex."),
+        ("ok", {"digests": {"sha-1": "x"}}, "'x' is not a SHA-1 in hex."),
         ("ok", {"digests": {"md2": "0" * 32}}, "'md2' is not a digest that can be checked"),
         ("gzip", {}, "compressed"),
         ("status 204", {}, "The server answered 204"),

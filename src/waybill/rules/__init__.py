@@ -24,10 +24,11 @@ from waybill.rules.outcomes import RETRY_LINES, settle
 from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
 from waybill.rules.refusals import Held, Refused, UnknownState, clip, said
-from waybill.rules.yielding import children_are_made, hold, look, reckon, refit, release, remake, wait_for_key
+from waybill.rules.yielding import HELD_BY, children_are_made, hold, look, reckon, refit, release, remake, wait_for_key
 
 __all__ = [
     "DEFAULT_PRIORITY",
+    "HELD_BY",
     "PRIORITY",
     "RETRY_LINES",
     "BadMark",

@@ -12,6 +12,8 @@ from waybill.record import Change, Record
 from waybill.rules.entering import declared, enter, gates_in, leaving
 from waybill.rules.keys import keys_in
 
+HELD_BY = "held by "  # begins the message of what rests under a mark
+
 
 def children_are_made(state: State, record: Record) -> bool:
     """Whether a join has only to wait. Without the document the children were made by others, and not by its step."""
@@ -37,7 +39,7 @@ def hold(machine: Machine, record: Record, mark: str, who: str = "") -> Change:
     state = declared(machine, record)
     if state.holds is None:
         raise MachineError(f"{machine.name}.{state.name} has no state to be held in.")
-    held = enter(machine, record, state.holds, session=None, message=f"held by {mark}", **leaving(machine, record))
+    held = enter(machine, record, state.holds, session=None, message=f"{HELD_BY}{mark}", **leaving(machine, record))
     return Change(record, held, "hold", who, f"{mark} is set")
 
 

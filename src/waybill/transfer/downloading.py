@@ -86,6 +86,7 @@ def download(
     reach: Reach | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[Progress], None] = lambda progress: None,
+    offered: Callable[[str, int], bool] = lambda name, size: True,
     client: Callable[[], httpx2.Client] | None = None,
     connections: Connections | None = None,
     pause: Callable[[float], None] = time.sleep,
@@ -94,12 +95,14 @@ def download(
 
     `earlier`: folders of earlier attempts, from which finished files are linked and unfinished ones copied. `largest`: bytes of one file.
     `slowest`: bytes a second, over `timeout` seconds, below which a server counts as silent. `stop` is asked often, `progress` told often;
-    both from several threads, one at a time. `connections`: to use again, and to keep. Memory does not grow with the number of requests.
+    both from several threads, one at a time. `offered` is asked, from several threads, before the body of a file is taken: its name, and
+    how many bytes the server now says that it has; False: it counts as stopped. `connections`: to use again, and to keep. Memory does not
+    grow with the number of requests.
     """
     into.mkdir(parents=True, exist_ok=True)
     tally = _Tally(progress)
     halted = threading.Event()  # set when nobody takes the answers any more
-    rules = Rules(timeout, largest, slowest, lambda: halted.is_set() or stop())
+    rules = Rules(timeout, largest, slowest, lambda: halted.is_set() or stop(), offered)
     with Askers(reach or Reach(), timeout, redirects, client, connections) as askers:
 
         def fetch(wanted: Fetch) -> Fetched:

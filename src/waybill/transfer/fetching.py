@@ -52,6 +52,7 @@ class Rules:
     largest: int | None
     slowest: int
     stop: Callable[[], bool]
+    offered: Callable[[str, int], bool] = lambda name, size: True
     monotonic: Callable[[], float] = time.monotonic
 
 
@@ -174,6 +175,8 @@ class OneFile:
             raise Mismatch(f"The server offers {total} bytes, and {self._fetch.size} were promised.")
         if self._rules.largest is not None and total > self._rules.largest:
             raise Failed(f"The server offers {total} bytes, and {self._rules.largest} is the most.")
+        if not self._rules.offered(self._fetch.name, total):
+            raise Stopped
 
     def _is_right(self, came: Digests) -> bool:
         return came.fault(self._fetch.size, self._digests) is None

@@ -6,7 +6,7 @@ in UTC. What is secret is left out here, once, so that no caller can forget it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 from waybill import drawing
 from waybill.machine import RESUME, STAY, Action, Machine, State
 from waybill.record import Docs, Finding, Line, Page, Record, Ref, SessionInfo, Store
-from waybill.rules import Machines
+from waybill.rules import HELD_BY, Machines
 from waybill.views.pages import BadToken, PageTokens, Query
 from waybill.views.shapes import (
     ActionView,
@@ -34,8 +34,8 @@ from waybill.views.shapes import (
     TallyView,
 )
 
-__all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "living", "machine", "moment", "page", "progress_of",
-           "record", "ref", "session", "tally"]  # fmt: skip
+__all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "living", "machine", "message", "moment", "page",
+           "progress_of", "record", "ref", "session", "tally"]  # fmt: skip
 
 UNDECLARED = "This release does not declare this state; records in it are shown, never claimed, and moved by hand."
 LAST_MOMENT = "9999-12-31T23:59:59.999Z"
@@ -103,7 +103,7 @@ def record(
         "parent": ref(r.parent),
         "owner": r.owner,
         "priority": r.priority,
-        "message": r.message,
+        "message": message(m, r, store.marks()) if store is not None and _rests(m, r) else r.message,
         "last_done": r.last_done,
         "tries": r.tries,
         "retries": r.retries,
@@ -122,6 +122,20 @@ def record(
         "actions": [_possible(m, a, r, store) for a in m.leaves(r.state)],
         "docs": documents(m, r.docs) if docs else None,
     }
+
+
+def message(m: Machine, r: Record, marks: Collection[str]) -> str:
+    """What was said of a record last; of one that rests under marks, those that are in force now: the one that it met first may be gone."""
+    if not _rests(m, r) or m.gates is None or not (r.message.startswith(HELD_BY) or not r.message):
+        return r.message
+    held = [mark for mark in m.gates(r) if mark in marks]
+    if held:
+        return HELD_BY + " and ".join(held)
+    return f"{r.message}, which is over: release it" if r.message else ""
+
+
+def _rests(m: Machine, r: Record) -> bool:
+    return any(s.holds == r.state for s in m.states)
 
 
 def _possible(m: Machine, a: Action, r: Record, store: Store | None) -> PossibleView:

@@ -151,7 +151,7 @@ def test_a_tag_file_in_a_folder(tmp_path: Path) -> None:
         ("hello", "a digest in hex"),
         (f"{digest(b'')} ", "a digest in hex"),
         ("xyz data/a.txt", "a digest in hex"),
-        ("abc  data/a.txt", "is not a sha256 in hex"),
+        ("abc  data/a.txt", "is not a SHA-256 in hex"),
         (f"{digest(b'')}  bagit.txt", "cannot be a file in data/"),
         (f"{digest(b'')}  data/../../etc/passwd", "cannot be a file in data/"),
         (f"{digest(b'')}  /etc/passwd", "cannot be a file in data/"),

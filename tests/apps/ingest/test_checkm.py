@@ -111,8 +111,8 @@ def test_a_batch_of_single_files_may_repeat_a_name() -> None:
         (Kind.OBJECT, f"https://example.org/a | | {MD5}", "algorithm is missing"),
         (Kind.OBJECT, "https://example.org/a | md5", "value is missing"),
         (Kind.OBJECT, f"https://example.org/a | md6 | {MD5}", "is not a digest"),
-        (Kind.OBJECT, f"https://example.org/a | sha-256 | {MD5}", "is not a sha-256 in hex"),
-        (Kind.OBJECT, f"https://example.org/a | md5 | {MD5[:-1]}x", "is not a md5 in hex"),
+        (Kind.OBJECT, f"https://example.org/a | sha-256 | {MD5}", "is not a SHA-256 in hex"),
+        (Kind.OBJECT, f"https://example.org/a | md5 | {MD5[:-1]}x", "is not an MD5 in hex"),
         (Kind.OBJECT, "https://example.org/a | | | 12k", "is not a size"),
         (Kind.OBJECT, "https://example.org/a | | | -1", "is not a size"),
         (Kind.OBJECT, "https://example.org/a | | | १२", "is not a size"),
@@ -194,6 +194,10 @@ def test_rows_of_a_batch_that_name_one_object_are_remarked_with_both_lines() -> 
         f"Line {first + 2}: 'y' is named in line {first}",
         f"Line {first + 3}: 'ark:/99999/fk4abc' is named in line {second}",
     ]
+    assert [row.follows for row in found.rows] == [(), (), (first,), (second, first + 2), (), (), ()]
+    more = [" | a", " | b", " | a; b", " | b", "ark:/99999/fk4abc | b", "ark:/99999/fk4abc"]
+    chained = read(manifest(*(f"https://example.org/{n} | | | | | {n}.txt | {each}" for n, each in enumerate(more)), kind=Kind.FILES)).rows
+    assert [row.follows for row in chained] == [(), (), (first, second), (first + 2,), (first + 3,), (first + 4,)]
 
 
 def test_windows_line_ends_a_mark_and_a_missing_last_newline_are_remarked() -> None:

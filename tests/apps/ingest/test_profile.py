@@ -80,20 +80,22 @@ def test_the_name_of_the_file_wins() -> None:
     ("text", "fault"),
     [
         ("", "no settings"),
-        ("Owner: ark:/1/a", "missing required field `name`"),
+        ("Owner: ark:/1/a", "ProfileID is missing."),
         ("\xff\xfe\0", "Nothing in it is a setting of a profile"),
         ("Colour: red\nShape.1: round", "Nothing in it is a setting of a profile"),
-        ("ProfileID: a b", "$.name"),
+        ("ProfileID: a b", "ProfileID is 'a b', and must be letters, digits and _ . @ -, at most 128 of them"),
         ("ProfileID: a\nPriority: high", "Priority is 'high', and must be a number"),
-        ("ProfileID: a\nPriority: 100", "<= 99"),
+        ("ProfileID: a\nPriority: 100", "Priority is 100, and must be a number from 0 to 99."),
+        (f"ProfileID: a\nCallbackURL: https://a:{'p' * 5000}@example.org", "The password of CallbackURL is not right, and must be a text"),
+        ("ProfileID: a\nObjectMinterURL: https://e/shoulder/ark:/99999/4fk", "The shoulder of ObjectMinterURL is '4fk', and must be small"),
         ("ProfileID: a\nStorageNode: x", "StorageNode is 'x'"),
         ("ProfileID: a\nIdentifier-scheme: DOI", "only ARKs are minted"),
         ("ProfileID: a\nIdentifier-namespace: abc", "Identifier-namespace is 'abc', and must be a number of 5 to 9 digits"),
         ("ProfileID: a\nNotification.1: nobody", "'nobody' is not a mail address"),
         ("ProfileID: a\nCallbackURL: ftp://example.org", "The URL of the callback"),
         ("ProfileID: a\nCallbackURL: https://[x", "The URL of the callback"),
-        ("ProfileID: a\nOwner: ${OWNER}", "$.owner"),
-        ("ProfileID: a\nCollection.1: ark:/13030/${X}", "$.collections"),
+        ("ProfileID: a\nOwner: ${OWNER}", "Owner is '${OWNER}', and must be an ARK such as ark:/13030/m5abc"),
+        ("ProfileID: a\nCollection.1: ark:/13030/${X}", "Collection (1 in their order) is 'ark:/13030/${X}', and must be an ARK"),
         ("ProfileID: a\\u12", "four hex digits"),
     ],
 )
@@ -114,6 +116,39 @@ def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(BadProfile) as caught:
         import_profile(b"ProfileID: a\nPriority: x\nStorageNode: y\n")
     assert len(caught.value.faults) == 2
+
+
+def test_faults_of_all_sorts_are_told_at_once_in_the_words_of_the_file_and_without_patterns() -> None:
+    file = (
+        b"ProfileID: a b\nPriority: x\nOwner: me\nCollection.1: ark:/13030/c\nCollection.7: here\nIdentifier-namespace: 1\n"
+        b"Notification.1: nobody\nCallbackURL: ftp://example.org\nContext: \\u12\n"
+    )
+    with pytest.raises(BadProfile) as caught:
+        import_profile(file)
+    begins = ("Line 9: \\u", "Priority is 'x'", "ProfileID is 'a b'", "Collection (2 in their order) is 'here'", "Owner is 'me'",
+              "Identifier-namespace is '1'", "'nobody' is not a mail", "The URL of the callback")  # fmt: skip
+    assert len(caught.value.faults) == len(begins)
+    for begin in begins:
+        assert any(fault.startswith(begin) for fault in caught.value.faults), (begin, caught.value.faults)
+    assert not any(sign in str(caught.value) for sign in ("regex", "[A-Za-z", "\\Z", "$."))
+
+
+def test_of_many_faults_the_first_are_told_and_how_many_more_there_are() -> None:
+    with pytest.raises(BadProfile) as caught:
+        import_profile("".join(["ProfileID: a\n", *(f"Collection.{n}: x\n" for n in range(1, 51))]).encode())
+    assert (len(caught.value.faults), caught.value.faults[-1]) == (21, "And 30 more.")
+
+
+def test_a_document_that_a_user_sends_is_refused_with_all_faults_in_words() -> None:
+    with pytest.raises(BadProfile) as caught:
+        from_document(Profile, {"name": 7, "owner": ["x"], "mail": {"to": "x"}, "priority": "high", "minter": {"scheme": "DOI"}})
+    assert caught.value.faults == [
+        "name is 7, and must be letters, digits and _ . @ -, at most 128 of them, and the first a letter or a digit.",
+        "owner is a list, and must be an ARK such as ark:/13030/m5abc, of at most 256 characters and without blanks, $ and |.",
+        "minter.scheme is 'DOI', and must be ARK.",
+        "mail.to is 'x', and must be a list.",
+        "priority is 'high', and must be a number from 0 to 99.",
+    ]
 
 
 def test_a_minter_that_contradicts_itself_is_remarked() -> None:

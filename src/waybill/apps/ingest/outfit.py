@@ -89,7 +89,7 @@ class Outfit:
 
     @cached_property
     def reach(self) -> Reach:
-        return Reach(allow=self.settings.fetch.allow, setting="app.ingest.fetch.allow")
+        return self.settings.fetch.reach()
 
     def profile(self, ctx: Context, said: Submission) -> Profile:
         """The profile of a deposit, as it was within the last few seconds.

@@ -9,39 +9,50 @@ A document carries its version `v`; fields that this Waybill does not know are k
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from waybill.apps.ingest import names
+from waybill.apps.ingest.mistakes import mistakes
 
 VERSION = 1
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}\Z")]
-Text = Annotated[str, msgspec.Meta(max_length=4096)]
-Ark = Annotated[str, msgspec.Meta(pattern=r"^(ark:/[0-9]+/[^\s|$]+)?\Z", max_length=256)]
-Priority = Annotated[int, msgspec.Meta(ge=0, le=99)]
+MOST_FAULTS = 20  # that are told of one document
+
+# What a rule wants stands in its description: it is what people read when something else is there (mistakes.py).
+_NAME = "letters, digits and _ . @ -, at most 128 of them, and the first a letter or a digit"
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}\Z", description=_NAME)]
+Text = Annotated[str, msgspec.Meta(max_length=4096, description="a text of at most 4096 characters")]
+_ARK = "an ARK such as ark:/13030/m5abc, of at most 256 characters and without blanks, $ and |"
+Ark = Annotated[str, msgspec.Meta(pattern=r"^(ark:/[0-9]+/[^\s|$]+)?\Z", max_length=256, description=_ARK)]
+Priority = Annotated[int, msgspec.Meta(ge=0, le=99, description="a number from 0 to 99")]
+_NAAN = "a number of 5 to 9 digits"
+_SHOULDER = "small letters and digits, at most 32 of them, and the first a letter"
 
 _MAIL = re.compile(r"[^@\s,;<>]+@[^@\s,;<>]+")
 
 
 class BadProfile(Exception):
-    """The profile has faults."""
+    """The profile has faults: the first of them, if there are many."""
 
     permanent = True
 
     def __init__(self, faults: list[str]) -> None:
-        super().__init__(" ".join(faults))
-        self.faults = faults
+        more = len(faults) - MOST_FAULTS
+        self.every = faults
+        self.faults = faults if more <= 0 else [*faults[:MOST_FAULTS], f"And {more} more."]
+        super().__init__(" ".join(self.faults))
 
 
 class Minter(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where ARKs come from. Without a URL Waybill mints them itself, on the shoulder."""
 
     scheme: Literal["ARK"] = "ARK"
-    naan: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{5,9})?\Z")] = ""
-    shoulder: Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9]{0,31})?\Z")] = ""
+    naan: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{5,9})?\Z", description=_NAAN)] = ""
+    shoulder: Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9]{0,31})?\Z", description=_SHOULDER)] = ""
     url: Text = ""  # of EZID; its shoulder is at the end: https://ezid.cdlib.org/shoulder/ark:/99999/fk4
     co_owner: Text = ""
 
@@ -106,8 +117,8 @@ def to_document(thing: Profile | Collection) -> dict[str, Any]:
     return {**document.pop("rest", {}), **document, "v": VERSION}
 
 
-def from_document(kind: type[_Document], document: object) -> _Document:
-    """From what was kept, or sent by a user; BadProfile if it is not one."""
+def from_document(kind: type[_Document], document: object, called: Callable[[str], str] = str) -> _Document:
+    """From what was kept, or sent by a user; BadProfile with all that is wrong. `called`: what a field is called there."""
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise BadProfile([f"A {kind.__name__.lower()} is an object with fields, as JSON has them."])
     if "v" in document and document["v"] not in (VERSION, VERSION - 1):
@@ -115,11 +126,15 @@ def from_document(kind: type[_Document], document: object) -> _Document:
     own = set(kind.__struct_fields__) - {"rest"}
     known = {key: value for key, value in document.items() if key in own}
     rest = {key: value for key, value in document.items() if key not in own and key != "v"}
+    wrong = dict(mistakes(kind, known))
+    faults = [f"{called(where)} {words}." for where, words in wrong.items()]
     try:
         thing = msgspec.convert({**known, "rest": rest}, kind)
+        faults += _faults(thing) if isinstance(thing, Profile) else []
     except (msgspec.ValidationError, RecursionError) as error:
-        raise BadProfile([f"{str(error).rstrip('.')}."]) from None
-    faults = _faults(thing) if isinstance(thing, Profile) else []
+        sound = {key: value for key, value in known.items() if not any(where.partition(".")[0] == key for where in wrong)}
+        faults += _faults(msgspec.convert({"name": "none", **sound}, Profile)) if kind is Profile and wrong else []
+        faults = faults or [f"{str(error).rstrip('.')}."]
     if faults:
         raise BadProfile(faults)
     return thing

@@ -21,11 +21,16 @@ from waybill.notify import recipients
 
 _NUMBERED = re.compile(r"(.+)\.([0-9]{1,6})")
 _HANDLER = re.compile(r"Handler\w*")
-_NAAN = re.compile(r"[0-9]{5,9}")
 _SHOULDER = re.compile(r".*/shoulder/ark:/([0-9]+)/([a-z0-9]+)/?")
 _TEXTS = {
     "ProfileID": "name", "ProfileDescription": "description", "Owner": "owner", "Context": "context", "Type": "type", "Role": "role",
     "Aggregate": "aggregate", "StorageService": "storage_service", "CreationDate": "created", "ModificationDate": "modified",
+}  # fmt: skip
+_KEYS = {
+    **{field: key for key, field in _TEXTS.items()}, "priority": "Priority", "storage_node": "StorageNode",
+    "minter.naan": "Identifier-namespace", "minter.shoulder": "The shoulder of ObjectMinterURL", "minter.url": "ObjectMinterURL",
+    "minter.co_owner": "EZID_co-owner", "mail.format": "NotificationFormat", "mail.kind": "NotificationType",
+    "callback.url": "CallbackURL", "callback.user": "The user of CallbackURL", "callback.password": "The password of CallbackURL",
 }  # fmt: skip
 _OTHERS = {
     "Identifier-scheme", "Identifier-namespace", "ObjectMinterURL", "EZID_co-owner", "Collection", "Notification", "NotificationFormat",
@@ -40,23 +45,32 @@ class Imported(msgspec.Struct, frozen=True):
 
 def import_profile(data: bytes, name: str = "") -> Imported:
     """The profile of a properties file. `name`: the file's own, which deposits use; it wins over ProfileID."""
-    try:
-        said = {key: value.strip() for key, value in properties.read(data).items()}
-    except properties.BadProperties as error:
-        raise BadProfile([str(error)]) from None
+    lines, unread = properties.read_all(data)
+    said = {key: value.strip() for key, value in lines.items()}
     if not said:
-        raise BadProfile(["The file has no settings in it."])
+        raise BadProfile([str(each) for each in unread] or ["The file has no settings in it."])
     importing = _Importing(said)
+    importing.faults = [str(each) for each in unread]
     document = importing.document()
-    if not any(importing.knows(key) for key in said):
+    if not unread and not any(importing.knows(key) for key in said):
         raise BadProfile(["Nothing in it is a setting of a profile: it is no properties file, or is not saved as UTF-8 or ISO-8859-1."])
     if name:
         if document.get("name", name) != name:
             importing.remarks.append(f"ProfileID is {names.shown(str(document['name']))}, and the file is called {names.shown(name)}.")
         document["name"] = name
+    try:
+        profile = from_document(Profile, document, called)
+    except BadProfile as error:
+        raise BadProfile([*importing.faults, *error.every]) from None
     if importing.faults:
         raise BadProfile(importing.faults)
-    return Imported(from_document(Profile, document), importing.remarks)
+    return Imported(profile, importing.remarks)
+
+
+def called(where: str) -> str:
+    """What a field of a profile is called in a properties file; of a list, with the place in it."""
+    stem, _, place = where.partition(".")
+    return f"Collection ({place} in their order)" if stem == "collections" and place else _KEYS.get(where, where)
 
 
 class _Importing:
@@ -95,8 +109,6 @@ class _Importing:
             if minter["naan"] not in ("", found[1]):
                 self.remarks.append(f"Identifier-namespace is {names.shown(minter['naan'])}, and ObjectMinterURL mints under {found[1]}.")
             minter |= {"naan": found[1], "shoulder": found[2]}
-        elif minter["naan"] and not _NAAN.fullmatch(minter["naan"]):
-            self.faults.append(f"Identifier-namespace is {names.shown(minter['naan'])}, and must be a number of 5 to 9 digits: the NAAN.")
         if url and not found:
             self.remarks.append("ObjectMinterURL does not end with a shoulder, as EZID's do.")
         return minter

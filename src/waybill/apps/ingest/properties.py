@@ -34,13 +34,25 @@ class BadProperties(Exception):
 
 def read(data: bytes) -> dict[str, str]:
     """All keys in their order; of a key that is there twice, the last value."""
+    found, faults = read_all(data)
+    if faults:
+        raise faults[0]
+    return found
+
+
+def read_all(data: bytes) -> tuple[dict[str, str], list[BadProperties]]:
+    """The same, and beside it what is wrong with the lines that cannot be read."""
     if len(data) > LIMIT:
-        raise BadProperties(0, f"It is longer than {LIMIT:,} bytes.")
+        return {}, [BadProperties(0, f"It is longer than {LIMIT:,} bytes.")]
     found: dict[str, str] = {}
+    faults: list[BadProperties] = []
     for line, text in _logical_lines(_decoded(data)):
         key, value = _split(text)
-        found[_plain(key, line)] = _plain(value, line)
-    return found
+        try:
+            found[_plain(key, line)] = _plain(value, line)
+        except BadProperties as error:
+            faults.append(error)
+    return found, faults
 
 
 def _decoded(data: bytes) -> str:

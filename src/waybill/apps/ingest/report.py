@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest import lists, names, submission
+from waybill.apps.ingest import caveats, lists, names, submission
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.signatures import without_secrets
@@ -43,16 +43,18 @@ class Counts(msgspec.Struct):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """A job in the list that a report keeps: [seq, id, state, message, reasons]; the last two are told of failures alone."""
+    """A job in the list that a report keeps: [seq, id, state, message, reasons]; the last two are told of failures and of warnings."""
 
     seq: int
     id: str
     state: str
     message: str = ""
-    reasons: tuple[str, ...] = ()  # one for each file, the first of them
+    reasons: tuple[str, ...] = ()  # one for each file, the first of them; of a job that is done, warnings
 
     @classmethod
     def of(cls, job: Record) -> Told:
+        if job.state == "Completed" and (warned := caveats.of(job)):
+            return cls(job.seq, job.id, job.state, job.message, tuple(warned))
         if job.state != "Failed":
             return cls(job.seq, job.id, job.state)
         refusal = job.docs.get("refusal")
@@ -60,7 +62,9 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
 
     def shown(self) -> dict[str, Any]:
         """As programs read it."""
-        why = {"message": self.message, "reasons": list(self.reasons)} if self.state == "Failed" else {}
+        why = {"message": self.message, "reasons" if self.state == "Failed" else "warnings": list(self.reasons)}
+        if self.state != "Failed" and not self.message:
+            why = {}
         return {"id": self.id, "state": self.state, **why}
 
 
@@ -75,6 +79,8 @@ class Findings(msgspec.Struct, kw_only=True):
     first: list[dict[str, Any]]  # failures, as `entry` tells them
     stored: list[dict[str, Any]]  # the first that have been stored
     files: list[Attachment]
+    warned: list[dict[str, Any]] = []  # the first that are done with warnings
+    warnings: int = 0  # how many jobs are done with warnings
     trouble: Mapping[str, Any] | None = None  # why there are no jobs
     number: int = 1  # of the report: 1 is the first
     since: str = ""  # when the report before was written
@@ -92,7 +98,7 @@ def entry(job: Record, reasons: Sequence[str] = ()) -> dict[str, Any]:
     return {
         **told, "id": job.id, "jobID": said.job_id, "primary_id": said.primary_id, "local_id": list(said.local_ids),
         "status": job.state, "last_successful_status": job.last_done, "retry_count": job.retries, "message": job.message,
-        **({"reasons": reasons} if reasons else {}),
+        **({"reasons": reasons} if reasons else {}), **({"warnings": warned} if (warned := caveats.of(job)) else {}),
     }  # fmt: skip
 
 
@@ -127,6 +133,8 @@ def document(found: Findings, at: float, most: int, url: str) -> dict[str, Any]:
         told["since"] = {
             "last_modified": found.since, "completed": found.news.completed, "deleted": found.news.deleted, "unresolved": found.news.failed
         }  # fmt: skip
+    if found.warnings:
+        told["warnings"] = found.warnings
     if found.trouble:
         told["reason"] = found.trouble["reason"]
     return told
@@ -211,6 +219,8 @@ def text(batch: Record, said: Submission, found: Findings) -> str:
         lines += ["", "Failed:", *(_failure(each) for each in found.first), *_more(counts.failed)]
     if found.stored:
         lines += ["", "Completed:", *(_success(each) for each in found.stored), *_more(news.completed)]
+    if found.warned:
+        lines += ["", "Warnings:", *(line for each in found.warned for line in _warned(each)), *_more(found.warnings)]
     if found.files:
         lines += ["", f"With every job: {', '.join(each.name for each in found.files)}."]
     return "\n".join(lines) + "\n"
@@ -226,6 +236,13 @@ def _failure(told: Mapping[str, Any]) -> str:
 
 def _success(told: Mapping[str, Any]) -> str:
     return f"  {told['primary_id'] or told['id']}{_in_brackets(*_words(told))}"
+
+
+def _warned(told: Mapping[str, Any]) -> list[str]:
+    """A line for each file, the first of them."""
+    warned = told["warnings"]
+    more = [f"  {told['primary_id'] or told['id']}: and {len(warned) - FIRST} more"] if len(warned) > FIRST else []
+    return [*(f"  {told['primary_id'] or told['id']}: {each}" for each in warned[:FIRST]), *more]
 
 
 def _words(told: Mapping[str, Any]) -> tuple[Any, ...]:

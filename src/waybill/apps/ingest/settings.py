@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from waybill.application import BadApplication
+from waybill.transfer import Reach
 
 GIGABYTE = 2**30
 DAY = 86400.0
@@ -42,8 +43,12 @@ class Fetching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tries: Positive = 5  # how often a file, or a manifest, is asked for before its job fails
     timeout: Seconds = 30.0  # seconds that a server may be silent
     redirects: Natural = 5  # how many redirects are followed, each to an address that may be reached
-    largest: Positive | None = None  # bytes of one file, or of one upload; a larger one is refused
+    largest: Positive = 5 * 2**40  # bytes of one file, or of one upload; a larger one is refused
     large: Positive = 100 * GIGABYTE  # bytes; a job that needs more gives way to others (its priority is 10 lower)
+
+    def reach(self) -> Reach:
+        """Where payloads may be fetched from."""
+        return Reach(allow=self.allow, setting="app.ingest.fetch.allow")
 
 
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +58,7 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unknown: Natural = 10 * GIGABYTE  # bytes that must be free for a job of unknown size
     every: Seconds = 30.0  # seconds between two looks at the disk
     patience: Seconds = 3600.0  # seconds; a job that has waited longer gets the next room, before smaller ones
+    alert: Seconds = DAY  # seconds; the admins are told of a job that has waited longer
     hook: tuple[str, ...] = ()  # a command that may provide more room; told by the environment how much is needed
     hook_every: Seconds = 600.0  # seconds between two calls of the hook
 

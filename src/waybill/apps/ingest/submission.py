@@ -26,6 +26,7 @@ DC = (
     *("contributor", "coverage", "creator", "date", "description", "format", "identifier", "language"),
     *("publisher", "relation", "rights", "source", "subject", "title", "type"),
 )
+NO_OBJECT = "An update needs the object that it updates: give its ARK (the primary identifier), or a local id."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -91,6 +92,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     checked: bool = False  # its profile was there when it was submitted; others name profiles that were never made here
     digests_of_row: dict[str, str] = {}  # what a row of a batch manifest says of its payload: {"md5": "..."}
     deletions: tuple[str, ...] = ()  # files that an update takes away
+    follows: tuple[str, ...] = ()  # rows of the same manifest for the same object, by the requests that made their jobs: they come first
 
     def document(self) -> dict[str, Any]:
         """As `submission` or `configuration`, in both vocabularies; without what is empty, except for what readers insist on."""
@@ -111,8 +113,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             **{f"DC{word}": self.dc.get(word, "") for word in DC},
             "owner": self.owner, "collections": list(self.collections), "received": self.received, "rowDigests": self.digests_of_row,
             "retainTargetURL": self.retain_target or "", "delete": list(self.deletions), "profileChecked": self.checked,
+            "follows": list(self.follows),
         }  # fmt: skip
         return {name: value for name, value in both.items() if value} | {"update": self.update}
+
+    @property
+    def updates_nothing(self) -> bool:
+        """Whether it is an update of one object and does not say of which. Of a batch each row says it."""
+        return self.update and self.type is not None and not self.type.batch and not self.primary_id and not self.local_ids
 
     def identifiers(self) -> dict[str, Any]:
         return {"primary_id": self.primary_id, "local_id": list(self.local_ids)}
@@ -150,7 +158,7 @@ def read(document: object) -> Submission:
         batch_id=text("batchID"), job_id=text("jobID"), submitted=text("submissionDate"),
         retain_target=said.get("retainTargetURL") in (True, "true"), checked=said.get("profileChecked") is True,
         digests_of_row=table("rowDigests"),
-        deletions=tuple(name for name in _list(said.get("delete")) if name),
+        deletions=tuple(name for name in _list(said.get("delete")) if name), follows=tuple(_list(said.get("follows"))),
     )  # fmt: skip
 
 

@@ -278,6 +278,13 @@ def in_terminal(*arguments: str) -> tuple[int, str]:
     return process.wait(), written.decode()
 
 
+def test_urls_that_would_not_be_fetched_are_complained_of(house: Waybill, tmp_path: Path) -> None:
+    (tmp_path / "private.checkm").write_text(manifest(OBJECT, "http://169.254.169.254/a | | | | | a", "http://93.184.216.34/b | | | | | b"))
+    checked = house("check", "private.checkm", "--json")
+    assert (checked.code, [note["line"] for note in checked.json["complaints"]]) == (1, [3])
+    assert "'169.254.169.254' is not a public address" in checked.json["complaints"][0]["text"]
+
+
 def test_rows_that_name_one_object_are_remarked_on_before_they_are_submitted(house: Waybill, tmp_path: Path) -> None:
     rows = "".join(f"https://example.org/{n}.txt |  |  |  |  | {n}.txt |  | box-7\n" for n in range(2))
     profile = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest"

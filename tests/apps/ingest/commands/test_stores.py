@@ -1,11 +1,16 @@
 """The same commands on every store: deposit, follow, list, hold, resume, lock, and find a batch by the id that its depositor knows."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.apps.ingest.commands.conftest import ARK as MAPS
 from tests.apps.ingest.commands.conftest import Working
+from tests.apps.ingest.site import Web
 from tests.cli.conftest import Waybill
+from tests.servers.postgres import PostgresServer
+from tests.servers.process import wait_until
 
 
 @pytest.fixture(params=["postgres", "zookeeper"])
@@ -38,3 +43,63 @@ def test_the_commands_do_the_same_on_every_store(house: Waybill, working: Workin
     tallies = {kind["kind"]: kind for kind in house("--json").json["kinds"]}
     assert {state["state"]: state["count"] for state in tallies["batch"]["states"] if state["count"]} == {"Completed": 2, "Deleted": 1}
     assert not (data / "waybill.db").exists(), "it was another store"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_second_report_is_sent_after_mending_on_every_store(house: Waybill, working: Working, web: Web) -> None:
+    profile = "http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest"
+    rows = "".join(f"{web.url}/{name}.txt |  |  |  |  | {name}.txt\n" for name in ("here", "missing", "late"))
+    Path("batch.checkm").write_text(f"#%checkm_0.7\n#%profile | {profile}\n{rows}#%eof\n")
+    web.put("here.txt", b"here")
+    with working():
+        first = house("submit", "batch.checkm", "--profile", "demo", "--watch", "--json")
+        assert (first.code, first.lines[-1]["state"]) == (1, "Failed")
+        batch = first.lines[-1]["id"]
+        before = house("report", batch, "--json").json
+        assert (before["report"], before["counts"]) == (1, {"completed": 1, "failed": 2, "deleted": 0})
+        assert [row["state"] for row in house("report", batch, "--jobs", "--json").json["jobs"]].count("Failed") == 2
+        web.put("late.txt", b"late")
+        assert house("resume", "--batch", batch).code == 0
+        wait_until(lambda: settled(house, batch), "its jobs have settled")
+        sent = house("report", batch, "--send", "--why", "all that could be mended is", "--json")
+        assert (sent.code, sent.json) == (0, {"id": batch, "state": "UpdateReporting"})
+        wait_until(lambda: house("report", batch, "--json").json["report"] == 2, "the second report is written")
+    after = house("report", batch, "--json").json
+    assert after["counts"] == {"completed": 2, "failed": 1, "deleted": 0}
+    assert [after["since"][name] for name in ("completed", "deleted", "unresolved")] == [1, 0, 1]
+    assert "unresolved" in house("report", batch).out
+
+
+def settled(house: Waybill, batch: str) -> bool:
+    return {row["state"] for row in house("jobs", "--batch", batch, "--json").json["jobs"]} <= {"Completed", "Failed"}
+
+
+@pytest.fixture(params=["C", "en-US-x-icu"])
+def ordered(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, environment: None, fast_postgres_server: PostgresServer
+) -> Iterator[None]:
+    """A database that orders text by its bytes; and one that orders it as people do, capitals beside small letters, signs passed over."""
+    url = fast_postgres_server.create_database(request.param)
+    monkeypatch.setenv("WAYBILL_STORE", url)
+    yield
+    fast_postgres_server.drop_database(url)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_the_inventory_is_paged_through_on_postgresql(house: Waybill, working: Working) -> None:
+    Path("a.txt").write_text("a")
+    names = ["99999/fk4ab", "99999/fk4a1", "9999900/fk4b", "12345/z9", "99999/b2", "99999/b10"]
+    arks = [f"ark:/{name}" for name in names]
+    with working():
+        for ark in arks:
+            said = house("submit", "a.txt", "--profile", "demo", "--primary-id", ark, "--title", "A map", "--watch", "--json")
+            assert (said.code, said.lines[-1]["state"]) == (0, "Completed"), said
+    for asked in ((), ("map",), ("--collection", MAPS)):
+        found, after = [], ""
+        while True:
+            page = house("search", *asked, "--limit", "2", *(("--after", after) if after else ()), "--json").json
+            found += [row["ark"] for row in page["objects"]]
+            if not (after := page["next"]):
+                break
+        assert sorted(found) == sorted(arks)
+        assert len(found) == len(set(found))

@@ -1,15 +1,17 @@
 """Versions are recorded from their manifests alone, found by all that is said of them, audited, and recorded again from storage."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.apps.ingest.storage.yard import ARK, Bytes, sha256
+from tests.servers.postgres import PostgresServer
 from waybill.apps.ingest.inventory import BadSearch, Contradiction, Inventory, LocalIdTaken, Source, rebuild_object, rebuild_some
 from waybill.apps.ingest.storage import MANIFEST, Deposit, FileToStore, OcflStorage, Stored
-from waybill.index import Index, Row, rebuild
+from waybill.index import Index, Row, open_index, rebuild
 from waybill.manifests import ManifestError, Reader
 from waybill.objects import Directory
 
@@ -54,7 +56,7 @@ def test_a_version_is_recorded_from_its_manifest_alone(inventory: Inventory, sto
     found = inventory.object(ARK)
     assert found == {
         "ark": ARK, "owner": OWNER, "head": 1, "title": "Husky Chicken", "creator": "Tracy S.", "date": "2009", "created": stored.created,
-        "modified": stored.created, "collections": ["c1"], "local_ids": ["l1"],
+        "modified": stored.created, "embargo": "", "collections": ["c1"], "local_ids": ["l1"],
     }  # fmt: skip
     rows = {row["path"]: (row["size"], row["sha256"], row["mime"]) for row in inventory.files(ARK, 1).rows}
     own = {MANIFEST: (stored.size, stored.sha256, "application/jsonl")}
@@ -217,6 +219,25 @@ def test_search_in_pages(inventory: Inventory, storage: OcflStorage, sources: By
                 break
             after = page.next
         assert pages == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
+
+
+def test_pages_are_whole_in_a_database_that_orders_text_as_people_do(
+    fast_postgres_server: PostgresServer, storage: OcflStorage, sources: Bytes
+) -> None:
+    paths = ["B", "a", "a b", "a-b", "A", "a/B", "a_b", "b", "é", "e", "z", "Z", "_", "ab"]
+    files = {f"producer/{number % 3}{path}": path.encode() for number, path in enumerate(paths)}
+    url = fast_postgres_server.create_database("en-US-x-icu")
+    with closing(open_index(url)) as index:
+        inventory = Inventory(index)
+        inventory.record(storage.write(sources.deposit("one", files, about=about())), storage)
+        found, after = [], ""
+        while True:
+            page = inventory.files(ARK, 1, after=after, most=3)
+            found += [row["path"] for row in page.rows if row["path"].startswith("producer/")]
+            if not (after := page.next):
+                break
+    fast_postgres_server.drop_database(url)
+    assert sorted(found) == sorted(files)
 
 
 def test_audit_goes_round_and_names_a_flipped_byte(

@@ -16,8 +16,8 @@ VALUES = {
 }  # fmt: skip
 HOT = [
     "version", "versions", "object", "files", "file", "localid", "localids", "members", "search", "search_owner", "search_localid",
-    "search_collection", "search_word", "to_audit", "damaged", "paths_of", "forget_files", "forget_contents", "forget_members",
-    "forget_words", "forget_localids",
+    "search_collection", "search_word", "to_audit", "damaged", "damaged_of", "paths_of", "forget_files", "forget_contents",
+    "forget_members", "forget_words", "forget_localids",
 ]  # fmt: skip
 
 

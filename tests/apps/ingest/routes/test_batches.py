@@ -53,7 +53,8 @@ def test_a_url_is_submitted_as_json(house: House, client: httpx2.Client) -> None
 
 def test_a_file_is_uploaded_with_its_submission(house: House, client: httpx2.Client) -> None:
     md5 = hashlib.md5(b"hello").hexdigest()
-    answer = upload(client, {"profile": "demo", "digest_type": "md5", "digest_value": md5, "type": "file", "update": True})
+    said = {"profile": "demo", "digest_type": "md5", "digest_value": md5, "type": "file", "update": True, "local_ids": ["x1"]}
+    answer = upload(client, said)
     assert answer.status_code == 201, answer.text
     view = answer.json()
     assert (view["digests"], view["size"], view["filename"], view["update"]) == ({"sha256": SHA256, "md5": md5}, 5, "a.txt", True)

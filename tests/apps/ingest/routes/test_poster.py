@@ -98,13 +98,28 @@ def test_unknown_fields_are_left_out_with_a_warning(house: House, file: Path) ->
 @pytest.mark.parametrize(
     ("path", "update", "ark"),
     [
-        ("/poster/submit", False, ""), ("/poster/add", False, ""), ("/poster/update", True, ""),
+        ("/poster/submit", False, ""), ("/poster/add", False, ""),
         ("/poster/update/ark/99999/fk4path", True, "ark:/99999/fk4path"), ("/poster/add/ark:/99999/fk4path", False, "ark:/99999/fk4path"),
     ],
 )  # fmt: skip
 def test_the_path_says_add_or_update_and_which_object(house: House, file: Path, path: str, update: bool, ark: str) -> None:
     said = batch_of(house, house.curl("-F", f"file=@{file}", "-F", "profile=demo", path=path))
     assert (said.update, said.primary_id) == (update, ark)
+
+
+def test_an_update_names_the_object_that_it_updates(house: House, file: Path) -> None:
+    sent = ("-F", f"file=@{file}", "-F", "profile=demo")
+    before = house.count(), len(house.payloads())
+    for more in ((), ("-F", "type=file")):
+        answer = house.curl(*sent, *more, path="/poster/update")
+        assert (answer.status, ET.fromstring(answer.body).findtext(f"{EXC}statusDescription")) == (
+            400, "An update needs the object that it updates: give its ARK (the primary identifier), or a local id.",
+        )  # fmt: skip
+    with house.client("submitter") as client:
+        told = client.post("/api/v1/ingest/batches", json={"profile": "demo", "url": "https://example.org/a.txt", "update": True})
+    assert (told.status_code, "An update needs the object" in told.text) == (400, True)
+    assert (house.count(), len(house.payloads())) == before
+    assert batch_of(house, house.curl(*sent, "-F", "localIdentifier=x1", path="/poster/update")).local_ids == ("x1",)
 
 
 def test_two_different_identifiers_are_refused(house: House, file: Path) -> None:
@@ -140,6 +155,7 @@ def test_without_a_token_only_an_open_loopback_takes_it(tmp_path: Path, file: Pa
         ((), 400, "profile is missing"),
         (("-F", "profile=demo", "-F", "type=parcel"), 400, "'parcel' is not a type"),
         (("-F", "profile=demo", "-F", "digestType=MD5"), 400, "value of the digest is missing"),
+        (("-F", "profile=demo", "-F", "digestType=Alder-32", "-F", "digestValue=x"), 400, "'x' is not an Adler-32 in hex"),
         (("-F", "profile=demo", "-F", "size=many"), 400, "not a size"),
         (("-F", "profile=demo", "-F", "size=6"), 400, "5 bytes came, and 6 were announced"),
         (("-F", "profile=demo", "-F", "batchID=bid-late"), 400, "must come before the file"),
@@ -158,6 +174,45 @@ def test_what_cannot_be_taken_is_refused_and_leaves_nothing(
     as_json = house.curl("-F", f"file=@{file}", *sent, "-F", "responseForm=json", path="/poster/submit")
     assert says in as_json.json()["exc:exceptionState"]["exc:statusDescription"]
     assert (house.count(), len(house.payloads())) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "path", "status", "says"),
+    [
+        ((), "/poster/submit", 405, "/poster/submit takes POST alone, not GET."),
+        (("-X", "DELETE"), "/poster/update/ark/99999/fk4path", 405, "takes POST alone, not DELETE."),
+        (("-X", "PUT"), "/poster/help", 405, "/poster/help takes GET alone, not PUT."),
+        (("-F", "profile=demo"), "/poster/parcel", 422, "verb: Input should be 'submit', 'add' or 'update'"),
+        (("-F", "profile=demo"), f"/poster/update/ark/99999/{'x' * 201}", 422, "path objectid: String should have at most 200"),
+        ((), f"/poster/state?t={'x' * 21}", 422, "query t: String should have at most 20"),
+        ((), "/poster/submit/ark", 404, "There is no such route."),
+        ((), "/poster/", 404, "There is no such route."),
+    ],
+)
+def test_also_a_wrong_route_or_method_or_parameter_is_answered_in_merritts_form(
+    house: House, args: tuple[str, ...], path: str, status: int, says: str
+) -> None:
+    xml = house.curl(*args, path=path)
+    assert (xml.status, xml.kind.partition(";")[0]) == (status, "application/xml"), xml.body
+    assert says in (ET.fromstring(xml.body).findtext(f"{EXC}statusDescription") or "")
+    told = house.curl(*args, "-H", "Accept: application/json", path=path)
+    assert (told.status, told.kind) == (status, "application/json")
+    assert says in told.json()["exc:exceptionState"]["exc:statusDescription"]
+    assert house.curl(*args, path=path, role=None).status == 401
+
+
+def test_a_method_that_a_route_of_the_form_has_not_is_answered_with_those_that_it_has(house: House) -> None:
+    with house.client("submitter") as client:
+        assert client.put("/poster/submit").headers["Allow"] == "POST"
+        assert client.put("/poster/state").headers["Allow"] == "GET"
+
+
+def test_an_unknown_profile_is_answered_with_where_to_find_the_known_ones(house: House, file: Path) -> None:
+    said = house.curl("-F", f"file=@{file}", "-F", "profile=nope", "-F", "responseForm=json", path="/poster/submit").json()
+    assert said["exc:exceptionState"]["exc:statusDescription"] == "There is no profile 'nope'."
+    assert said["exc:exceptionState"]["exc:error"] == "GET /api/v1/ingest/profiles lists those that there are."
+    with house.client("reader") as client:
+        assert "demo" in client.get("/api/v1/ingest/profiles").text
 
 
 def test_a_form_without_a_file_and_one_with_two_are_refused(house: House, file: Path) -> None:

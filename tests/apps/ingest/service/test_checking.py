@@ -12,8 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.apps.ingest.site import Web
+from waybill.apps.ingest.checkm import Row
 from waybill.apps.ingest.service import TooLarge, at_most, check_payload
+from waybill.apps.ingest.service.reaching import unreachable
 from waybill.apps.ingest.submission import Type
+from waybill.transfer.reach import Reach, Unresolved
 
 HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{}\n"
 
@@ -45,6 +48,39 @@ def test_a_good_manifest_is_counted_and_nothing_is_fetched(tmp_path: Path) -> No
     web.close()
     assert (report.good, report.sort, report.type, report.count, report.octets) == (True, "manifest", Type.OBJECT, 2, 12)
     assert web.requests == []
+
+
+def test_urls_that_would_be_refused_are_told_line_by_line_and_nothing_is_asked(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        if host == "away.example.org":
+            raise Unresolved("The host 'away.example.org' could not be resolved.")
+        return {"intern.example.org": ["10.1.2.3"], "public.example.org": ["93.184.216.34"]}.get(host, [host])
+
+    web = Web()
+    path = tmp_path / "a.checkm"
+    hosts = ("intern.example.org", "public.example.org", "169.254.169.254", "intern.example.org:8080", "away.example.org",
+             "away.example.org", "192.168.7.7", web.url.removeprefix("http://"))  # fmt: skip
+    path.write_bytes(manifest("mrt-ingest-manifest", *(f"http://{host}/a | | | | | a{n}.txt" for n, host in enumerate(hosts))))
+    report = check_payload(path, reach=Reach(["192.168.0.0/16"], setting="app.ingest.fetch.allow", resolve=resolve))
+    web.close()
+    assert [note.line for note in report.complaints] == [3, 5, 6, 10]
+    assert str(report.complaints[0]) == (
+        "Line 3: It would not be fetched. The host 'intern.example.org' is not a public address (10.1.2.3), "
+        "and not on the list of those allowed (the setting app.ingest.fetch.allow)."
+    )
+    assert [(note.line, "could not be resolved" in note.text) for note in report.remarks] == [(7, True)]
+    assert (asked.count("away.example.org"), web.requests) == (1, [])
+
+
+def test_a_slow_name_server_ends_the_look_and_that_is_said() -> None:
+    ticks = iter(range(0, 1000, 6))
+    rows = [Row(line, f"http://h{line}.example.org/a") for line in range(3, 9)]
+    said = list(unreachable(rows, Reach(resolve=lambda host, port: ["10.0.0.1"]), clock=lambda: next(ticks)))
+    assert [each.line for each in said] == [3, 0]
+    assert said[-1].words.startswith("From line 4 on no more hosts were looked up")
 
 
 def test_every_complaint_of_a_manifest_has_its_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from tests.apps.ingest.service.desk import Desk
 from tests.servers.process import wait_until
+from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.service import Missing, Unfit
 from waybill.record import Conflict, Record, Ref
@@ -83,6 +84,29 @@ def test_what_another_hold_still_stops_is_refused_one_by_one(desk: Desk) -> None
     assert (bulk.done, bulk.refused) == (0, 1)
     assert "collections/demo is set" in bulk.refusals[0]["why"]
     assert (service.release(desk.engine, "demo", who="op").done, states(desk, "batch")) == (1, {"Pending": 1})
+
+
+def test_what_two_marks_hold_says_which_of_them_still_does(desk: Desk) -> None:
+    ref = desk.submit(b"x").batch.ref
+    service.hold(desk.engine, "maps", who="op")
+    service.hold(desk.engine, "demo", who="op")
+    with desk.site.workers():
+        desk.site.wait("batch", ref.id, "Held")
+
+    def said() -> set[str]:
+        batch = desk.engine.store.get(*ref)
+        return {
+            service.batch_view(desk.engine, batch)["message"],
+            views.record(batch, desk.engine.machines, store=desk.engine.store)["message"],
+        }
+
+    assert said() == {"held by collections/maps and collections/demo"}
+    service.release(desk.engine, "maps", who="op")
+    assert said() == {"held by collections/demo"}
+    desk.engine.release("collections/demo", who="another service")
+    assert said() == {"held by collections/maps, which is over: release it"}
+    desk.engine.act(ref, "release", who="op")
+    assert said() == {""}
 
 
 def test_a_hold_can_be_ended_without_releasing_what_rests(desk: Desk) -> None:

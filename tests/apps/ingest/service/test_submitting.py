@@ -101,9 +101,9 @@ def test_the_same_submission_twice_is_one_batch(desk: Desk) -> None:
 def test_a_batch_id_of_another_submission_is_refused(desk: Desk, other: dict[str, object]) -> None:
     """Answered with the first batch, the second deposit would be lost, and its depositor told that it is queued."""
     service.PROFILES.put(desk.engine, {"name": "second"}, who="admin")
-    desk.submit(b"hello", batch_id="bid-1")
+    desk.submit(b"hello", batch_id="bid-1", local_ids=("x",))
     with pytest.raises(OtherBatch, match="bid-1 belongs to batch"):
-        desk.submit(**{"data": b"hello", "batch_id": "bid-1", **other})
+        desk.submit(**{"data": b"hello", "batch_id": "bid-1", "local_ids": ("x",), **other})
     assert len(desk.payloads()) == 1
     assert sum(desk.engine.store.tally("batch").values()) == 1
 
@@ -158,7 +158,7 @@ WRONG = [
     ({"digest_type": "sha256"}, "value of the digest is missing"),
     ({"digest_value": "00"}, "type of the digest is missing"),
     ({"digest_type": "MD2", "digest_value": "0" * 32}, "'MD2' is not a digest"),
-    ({"digest_type": "SHA256", "digest_value": "XY"}, "not a SHA256 in hex"),
+    ({"digest_type": "SHA256", "digest_value": "XY"}, "not a SHA-256 in hex"),
     ({"primary_id": "doi:10.1/x"}, "not an ARK"),
     ({"local_ids": ("x" * 256,)}, "A local id has 256 characters"),
     ({"title": "a\x00b"}, "The title holds a control character"),
@@ -170,6 +170,8 @@ WRONG = [
     ({"filename": "a/b"}, "slash"),
     ({"deletions": ("old.txt",)}, "Only an update"),
     ({"update": True, "deletions": ("../x",)}, "not a name"),
+    ({"update": True}, "An update needs the object that it updates"),
+    ({"update": True, "type": Type.CONTAINER}, "An update needs the object that it updates"),
 ]
 
 

@@ -74,6 +74,23 @@ def test_each_row_of_a_batch_manifest_is_a_job_with_what_its_row_says(tmp_path: 
         assert first.job_id != second.job_id
 
 
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_row_of_an_update_names_the_object_that_it_updates(tmp_path: Path, checked: bool) -> None:
+    with Site(tmp_path) as site:
+        profile(site)
+        rows = (f"{site.web.put(name, b'x')} |  |  |  |  | {name} |  | {local}" for name, local in (("a.txt", "x1"), ("b.txt", "")))
+        url = site.web.put("list.checkm", manifest("single-file-batch", *rows))
+        batch = submit(site, url=url, type=Type.FILES, update=True, checked=checked)
+        with site.workers():
+            site.wait("batch", batch.id, "Completed", "Failed")
+        named, nameless = jobs(site, batch)
+        assert named.state == "Completed"
+        assert nameless.state == ("Failed" if checked else "Completed"), "other services' deposits are done as they do them"
+        if checked:
+            assert nameless.message.startswith("An update needs the object that it updates: give its ARK")
+            assert ("GET", "/b.txt") not in site.web.requests
+
+
 @pytest.mark.parametrize("portion", [admitting.PORTION, 1])
 def test_rows_that_name_one_object_are_remarked_on_in_the_batch(tmp_path: Path, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admitting, "PORTION", portion)  # 1: the rows are kept in a list

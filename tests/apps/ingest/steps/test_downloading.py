@@ -472,6 +472,50 @@ def test_a_file_that_is_longer_than_anybody_said_stops_before_the_disk_is_full(t
         assert walk(site, job).state == "Processing"
 
 
+def understated(data: bytes) -> Any:
+    """Ten bytes, says the server when it is asked; and says what is true when it is fetched."""
+
+    def answer(handler: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10" if handler.command == "HEAD" else str(len(data)))
+        handler.end_headers()
+        if handler.command == "GET":
+            with suppress(OSError):
+                handler.wfile.write(data)
+
+    return answer
+
+
+def test_a_file_of_which_less_was_said_than_its_server_offers_waits_for_room_before_it_comes(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, free=len(BIG) - 1, total=100 * len(BIG))
+    with yard.site as site:
+        site.web.answers["/a"] = understated(BIG)
+        small = Row(3, site.web.put("small", b"small"), "small")
+        url = site.web.put("m.checkm", manifest(small, Row(4, f"{site.web.url}/a", "a")))
+        job = walk(site, submit(site, url, Type.OBJECT), upto="Downloading")
+        assert job.docs["space_needed"] == 15
+        waits = walk(site, job)
+        assert (waits.state, waits.parked, waits.tries) == ("Downloading", "wait", 0)
+        need = waits.docs["space_needed"]
+        assert need in (len(BIG), len(BIG) + 5), "as far as it was offered"
+        assert waits.message.startswith(f"It waits for room: the servers offer {need:,} bytes, more than was estimated")
+        assert sum(path.stat().st_size for path in folder_of(site, waits).rglob("*") if path.is_file()) < 1000
+        yard.plate.free = 10 * len(BIG)
+        done = walk(site, job)
+        assert (done.state, producer(site, done)) == ("Processing", {"a": BIG, "small": b"small"})
+
+
+def test_a_file_that_its_server_offers_and_that_can_never_fit_fails_before_it_comes(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, free=1000, total=1000, tell={"admins": ["ops@example.org"]})
+    with yard.site as site:
+        site.web.answers["/a"] = understated(BIG)
+        job = walk(site, submit(site, f"{site.web.url}/a", Type.FILE))
+        assert job.state == "Failed"
+        assert job.message.startswith(f"It can never fit: the servers offer {len(BIG):,} bytes, and the working disk has 1,000 at most.")
+        assert (job.docs["refusal"]["final"], yard.room.entries()) == (False, [])
+        assert "can never fit" in yard.letters()[0]["subject"]
+
+
 MEBIBYTE = 2**20
 ENDLESS = bytes(256 * 1024)
 
@@ -561,6 +605,19 @@ def test_a_job_that_has_outgrown_its_room_gives_it_back_and_nobody_waits_for_it(
         assert other.state == "Processing", "the room is there for others, however long it has waited"
         disk.others = 0
         assert walk(site, job).message.startswith("It can never fit: ")
+
+
+def test_of_a_job_without_an_end_that_waits_for_room_which_never_comes_the_administrators_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard, _ = flooded(tmp_path, monkeypatch, others=20 * MEBIBYTE, alert=0.0)
+    with yard.site as site:
+        job = submit(site, f"{site.web.url}/endless", Type.FILE)
+        for _ in range(5):
+            walk(site, job)
+        (letter,) = yard.letters()
+        assert letter["subject"].startswith(f"Job {job.id} has waited 0 hours for room on the working disk of ")
+        assert "It waits for room: it needs " in letter["text"]
 
 
 def test_a_disk_that_others_fill_is_waited_for_with_what_has_come(

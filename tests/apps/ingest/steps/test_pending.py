@@ -172,7 +172,7 @@ def test_a_manifest_by_url_with_a_wrong_digest(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("digest_type", "digest_value", "why"),
-    [("md2", "0" * 32, "not a digest that can be checked"), ("md5", "xyz", "not a md5 in hex"), ("md5", "", "give both"),
+    [("md2", "0" * 32, "not a digest that can be checked"), ("md5", "xyz", "not an MD5 in hex"), ("md5", "", "give both"),
      ("", "0" * 32, "give both")],
 )  # fmt: skip
 def test_digests_that_cannot_be_checked(site: Site, digest_type: str, digest_value: str, why: str) -> None:
@@ -187,7 +187,7 @@ def test_digests_that_cannot_be_checked(site: Site, digest_type: str, digest_val
         (HEAD.encode() + b"http://example.org/a |  |  |  |  | a\n", ["Line 3: The manifest ends without #%eof"]),
         (manifest(Row(0, "http://x.org/a", "a"), Row(0, "http://x.org/b", "a")), ["Line 7: 'a' is there twice."]),
         (HEAD.encode() + b"file:///etc/passwd |  |  |  |  | a\nhttp://h/b | md5 | zz | x |  | b\n#%eof\n",
-         ["Line 3: 'file:///etc/passwd' cannot be fetched", "Line 4: 'zz' is not a md5 in hex", "Line 4: 'x' is not a size"]),
+         ["Line 3: 'file:///etc/passwd' cannot be fetched", "Line 4: 'zz' is not an MD5 in hex", "Line 4: 'x' is not a size"]),
         (HEAD.replace("mrt-ingest", "mrt-batch").encode() + b"http://x.org/a.checkm\n#%eof\n",
          ["Line 2: The profile is mrt-batch-manifest"]),
         (zip_of(a=b"x"), ["This is no manifest, but a file of another kind."]),

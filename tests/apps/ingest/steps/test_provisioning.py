@@ -142,6 +142,21 @@ def test_a_job_that_can_never_fit_says_so_tells_the_administrators_once_and_wait
         assert yard.look(job).state == "Downloading"
 
 
+def test_the_administrators_are_told_once_of_a_job_that_waits_very_long(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, free=100, room={"alert": 0.0}, tell={"admins": ["ops@example.org"]})
+    with yard.site:
+        job = yard.job(600)
+        for _ in range(3):
+            waits = yard.look(job)
+            assert (waits.state, waits.docs["room"]["late"]) == ("Provisioning", True)
+        (letter,) = yard.letters()
+        assert "has waited 0 hours for room" in letter["subject"]
+        assert "It waits for room: it needs 600 bytes, and 100 are free for it." in letter["text"]
+        yard.plate.free = 1000
+        assert yard.look(job).state == "Downloading"
+        assert "room" not in yard.site.get("job", job.id).docs
+
+
 def test_without_administrators_nobody_is_written_to(tmp_path: Path) -> None:
     yard = Yard(tmp_path, free=5000)
     with yard.site:

@@ -107,6 +107,19 @@ def test_an_update_keeps_and_deletes(storage: HttpStorage, sources: Bytes) -> No
         assert [entry.uri for entry in reader] == ["producer/a", "producer/c"]
 
 
+def test_what_was_found_damaged_there_is_written_again_from_a_deposit_that_brings_it(
+    store: Store, storage: HttpStorage, sources: Bytes
+) -> None:
+    with storage.manifest(storage.write(sources.deposit("r1", {"producer/a": b"1", "producer/b": b"2"}))) as reader:
+        places = {entry.uri: str(entry.extra["place"]) for entry in reader}
+    for place in places.values():
+        (name,) = (info.name for info in store.site.depot.objects.list("ocfl") if info.name.endswith(place))
+        store.site.depot.objects.put(name, b"rot")
+    storage.write(sources.deposit("r2", {"producer/c": b"1"}, mode="update", damaged=[*places.values(), "../elsewhere"]))
+    assert storage.check(ARK, places["producer/a"], 1, sha256(b"1")) is None
+    assert storage.check(ARK, places["producer/b"], 1, sha256(b"2")) is not None
+
+
 def test_bytes_that_have_come_are_not_sent_again(store: Store, storage: HttpStorage, sources: Bytes) -> None:
     deposit = sources.deposit("r1", {"producer/a": b"one", "producer/b": b"two"})
 

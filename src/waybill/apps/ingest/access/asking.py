@@ -47,9 +47,13 @@ class Size(NamedTuple):
     bytes: int
 
 
-def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str) -> Asked:
-    """An assembly of what is wanted: one that is there already, or a new one. NotFound or Refused says why not."""
+def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str, lifted: bool = False) -> Asked:
+    """An assembly of what is wanted: one that is there already, or a new one. NotFound or Refused says why not.
+
+    `lifted`: an operator asks, for whom and for whose URL no embargo holds. Whether one holds is asked by whoever knows who asks.
+    """
     order, size = measured(outfit, wanted)
+    order = msgspec.structs.replace(order, lifted=lifted)
     kind = "access-small" if size.bytes <= outfit.settings.access.small else "access-large"
     token = tokens.new_token()
     place = tokens.place_of(token)
@@ -132,5 +136,5 @@ def is_alive(record: Record, now: float, keep: float) -> bool:
 
 
 def _digest(order: Order, wanted: Wanted, owner: str) -> str:
-    said = [owner, order.object, order.version, order.form, order.content, sorted(wanted.files)]
+    said = [owner, order.object, order.version, order.form, order.content, sorted(wanted.files), *(["lifted"] if order.lifted else [])]
     return hashlib.sha256(msgspec.json.encode(said)).hexdigest()

@@ -34,6 +34,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     form: Form = "zip"  # zip: deflated; zip-stored: faster, and as large as its content
     content: Content = "full"  # producer: without what ingest added
     files: dict[str, Any] | None = None  # as lists.keep answers; None: all
+    lifted: bool = False  # an operator has asked for it: its URL works in spite of an embargo
 
     @property
     def top(self) -> str:

@@ -10,7 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+import msgspec
+
 from waybill.apps.ingest import names
+from waybill.apps.ingest.checkm.objects import Objects
 from waybill.apps.ingest.checkm.rows import BadManifest, Complaint, Kind, Manifest, Row, columns, read_row
 
 LIMIT = 5_000_000  # bytes
@@ -65,7 +68,7 @@ class _Reading:
         self._rows: list[Row] = []
         self._row_lines = 0
         self._names = names.Names()
-        self._objects: dict[tuple[str, str], int] = {}  # ARKs and local ids of a batch, and in which line each was first
+        self._objects = Objects()  # of a batch
         self._declared = False
         self._ended = 0
         self._last = 0
@@ -182,22 +185,20 @@ class _Reading:
             wrong += [clash] if clash else []
         for each in wrong:
             self._complain(line, each)
-        if self._kind is not Kind.OBJECT:
-            self._remark_again(row)
-        self._rows.append(row)
+        self._rows.append(row if self._kind is Kind.OBJECT else self._in_order(row))
 
-    def _remark_again(self, row: Row) -> None:
-        """No fault, since each row is a deposit by itself; but deposits of one batch overtake each other."""
-        said = [("ark", row.primary_id)] if row.primary_id else []
-        again = [(name, first) for sort, name in (*said, *(("local", local) for local in row.local_ids))
-                 if (first := self._objects.setdefault((sort, name), row.line)) != row.line]  # fmt: skip
-        if again:
-            name, first = again[0]
-            self._remark(
-                row.line,
-                f"{names.shown(name)} is named in line {first} too: both become versions of one object, and either may be the newest. "
-                "Submit the one that is to be the newest when the other is completed.",
-            )
+    def _in_order(self, row: Row) -> Row:
+        """The row with the lines that it follows. No fault, since each row is a deposit by itself; but worth a remark."""
+        above = self._objects.take(row.line, row.primary_id, row.local_ids)
+        if not above:
+            return row
+        line, name = next(iter(above.items()))
+        self._remark(
+            row.line,
+            f"{names.shown(name)} is named in line {line} too: both become versions of one object, in this order, "
+            "unless the one above fails or is held.",
+        )
+        return msgspec.structs.replace(row, follows=tuple(above))
 
     def _complain(self, line: int, text: str) -> None:
         self.complaints.append(Complaint(line, text))

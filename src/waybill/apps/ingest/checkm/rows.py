@@ -75,6 +75,7 @@ class Row(msgspec.Struct, frozen=True):
     creator: str = ""
     title: str = ""
     date: str = ""
+    follows: tuple[int, ...] = ()  # of a batch: the lines above that are for the same object, the last of them
 
     @property
     def digests(self) -> dict[str, str]:

@@ -88,7 +88,7 @@ def request(
     """Ask for an object, a version or some files of it; answered with a URL that works from when it is ready until it expires."""
     wanted = Wanted(object=ark, version=version, form=form, content=content, files=tuple(file or ()))
     with desk.engine() as engine:
-        asked = ask(engine, outfit(desk), wanted, owner=desk.who)
+        asked = ask(engine, outfit(desk), wanted, owner=desk.who, lifted=True)  # who reaches the store is an operator
         record = until_settled(desk, engine.store, asked.record.ref) if watch else asked.record
         view = _view(record, engine.store.now())
     if desk.as_json:

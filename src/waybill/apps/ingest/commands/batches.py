@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -198,7 +198,8 @@ def jobs(
         else:
             records, further = found(desk, store, "job", state, parent, limit, token, not oldest)
         progress = views.progress_of(store.sessions())
-        rows = [_job_view(desk, record, progress) for record in records]
+        marks = store.marks() if any(record.state == "Held" for record in records) else {}
+        rows = [_job_view(desk, record, progress, marks) for record in records]
     if desk.as_json:
         return desk.print_json({"jobs": rows, "next": further})
     if not rows:
@@ -214,12 +215,13 @@ def jobs(
     return None
 
 
-def _job_view(desk: Desk, job: Record, progress: dict[str, Any]) -> dict[str, Any]:
+def _job_view(desk: Desk, job: Record, progress: dict[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:
     view: dict[str, Any] = dict(views.record(job, desk.depot.machines, progress=progress))
     said = submission.of_job(job)
     space = job.docs.get("space_needed")
     kept = ("id", "state", "sort", "priority", "message", "last_done", "retries", "session", "parked", "wake_at", "keys", "progress")
     return {name: view[name] for name in kept} | {
+        "message": views.message(desk.machine("job"), job, marks),
         "batch": job.parent.id if job.parent else "", "object": said.primary_id, "local_ids": said.local_ids, "what": what(job),
         "space_needed": space if isinstance(space, int) else None, "created": view["created"], "updated": view["updated"],
     }  # fmt: skip

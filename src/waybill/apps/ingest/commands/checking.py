@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from waybill.apps.ingest import service
+from waybill.apps.ingest import service, settings
 from waybill.apps.ingest.commands.counter import opened, serve, several, size_of
 from waybill.apps.ingest.submission import Type
 from waybill.cli.desk import Desk
@@ -38,15 +38,19 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkm manifest, a container or a bag; - reads a manifest from stdin.")],
     type: Annotated[Type | None, typer.Option("--type", help="What it is to be submitted as; otherwise it says so itself.")] = None,
 ) -> int | None:
-    """Check what is to be submitted: every complaint with its line or file, before anything is fetched. Exit code 1 if there is one."""
+    """Check what is to be submitted: every complaint with its line or file, before anything is fetched. Exit code 1 if there is one.
+
+    Also each URL of a manifest that would be refused, by the settings here: hosts are looked up, and no server is asked.
+    """
+    reach = settings.read(desk.config.app.get("ingest", {})).fetch.reach()
     if str(file) == "-":
         with tempfile.NamedTemporaryFile(suffix=".checkm") as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
             kept.flush()
-            report = service.check_payload(Path(kept.name), type=type)
+            report = service.check_payload(Path(kept.name), type=type, reach=reach)
     else:
         opened(file).close()
-        report = service.check_payload(file, type=type)
+        report = service.check_payload(file, type=type, reach=reach)
     _say(desk, file, report)
     return None if report.good else FAILED
 

@@ -66,6 +66,8 @@ def house_words() -> Iterator[None]:
         yield
     except (BadSearch, UnknownDigest) as error:
         raise Misuse(str(error)) from error
+    except service.NotKept as error:
+        raise Missing(f"{str(error).rstrip('.')}; `waybill ingest {error.kind}` lists them.") from error
     except (NotStored, service.Missing) as error:
         raise Missing(str(error)) from error
     except service.OtherBatch as error:

@@ -93,6 +93,7 @@ def show(
         return desk.print_json({**found, "versions": versions, "version": chosen["number"], "files": listed})
     desk.out.print(shapes.fields([
         ("object", ark), ("title", found["title"]), ("creator", found["creator"]), ("date", found["date"]), ("owner", found["owner"]),
+        ("embargo", f"until {found['embargo']}" if found["embargo"] else ""),
         ("collections", " ".join(found["collections"])), ("local ids", " ".join(found["local_ids"])),
     ]))  # fmt: skip
     made = shapes.table("version", "recorded", "files", "size", "by")

@@ -9,7 +9,7 @@ import typer
 
 from waybill.apps.ingest import lists, service
 from waybill.apps.ingest.commands.batches import BATCH, what
-from waybill.apps.ingest.commands.counter import outfit, serve
+from waybill.apps.ingest.commands.counter import outfit, serve, several
 from waybill.apps.ingest.report import Told
 from waybill.cli import shapes
 from waybill.cli.desk import WHY, Desk
@@ -54,6 +54,8 @@ def report(
     _say(desk, batch, told, rows)
     for row in _all(desk, told) if jobs else ():
         desk.say(f"  {row.id}  {row.state}{f': {row.message}' if row.message else ''}")
+        for warning in row.reasons if row.state == "Completed" else ():
+            desk.say(f"    {warning}")
     return None
 
 
@@ -64,6 +66,8 @@ def _say(desk: Desk, batch: Record, told: dict[str, Any], failures: list[tuple[s
         ("", told.get("reason")), ("completed", counts.get("completed")), ("failed", counts.get("failed")),
         ("deleted", counts.get("deleted")),
     ]))  # fmt: skip
+    if told.get("warnings"):
+        desk.say(f"{several(told['warnings'], 'object')} completed with warnings: waybill ingest report {batch.id} --jobs lists them.")
     if isinstance(since, dict):
         desk.say(f"Since {since.get('last_modified')}: {since.get('completed', 0)} completed, {since.get('deleted', 0)} deleted, "
                  f"{since.get('unresolved', 0)} unresolved.")  # fmt: skip

@@ -47,7 +47,9 @@ def submit(
     date: Annotated[str, typer.Option("--date", help="When it was made.")] = "",
     local_id: Annotated[list[str] | None, typer.Option("--local-id", metavar="ID", help="Its id with you; may be repeated.")] = None,
     primary_id: Annotated[str, typer.Option("--primary-id", metavar="ARK", help="The ARK of the object, if it has one.")] = "",
-    update: Annotated[bool, typer.Option("--update", help="Keep what the object has and this does not replace.")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Keep what the object has and this does not replace; needs its ARK or a local id.")
+    ] = False,
     delete: Annotated[list[str] | None, typer.Option("--delete", metavar="PATH", help="With --update: take this file away.")] = None,
     digest: Annotated[str, typer.Option("--digest", metavar="TYPE:HEX", help="What the payload must turn out to be.")] = "",
     filename: Annotated[str, typer.Option("--filename", metavar="NAME", help="Its name, when the file or URL has another.")] = "",

@@ -1,6 +1,7 @@
 """What a deposit says about its object, as the version's manifest carries it and the inventory files it.
 
-    {"owner": "ark:/13030/owner", "collections": ["ark:/13030/c"], "local_ids": ["a", "b"], "title": "", "creator": "", "date": ""}
+    {"owner": "ark:/13030/owner", "collections": ["ark:/13030/c"], "local_ids": ["a", "b"], "title": "", "creator": "", "date": "",
+     "embargo": "2031-01-01T00:00:00Z"}
 
 Everything may be missing. What is of another kind, or unknown, is left to whoever reads the manifest itself.
 """
@@ -29,6 +30,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     creator: str = ""
     date: str = ""
+    embargo: str = ""  # until when, RFC 3339
 
     @classmethod
     def of(cls, header: Header) -> About:
@@ -49,7 +51,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
         return cls(
             owner=text("owner"), collections=texts("collections"), local_ids=texts("local_ids"),
-            title=text("title"), creator=text("creator"), date=text("date"),
+            title=text("title"), creator=text("creator"), date=text("date"), embargo=text("embargo"),
         )  # fmt: skip
 
     def words(self) -> list[str]:

@@ -97,7 +97,7 @@ class InventoryCatalogue:
             shelf.execute("correct_content" if fix else "enter_content", **content)
         newest = shelf.execute(
             "enter_object", ark=ark, owner=about.owner, number=stored.version, title=about.title, creator=about.creator, date=about.date,
-            created=stored.created,
+            created=stored.created, embargo=about.embargo,
         )  # fmt: skip
         if newest:
             shelf.execute("forget_members", ark=ark)

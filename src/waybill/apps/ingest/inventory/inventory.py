@@ -141,6 +141,10 @@ class Inventory:
             row["files"] = [f"v{path['number']} {path['path']}" for path in paths]
         return rows
 
+    def damaged_of(self, ark: str) -> list[Row]:
+        """Content of one object whose last audit found something (the first thousand)."""
+        return self.shelf.query("damaged_of", ark=ark, portion=MOST)
+
     def forget(self, ark: str) -> None:
         """Remove everything about an object."""
         with self.shelf.transaction():

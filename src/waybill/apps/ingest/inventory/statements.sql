@@ -11,16 +11,17 @@ where ark = :ark and number > :after order by number limit :portion
 select place from inventory_version where ark = :ark order by number desc limit 1
 
 -- name: object
-select ark, owner, head, title, creator, date, created, modified from inventory_object where ark = :ark
+select ark, owner, head, title, creator, date, created, modified, embargo from inventory_object where ark = :ark
 
 -- name: enter_object
 -- A version that is older than the newest one changes nothing of what is said about the object. One that names no owner takes nobody's
 -- object away: whoever came next would be its owner.
-insert into inventory_object (ark, owner, head, title, creator, date, created, modified)
-values (:ark, :owner, :number, :title, :creator, :date, :created, :created)
+insert into inventory_object (ark, owner, head, title, creator, date, created, modified, embargo)
+values (:ark, :owner, :number, :title, :creator, :date, :created, :created, :embargo)
 on conflict (ark) do update set
     owner = case when excluded.owner = '' then inventory_object.owner else excluded.owner end,
-    head = excluded.head, title = excluded.title, creator = excluded.creator, date = excluded.date, modified = excluded.modified
+    head = excluded.head, title = excluded.title, creator = excluded.creator, date = excluded.date, modified = excluded.modified,
+    embargo = excluded.embargo
 where excluded.head >= inventory_object.head
 
 -- name: lower_head
@@ -103,30 +104,30 @@ insert into inventory_word (word, ark) values (:word, :ark) on conflict (word, a
 delete from inventory_word where ark = :ark
 
 -- name: search
-select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified from inventory_object o
+select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo from inventory_object o
 where o.ark > :after
 order by o.ark limit :portion
 
 -- name: search_owner
-select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified from inventory_object o
+select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo from inventory_object o
 where o.owner = :owner and o.ark > :after
 order by o.ark limit :portion
 
 -- name: search_localid
-select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified
+select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo
 from inventory_localid l join inventory_object o on o.ark = l.ark
 where l.localid = :localid and l.ark > :after and (:owner = '' or l.owner = :owner)
 order by l.ark limit :portion
 
 -- name: search_collection
-select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified
+select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo
 from inventory_member m join inventory_object o on o.ark = m.ark
 where m.collection = :collection and m.ark > :after and (:owner = '' or o.owner = :owner)
 order by m.ark limit :portion
 
 -- name: search_word
 -- The first word leads, the others (empty if there are fewer) are looked up for each object that it finds.
-select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified
+select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo
 from inventory_word w join inventory_object o on o.ark = w.ark
 where w.word = :word1 and w.ark > :after and (:owner = '' or o.owner = :owner)
   and (:collection = '' or exists (select 1 from inventory_member m where m.collection = :collection and m.ark = w.ark))
@@ -150,6 +151,9 @@ update inventory_content set audited = :audited, result = :result where ark = :a
 select ark, place, size, sha256, audited, result from inventory_content
 where result <> '' and (ark > :after_ark or (ark = :after_ark and place > :after_place))
 order by ark, place limit :portion
+
+-- name: damaged_of
+select ark, place, size, sha256, audited, result from inventory_content where ark = :ark and result <> '' order by place limit :portion
 
 -- name: paths_of
 select number, path from inventory_file where ark = :ark and place = :place order by number desc, path limit :portion

@@ -149,6 +149,7 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
             Document("room", "step", "Since when it waits for room, and what was said about it."),
             Document("downloaded", "step", "Where the list of its files lies, as they were fetched."),
             Document("stored", "step", "What storage answered."),
+            Document("warnings", "step", "What is worth knowing of the version that was stored: damaged files that it keeps."),
             Document("called", "step", "What the callback answered."),
             Document("refusal", "step", "Why it failed for good, with all reasons."),
             Document("restarted", "service", "How often it was begun again."),

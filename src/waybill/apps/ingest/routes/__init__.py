@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 
 from waybill.apps.ingest.routes import access, batches, checking, holding, kept, landing, objects, poster
 from waybill.apps.ingest.routes.arriving import Berth
+from waybill.apps.ingest.routes.closing import closed_to
 from waybill.apps.ingest.storage import served
 
 if TYPE_CHECKING:
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 def routes(depot: Depot) -> list[APIRouter]:
     berth = Berth()
+
+    def closed(request: Request, ark: str) -> Response | None:
+        return closed_to(request, depot.outfit("job").inventory.object(ark))
+
     return [
         batches.routes(berth), checking.routes(berth), kept.routes(), holding.routes(), poster.routes(berth),
-        objects.router(depot), access.router(depot), landing.router(), served.routes(depot, berth),
+        objects.router(depot), access.router(depot), landing.router(), served.routes(depot, berth, closed),
     ]  # fmt: skip

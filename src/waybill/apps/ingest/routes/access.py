@@ -18,6 +18,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from waybill.apps.ingest.access import Wanted, ask, order_of, tokens
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.routes.answers import answer, refusal, small_body
+from waybill.apps.ingest.routes.closing import closed_to
 from waybill.apps.ingest.routes.counter import STRICT
 from waybill.apps.ingest.routes.sending import Sent, send
 from waybill.engine import Engine
@@ -57,8 +58,11 @@ def router(depot: Depot) -> APIRouter:
             wanted = msgspec.json.decode(body, type=Wanted)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return refusal(422, "invalid", f"This is no order: {error}.", 'Send JSON such as {"object": "ark:/99999/fk4x"}.')
+        if closed := closed_to(request, outfit().inventory.object(wanted.object)):
+            return closed
+        lifted = request.state.identity.may("operator")
         with _engine(request) as engine:
-            asked = ask(engine, outfit(), wanted, owner=request.state.identity.name)
+            asked = ask(engine, outfit(), wanted, owner=request.state.identity.name, lifted=lifted)
         return answer(_view(asked.record), 201 if asked.fresh else 200, {"Location": f"{PREFIX}/{tokens.token_of(asked.record)}"})
 
     @routes.get("/{token}/state", summary="How an assembly is", openapi_extra=OPEN)
@@ -76,6 +80,8 @@ def router(depot: Depot) -> APIRouter:
             over = packed["expires"] < engine.store.now()
         if over or order is None:
             return refusal(410, "expired", "This assembly has expired.", "Ask for it again: POST /api/v1/ingest/access.")
+        if not order.lifted and (closed := closed_to(None, outfit().inventory.object(order.object))):
+            return closed
         objects = outfit().objects
         sent = Sent(
             lambda start, end: objects.get(packed["name"], start=start, end=end), packed["size"], packed["sha256"], order.mime,

@@ -45,7 +45,7 @@ def routes(berth: Berth) -> APIRouter:
         filename: Annotated[str, Query(max_length=255, description="As it is to be submitted.")] = "",
         type: Annotated[Type | None, Query(description="What it is to be submitted as; otherwise it is guessed.")] = None,
     ) -> Response:
-        """Every complaint at once, each with its line or its file. Nothing is fetched, nothing is kept."""
+        """Every complaint at once, each with its line or its file. Nothing is fetched, nothing is kept; hosts are looked up."""
         return answer(await berth.take(request, lambda chunks: _checked(at, chunks, filename, type)))
 
     return made
@@ -64,7 +64,8 @@ def _checked(at: Counter, chunks: Iterator[bytes], filename: str, type: Type | N
             file.write(chunk)
         file.flush()
         report = service.check_payload(
-            Path(file.name), filename=filename or "payload", type=type, scratch=scratch, came=service.at_most(MOST)
+            Path(file.name), filename=filename or "payload", type=type, scratch=scratch, came=service.at_most(MOST),
+            reach=at.outfit.reach,
         )  # fmt: skip
     return {
         "good": report.good, "sort": report.sort, "type": report.type, "count": report.count, "octets": report.octets,

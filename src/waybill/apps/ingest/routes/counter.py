@@ -98,6 +98,8 @@ def refusals() -> Iterator[None]:
     """What the service and the objects refuse, as the API says it."""
     try:
         yield
+    except service.NotKept as error:
+        raise Problem(404, "not-found", str(error), f"GET {PREFIX}/{error.kind}s lists those that there are.") from error
     except service.Missing as error:
         raise Problem(404, "not-found", str(error), "Look at the name, or list what there is.") from error
     except service.TooLarge as error:

@@ -23,6 +23,7 @@ from waybill.apps.ingest.inventory import BadSearch, Inventory
 from waybill.apps.ingest.names import shown
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.routes.answers import answer, file_path, object_path, refusal, version_path
+from waybill.apps.ingest.routes.closing import closed_to
 from waybill.apps.ingest.routes.counter import STRICT
 from waybill.apps.ingest.routes.sending import Sent, send
 from waybill.apps.ingest.storage import MANIFEST
@@ -101,6 +102,8 @@ def router(depot: Depot) -> APIRouter:
 
     def fetch(request: Request, ark: Ark, number: Number, path: Annotated[str, Path(max_length=LONGEST)]) -> Response:
         row = _numbered(outfit().inventory, ark, number)
+        if closed := closed_to(request, _found(outfit().inventory, ark)):
+            return closed
         return _send(request, ark, row["number"], path)
 
     def manifest(request: Request, ark: Ark, number: Number) -> Response:

@@ -12,12 +12,13 @@ passwords send it as the password.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from waybill.apps.ingest import service
@@ -28,7 +29,7 @@ from waybill.apps.ingest.routes.counter import At, Counter, foreign_router, refu
 from waybill.apps.ingest.routes.fields import FIELDS, Fields
 from waybill.apps.ingest.routes.form import BadForm, read_form
 from waybill.apps.ingest.routes.stateforms import Form
-from waybill.http.errors import describe, responses
+from waybill.http.errors import Problem, describe, responses
 
 Segment = Annotated[str, Path(max_length=200)]
 Asked = Annotated[str, Query(max_length=20, description="xml or json; without it, as the header Accept says.")]
@@ -40,11 +41,14 @@ _SCHEMA = {
     "properties": {name: {"type": "string", "description": words} for name, words in FIELDS.items()}
     | {"file": {"type": "string", "format": "binary", "description": "The payload."}},
 }
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_WAYS = "POST a form to /poster/submit, /poster/add or /poster/update; GET /poster/help tells its fields."
 _STATE = {"content": {"application/xml": {}, "application/json": {}}, "description": "In the form that was asked for."}
 
 
 def routes(berth: Berth) -> APIRouter:
     made = foreign_router("merritt", "/poster")
+    made.route_class = merritts(made.route_class)
     refused = responses(401, 403)
     described = {
         "responses": {200: _STATE, **{status: {**_STATE, "description": "Why not."} for status in (400, 404, 408, 409, 413, 422, 503, 504)}}
@@ -57,8 +61,8 @@ def routes(berth: Berth) -> APIRouter:
         fields = Fields()
         try:
             accepted = await berth.take(at.request, lambda chunks: _deposited(at, chunks, fields, verb == "update", primary_id))
-        except Exception as error:  # noqa: BLE001 - whatever it is, Merritt's clients read it in Merritt's form
-            return _refused(at, fields, error)
+        except Exception as error:  # noqa: BLE001 - the form has said in which form it is to be answered
+            return _refused(_form(at.request, fields), error)
         at.changed()
         return stateforms.batch(_form(at.request, fields), accepted, fields.warnings)
 
@@ -81,7 +85,36 @@ def routes(berth: Berth) -> APIRouter:
     async def help(at: At, t: Asked = "") -> Response:
         return stateforms.help(_asked(at.request, t), FIELDS)
 
+    # Last: what none of the routes above takes, by its path or its method.
+    @made.api_route("/{rest:path}", methods=_METHODS, include_in_schema=False, **role("reader"))
+    async def other(at: At, rest: str) -> Response:
+        allowed = "POST" if rest.partition("/")[0] in get_args(Verb) else "GET" if rest in ("state", "help") else ""
+        if not allowed or (allowed == "POST" and rest.count("/") not in (0, 3)):
+            raise Problem(404, "no-route", "There is no such route.", _WAYS)
+        raise Problem(405, "no-method", f"/poster/{rest[:100]} takes {allowed} alone, not {at.request.method}.", _WAYS, {"Allow": allowed})
+
     return made
+
+
+def merritts(route_class: type[APIRoute]) -> type[APIRoute]:
+    """Routes whose refusals have Merritt's form, also those of what is not right about their path or parameters. Who is not known, or may
+    not ask, is told so as everywhere."""
+
+    class MerrittRoute(route_class):  # type: ignore[misc, valid-type]
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def handled(request: Request) -> Response:
+                try:
+                    return cast(Response, await handle(request))
+                except Exception as error:  # whatever it is, Merritt's clients read it in Merritt's form
+                    if getattr(request.state, "identity", None) is None:
+                        raise
+                    return _refused(_asked(request, request.query_params.get("t", "")), error)
+
+            return handled
+
+    return MerrittRoute
 
 
 def _deposited(at: Counter, chunks: Iterator[bytes], fields: Fields, update: bool, primary_id: str) -> service.Accepted:
@@ -134,11 +167,11 @@ def _marks(at: Counter) -> list[service.Mark]:
         return service.marks(engine)
 
 
-def _refused(at: Counter, fields: Fields, error: Exception) -> Response:
+def _refused(form: Form, error: Exception) -> Response:
     status, words, headers = describe(error)
     if isinstance(error, HTTPException) and status in (401, 403):
         raise error
-    return stateforms.refusal(_form(at.request, fields), status, words["message"], words["hint"], headers)
+    return stateforms.refusal(form, status, words["message"], words["hint"], headers)
 
 
 def _form(request: Request, fields: Fields) -> Form:

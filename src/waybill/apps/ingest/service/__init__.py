@@ -2,7 +2,7 @@
 
 Every function takes the engine (one store connection, one thread) and, where bytes or settings matter, the outfit
 (`depot.outfit("batch")`). `who` is written into histories. What cannot be done is refused with a sentence: `Refused`, or its kinds here,
-Unfit (what was sent), Missing (what was named), TooLarge, OtherBatch (a batchID that is taken).
+Unfit (what was sent), Missing (what was named; NotKept: a profile or a collection), TooLarge, OtherBatch (a batchID that is taken).
 
     from waybill.apps.ingest import service
     from waybill.apps.ingest.submission import Submission, Type
@@ -29,7 +29,7 @@ from waybill.apps.ingest.service.holding import QUEUES, Bulk, Mark, Queue, hold,
 from waybill.apps.ingest.service.locking import lock, locks, unlock
 from waybill.apps.ingest.service.profiles import import_profile
 from waybill.apps.ingest.service.receiving import Received, forget, receive
-from waybill.apps.ingest.service.refusals import Missing, OtherBatch, TooLarge, Unfit
+from waybill.apps.ingest.service.refusals import Missing, NotKept, OtherBatch, TooLarge, Unfit
 from waybill.apps.ingest.service.shelf import COLLECTIONS, PROFILES
 from waybill.apps.ingest.service.submitting import Accepted, arrived, enter, guess, located, settle, submit, uploading
 
@@ -41,6 +41,7 @@ __all__ = [
     "Bulk",
     "Mark",
     "Missing",
+    "NotKept",
     "Note",
     "OtherBatch",
     "Queue",

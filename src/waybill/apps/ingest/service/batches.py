@@ -10,7 +10,7 @@ from waybill.apps.ingest.service.refusals import Missing
 from waybill.engine import Engine
 from waybill.record import NotFound, Record
 from waybill.rules import bad_id
-from waybill.views import moment
+from waybill.views import message, moment
 
 _OF_STORE = re.compile(r"bid[0-9]{10,}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -47,7 +47,7 @@ def batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
         "batch_id": said.batch_id,
         "state": batch.state,
         "state_doc": state.doc if state is not None else "",
-        "message": batch.message,
+        "message": message(engine.machines["batch"], batch, engine.store.marks()) if batch.state == "Held" else batch.message,
         "profile": said.profile,
         "collections": list(said.collections),
         "submitter": said.submitter,

@@ -1,6 +1,6 @@
 """Checking: what would be wrong with a payload, before it is submitted and before anything of it is fetched.
 
-    a manifest     every complaint with its line
+    a manifest     every complaint with its line; also each URL that may not be fetched, if it is said which may
     a container    every file that would be refused, with the reason; also a damaged container
     a bag          the same, and whether it holds what it says: it is unpacked into a scratch folder and read once
     a file         whether storage can keep it under its name: it is stored as it is
@@ -18,10 +18,12 @@ from typing import Literal
 import msgspec
 
 from waybill.apps.ingest import bagit, checkm, containers, placing
+from waybill.apps.ingest.service.reaching import unreachable
 from waybill.apps.ingest.service.receiving import HEAD
 from waybill.apps.ingest.service.refusals import TooLarge
 from waybill.apps.ingest.service.submitting import guess
 from waybill.apps.ingest.submission import Type
+from waybill.transfer import Reach
 
 MOST = 1000  # complaints that are told
 
@@ -59,9 +61,10 @@ class Report(msgspec.Struct):
 
 def check_payload(
     path: Path, *, filename: str = "", type: Type | None = None, scratch: Path | None = None,
-    limits: containers.Limits | None = None, came: Callable[[int], None] = lambda count: None,
+    limits: containers.Limits | None = None, came: Callable[[int], None] = lambda count: None, reach: Reach | None = None,
 ) -> Report:  # fmt: skip
-    """`filename`: as it is to be submitted, if not by the file's own. `came` is told of bytes that were read, and may raise to stop."""
+    """`filename`: as it is to be submitted, if not by the file's own. `came` is told of bytes that were read, and may raise to stop.
+    `reach`: where files may be fetched from; without it addresses are not looked at."""
     with path.open("rb") as file:
         head = file.read(HEAD)
     name = filename or path.name
@@ -73,10 +76,10 @@ def check_payload(
         return Report("file", found, 1, path.stat().st_size, [Note(wrong, file=name)] if wrong else [])
     if found is Type.CONTAINER:
         return _container(path, scratch, limits or containers.Limits(), came)
-    return _manifest(path, found)
+    return _manifest(path, found, reach)
 
 
-def _manifest(path: Path, type: Type | None) -> Report:
+def _manifest(path: Path, type: Type | None, reach: Reach | None) -> Report:
     report = Report("manifest", type)
     try:
         with path.open("rb") as file:
@@ -89,6 +92,11 @@ def _manifest(path: Path, type: Type | None) -> Report:
     report.remarks = [Note(each.text, line=each.line or None) for each in manifest.remarks[:MOST]]
     if manifest.kind in (checkm.Kind.OBJECT, checkm.Kind.FILES):
         report.complaints = [Note(wrong, line=row.line) for row in manifest.rows if (wrong := placing.fault(row.name))][:MOST]
+    for said in unreachable(manifest.rows, reach) if reach is not None else ():
+        notes = report.complaints if said.refused else report.remarks
+        if len(notes) < MOST:
+            notes.append(Note(said.words, line=said.line or None))
+    report.complaints.sort(key=lambda note: note.line or 0)
     return report
 
 

@@ -21,7 +21,7 @@ from waybill.apps.ingest.service.collections import mnemonics_of
 from waybill.apps.ingest.service.profiles import usable_profile
 from waybill.apps.ingest.service.receiving import fault_of_batch_id
 from waybill.apps.ingest.service.refusals import Unfit
-from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, MOST_LOCAL_IDS, Submission
+from waybill.apps.ingest.submission import LONGEST_LOCAL_ID, MOST_LOCAL_IDS, NO_OBJECT, Submission
 from waybill.digests import UnknownDigest, promised
 from waybill.engine import Engine
 
@@ -86,6 +86,8 @@ def faults(said: Submission) -> Iterator[str]:
     if said.batch_id and (fault := fault_of_batch_id(said.batch_id)):
         yield fault
     yield from _deletions(said)
+    if said.updates_nothing:
+        yield NO_OBJECT
     if said.filename and (fault := names.fault(said.filename)):
         yield fault
     if said.filename and "/" in said.filename:

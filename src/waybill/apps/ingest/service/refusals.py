@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from waybill.apps.ingest import names
 from waybill.rules import Refused
 
 
@@ -11,6 +12,14 @@ class Unfit(Refused):
 
 class Missing(Unfit):
     """What was named is not there."""
+
+
+class NotKept(Missing):
+    """There is no profile, or no collection, of this name. Each caller adds how those that there are can be listed."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"There is no {kind} {names.shown(name)}.")
+        self.kind = kind
 
 
 class TooLarge(Unfit):

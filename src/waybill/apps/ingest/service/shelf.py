@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from waybill.apps.ingest import names
 from waybill.apps.ingest.profile import BadProfile, Collection, Profile, from_document, name_of, to_document
-from waybill.apps.ingest.service.refusals import Missing, Unfit
+from waybill.apps.ingest.service.refusals import NotKept, Unfit
 from waybill.engine import Engine
 from waybill.record import Exists, NotFound, Page, Record, Ref
 from waybill.rules import bad_id
@@ -32,13 +32,13 @@ class Shelf(Generic[T]):
         return self.type.__name__.lower()
 
     def record(self, engine: Engine, name: str) -> Record:
-        """With its document; Missing if there is none of this name."""
+        """With its document; NotKept if there is none of this name."""
         try:
             found = engine.store.get(self.kind, name) if bad_id(name) is None else None
         except NotFound:
             found = None
         if found is None or found.state == "Deleted":
-            raise Missing(f"There is no {self.kind} {names.shown(name)}; `waybill ingest {self.kind}` lists them.")
+            raise NotKept(self.kind, name)
         return found
 
     def read(self, record: Record) -> T:

@@ -26,7 +26,7 @@ from waybill.apps.ingest.profile import Profile, is_web_address
 from waybill.apps.ingest.service.deposits import ready
 from waybill.apps.ingest.service.receiving import PAYLOADS, SCHEME, Received, forget, measured, receive
 from waybill.apps.ingest.service.refusals import OtherBatch, Unfit
-from waybill.apps.ingest.submission import Submission, Type, of_batch, read
+from waybill.apps.ingest.submission import NO_OBJECT, Submission, Type, of_batch, read
 from waybill.digests import algorithm
 from waybill.engine import Engine
 from waybill.objects import ObjectsError
@@ -130,6 +130,8 @@ def arrived(outfit: Outfit, complete: Submission, received: Received) -> Submiss
 
 def enter(engine: Engine, whole: Submission, profile: Profile, *, who: str, why: str = "") -> Accepted:
     """Make the batch of a submission that is whole, or answer the one that its batchID has made before."""
+    if whole.updates_nothing:  # what it is was only found out from the payload
+        raise Unfit(NO_OBJECT)
     urgent = priority.first(1, profile.priority)
     whole = replace(whole, checked=True)
     new = New("batch", {"submission": whole.document()}, owner=whole.submitter or whole.owner, priority=urgent, request=whole.batch_id)

@@ -25,6 +25,7 @@ from waybill.apps.ingest.report import queued
 from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.steps.belonging import belonging, on_hold
 from waybill.apps.ingest.steps.refusal import Trouble, Unfit
+from waybill.apps.ingest.steps.turns import request_of
 from waybill.apps.ingest.submission import Submission, Type
 from waybill.record import Record, encode
 from waybill.step import Context, Done, Fail, New, Outcome, Wait
@@ -113,7 +114,7 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     if not said.profile:
         return trouble("It names no profile: its submission lacks one. Submit it again with a profile.")
     try:
-        count, largest, remarks, rows = _objects(batch, ctx, said)
+        count, largest, remarks, rows, followed = _objects(batch, ctx, said)
     except Trouble as error:
         if batch.tries + 1 < 2 * outfit.settings.fetch.tries:
             raise  # the state's back-off, then again: some minutes in all, since nobody can resume a batch
@@ -127,7 +128,10 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     except Fail as error:
         return trouble(f"{error} Submit it again.")
     first = priority.first(count, profile.priority)
-    jobs = (New("job", _documents(each), priority=first) for each in rows)
+    jobs = (
+        New("job", _documents(each), priority=first, request=request_of(batch.ref, line) if line in followed else None)
+        for line, each in rows
+    )
     letter = queued(batch, said, profile, outfit, count, ctx.now())
     portion = max(1, min(PORTION, PORTION_BYTES // largest))
     made = ctx.spawn_each(chain(jobs, letter), portion=portion)  # the letter in one commit with the last of the jobs
@@ -135,12 +139,15 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     return Wait(0, docs={"spawned": {"count": made, "whole": True, "jobs": count, **told}})
 
 
-def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, list[str], Iterable[Submission]]:
-    """How many objects there are, the bytes of the longest documents among them, what is remarked on, and what holds for each of them."""
+def _objects(
+    batch: Record, ctx: Context, said: Submission
+) -> tuple[int, int, list[str], Iterable[tuple[int, Submission]], frozenset[int]]:
+    """How many objects there are, the bytes of the longest documents among them, what is remarked on, what holds for each of them by its
+    line, and which lines others follow."""
     plan = batch.docs.get("plan", {})
     if "type" in plan:
-        kind = Type(plan["type"])
-        return plan["count"], plan["largest"], plan.get("remarks", []), _of_rows(said, kind, lists.each(ctx.objects, plan, Row))
+        objects = _of_rows(batch, said, Type(plan["type"]), lists.each(ctx.objects, plan, Row))
+        return plan["count"], plan["largest"], plan.get("remarks", []), objects, _followed(lists.each(ctx.objects, plan, Row))
     body: bytes | None = None
     kind_or_none = said.type
     if kind_or_none is None and _name(said).endswith(_MANIFEST):
@@ -150,24 +157,29 @@ def _objects(batch: Record, ctx: Context, said: Submission) -> tuple[int, int, l
     kind = kind_or_none or (Type.CONTAINER if _name(said).endswith(_CONTAINERS) else Type.FILE)
     if not kind.batch:
         one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))
-        return 1, _sized(one, 0), [], [one]
+        return 1, _sized(one, 0), [], [(0, one)], frozenset()
     manifest = read(payload.small(ctx, payload.of(said), LIMIT) if body is None else body, kind=_KINDS[kind])
     rows, remarks = manifest.rows, [str(each)[:500] for each in manifest.remarks[:MOST_REMARKS]]
-    largest = max(_sized(each, row.line) for row, each in zip(rows, _of_rows(said, kind, rows), strict=True))
+    largest = max(_sized(each, line) for line, each in _of_rows(batch, said, kind, rows))
     if len(rows) * largest > PORTION_BYTES or len(rows) > PORTION:
         # More than one commit will be needed, and the second must know the rows of the first, whatever the URL then answers.
         kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)
         ctx.save({"plan": {**kept, "type": kind.value, "largest": largest, "remarks": remarks}})
-    return len(rows), largest, remarks, _of_rows(said, kind, rows)
+    return len(rows), largest, remarks, _of_rows(batch, said, kind, rows), _followed(rows)
 
 
-def _of_rows(said: Submission, kind: Type, rows: Iterable[Row]) -> Iterator[Submission]:
+def _followed(rows: Iterable[Row]) -> frozenset[int]:
+    return frozenset(line for row in rows for line in row.follows)
+
+
+def _of_rows(batch: Record, said: Submission, kind: Type, rows: Iterable[Row]) -> Iterator[tuple[int, Submission]]:
     """What the submission says holds for each object, unless its row says otherwise; identifiers are a row's own."""
     for row in rows:
-        yield msgspec.structs.replace(
+        yield row.line, msgspec.structs.replace(
             said, type=_OF_ROWS[kind], url=row.url, filename=row.name, size=row.size, digest_type="", digest_value="", received={},
             digests_of_row=row.digests, primary_id=row.primary_id, local_ids=row.local_ids, creator=row.creator or said.creator,
             title=row.title or said.title, date=row.date or said.date, job_id=job_id(said.batch_id, row.line),
+            follows=tuple(request_of(batch.ref, line) for line in row.follows),
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from waybill.apps.ingest.describing import PRODUCER, SYSTEM, BadDescription, Des
 from waybill.apps.ingest.inventory import Contradiction, LocalIdTaken
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
+from waybill.apps.ingest.steps.damage import warned
 from waybill.apps.ingest.steps.held import Held
 from waybill.apps.ingest.steps.keeping import kept_of
 from waybill.apps.ingest.steps.system import write_system
@@ -105,6 +106,8 @@ def check_kept_here(outfit: Outfit, ark: str) -> None:
 
 def stored(ctx: Context, deposit: Deposit) -> Stored:
     outfit = outfit_of(ctx)
+    if damaged := outfit.inventory.damaged_of(deposit.object):
+        deposit = msgspec.structs.replace(deposit, damaged=tuple(str(row["place"]) for row in damaged))
     try:
         version = outfit.storage.write(deposit, check=ctx.check)
         if "Recording" in outfit.settings.outside:
@@ -116,9 +119,11 @@ def stored(ctx: Context, deposit: Deposit) -> Stored:
         raise Fail(str(error)) from error
 
 
-def documents(outfit: Outfit, version: Stored) -> dict[str, Any]:
+def documents(job: Record, ctx: Context, version: Stored) -> dict[str, Any]:
     """What the job says of a version that storage has made."""
+    outfit = outfit_of(ctx)
     return {
+        **warned(job, ctx, version),
         "stored": msgspec.to_builtins(version),
         "inventory": {"manifest_url": manifest_url(outfit, version.object, version.version), "mode": "add"},
     }

@@ -7,8 +7,9 @@
     4. It is unpacked. A file that was sent as a file is not opened, whatever it is.
     5. All of it becomes `producer/` of the job's folder, and `downloaded` says what every file must be.
 
-A size is what a server said, and more may come. Then room is granted bit by bit, as long as there is any. When there is none, the job gives
-back all it has, so that others get on, and waits for twice as much; one that would need more than the disk has fails.
+A size is what a server said when it was asked, and it may say another when the file is fetched: then room is asked for before anything of
+that is written (offers.py). Also more may come than it says: then room is granted bit by bit, as long as there is any. What becomes of a
+job for which there is none is in shortage.py.
 
 A file that cannot be had for good (404, a wrong digest) fails the job, with a reason for each; trouble is tried again. Of a payload that is
 itself a file or a container a wrong digest is final.
@@ -17,29 +18,29 @@ itself a file or a container a wrong digest is final.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from waybill.apps.ingest import lists, names, submission
+from waybill.apps.ingest import lists, submission
 from waybill.apps.ingest.checkm import Row
 from waybill.apps.ingest.outfit import outfit_of
-from waybill.apps.ingest.room import DISK_IS_FULL, FULL
+from waybill.apps.ingest.room import FULL
 from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.steps.estimating import known, weighed
 from waybill.apps.ingest.steps.gathering import Gathered, Gathering, finished
 from waybill.apps.ingest.steps.held import PRODUCER, Held, held
+from waybill.apps.ingest.steps.offers import Offers
 from waybill.apps.ingest.steps.owning import owned
 from waybill.apps.ingest.steps.pending import listed
-from waybill.apps.ingest.steps.provisioning import ask, needed, tell_never, unasked, waiting
+from waybill.apps.ingest.steps.provisioning import ask, needed, unasked
 from waybill.apps.ingest.steps.publishing import publish
 from waybill.apps.ingest.steps.refusal import Trouble, Unfit, cleared, gathered, refused
+from waybill.apps.ingest.steps.shortage import clear_earlier, disk_is_full, give_up_what_is_held, offered_more, outgrown
 from waybill.apps.ingest.steps.unwrapping import unpacked_size, unwrap
 from waybill.apps.ingest.submission import Type
 from waybill.record import Record
 from waybill.step import Context, Done, Outcome, Wait
-from waybill.transfer import Fetched
 
 _CONTAINER = "container"
 
@@ -54,7 +55,7 @@ def downloading(job: Record, ctx: Context) -> Outcome:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        return _disk_is_full(job, ctx)
+        return disk_is_full(job, ctx)
     if isinstance(outcome, Done):
         room.leave(job.id)
     return outcome
@@ -81,56 +82,8 @@ def _asked(job: Record, ctx: Context) -> Wait | None:
     if waits and (have := finished(ctx)):
         waits = ask(job, ctx, need, have=have)
     if waits:
-        _give_up_what_is_held(job, ctx)
+        give_up_what_is_held(job, ctx)
     return waits
-
-
-def _give_up_what_is_held(job: Record, ctx: Context) -> None:
-    """Who has waited too long holds nothing. Safe to repeat: earlier attempts are only a saving."""
-    outfit = outfit_of(ctx)
-    since = job.docs.get("room", {}).get("since", ctx.now())
-    if ctx.now() - since > outfit.settings.room.patience:
-        _clear_earlier(ctx)
-        outfit.room.give_back(job.id)
-
-
-def _clear_earlier(ctx: Context) -> None:
-    for folder in ctx.earlier():
-        if int(folder.name) < ctx.attempt:
-            _clear(ctx, folder)
-
-
-def _clear(ctx: Context, folder: Path) -> None:
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:  # a late worker still writes there; it goes with the job's folder
-        ctx.log.info("%s could not be removed: %s", folder, error.strerror or error)
-
-
-def _disk_is_full(job: Record, ctx: Context) -> Wait:
-    """Somebody else fills the disk: what has come stays, and is resumed when there is room again for all that is missing."""
-    outfit_of(ctx).room.withdraw(job.id, needed(job), ctx.now())
-    _give_up_what_is_held(job, ctx)
-    since = job.docs.get("room", {}).get("since", ctx.now())
-    return waiting(job, ctx, {"since": since, "said": DISK_IS_FULL, "never": False})
-
-
-def _outgrown(job: Record, ctx: Context, rows: list[Row], have: int, failed: list[Fetched]) -> Wait:
-    """More has come than was said, and there is no room for the rest. Where nobody knows where it ends, it waits for twice as much."""
-    room, promised = outfit_of(ctx).room, sum(row.size or 0 for row in rows)
-    need = promised if promised > have and all(row.size is not None for row in rows) else max(promised, 2 * have)
-    # Safe to repeat: a second run begins with nothing, and comes to the same end, or to a better one.
-    _clear_earlier(ctx)
-    _clear(ctx, ctx.workdir)
-    most = room.most()
-    if need <= most:
-        room.withdraw(job.id, need, ctx.now(), outgrown=True)
-        sentence = f"It has outgrown its room: {have:,} bytes have come, and the working disk is full. It waits for {need:,} to be free."
-        return waiting(job, ctx, {"since": ctx.now(), "said": sentence, "never": False}, {"space_needed": need})
-    sentence = f"It can never fit: {have:,} bytes have come, more are to come, and the working disk has {most:,} at most."
-    tell_never(job, ctx, {"since": ctx.now(), "said": sentence, "never": True}, {"space_needed": need})
-    reasons = [f"{names.shown(each.name)}: {sentence}" for each in failed if each.tries]  # of those that were under way
-    raise Unfit(f"{sentence} Give it a larger disk, then resume.", reasons, final=False)
 
 
 def _size_of(folder: Path) -> int:
@@ -155,22 +108,26 @@ def _gather(job: Record, ctx: Context, rows: list[Row], folder: str, *, single: 
     room, total, full = outfit_of(ctx).room, needed(job), False
     granted = outfit_of(ctx).settings.room.unknown if total is None else total
     limit = min(granted, room.portion)  # a small job never tells
+    offers = Offers(ctx, job.id, granted)
 
     def told(count: int) -> None:
         nonlocal limit, full
         ctx.progress(count, total, "bytes")
+        offers.came = count
         if count > limit and not full:
             may = room.update(job.id, count, ctx.now())
             limit, full = may or limit, may is None
 
     promised = payload.of(submission.of_job(job)) if single else None
-    gathering = Gathering(ctx, ctx.workdir / folder, many=many, full=lambda: full, told=told)
+    gathering = Gathering(ctx, ctx.workdir / folder, many=many, full=lambda: full or offers.refused, told=told, offered=offers.take)
     found = gathering.run(rows, promised)
     if not found.failed:
         return found
+    if offers.refused:
+        return offered_more(job, ctx, offers.total, found.failed)
     if full or room.full():
         have = _size_of(ctx.workdir)
-        return _disk_is_full(job, ctx) if have <= granted else _outgrown(job, ctx, rows, have, found.failed)
+        return disk_is_full(job, ctx) if have <= offers.granted else outgrown(job, ctx, rows, have, found.failed)
     reasons = found.reasons
     if any(each.permanent for each in found.failed):
         final = single and any(each.mismatch for each in found.failed)
@@ -220,7 +177,7 @@ def _published(job: Record, ctx: Context, docs: dict[str, Any], files: dict[str,
     # Safe to repeat: the name is this attempt's own.
     kept = lists.keep(ctx.objects, f"ingest/lists/job/{job.id}/{ctx.attempt}/downloaded", counted())
     publish(ctx, PRODUCER)
-    _clear_earlier(ctx)
+    clear_earlier(ctx)
     docs["downloaded"] = {**kept, "attempt": ctx.attempt, "bytes": total}
     if job.docs.get("space_needed") != known(total):
         docs["space_needed"] = known(total)

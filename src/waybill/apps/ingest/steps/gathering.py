@@ -59,10 +59,14 @@ _note = msgspec.json.Decoder(Note).decode
 
 
 class Gathering:
-    """`many`: notes are taken of all files, not only of large ones. `full`: no more may be written; `told` of bytes that have come."""
+    """`many`: notes are taken of all files, not only of large ones. `full`: no more may be written; `told` of bytes that have come;
+    `offered`: asked before a file is taken, with its name and size."""
 
-    def __init__(self, ctx: Context, into: Path, *, many: bool, full: Callable[[], bool], told: Callable[[int], None]) -> None:
-        self._ctx, self._into, self._many, self._full, self._told = ctx, into, many, full, told
+    def __init__(
+        self, ctx: Context, into: Path, *, many: bool, full: Callable[[], bool], told: Callable[[int], None],
+        offered: Callable[[str, int], bool] = lambda name, size: True,
+    ) -> None:  # fmt: skip
+        self._ctx, self._into, self._many, self._full, self._told, self._offered = ctx, into, many, full, told, offered
         self._earlier = [folder for folder in ctx.earlier() if int(folder.name) < ctx.attempt]
         self._notes = {note.name: (note, folder) for folder in reversed(self._earlier) for note in _notes(folder / NOTES)}
         self._file: BinaryIO | None = None
@@ -88,7 +92,9 @@ class Gathering:
 
         try:
             earlier = [folder / self._into.name for folder in self._earlier]
-            for fetched in payload.fetch(self._ctx, wanted(), self._into, earlier=earlier, full=self._full, progress=self._progress):
+            for fetched in payload.fetch(
+                self._ctx, wanted(), self._into, earlier=earlier, full=self._full, progress=self._progress, offered=self._offered
+            ):
                 self._take(fetched, urls.pop(fetched.name, ""))
         finally:
             if self._file is not None:
@@ -137,6 +143,7 @@ class Gathering:
             target.unlink()
             return False
         self._gathered.came[row.name] = Came(note.size, note.sha256)
+        self._offered(note.name, note.size)  # it is among all that the job needs
         self._write(note)
         self._tell(note.size)
         return True

@@ -17,7 +17,7 @@ import time
 from typing import Any
 from urllib.parse import quote
 
-from waybill.apps.ingest import submission
+from waybill.apps.ingest import caveats, submission
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Callback
 from waybill.apps.ingest.report import announced
@@ -41,7 +41,7 @@ def notify(job: Record, ctx: Context) -> Outcome:
     }  # fmt: skip
     # Safe to repeat: the events are made in this commit alone, and their ids follow from the job.
     spawn = announced(outfit, "org.waybill.ingest.job.completed", said.job_id, data, f"{job.ref} {said.job_id}", at)
-    return Done(docs, spawn=spawn)
+    return Done(docs, message=caveats.message(job), spawn=spawn)
 
 
 def _called(job: Record, ctx: Context, callback: Callback, at: float) -> dict[str, Any]:

@@ -179,14 +179,15 @@ def too_long(limit: int) -> str:
 def fetch(
     ctx: Context, wanted: Iterable[Fetch], into: Path, *, earlier: Sequence[Path] = (), largest: int | None = None,
     tries: int | None = None, full: Callable[[], bool] = lambda: False, progress: Callable[[Progress], None] = lambda progress: None,
+    offered: Callable[[str, int], bool] = lambda name, size: True,
 ) -> Iterator[Fetched]:  # fmt: skip
-    """Files over http(s), within the limits of the settings. `full`: no more may be written now."""
+    """Files over http(s), within the limits of the settings. `full`: no more may be written now; `offered`: may so many bytes come?"""
     outfit = outfit_of(ctx)
     limits = outfit.settings.fetch
     return outfit.download(
         wanted, into, earlier=earlier, parallel=limits.parallel, tries=tries or limits.tries, timeout=limits.timeout,
         largest=largest or limits.largest, redirects=limits.redirects, reach=outfit.reach, stop=lambda: ctx.stop or full(),
-        progress=progress, connections=outfit.connections,
+        progress=progress, offered=offered, connections=outfit.connections,
     )  # fmt: skip
 
 

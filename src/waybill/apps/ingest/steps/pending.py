@@ -37,6 +37,9 @@ def pending(job: Record, ctx: Context) -> Outcome:
     if (on_its_hold := on_hold(found, ctx)) is not None:
         return on_its_hold
     try:
+        said = submission.of_job(job)
+        if said.checked and said.updates_nothing:  # a row of a batch, or what nobody knew to be one object; others' are minted for
+            raise Unfit(submission.NO_OBJECT)
         return Done({"files": listed(job, ctx), **found, **owned(job, ctx), **cleared(job)})
     except Unfit as error:
         raise refused(ctx, error) from None

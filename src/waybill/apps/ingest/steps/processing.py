@@ -44,7 +44,7 @@ def processing(job: Record, ctx: Context) -> Done:
     docs = {"metadata": {"erc_who": erc.who, "erc_what": erc.what, "erc_when": erc.when, "erc_where": ark}}
     if outfit.settings.storing:
         return Done({**docs, "store": _asked(ctx, profile, prepared)})
-    return Done({**docs, **depositing.documents(outfit, depositing.write(job, ctx, prepared))})
+    return Done({**docs, **depositing.documents(job, ctx, depositing.write(job, ctx, prepared))})
 
 
 def _asked(ctx: Context, profile: Profile, prepared: Prepared) -> dict[str, str]:

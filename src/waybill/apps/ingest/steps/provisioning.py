@@ -1,11 +1,13 @@
 """Provisioning: a job waits until the working disk has room for it, and then has that room for itself.
 
+    0. If a row above it in its manifest is under way for the same object, it waits for that (`turns.py`).
     1. It asks the ledger (`room.py`). Granted: it goes on.
     2. Refused: entries of jobs that need no room any more are removed, a command that may provide more is run, if there is one and its
        time has come; and it asks once more.
     3. Still refused: it waits, without a claim, and says for what. All that wait look again in each round.
 
-A job that can never fit says so, tells the administrators once, and waits for a larger disk.
+A job that can never fit says so, tells the administrators once, and waits for a larger disk. They are told too of one that has waited very
+long: it would fit, and what fills the disk may stay there.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.room import DISK_IS_FULL, Answer, unless_full
 from waybill.apps.ingest.steps.hook import run_hook
+from waybill.apps.ingest.steps.turns import awaited
 from waybill.notify import letter
 from waybill.record import NotFound, Record, Store
 from waybill.step import Context, Done, New, Outcome, Wait
@@ -26,6 +29,8 @@ _PORTION = 100
 
 
 def provisioning(job: Record, ctx: Context) -> Outcome:
+    if (turn := awaited(job, ctx)) is not None:
+        return turn
     with unless_full():
         waits = ask(job, ctx, needed(job))
         if not waits:
@@ -60,6 +65,9 @@ def ask(job: Record, ctx: Context, need: int | None, *, have: int = 0, docs: Map
     said = {"since": answer.since, "said": answer.reason, "never": answer.never}
     if answer.never:
         tell_never(job, ctx, said)
+    elif ctx.now() - answer.since > outfit.settings.room.alert:
+        said["late"] = True
+        _tell_late(job, ctx, said)
     return waiting(ctx.record, ctx, said, docs)
 
 
@@ -67,6 +75,14 @@ def tell_never(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[st
     """The administrators, once: in one commit with the document that says so."""
     if not job.docs.get("room", {}).get("never"):
         ctx.spawn(_letters(outfit_of(ctx), job, said["said"], ctx.now()), {**(docs or {}), "room": said})
+
+
+def _tell_late(job: Record, ctx: Context, said: dict[str, Any]) -> None:
+    """The same for one that fits and finds no room all the same: perhaps it never will, and nobody would know."""
+    if not job.docs.get("room", {}).get("late"):
+        waited = (ctx.now() - said["since"]) / 3600
+        subject = f"has waited {waited:,.0f} hours for room on the working disk of {outfit_of(ctx).depot.host}"
+        ctx.spawn(_letters(outfit_of(ctx), job, said["said"], ctx.now(), subject=subject, key="room late"), {"room": said})
 
 
 def waiting(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[str, Any] | None = None) -> Wait:
@@ -105,9 +121,9 @@ def _still(ctx: Context, ids: Sequence[str]) -> set[str]:
     return alive
 
 
-def _letters(outfit: Outfit, job: Record, reason: str, at: float) -> Sequence[New]:
+def _letters(outfit: Outfit, job: Record, reason: str, at: float, *, subject: str = "", key: str = "room") -> Sequence[New]:
     """To the administrators, if there are any."""
     if not outfit.settings.tell.admins:
         return ()
-    subject = f"Job {job.id} can never fit on the working disk of {outfit.depot.host}"
-    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id}: {reason}", key=f"{job.ref} room", at=at),)
+    subject = f"Job {job.id} {subject or f'can never fit on the working disk of {outfit.depot.host}'}"
+    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id}: {reason}", key=f"{job.ref} {key}", at=at),)

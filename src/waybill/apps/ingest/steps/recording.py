@@ -16,7 +16,7 @@ from urllib.parse import quote, urljoin
 
 import msgspec
 
-from waybill.apps.ingest import submission
+from waybill.apps.ingest import caveats, submission
 from waybill.apps.ingest.checkm import BadManifest
 from waybill.apps.ingest.checkm.stored import BEGINS, read_storage_manifest
 from waybill.apps.ingest.describing import Kept, describe
@@ -43,7 +43,7 @@ def recording(job: Record, ctx: Context) -> Done:
             inventory.catalogue.record(inventory.shelf, source)  # safe to repeat: a version that is there is left as it is
     except (LocalIdTaken, Contradiction, ManifestError, NotStored) as error:
         raise Fail(str(error)) from error
-    return Done()
+    return Done(message=caveats.message(job))
 
 
 def _foreign(job: Record, ctx: Context) -> Source | None:

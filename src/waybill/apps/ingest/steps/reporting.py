@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import IO, Any
 
-from waybill.apps.ingest import lists, submission
+from waybill.apps.ingest import caveats, lists, submission
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, reasons_of, told
@@ -90,7 +90,7 @@ def _gathered(batch: Record, ctx: Context, before: Mapping[str, Any] | None, wit
         look.count_removed()
         return Findings(
             counts=look.counts, news=look.news, failed=look.ids["Failed"], completed=look.ids["Completed"], jobs=jobs, first=look.first,
-            stored=look.stored, files=look.attachments(),
+            stored=look.stored, files=look.attachments(), warned=look.warned, warnings=look.warnings,
         )  # fmt: skip
 
 
@@ -106,6 +106,8 @@ class _Look:
         self.ids: dict[str, list[str]] = {"Completed": [], "Failed": []}
         self.first: list[dict[str, Any]] = []
         self.stored: list[dict[str, Any]] = []
+        self.warned: list[dict[str, Any]] = []
+        self.warnings = 0
         self._id_bytes = 0
         self._files: dict[str, _File] = {}
         kept = before.get("jobs") if before else None
@@ -122,7 +124,7 @@ class _Look:
             page = self._ctx.find("job", parent=self._batch.ref, after=after, limit=PAGE, docs=self._with_files)
             for job in page.records:
                 self._take(job)
-                yield Told.of(self._read_whole(job) if job.state == "Failed" else job)
+                yield Told.of(self._read_whole(job) if job.state == "Failed" or caveats.has_some(job) else job)
             if page.after is None:
                 break
             after = page.after
@@ -154,6 +156,8 @@ class _Look:
         if state != "deleted" and self._id_bytes < ID_BYTES:
             self._id_bytes += len(job.id) + 3
             self.ids[job.state].append(job.id)
+        warned = caveats.has_some(job)
+        self.warnings += warned
         if self._update and before == job.state and state != "failed":
             return
         setattr(self.news, state, getattr(self.news, state) + 1)
@@ -163,6 +167,8 @@ class _Look:
             named = {"failed": self.first, "completed": self.stored}.get(state)
             if named is not None and len(named) < FIRST:
                 named.append(told_of)
+            if warned and len(self.warned) < FIRST and told_of.get("warnings"):
+                self.warned.append(told_of)
 
     def _state_before(self, job: Record) -> str | None:
         """What the report before said of it. Both lists are in the order of making, so that one pass over both is enough."""

@@ -23,13 +23,13 @@ def storing(job: Record, ctx: Context) -> Done:
     outfit = outfit_of(ctx)
     said = submission.of_job(job)
     if "downloaded" not in job.docs and foreign.told(job.docs.get("store"), "manifest_url"):
-        return Done(depositing.documents(outfit, _store_foreign(job, ctx)))
+        return Done(depositing.documents(job, ctx, _store_foreign(job, ctx)))
     if not said.primary_id:
         raise Fail("This job has no ARK yet, so nothing can be stored: `restart` begins it again.")
     depositing.check_kept_here(outfit, said.primary_id)
     told = told_of(job, ctx)
     prepared = depositing.prepare(job, ctx, outfit.profile(ctx, said), said.primary_id, told)
-    return Done(depositing.documents(outfit, depositing.write(job, ctx, prepared)))
+    return Done(depositing.documents(job, ctx, depositing.write(job, ctx, prepared)))
 
 
 def _store_foreign(job: Record, ctx: Context) -> Stored:

@@ -81,7 +81,7 @@ class HttpStorage:
             lines = cast(BinaryIO, spooled)
             head = wire.Head(
                 mode=deposit.mode, deletions=tuple(deposit.deletions), message=deposit.message, user=deposit.user, address=deposit.address,
-                about=dict(deposit.about),
+                about=dict(deposit.about), damaged=tuple(deposit.damaged),
             )  # fmt: skip
             for line in wire.lines_of(head, self._sent(deposit, of, came, check)):
                 lines.write(line)

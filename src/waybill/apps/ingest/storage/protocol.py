@@ -76,6 +76,7 @@ class Deposit(msgspec.Struct, frozen=True, kw_only=True):
     user: str = "waybill"
     address: str = ""  # of the user, a URI: mailto:someone@example.org
     about: Mapping[str, Any] = {}  # what the inventory will want to know; kept in the version's manifest
+    damaged: Sequence[str] = ()  # places that audits found damaged: what of them the deposit brings is written again
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):

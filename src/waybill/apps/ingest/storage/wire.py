@@ -51,6 +51,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     user: str = "waybill"
     address: str = ""
     about: dict[str, Any] = {}
+    damaged: tuple[str, ...] = ()
 
 
 _head = msgspec.json.Decoder(Head)

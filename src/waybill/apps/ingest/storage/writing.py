@@ -24,6 +24,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
+from waybill.apps.ingest.storage.healing import heal
 from waybill.apps.ingest.storage.holding import (
     MOST_TOGETHER,
     SMALL,
@@ -97,6 +98,11 @@ class VersionWriter:
         etags["above"] = etag_of(self._objects, f"{self._root}/{beside}") if held else None
 
         contents = {c.sha256: c for c in held.inventory.contents() if c.sha256} if held else {}
+        if held is not None and deposit.damaged:
+            heal(
+                self._objects, self._root, self._sources, contents=held.inventory.contents(), damaged=set(deposit.damaged), files=files,
+                check=self._check,
+            )  # fmt: skip
         missing = _missing(files, contents)
         writes: list[Write] = []  # what is small is written together, in the end
         if not left and _are_small(files, missing):
