@@ -65,20 +65,27 @@ class InventoryCatalogue:
             return False
         if there and not fix:
             raise _contradiction(stored, str(there[0]["place"]))
-        if fix:
-            self.forget_version(shelf, stored.object, stored.version)
+        replaces = fix
         with source.manifest(stored) as reader:
             about = About.of(reader.header)
             _check_localids(shelf, stored.object, about)
             blocks, content = reader.blocks(), "correct_content" if fix else "enter_content"
             last = next(blocks, [])
             for block in blocks:
+                if replaces:  # more files than one commit takes: until all are there, it is not
+                    self.forget_version(shelf, stored.object, stored.version)
+                    replaces = False
                 _enter_files(shelf, stored, last, content)
                 last = block
             totals = reader.totals
+        if replaces and len(last) > PORTION:
+            self.forget_version(shelf, stored.object, stored.version)
+            replaces = False
         for at in range(0, len(last) - PORTION, PORTION):
             _enter_files(shelf, stored, last[at : at + PORTION], content)
         with shelf.transaction():  # the last files, of most objects all, go with the version: one commit
+            if replaces:
+                self.forget_version(shelf, stored.object, stored.version)
             _enter_files(shelf, stored, last[-(len(last) % PORTION or PORTION) :], content)
             self._enter_version(shelf, stored, about, totals.count, totals.bytes, fix)
         return True
