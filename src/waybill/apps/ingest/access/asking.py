@@ -51,7 +51,7 @@ def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str) -> Asked:
     """An assembly of what is wanted: one that is there already, or a new one. NotFound or Refused says why not."""
     order, size = measured(outfit, wanted)
     kind = "access-small" if size.bytes <= outfit.settings.access.small else "access-large"
-    token = tokens.new_token()
+    token = tokens.new_token(outfit.draw)
     place = tokens.place_of(token)
     if wanted.files:
         order = msgspec.structs.replace(order, files=kept(outfit.objects, place, wanted.files))
