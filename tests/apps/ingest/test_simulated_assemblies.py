@@ -14,6 +14,8 @@ from tests.budget import Budget
 from waybill.apps.ingest.access import asking, contents, tokens
 from waybill.apps.ingest.duties import audit, expiry
 from waybill.apps.ingest.simulation import Assemblies
+from waybill.record import Change, Record
+from waybill.sim.ledger import Ledger
 from waybill.sim.simulation import Simulation
 
 Patch = pytest.MonkeyPatch
@@ -46,6 +48,24 @@ def test_assemblies_are_fetched() -> None:
         assert isinstance(simulation.scenario, Assemblies)
         done += simulation.scenario.fetched > 0
     assert done > 5
+
+
+def test_everything_that_can_become_of_them_does(monkeypatch: Patch) -> None:
+    seen: set[tuple[str, str, str, str]] = set()
+    changed = Ledger._changed
+
+    def note(ledger: Ledger, change: Change, record: Record | None) -> None:
+        by = "duty" if change.who.startswith("duty") else ""
+        seen.add((change.before.state if change.before else "", change.event, record.state if record else "", by))
+        changed(ledger, change, record)
+
+    monkeypatch.setattr(Ledger, "_changed", note)
+    assert list(problems("model", range(1000, 1120))) == []
+    assert seen >= {
+        ("Pending", "done", "Processing", ""), ("Processing", "done", "Completed", ""), ("Processing", "fail", "Failed", ""),
+        ("Failed", "requeue", "Pending", ""), ("Completed", "delete", "Deleted", ""), ("Completed", "delete", "Deleted", "duty"),
+        ("Failed", "delete", "Deleted", "duty"), ("Deleted", "remove", "", "duty"), ("Completed", "remove", "", ""),
+    }  # fmt: skip
 
 
 # --- bugs

@@ -17,11 +17,13 @@ from tests.budget import Budget
 from waybill.apps.ingest import minting
 from waybill.apps.ingest.containers import File
 from waybill.apps.ingest.duties import audit, papers, payloads, staged
-from waybill.apps.ingest.simulation import Deposits
+from waybill.apps.ingest.simulation import Deposits, deposits
+from waybill.apps.ingest.storage import OcflStorage, Version
 from waybill.duties import folders, retention
 from waybill.machine import Machine
 from waybill.record import Docs, Record, encode
 from waybill.sim.simulation import Simulation
+from waybill.sim.world import current
 from waybill.step import Context, Done
 from waybill.worker.context import StepContext
 
@@ -165,8 +167,25 @@ def a_rebuild_does_nothing(patch: Patch) -> None:
     patch.setattr(steps, "STEPS", {**steps.STEPS, "rebuild": {"Rebuilding": lambda record, ctx: Done()}})
 
 
-def a_rebuild_holds_no_keys(patch: Patch) -> None:
-    """While it lets the inventory agree with storage, a job records a newer version."""
+def a_rebuild_holds_no_keys_and_looks_at_storage_first(patch: Patch) -> None:
+    """What a job has recorded since is then one version too many."""
+    rebuilding = importlib.import_module(f"{STEPS}.rebuilding")
+    plain_rebuild = rebuilding.rebuild_object
+
+    class Stale(OcflStorage):
+        def __init__(self, storage: OcflStorage, ark: str) -> None:
+            self.__dict__.update(vars(storage))
+            self.seen = storage.versions(ark)
+
+        def versions(self, object_id: str) -> list[Version]:
+            return self.seen
+
+    def stale(inventory: Any, storage: OcflStorage, ark: str) -> int:
+        seen = Stale(storage, ark)
+        current().takes(5.0)
+        return int(plain_rebuild(inventory, seen, ark))
+
+    patch.setattr(rebuilding, "rebuild_object", stale)
     tables = importlib.import_module("waybill.apps.ingest.machine")
     plain = tables.rebuild_machine
 
@@ -176,6 +195,7 @@ def a_rebuild_holds_no_keys(patch: Patch) -> None:
         return dataclasses.replace(table, states=states, keys=(), steps={}, _by_name={})
 
     patch.setattr(tables, "rebuild_machine", loose)
+    patch.setattr(deposits, "CROWDED", 1.0)
 
 
 def what_is_recorded_elsewhere_is_not_known_here(patch: Patch) -> None:
@@ -236,7 +256,7 @@ BUGS: dict[Callable[[Patch], None], str] = {
     numbers_are_drawn_twice: "",
     a_report_counts_only_what_failed: "reports",
     jobs_are_made_again_after_a_crash: " objects",
-    recorded_means_nothing: "the inventory does not know",
+    recorded_means_nothing: "the inventory",
     nobody_is_called: "nobody was called",
     ezid_is_told_of_nothing: "which EZID keeps for",
     a_file_of_a_container_is_left_out: "were submitted",
@@ -244,7 +264,7 @@ BUGS: dict[Callable[[Patch], None], str] = {
     bags_are_not_validated: "its payload is broken",
     sound_containers_are_refused: "nothing is wrong with its payload",
     a_rebuild_does_nothing: "storage has others",
-    a_rebuild_holds_no_keys: "the inventory",
+    a_rebuild_holds_no_keys_and_looks_at_storage_first: "and has it no more",
     what_is_recorded_elsewhere_is_not_known_here: "the inventory does not know",
     uploads_go_when_their_batch_has_failed: "and needs it",
     uploads_of_nobody_stay: "no batch needs it",

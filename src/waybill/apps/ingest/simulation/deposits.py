@@ -41,6 +41,7 @@ from waybill.sim.world import World
 from waybill.step import New
 
 OWNER = "ark:/99999/owner"
+CROWDED = 0.2  # how likely all deposits are versions of one object, which is recorded again all the time
 
 
 class Deposits(Scenario):
@@ -60,7 +61,7 @@ class Deposits(Scenario):
         self.judge = Judge(self.around)
         self.rebuilds = Rebuilds(self.around)
         self.arks = self.judge.arks
-        self.crowded = self.rng.random() < 0.2  # all deposits are versions of one object, and it is recorded again all the time
+        self.crowded = self.rng.random() < CROWDED
         self.kept = {} if self.rng.random() < 0.7 else {"batch.Completed": 5.0}
         self.around.objects.put(upkeep.LEFT, b"left")
 

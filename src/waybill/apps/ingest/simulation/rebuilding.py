@@ -21,6 +21,7 @@ class Rebuilds:
 
     def __init__(self, around: Surroundings) -> None:
         self.around = around
+        self.recorded: dict[str, dict[int, None]] = {}  # by object: versions that jobs have recorded
         self.torn: dict[str, str] = {}  # objects that lost files, and which rebuild brings them back: empty, if nobody knows
 
     def ask(self, engine: Engine) -> None:
@@ -40,13 +41,24 @@ class Rebuilds:
         return bool(inventory.shelf.execute("forget_files", ark=ark, number=versions[-1]["number"], portion=1))
 
     def changed(self, record: Record) -> None:
+        if record.kind == "job" and record.state == "Notify":
+            stored = record.docs["stored"]
+            self.recorded.setdefault(stored["object"], {})[stored["version"]] = None
+            self._is_known(stored["object"])
         if record.kind == KIND and record.state == "Completed":
             arks = arks_of(record)
             for ark in arks:
                 if self.torn.get(ark) == record.id:
                     del self.torn[ark]
+                self._is_known(ark)
             for problem in self.differences(arks):
                 raise Violation(f"{record.ref} is Completed, and {problem}")
+
+    def _is_known(self, ark: str) -> None:
+        """What was recorded once is there from then on, whoever records it again."""
+        for number in self.recorded.get(ark, ()):
+            if self.around.catalogue.stored(ark, number) is None:
+                raise Violation(f"the inventory had version {number} of {ark}, and has it no more")
 
     def differences(self, arks: Container[str] | None = None) -> Iterator[str]:
         """Where the inventory does not say what storage says; of these objects, or of all."""
