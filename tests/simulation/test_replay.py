@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.planted import two_records_get_the_same_key
 from waybill.sim import main_sim
 from waybill.sim.run import Case, cases, simulate
+from waybill.sim.scenario import scenarios
 
 CASES = [*cases(range(8), "both"), Case(1234, "model", "orders")]
 
@@ -75,7 +79,17 @@ def test_what_passes_says_so_and_what_cannot_be_simulated_says_why() -> None:
     assert main_sim(store="paper", say=said.append) == 2
     assert said[-1] == "paper cannot be simulated; --store is one of model, sqlite, both."
     assert main_sim(scenario="war", say=said.append) == 2
-    assert said[-1] == "There is no scenario war; --scenario is one of crates, deposits, mistakes, orders, transfers, all."
+    assert said[-1] == f"There is no scenario war; --scenario is one of {', '.join(sorted(scenarios()))}, all."
+
+
+def test_each_application_brings_its_scenarios() -> None:
+    """As pyproject.toml names them: what is installed may be older."""
+    with open(Path(__file__).parents[2] / "pyproject.toml", "rb") as file:
+        declared = tomllib.load(file)["project"]["entry-points"]["waybill.scenarios"]
+    for name, where in declared.items():
+        module, _, attribute = where.partition(":")
+        assert getattr(importlib.import_module(module), attribute).name == name
+    assert set(declared) == {"assemblies", "deposits"}
 
 
 def test_several_processes_do_what_one_does() -> None:

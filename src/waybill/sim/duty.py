@@ -1,6 +1,6 @@
 """The duties of a simulation: the real machine and the real duties, at a pace that fits virtual time.
 
-Left out are those that look at real files and real clocks (folders, leftovers).
+Left out is the one that looks at what real uploads leave behind (leftovers); working folders are looked after where they are real.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from waybill.duties import DUTY, Duty, Post
 from waybill.duties.consistency import Consistency
+from waybill.duties.folders import Folders
 from waybill.duties.hosts import Hosts
 from waybill.duties.joins import Joins
 from waybill.duties.requests import Requests
@@ -32,13 +33,18 @@ def a_round(record: Record, ctx: Context) -> Outcome:
     return current().simulation.stage.here().post.step(record, ctx)
 
 
-def built_in() -> tuple[Duty, ...]:
-    return (
+def built_in(real_files: bool) -> tuple[Duty, ...]:
+    duties: tuple[Duty, ...] = (
         Joins(every=20.0), Upkeep(every=20.0), Requests(every=10.0), Hosts(grace=25.0, every=10.0), Retention(every=20.0),
         Consistency(every=40.0),
     )  # fmt: skip
+    # Real folders have real times: none is too young. Here every folder is made by a step of a record that is there.
+    return (*duties, Folders(age=0.0, every=30.0)) if real_files else duties
 
 
 def post_of(simulation: Simulation, process: Process) -> Post:
-    root = simulation.root_of(process.host)
-    return Post(simulation.duties, simulation.machines, process.host, root, open_store=lambda: simulation.stage.wire(process))
+    scenario, root = simulation.scenario, simulation.root_of(process.host)
+    return Post(
+        simulation.duties, simulation.machines, process.host, root, scenario.objects(), lambda: simulation.stage.wire(process),
+        scenario.retention(), scenario.outfit,
+    )  # fmt: skip

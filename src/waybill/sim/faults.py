@@ -56,7 +56,8 @@ class Profile:
     keep_marks: bool  # marks that people set stay set to the end
 
     @classmethod
-    def draw(cls, rng: Random) -> Profile:
+    def draw(cls, rng: Random, more: tuple[str, ...] = ()) -> Profile:
+        """`more`: what faults may be aimed at besides."""
         weather = rng.choice(["calm", "calm", *WEATHER])
         calm = weather == "calm"
         return cls(
@@ -71,7 +72,7 @@ class Profile:
             rate=0.0 if calm else rng.choice((0.004, 0.012, 0.03)),
             faults=0 if calm else rng.choice((1, 2, 4, 8, 16)),
             peace=rng.choice((0, 0, 100, 300)),
-            aim="" if rng.random() < 0.5 else rng.choice(AIMS),
+            aim="" if rng.random() < 0.5 else rng.choice((*AIMS, *more)),
             trouble=0.0 if calm else rng.choice((0.0, 0.0, 0.2, 0.5)),
             empty=rng.choice((0.0, 0.1)),
             deaf=rng.choice((0.0, 0.3, 1.0)),

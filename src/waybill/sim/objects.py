@@ -40,12 +40,14 @@ class MemoryBody:
 
 
 class MemoryObjects:
-    """`point` is called with a name before and after each change."""
+    """`point` is called with a name before and after each change; `guard` with that of an object before it is replaced or goes."""
 
     conditions = Conditions("atomic", "atomic", "refused")
 
-    def __init__(self, now: Callable[[], float], point: Callable[[str], None]) -> None:
-        self._now, self._point = now, point
+    def __init__(
+        self, now: Callable[[], float], point: Callable[[str], None], guard: Callable[[str], None] = lambda name: None
+    ) -> None:
+        self._now, self._point, self._guard = now, point, guard
         self._kept: dict[str, tuple[ObjectInfo, bytes]] = {}
         self._etags = 0
 
@@ -63,6 +65,8 @@ class MemoryObjects:
             raise AlreadyThere(f"{name} is there already.")
         if if_match is not None and (there is None or there[0].etag != if_match):
             raise Precondition(f"{name} has changed.")
+        if there is not None and there[1] != body:
+            self._guard(name)
         self._etags += 1
         info = ObjectInfo(name, len(body), f"e{self._etags}", datetime.fromtimestamp(self._now(), UTC), digest)
         self._kept[name] = (info, body)
@@ -83,6 +87,8 @@ class MemoryObjects:
 
     def delete(self, name: str) -> bool:
         self._point(f"before delete {name}")
+        if name in self._kept:
+            self._guard(name)
         gone = self._kept.pop(check_name(name), None) is not None
         self._point(f"after delete {name}")
         return gone
@@ -95,6 +101,12 @@ class MemoryObjects:
 
     def sweep(self, older_than: float) -> Swept:
         return Swept()
+
+    def spoil(self, name: str, data: bytes | None) -> None:
+        """What a disk does: other bytes under the same name, or none. Nobody is asked."""
+        info, _ = self._kept.pop(name)
+        if data is not None:
+            self._kept[name] = (info, data)
 
     def close(self) -> None: ...
 

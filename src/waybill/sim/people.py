@@ -1,4 +1,5 @@
-"""People in a simulation: some submit and try again until they know, some act on records at any moment, allowed or not.
+"""People in a simulation: some submit and try again until they know, some have errands of the scenario, some act on records at any moment,
+allowed or not.
 
 Each has a process with an engine of its own, which may crash as well; a submitter that comes back submits again with the same request keys.
 Every request is signed with a name that is used once, so that the ledger sees when one is done twice. What people were told is a promise
@@ -7,7 +8,7 @@ Every request is signed with a name that is used once, so that the ledger sees w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,16 @@ from waybill.step import New
 
 if TYPE_CHECKING:
     from waybill.sim.process import Process
+    from waybill.sim.scenario import Errand
     from waybill.sim.simulation import Simulation
 
 
 class Promises:
     """What people want, and what they were told."""
 
-    def __init__(self, simulation: Simulation, wanted: list[New]) -> None:
+    def __init__(self, simulation: Simulation, wanted: list[New], errands: Iterable[Errand]) -> None:
         self.simulation, self.wanted = simulation, wanted
+        self.errands = list(errands)  # that are not finished
         self.known: dict[tuple[str, str], Ref] = {}  # requests that were answered, and with which record
         self.asked: list[tuple[Ref, str, str]] = []  # actions that were left with a worker
         self.denied: dict[str, str] = {}  # requests that were refused, by signature, and with which words
@@ -88,6 +91,30 @@ class Submitter:
                 continue
             self.simulation.promises.answered(new, record.ref)
             return
+
+
+class Visitor:
+    """Goes about the errands of the scenario, one after the other."""
+
+    def __init__(self, simulation: Simulation, process: Process, engine: Engine) -> None:
+        self.simulation, self.process, self.engine = simulation, process, engine
+
+    def live(self) -> None:
+        promises, rng = self.simulation.promises, self.simulation.rng
+        while promises.errands:
+            self.simulation.pass_time(rng.random() * rng.choice((0.05, 2.0, 10.0)))
+            self._go()
+            promises.errands.pop(0)
+        self.simulation.stage.finished(self.process)
+
+    def _go(self) -> None:
+        while True:
+            try:
+                return self.simulation.promises.errands[0](self.engine)
+            except (Unknown, Unavailable):
+                self.simulation.pass_time(1.0)
+            except (Refused, StoreError) as refusal:
+                return self.simulation.note(f"refused: {type(refusal).__name__} {refusal}")
 
 
 class Operator:

@@ -107,6 +107,11 @@ class FiberCrew(Crew):
         with self.simulation.steps.running(self.process, task):
             return super().run_step(task)
 
+    def context_of(self, task: m.Task) -> StepContext:
+        context = PorousContext(task, self._desk)
+        context.point = self.simulation.point
+        return context
+
     def bind_files(self, context: StepContext) -> None:
         if self.simulation.scenario.real_files:
             super().bind_files(context)
@@ -122,6 +127,16 @@ class FiberCrew(Crew):
         answers = Reply(self.hub)
         self.owner.post(lambda: answers.put(_tried(question, self.owner.store)))
         return answers.get()
+
+
+class PorousContext(StepContext):
+    """A step that says how far it is may be struck there. Not where it looks whether to stop: it may hold a lock on a file then."""
+
+    point: Callable[[str], None]
+
+    def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
+        super().progress(done, total, unit)
+        self.point("progress")
 
 
 class OnStage(Worker):

@@ -92,7 +92,7 @@ def cases(seeds: Iterable[int], store: str = "model", scenario: str = ALL) -> It
 
 def profile_of(case: Case) -> Profile:
     """What a case will be like, without running it."""
-    return Profile.draw(random_of(case.seed, case.scenario))
+    return Profile.draw(random_of(case.seed, case.scenario), scenario_named(case.scenario).aims)
 
 
 def simulate(case: Case, *, trace: bool = False) -> Verdict:

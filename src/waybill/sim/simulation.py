@@ -70,7 +70,7 @@ class Simulation:
     def __init__(self, seed: int, scenario: type[Scenario], store: str, *, trace: bool = False) -> None:
         self.seed = seed
         self.rng = random_of(seed, scenario.name)
-        self.profile = Profile.draw(self.rng)
+        self.profile = Profile.draw(self.rng, scenario.aims)
         self.faults = Faults(self.profile, self.rng)
         self.hub = Hub(self.rng)
         self.trace = Trace(self.hub, trace)
@@ -81,12 +81,12 @@ class Simulation:
         self.world.trouble = self.profile.trouble
         self.scenario = scenario(self.world)
         tables = self.scenario.machines()
-        self.duties = {d.name: d for d in (*built_in(), *self.scenario.duties())} if self.profile.duties else {}
+        self.duties = {d.name: d for d in (*built_in(scenario.real_files), *self.scenario.duties())} if self.profile.duties else {}
         self.machines = Machines.of((*tables, SIMULATED) if self.duties else tables)
         self.ledger = Ledger(self.machines, lambda: self.hub.now)
         self.ledger.watch = self._changed
         self.marks = (*self.scenario.marks(), *(m.queue for m in tables))
-        self.promises = Promises(self, list(self.scenario.submissions()))
+        self.promises = Promises(self, list(self.scenario.submissions()), self.scenario.errands())
         self.steps = Steps(self)
         self.stage = Stage(self, self.profile.hosts if self.backend.many_hosts else 1)
         self.healed_at: float | None = None

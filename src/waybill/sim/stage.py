@@ -13,7 +13,7 @@ from waybill.engine import Engine
 from waybill.record import Ref, Store, StoreError
 from waybill.rules import Refused
 from waybill.sim.duty import post_of
-from waybill.sim.people import Operator, Submitter
+from waybill.sim.people import Operator, Submitter, Visitor
 from waybill.sim.process import Process, SimulatedOnce, SimulatedWorker
 from waybill.sim.wire import Direct, Wire
 
@@ -32,20 +32,27 @@ class Stage:
     def set_up(self) -> None:
         """What is there before anything can go wrong, and then everybody."""
         simulation = self.simulation
-        if simulation.duties:
-            setup = Direct(Process(simulation, "setup", ""), simulation.observer, loose=False)
-            for host in self.hosts:
-                post_of(simulation, Process(simulation, "setup", host)).ensure(Engine(setup, simulation.machines))
+        for host in self.hosts:
+            self._take_up(host)
         for n in range(simulation.profile.workers):
             self.start_worker(n % len(self.hosts), self._roles())
         people = [self.start_submitter]
         if self.rng.random() < 0.3:
             people.append(self.start_submitter)  # two who want the same
+        if simulation.promises.errands:
+            people.append(self.start_visitor)
         if simulation.profile.lively:
             people.append(self.start_operator)
         self.people = len(people)
         for start in people:
             start()
+
+    def _take_up(self, host: str) -> None:
+        """The duties of a host, and those of all."""
+        simulation = self.simulation
+        if simulation.duties:
+            setup = Direct(Process(simulation, "setup", ""), simulation.observer, loose=False)
+            post_of(simulation, Process(simulation, "setup", host)).ensure(Engine(setup, simulation.machines))
 
     def _roles(self) -> list[str] | None:
         if self.rng.random() >= self.simulation.profile.narrow:
@@ -81,6 +88,10 @@ class Stage:
         process = self._process("submitter", "", self.start_submitter)
         process.spawn("main", Submitter(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live)
 
+    def start_visitor(self) -> None:
+        process = self._process("visitor", "", self.start_visitor)
+        process.spawn("main", Visitor(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live)
+
     def start_operator(self) -> None:
         process = self._process("operator", "", self.start_operator)
         process.spawn("main", Operator(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live)
@@ -115,6 +126,7 @@ class Stage:
         """A host is gone for ever, with its processes and its disk; another stands in its place."""
         self.born += 1
         self.hosts[self.hosts.index(host)] = f"host{self.born}"
+        self._take_up(f"host{self.born}")
         self.simulation.world.wipe(host)
         if self.simulation.scenario.real_files:
             shutil.rmtree(self.simulation.root_of(host), ignore_errors=True)

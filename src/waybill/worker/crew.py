@@ -137,7 +137,7 @@ class Crew:
         )
 
     def run_step(self, task: m.Task) -> Any:
-        context = self.contexts[task.number] = StepContext(task, self._desk)
+        context = self.contexts[task.number] = self.context_of(task)
         machine = self.owner.machines[task.record.kind]
         step = machine.steps[task.record.state]
         try:
@@ -162,6 +162,9 @@ class Crew:
         finally:
             self.contexts.pop(task.number, None)
             self.replies.pop(task.number, None)
+
+    def context_of(self, task: m.Task) -> StepContext:
+        return StepContext(task, self._desk)
 
     def bind_files(self, context: StepContext) -> None:
         """Also where the step left nothing: a record that is bound to a host has a folder there, or it would be led back for ever."""

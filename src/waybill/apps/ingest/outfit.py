@@ -6,6 +6,7 @@ Everything in it may be used from many threads: the inventory is a connection, s
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -40,6 +41,7 @@ class Outfit:
     download = staticmethod(download)  # a simulation has a web of its own
     look = staticmethod(look)
     post = staticmethod(post)
+    draw = staticmethod(secrets.token_bytes)  # random bytes that nobody can guess
 
     def __init__(self, depot: Depot) -> None:
         self.depot = depot

@@ -313,3 +313,15 @@ def test_the_settings_can_be_as_small_as_one_byte(tmp_path: Path) -> None:
     with Site(tmp_path, settings={"access": {"small": 1}}) as site:
         Holdings(site).add({"producer/empty": b""})
         assert asked_for(site, files=("producer/empty",)).record.kind == "access-small"
+
+
+def test_a_file_that_is_gone_fails_the_assembly_at_once_and_is_named(plain: Site) -> None:
+    """Its manifest too, whose size is asked for before anything is read: it was taken for trouble of the storage, and told by its place."""
+    holdings = Holdings(plain)
+    stored = holdings.add(FILES)
+    with holdings.storage.read(ARK, stored.place) as body:
+        plain.depot.objects.delete(body.info.name)
+    asked = asked_for(plain)
+    with plain.workers():
+        record = plain.wait(asked.record.kind, asked.record.id, "Failed")
+    assert record.message == f"{MANIFEST} of version 1 of {ARK} is missing in storage."

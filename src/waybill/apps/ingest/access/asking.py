@@ -55,7 +55,7 @@ def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str, lifted: b
     order, size = measured(outfit, wanted)
     order = msgspec.structs.replace(order, lifted=lifted)
     kind = "access-small" if size.bytes <= outfit.settings.access.small else "access-large"
-    token = tokens.new_token()
+    token = tokens.new_token(outfit.draw)
     place = tokens.place_of(token)
     if wanted.files:
         order = msgspec.structs.replace(order, files=kept(outfit.objects, place, wanted.files))

@@ -40,12 +40,18 @@ class Contents:
         whole = self._order.version == ALL
         numbers = [version.number for version in self._storage.versions(ark)] if whole else [self._order.version]
         for number in numbers:
-            stored = self._storage.stored(ark, number)
+            stored = self._stored(ark, number)
             modified = datetime.fromisoformat(stored.created).timestamp()
             for entry in self._entries(stored):
                 name = self.naming.name(f"v{number}/{entry.uri}" if whole else entry.uri)
                 self.files += 1
                 yield Member(name, entry.size, modified, lambda e=entry, s=stored: self._read(s, e))  # type: ignore[misc]
+
+    def _stored(self, ark: str, number: int) -> Stored:
+        try:
+            return self._storage.stored(ark, number)
+        except NotFound:  # its manifest, whose size is asked for
+            raise Unfit(f"{MANIFEST} of version {number} of {ark} is missing in storage.") from None
 
     def _entries(self, stored: Stored) -> Iterator[Entry]:
         """The files of a version that are wanted, its manifest last."""

@@ -9,10 +9,11 @@ The token stands in the record's document `token`, as the services that share th
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
-import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,8 +35,8 @@ class _Pointer(msgspec.Struct, frozen=True):
     id: str
 
 
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
+def new_token(draw: Callable[[int], bytes]) -> str:
+    return base64.urlsafe_b64encode(draw(32)).rstrip(b"=").decode()
 
 
 def place_of(token: str) -> str:

@@ -27,7 +27,7 @@ class Papers(Sweep):
 
     def needless(self, hand: Hand, info: ObjectInfo) -> str | None:
         ref = whose(info.name)
-        gone = ref is not None and self.old(info) and not _is_there(hand, ref)
+        gone = ref is not None and self.old(hand, info) and not _is_there(hand, ref)
         return f"belongs to {ref}, which is gone" if gone else None
 
 

@@ -38,7 +38,7 @@ class Payloads(Sweep):
         try:
             batch = hand.store.requested("batch", batch_id)
         except NotFound:
-            return "belongs to no batch" if self.old(info) else None
+            return "belongs to no batch" if self.old(hand, info) else None
         if of_batch(batch).url != f"{SCHEME}{info.name}":
-            return f"is not the one that {batch.ref} was made with" if self.old(info) else None
+            return f"is not the one that {batch.ref} was made with" if self.old(hand, info) else None
         return f"belongs to {batch.ref}, which is {batch.state}" if batch.state in ENDED else None

@@ -23,4 +23,4 @@ class Staged(Sweep):
     places: ClassVar[tuple[str, ...]] = (STAGED,)
 
     def needless(self, hand: Hand, info: ObjectInfo) -> str | None:
-        return "was sent and never stored" if self.old(info) else None
+        return "was sent and never stored" if self.old(hand, info) else None

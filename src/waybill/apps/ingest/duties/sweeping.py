@@ -6,7 +6,6 @@ again before it is removed: somebody may need it by then. A look that fails remo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,8 +33,8 @@ class Sweep:
         """Why nobody needs it, as the end of a sentence; None if somebody does or may."""
         raise NotImplementedError
 
-    def old(self, info: ObjectInfo) -> bool:
-        return time.time() - info.modified.timestamp() > self.age
+    def old(self, hand: Hand, info: ObjectInfo) -> bool:
+        return hand.store.now() - info.modified.timestamp() > self.age
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         """The next round goes on where this one ended."""

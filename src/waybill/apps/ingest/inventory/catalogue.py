@@ -2,7 +2,7 @@
 
 A version is entered from its manifest and nothing else, in this order: its files, a block at a time; then, in one transaction with the last
 of them, what people find it by and the version itself. So a version that is in the inventory is there whole, and a second try begins again
-without harm.
+without harm. One that is replaced goes in that transaction too, or before, if it has more files than one takes.
 """
 
 from __future__ import annotations
@@ -65,20 +65,27 @@ class InventoryCatalogue:
             return False
         if there and not fix:
             raise _contradiction(stored, str(there[0]["place"]))
-        if fix:
-            self.forget_version(shelf, stored.object, stored.version)
+        replaces = fix  # still to be done: with the last files, or before the first, if there are more than one commit takes
         with source.manifest(stored) as reader:
             about = About.of(reader.header)
             _check_localids(shelf, stored.object, about)
             blocks, content = reader.blocks(), "correct_content" if fix else "enter_content"
             last = next(blocks, [])
             for block in blocks:
+                if replaces:
+                    self.forget_version(shelf, stored.object, stored.version)
+                    replaces = False
                 _enter_files(shelf, stored, last, content)
                 last = block
             totals = reader.totals
+        if replaces and len(last) > PORTION:
+            self.forget_version(shelf, stored.object, stored.version)
+            replaces = False
         for at in range(0, len(last) - PORTION, PORTION):
             _enter_files(shelf, stored, last[at : at + PORTION], content)
         with shelf.transaction():  # the last files, of most objects all, go with the version: one commit
+            if replaces:
+                self.forget_version(shelf, stored.object, stored.version)
             _enter_files(shelf, stored, last[-(len(last) % PORTION or PORTION) :], content)
             self._enter_version(shelf, stored, about, totals.count, totals.bytes, fix)
         return True

@@ -1,6 +1,9 @@
 """Rebuilding: the inventory recorded again from storage (mode fix), one object or all of them, in portions that begin at a cursor.
 
 Nothing is emptied first: searches go on meanwhile, and what audits found stays known for bytes that are still the same.
+
+What the inventory has is read before what the storage has, and only what was read then is forgotten: everything that is recorded was stored
+before, so what a worker that was thought dead does not know of stays, however late it comes.
 """
 
 from __future__ import annotations
@@ -31,21 +34,23 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
 
     Versions that another storage service keeps stay as they are: from our storage they could not be recorded again.
     """
-    known = dict(_places(inventory, ark))
+    known, told_before = dict(_places(inventory, ark)), inventory.shelf.query("localids", ark=ark, portion=MOST)
+    there = bool(known) or inventory.object(ark) is not None
     kept = {number for number, place in known.items() if is_elsewhere(place)}
     try:
         versions = storage.versions(ark)
     except NotStored:
         if kept:
             raise KeptElsewhere(f"Another storage service keeps {ark}: it cannot be recorded again from this one.") from None
-        inventory.forget(ark)
+        if there:
+            inventory.forget(ark)
         return 0
     numbers = {version.number for version in versions}
     if both := kept & numbers:
         raise KeptElsewhere(f"Another storage service keeps version {min(both)} of {ark}, and this one has a version of that number too.")
-    inventory.shelf.execute("lower_head", ark=ark, number=max(numbers | kept))
     for number in known.keys() - numbers - kept:
         inventory.catalogue.forget_version(inventory.shelf, ark, number)
+    inventory.shelf.execute("lower_head", ark=ark, number=max(numbers | kept))
     told: set[tuple[str, str]] = set()
     for version in versions:
         stored = storage.stored(ark, version.number)
@@ -54,7 +59,7 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
             about = About.of(reader.header)
         told.update((about.owner, localid) for localid in about.local_ids)
     # Local ids go last, one by one: in between each of them must be found, or a deposit would make a second object of it.
-    for row in inventory.shelf.query("localids", ark=ark, portion=MOST):
+    for row in told_before:
         if not kept and (row["owner"], row["localid"]) not in told:
             inventory.shelf.execute("forget_localid", ark=ark, owner=row["owner"], localid=row["localid"])
     inventory.forget_contents(ark)

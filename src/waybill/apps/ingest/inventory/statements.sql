@@ -25,8 +25,9 @@ on conflict (ark) do update set
 where excluded.head >= inventory_object.head
 
 -- name: lower_head
--- Only the storage knows which version is the newest.
+-- Only the storage knows which version is the newest; but one that is recorded was not unknown to it.
 update inventory_object set head = :number where ark = :ark and head > :number
+and not exists (select 1 from inventory_version v where v.ark = inventory_object.ark and v.number > :number)
 
 -- name: enter_version
 insert into inventory_version (ark, number, request, created, place, sha256, size, files, bytes)

@@ -9,7 +9,6 @@ the batch: the duty that removes what was left behind (duties.py) needs to look 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -62,7 +61,7 @@ def receive(outfit: Outfit, batch_id: str, filename: str, data: BinaryIO | Itera
                 raise TooLarge(f"The upload is larger than {largest:,} bytes, which is the most that is taken here.")
             yield portion
 
-    name = f"{PAYLOADS}/{batch_id}.{secrets.token_hex(8)}/{filename}"
+    name = f"{PAYLOADS}/{batch_id}.{outfit.draw(8).hex()}/{filename}"
     # Safe to repeat: every upload has a name of its own, and what no batch refers to is removed by the duty.
     outfit.objects.put(name, passed())
     return Received(f"{SCHEME}{name}", filename, taken.size, taken.values, bytes(head))

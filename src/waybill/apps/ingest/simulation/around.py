@@ -1,26 +1,45 @@
-"""What surrounds ingest in the simulator: a web of files, a receiver of callbacks, an EZID, and the outfit of a process among them."""
+"""What surrounds ingest in the simulator: a web of files, a receiver of callbacks, an EZID, storage, an inventory, and the outfits of
+processes among them.
+
+Objects are in memory, and every change of them is a point at which anything may happen; so is every call of the inventory. Storage is the
+OCFL storage itself, over those objects.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from waybill import config
+from waybill import config, index
 from waybill.apps.ingest import ezid, noid
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.storage import OcflStorage
-from waybill.notify import Answer, NotPosted
+from waybill.apps.ingest.storage.sources import WorkingSources
+from waybill.machine import Machine
+from waybill.notify import Answer, NotPosted, letter_machine
+from waybill.record import Record
 from waybill.rules import Machines
-from waybill.sim.objects import MemoryObjects
-from waybill.sim.world import World
+from waybill.sim.objects import MemoryObjects, WholeMemoryObjects
+from waybill.sim.world import Porous, World, current
+from waybill.step import Context, Done, Outcome
 from waybill.transfer import Fetch, Fetched, Offer
 
 KEPT_SHOULDER = "fk5"  # of ARKs that EZID keeps
-SETTINGS = {"room": {"keep_free": 0, "unknown": 0, "every": 5.0}, "storage": {"algorithm": "sha256"}, "url": "http://waybill.test"}
+SETTINGS: dict[str, Any] = {
+    "room": {"keep_free": 0, "unknown": 0, "every": 5.0},
+    "storage": {"algorithm": "sha256"},
+    "url": "http://waybill.test",
+    "audit": {"days": 30 / 86400, "portion": 6},  # read again after half a minute
+    "tell": {"admins": ["admin@example.org"]},
+}
+_LONG = ("lower_head", "forget_version", "forget_contents")  # statements that take their time
+NOBODY = "nobody"  # the process of whoever looks at the end
 
 
 class Web:
@@ -83,28 +102,109 @@ class Registry:
     def close(self) -> None: ...
 
 
+class PorousShelf:
+    """The shelf of the inventory: a point before and after what is written, a transaction being one write."""
+
+    def __init__(self, world: World, shelf: Any) -> None:
+        self._world, self._shelf, self._depth = world, shelf, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shelf, name)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if not self._depth:
+            self._world.point("before inventory.commit")
+        self._depth += 1
+        try:
+            with self._shelf.transaction():
+                yield
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            self._world.point("after inventory.commit")
+
+    def execute(self, statement: str, **values: Any) -> int:
+        if self._depth:
+            return int(self._shelf.execute(statement, **values))
+        self._world.point(f"before inventory.{statement}")
+        if statement in _LONG and self._world.simulation.hub.current is not None:
+            self._world.takes(3.0)
+        count = int(self._shelf.execute(statement, **values))
+        self._world.point(f"after inventory.{statement}")
+        return count
+
+
+class SimulatedInventory(Inventory):
+    def __init__(self, world: World, inventory: Inventory) -> None:
+        self.catalogue, self.shelf = inventory.catalogue, PorousShelf(world, inventory.shelf)
+
+
 class SimulatedDepot:
     """What an outfit asks of the process it is in."""
 
     def __init__(self, settings: config.Config, host: str, root: Path, objects: MemoryObjects, machines: Machines) -> None:
         self.host, self.objects, self.machines = host, objects, machines
-        self.config = replace(settings, app={"ingest": SETTINGS}, work=replace(settings.work, root=root, host=host))
+        self.config = replace(settings, work=replace(settings.work, root=root, host=host))
 
 
 class SimulatedOutfit(Outfit):
-    def __init__(self, depot: Any, web: Web, registry: Registry, inventory: Any, now: Any) -> None:
+    def __init__(self, depot: Any, around: Surroundings) -> None:
         super().__init__(depot)
+        web, world = around.web, around.world
         self.download, self.look, self.post = web.download, web.look, web.post  # type: ignore[assignment]
-        self._registry, self._inventory, self._now = registry, inventory, now
+        self.draw = world.rng.randbytes  # type: ignore[assignment]
+        self._around, self._porous = around, Porous(world, SimulatedInventory(world, around.catalogue), "inventory")
 
     def ezid(self, shoulder: Any) -> Any:
-        return self._registry
+        return self._around.registry
 
     @property
     def storage(self) -> OcflStorage:
-        told = self.settings.storage
-        return OcflStorage(self.objects, told.prefix, self.sources, algorithm=told.algorithm, threads=1, now=self._now)
+        return self._around.storage(self.sources)
 
     @property
     def inventory(self) -> Inventory:
-        return self._inventory  # type: ignore[no-any-return]
+        return self._porous  # type: ignore[return-value]
+
+
+class Surroundings:
+    """All of it, for one seed. `guard` is asked before an object is replaced or goes."""
+
+    def __init__(self, world: World, tables: Callable[[Mapping[str, Any]], tuple[Machine, ...]], settings: Mapping[str, Any],
+                 guard: Callable[[str], None] = lambda name: None) -> None:  # fmt: skip
+        self.world, clock = world, world.simulation.hub
+        self.now: Callable[[], datetime] = lambda: datetime.fromtimestamp(clock.now, UTC)
+        kind = world.rng.choice((MemoryObjects, WholeMemoryObjects))  # a new object is written in order, or as one folder
+        self.objects = kind(lambda: clock.now, world.point, guard)
+        self.web, self.registry = Web(world), Registry(world)
+        self.catalogue = Inventory(index.open_index("sqlite:///:memory:"))
+        mail = {"mail.url": "smtp://127.0.0.1:25", "mail.sender": "waybill@example.org"}
+        told = {**SETTINGS, **settings}
+        self.settings = replace(config.load(env={}, overrides={"data": Path("unused"), **mail}), app={"ingest": told})
+        letters = letter_machine(self.settings.mail)
+        letters.steps["Waiting"] = _sent
+        self.tables = (*tables(told), letters)
+        self.machines = Machines.of(self.tables)
+        self._outfits: dict[str, SimulatedOutfit] = {}
+
+    def storage(self, sources: Any = None) -> OcflStorage:
+        """Storage itself; for whoever only reads it, without sources."""
+        read = sources or WorkingSources(Path("unused"), self.objects)
+        return OcflStorage(self.objects, "ocfl", read, algorithm="sha256", threads=1, now=self.now)
+
+    def outfit(self) -> SimulatedOutfit:
+        """Of the process that asks: what it has drawn ahead goes with it."""
+        simulation = self.world.simulation
+        here = simulation.stage.here() if simulation.hub.current is not None else None
+        name, host = (here.name, here.host) if here is not None else (NOBODY, "")
+        if name not in self._outfits:
+            depot = SimulatedDepot(self.settings, host, simulation.root_of(host), self.objects, self.machines)
+            self._outfits[name] = SimulatedOutfit(depot, self)
+        return self._outfits[name]
+
+
+def _sent(letter: Record, ctx: Context) -> Outcome:
+    current().meet_trouble("the mail server")
+    current().happen("letter", letter.id)
+    return Done()

@@ -1,103 +1,92 @@
-"""Deposits in the simulator: ingest's own steps, storage and inventory, where any process may die at any moment.
+"""Deposits in the simulator: ingest's own steps, duties, storage and inventory, where any process may die at any moment.
 
-Objects are in memory, and every change of them is a point at which anything may happen; so is every call of the inventory. The web is a
-table of files. Storage is the OCFL storage itself, over those objects. Working folders are real, and go with their host.
+Files and containers come by URL from a web that is a table, or are uploaded by the service itself. Working folders are real, and go with
+their host. Now and then everything is recorded again from storage. What is stored may be a state of its own, and recording may be left to
+another service, which does so now and then.
 
 What must hold, besides what holds for all machines:
 
     a job has one ARK, for ever, and no two objects have the same
-    a completed job's bytes are in storage, and in the inventory, once: one version for each job that stored
     no batch is reported while a job of it is open, and its report counts what is there
-    what storage holds is sound, once what was interrupted has been recovered
-    whoever is to be called was called before a job is Completed; what was mailed is Sent
-    EZID was told of one ARK for each deposit, and never of one that belongs to somebody else
-
-Not simulated: containers, assemblies, rebuilding and ingest's own duties; their crashes are tested beside them.
+    an upload that is needed is not removed, nor a list or a report whose record is there, nor the folder of a job at work
+    and all that stored.py, rebuilding.py and upkeep.py look at in the end
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
-from waybill import config, index
-from waybill.apps.ingest import submission
+from waybill.apps.ingest import service
 from waybill.apps.ingest.application import shaped
-from waybill.apps.ingest.inventory import Inventory
+from waybill.apps.ingest.duties.papers import whose
+from waybill.apps.ingest.duties.payloads import ENDED
 from waybill.apps.ingest.profile import Callback, Mail, Minter, Profile, to_document
-from waybill.apps.ingest.simulation.around import KEPT_SHOULDER, SETTINGS, Registry, SimulatedDepot, SimulatedOutfit, Web
-from waybill.apps.ingest.storage import OcflStorage
-from waybill.apps.ingest.storage.sources import WorkingSources
-from waybill.apps.ingest.submission import Submission, Type
+from waybill.apps.ingest.service.receiving import PAYLOADS, SCHEME
+from waybill.apps.ingest.simulation import containers, upkeep
+from waybill.apps.ingest.simulation.around import KEPT_SHOULDER, SimulatedOutfit, Surroundings
+from waybill.apps.ingest.simulation.rebuilding import Rebuilds
+from waybill.apps.ingest.simulation.stored import CALLED, KEPT, PROFILE, RECEIVER, Judge, each
+from waybill.apps.ingest.submission import Submission, Type, of_batch
+from waybill.duties import Duty
+from waybill.engine import Engine
 from waybill.machine import Machine
-from waybill.notify import letter_machine
-from waybill.record import Change, Record, Ref, Store
-from waybill.rules import Machines
+from waybill.record import Change, NotFound, Record, Ref, Store
+from waybill.rules import Refused
 from waybill.sim.ledger import Entry, Violation
-from waybill.sim.objects import MemoryObjects, WholeMemoryObjects
-from waybill.sim.scenario import Scenario
-from waybill.sim.world import Porous, World, current
-from waybill.step import Context, Done, New, Outcome
+from waybill.sim.objects import MemoryObjects
+from waybill.sim.scenario import Errand, Scenario
+from waybill.sim.world import World
+from waybill.step import New
 
-PROFILE, CALLED, KEPT = "p", "called", "kept"  # by EZID
-RECEIVER = "http://receiver.test"
 OWNER = "ark:/99999/owner"
-
-
-def _sent(letter: Record, ctx: Context) -> Outcome:
-    current().meet_trouble("the mail server")
-    current().happen("letter", letter.id)
-    return Done()
+CROWDED = 0.2  # how likely all deposits are versions of one object, which is recorded again all the time
 
 
 class Deposits(Scenario):
     name = "deposits"
-    doc = "Ingest's own steps: batches of deposits into storage and inventory, with crashes between any two writes."
+    doc = "Ingest's own steps and duties: batches of files and containers into storage and inventory, with crashes between any two writes."
     real_files: ClassVar[bool] = True
+    aims: ClassVar[tuple[str, ...]] = (
+        "progress", "before put", "after put", "before inventory", "after inventory", "before inventory.lower_head", "before fetching",
+    )  # fmt: skip
     sound: ClassVar[bool] = False  # a late worker may publish its files over ours, which is noticed and tried again
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        clock = world.simulation.hub
-        kind = self.rng.choice((MemoryObjects, WholeMemoryObjects))  # a new object is written in order, or as one folder
-        self.store = kind(lambda: clock.now, world.point)
-        self.web = Web(world)
-        self.registry = Registry(world)
-        self.index = index.open_index("sqlite:///:memory:")
-        self.catalogue = Inventory(self.index)
-        mail = {"mail.url": "smtp://127.0.0.1:25", "mail.sender": "waybill@example.org"}
-        self.settings = config.load(env={}, overrides={"data": Path("unused"), **mail})
-        letters = letter_machine(self.settings.mail)
-        letters.steps["Waiting"] = _sent
-        self.tables = (*shaped(SETTINGS), letters)
-        self.known = Machines.of(self.tables)
-        self.outfits: dict[str, SimulatedOutfit] = {}
-        self.arks: dict[Ref, str] = {}
-        self.bytes: dict[str, bytes] = {}  # by name, of the files that were submitted
-        self.rows: dict[str, int] = {}  # objects, by batch
-        self.completed = 0
+        self.outside = self.rng.random() < 0.1
+        settings = {"storing": self.rng.random() < 0.3, "outside": ["Recording"] if self.outside else []}
+        self.around = Surroundings(world, shaped, settings, self._guard)
+        self.judge = Judge(self.around)
+        self.rebuilds = Rebuilds(self.around)
+        self.arks = self.judge.arks
+        self.crowded = self.rng.random() < CROWDED
+        self.kept = {} if self.rng.random() < 0.7 else {"batch.Completed": 5.0}
+        self.around.objects.put(upkeep.LEFT, b"left")
+
+    @property
+    def completed(self) -> int:
+        """How many jobs were, at the end."""
+        return self.judge.completed
 
     def machines(self) -> tuple[Machine, ...]:
-        return self.tables
+        return self.around.tables
 
     def marks(self) -> tuple[str, ...]:
         return (f"collections/{PROFILE}",)
 
     def objects(self) -> MemoryObjects:
-        return self.store
+        return self.around.objects
 
     def outfit(self, kind: str) -> SimulatedOutfit:
-        """Of the process that asks: what it has drawn ahead goes with it."""
-        here = self.world.simulation.stage.here()
-        if here.name not in self.outfits:
-            clock = self.world.simulation.hub
-            depot = SimulatedDepot(self.settings, here.host, self.world.simulation.root_of(here.host), self.store, self.known)
-            porous = Porous(self.world, self.catalogue, "inventory")
-            made = SimulatedOutfit(depot, self.web, self.registry, porous, lambda: datetime.fromtimestamp(clock.now, UTC))
-            self.outfits[here.name] = made
-        return self.outfits[here.name]
+        return self.around.outfit()
+
+    def duties(self) -> tuple[Duty, ...]:
+        return upkeep.some(self.rng, (*upkeep.STORAGE, *upkeep.PLACES))
+
+    def retention(self) -> Mapping[str, float]:
+        return self.kept
 
     # --- what is asked for
 
@@ -113,38 +102,85 @@ class Deposits(Scenario):
         for n in range(rng.choice((1, 1, 2, 3))):
             yield self._batch(f"b{n}", rng.choice((1, 1, 2, 4)))
 
+    def errands(self) -> Iterator[Errand]:
+        for n in range(self.rng.choice((0, 0, 1, 2))):
+            data = self._payload(f"u{n}", self.rng.random() < 0.6)
+            yield partial(self._upload, f"u{n}", *data)
+        for _ in range(6 if self.crowded else self.rng.choice((0, 0, 1, 2))):
+            yield self.rebuilds.ask
+        for _ in range(8 if self.outside else 0):
+            yield self._record_elsewhere
+
+    def _payload(self, name: str, packed: bool) -> tuple[str, bytes]:
+        """The name and the bytes of a file, or of a container; what is to become of it is noted."""
+        if packed:
+            box = containers.draw(self.rng, name)
+            self.judge.expected[box.name] = box.files
+            return box.name, box.data
+        data = name.encode() * self.rng.choice((1, 50))
+        self.judge.expected[f"{name}.txt"] = {f"producer/{name}.txt": data}
+        return f"{name}.txt", data
+
     def _batch(self, name: str, jobs: int) -> New:
-        rng = self.rng
+        rng, web = self.rng, self.around.web.files
+        packed = rng.random() < 0.4
         rows = []
-        self.rows[f"bid-{name}"] = jobs
+        self.judge.rows[f"bid-{name}"] = jobs
         for n in range(jobs):
-            file = f"{name}-{n}.txt"
+            file, data = self._payload(f"{name}-{n}", packed)
             url = f"http://web.test/{file}"
-            self.bytes[file] = file.encode() * rng.choice((1, 50))
             if rng.random() > 0.1:
-                self.web.files[url] = self.bytes[file]
-            local = rng.choice(("", "", "loc-1", f"loc-{name}-{n}"))
+                web[url] = data
+            local = f"loc-1; loc-{name}-{n}" if self.crowded else rng.choice(("", "", "loc-1", f"loc-{name}-{n}"))
             rows.append(f"{url} | | | | | {file} | | {local} | | a title | ")
         profile = rng.choice((PROFILE, PROFILE, CALLED, KEPT))
         said: dict[str, Any] = {"profile": profile, "batch_id": f"bid-{name}", "title": "a title", "checked": True}
         if jobs == 1 and rng.random() < 0.5:
-            asked = Submission(url=f"http://web.test/{name}-0.txt", type=Type.FILE, filename=f"{name}-0.txt", **said)
+            asked = Submission(url=url, type=Type.CONTAINER if packed else Type.FILE, filename=file, **said)
         else:
-            kind = "mrt-single-file-batch-manifest"
+            kind = "mrt-container-batch-manifest" if packed else "mrt-single-file-batch-manifest"
             head = ["#%checkm_0.7", f"#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{kind}"]
             broken = rng.random() < 0.05
             text = "\n".join([*head, *(["nonsense"] if broken else rows), "#%eof", ""])
-            self.web.files[f"http://web.test/{name}.checkm"] = text.encode()
-            asked = Submission(url=f"http://web.test/{name}.checkm", type=Type.FILES, filename=f"{name}.checkm", **said)
+            web[f"http://web.test/{name}.checkm"] = text.encode()
+            listing = Type.CONTAINERS if packed else Type.FILES
+            asked = Submission(url=f"http://web.test/{name}.checkm", type=listing, filename=f"{name}.checkm", **said)
         return New("batch", {"submission": asked.document()}, request=f"bid-{name}")
+
+    # --- what people do
+
+    def _upload(self, name: str, file: str, data: bytes, engine: Engine) -> None:
+        """What the form does: whoever crashed uploads again, and submits under the same batchID."""
+        self.judge.rows[f"bid-{name}"] = 1
+        said = Submission(profile=PROFILE, url="", filename=file, batch_id=f"bid-{name}", title="a title")
+        for _ in range(10):
+            try:
+                service.submit(engine, self.around.outfit(), said, [data], who="depositor")
+                return
+            except service.Missing:  # its profile is not there yet
+                self.world.simulation.pass_time(1.0)
+
+    def _record_elsewhere(self, engine: Engine) -> None:
+        """Another service has recorded what waits for it."""
+        self.world.simulation.pass_time(3.0)
+        for job in engine.store.find("job", state="Recording").records:
+            try:
+                engine.act(job.ref, "finish-recording", who="recorder")
+            except Refused:
+                continue
 
     # --- what must hold
 
     def changed(self, change: Change, record: Record | None, entry: Entry) -> None:
+        if problem := upkeep.gone_astray(change):
+            raise Violation(problem)
         if record is None:
             return
+        self.rebuilds.changed(record)
         if record.kind == "job" and "identifiers" in change.docs:
             self._named(record)
+        if record.kind == "letter" and (record.request or "").startswith("audit/"):
+            raise Violation(f"an audit tells of damage, and there is none: {record.docs['letter']['text']}")
         reported = record.kind == "batch" and change.event == "done" and record.state in ("Completed", "Failed")
         if reported and self.world.simulation.ledger.open_children.get(record.ref):
             raise Violation(f"{record.ref} is reported while jobs of it are open")
@@ -152,105 +188,45 @@ class Deposits(Scenario):
     def _named(self, job: Record) -> None:
         ark = job.docs["identifiers"].get("primary_id") or ""
         before = self.arks.get(job.ref, "")
-        if before and ark != before and before not in self.registry.strangers:
+        if before and ark != before and before not in self.around.registry.strangers:
             raise Violation(f"{job.ref} had the ARK {before}, and has {ark or 'none'} now")
         if ark:
             self.arks[job.ref] = ark
 
+    def _guard(self, name: str) -> None:
+        """What somebody needs does not go."""
+        store = self.world.simulation.observer
+        if name.startswith(f"{PAYLOADS}/"):
+            for batch in each(store, "batch"):
+                if of_batch(batch).url == f"{SCHEME}{name}" and batch.state not in ENDED:
+                    raise Violation(f"{name} is removed, and {batch.ref} is {batch.state} and needs it")
+        elif (ref := whose(name)) is not None and _is_there(store, ref):
+            raise Violation(f"{name} is removed, and {ref} is there")
+
     def finished(self, store: Store) -> Iterator[str]:
-        storage = OcflStorage(self.store, "ocfl", WorkingSources(Path("unused"), self.store), algorithm="sha256", threads=1)
-        jobs = list(_all(store, "job"))
-        for cursor, done in storage.recover_all(-1e9):
-            if done.trouble:
-                yield f"the object at {cursor} cannot be recovered: {done.trouble}"
-        owners: dict[str, list[Record]] = {}
-        for job in jobs:
-            if ark := self.arks.get(job.ref):
-                owners.setdefault(ark, []).append(job)
-        for job in jobs:
-            if job.state == "Completed" and self.arks.get(job.ref) != job.docs["stored"]["object"]:
-                yield f"{job.ref} is stored as {job.docs['stored']['object']}, and its ARK is {self.arks.get(job.ref, 'unknown')}"
-        if not self.world.simulation.ledger.gone:  # what was removed may be submitted again, and is another object then
-            yield from self._requests(storage)
-        self.completed = sum(job.state == "Completed" for job in jobs)
-        for job in jobs:
-            yield from self._told(job)
-        for letter in _all(store, "letter"):
-            if letter.state == "Sent" and not self.world.count("letter", letter.id):
-                yield f"{letter.ref} is Sent, and was not mailed"
-        for ark, those in owners.items():
-            yield from self._object(storage, ark, those)
-        for batch in _all(store, "batch"):
-            yield from self._report(store, batch)
+        yield from self.judge.stored(store)
+        yield from self.rebuilds.differences()
+        yield from upkeep.folders(self.around, store)
+        yield from upkeep.long_after(self.around, store, *upkeep.KEPT)
+        yield from (f"an audit finds {place} of {ark} damaged, and it is not" for ark, place in upkeep.damage(self.around, store))
+        yield from self._left(store)
 
-    def _told(self, job: Record) -> Iterator[str]:
-        """Receivers and EZID know of what is Completed."""
-        if job.state != "Completed":
-            return
-        said = submission.of_job(job)
-        if said.profile == CALLED and not self.world.count("callback", f"{RECEIVER}/mc/{said.job_id}"):
-            yield f"{job.ref} is Completed, and nobody was called"
-        minted = job.docs.get("minted", {}).get("ark")
-        if said.profile == KEPT and minted and not str(self.registry.known.get(minted, "")).startswith(said.job_id):
-            yield f"{job.ref} has the ARK {minted}, which EZID keeps for {self.registry.known.get(minted, 'nobody')}"
-
-    def _requests(self, storage: OcflStorage) -> Iterator[str]:
-        """One deposit is one version of one object."""
-        seen: dict[str, str] = {}
-        for _, ark in storage.objects():
-            for version in storage.versions(ark):
-                if seen.setdefault(version.request, f"{ark} v{version.number}") != f"{ark} v{version.number}":
-                    yield f"the deposit {version.request} is {seen[version.request]} and {ark} v{version.number}"
-        named: dict[str, str] = {}
-        for ark, request in self.registry.known.items():
-            if ark not in self.registry.strangers and named.setdefault(request, ark) != ark:
-                yield f"EZID keeps {named[request]} and {ark} for the deposit {request}"
-
-    def _object(self, storage: OcflStorage, ark: str, jobs: Sequence[Record]) -> Iterator[str]:
-        local = {tuple(job.docs["identifiers"].get("local_id") or ()) for job in jobs}
-        if len(jobs) > 1 and () in local:
-            yield f"{ark} was given to {', '.join(str(job.ref) for job in jobs)}, which have nothing to do with each other"
-        done = [job for job in jobs if job.state == "Completed"]
-        requests = [version.request for version in storage.versions(ark)] if done else []
-        if len(requests) != len(set(requests)):
-            yield f"{ark} has two versions of one request: {requests}"
-        deposits = sum(1 + job.docs.get("restarted", {}).get("count", 0) for job in jobs)
-        if len(requests) > deposits and not self.world.simulation.ledger.gone:
-            yield f"{ark} has {len(requests)} versions of {deposits} deposits"
-        for job in done:
-            stored = job.docs["stored"]
-            if stored["request"] not in requests:
-                yield f"{job.ref} is Completed, and storage has no version of it"
-                continue
-            name = job.docs["configuration"]["filename"]
-            with storage.open(ark, f"producer/{name}", stored["version"]) as body:
-                if body.read() != self.bytes[name]:
-                    yield f"{job.ref}: the bytes of {name} in storage are not those that were submitted"
-            if self.catalogue.stored(ark, stored["version"]) is None:
-                yield f"{job.ref} is Completed, and the inventory does not know version {stored['version']} of {ark}"
-        for finding in storage.verify(ark) if done else ():
-            yield f"{ark}: {finding.words}"
-
-    def _report(self, store: Store, batch: Record) -> Iterator[str]:
-        made = sum(store.tally("job", parent=batch.ref).values())
-        if made > self.rows[batch.docs["submission"]["batchID"]]:
-            yield f"{batch.ref} has {made} jobs, and {self.rows[batch.docs['submission']['batchID']]} objects"
-        if batch.state not in ("Completed", "Failed"):
-            return
-        if (report := batch.docs.get("status-report")) is None:
-            yield f"{batch.ref} is {batch.state} without a report"
-        elif batch.state == "Completed" and "counts" in report:
-            tally = store.tally("job", parent=batch.ref)
-            found = {"completed": tally.get("Completed", 0), "failed": tally.get("Failed", 0), "deleted": tally.get("Deleted", 0)}
-            if {name: report["counts"].get(name, 0) for name in found} != found:
-                yield f"{batch.ref} reports {report['counts']}, and there are {tally}"
+    def _left(self, store: Store) -> Iterator[str]:
+        """What nobody needs, and is there when everything is long over."""
+        batches = list(each(store, "batch"))
+        yield from (f"{batch.ref} is {batch.state} when everything is long over" for batch in batches if batch.state in ENDED)
+        needed = {of_batch(batch).url for batch in batches}
+        for info in self.around.objects.list("ingest"):
+            ref = whose(info.name)
+            if info.name == upkeep.LEFT or (ref is not None and not _is_there(store, ref)):
+                yield f"{info.name} stays, and nobody needs it"
+            elif info.name.startswith(f"{PAYLOADS}/") and f"{SCHEME}{info.name}" not in needed:
+                yield f"the upload {info.name} stays, and no batch needs it"
 
 
-def _all(store: Store, kind: str) -> Iterator[Record]:
-    after: int | None = None
-    while True:
-        page = store.find(kind, after=after, limit=200, docs=True)
-        yield from page.records
-        if page.after is None:
-            return
-        after = page.after
+def _is_there(store: Store, ref: Ref) -> bool:
+    try:
+        store.get(*ref)
+    except NotFound:
+        return False
+    return True
