@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 STOP = signal.SIGUSR1  # from the process that started it. A supervisor may tell all of them too, and two of its signals mean: at once.
 PAUSE = 5.0  # seconds before one that ended is started again
@@ -41,7 +42,10 @@ class Processes:
                     log.error("worker process %d ended with code %d: another is started in %.0f s", process.pid, process.returncode, PAUSE)
                     if self._stopped.wait(PAUSE):
                         break
-                    self._running[place] = self._start()
+                    try:
+                        self._running[place] = self._start()
+                    except OSError as error:  # too many processes, or too little memory, at the moment: it is tried again
+                        log.error("no other worker process can be started: %s", error)
         for process in self._running:
             if process.poll() is None:
                 process.send_signal(STOP)
@@ -59,12 +63,14 @@ class Processes:
                 process.kill()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, env=self._env, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
+        return subprocess.Popen(self._command, env=self._env, stdin=subprocess.DEVNULL, preexec_fn=partial(_end_with_parent, os.getpid()))
 
 
 _prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux; elsewhere they outlive a parent that was killed, until they are stopped
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     if _prctl is not None:
         _prctl(_END_WITH_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed a moment ago, and nobody will tell
+            os._exit(1)

@@ -121,8 +121,9 @@ class Hub:
                 if topic in self._last:
                     listener.offer((topic.what, self._last[topic]))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="waybill-events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="waybill-events", daemon=True)
+                thread.start()
+                self._thread = thread
         self.hint()
         return listener
 

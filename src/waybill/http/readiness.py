@@ -43,9 +43,11 @@ class Readiness:
     def _join(self) -> tuple[Future[bool], float]:
         with self._lock:
             if self._under_way is None:
-                self._under_way = Future(), time.monotonic()
-                self._under_way[0].set_running_or_notify_cancel()  # from here on nobody who asks can cancel it
-                threading.Thread(target=self._run, args=(self._under_way[0],), name="waybill-ready", daemon=True).start()
+                answer: Future[bool] = Future()
+                answer.set_running_or_notify_cancel()  # from here on nobody who asks can cancel it
+                thread = threading.Thread(target=self._run, args=(answer,), name="waybill-ready", daemon=True)
+                thread.start()  # it may fail: nothing is under way then
+                self._under_way = answer, time.monotonic()
             return self._under_way
 
     def _run(self, answer: Future[bool]) -> None:

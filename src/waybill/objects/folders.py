@@ -173,7 +173,8 @@ class Folders:
                 with self.find(path[: depth - 1]) as above:
                     found = os.stat(path[depth - 1], dir_fd=above, follow_symlinks=False)
                     os.rmdir(path[depth - 1], dir_fd=above)
-                self._durable.pop((found.st_dev, found.st_ino), None)
+                with self._guard:
+                    self._durable.pop((found.st_dev, found.st_ino), None)
             except NotFound:
                 continue
             except OSError as error:

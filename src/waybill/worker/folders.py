@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from waybill.machine import Machine
@@ -54,9 +55,10 @@ def make_folder(folder: Path, machine: Machine, record: Record) -> Path:
 def make_attempt(folder: Path, machine: Machine, record: Record, attempt: int) -> Path:
     """The folder of one run of a step. Safe to repeat."""
     own = folder / str(attempt)
-    if not own.is_dir():
-        make_folder(folder, machine, record)
-        own.mkdir(exist_ok=True)
+    while not own.is_dir():
+        with suppress(FileNotFoundError):  # what an earlier run left is being cleared, and the empty folder went with it: once more
+            make_folder(folder, machine, record)
+            own.mkdir(exist_ok=True)
     return own
 
 
@@ -82,16 +84,27 @@ def clear_folder(folder: Path, upto: int) -> None:
             names = os.listdir(fd)
             later = {name for name in names if name.isdecimal() and int(name) > upto}
             for name in names:
-                if name not in later and not (later and name == NAME):
+                if name not in later and name != NAME:
                     remove_tree(fd, name)
+            if not later and NAME in names:
+                _end(folder, fd)
         finally:
             os.close(fd)
-        os.rmdir(folder)
+        if not later:
+            os.rmdir(folder)
     except FileNotFoundError:
         return
     except OSError as error:
         if last_attempt(folder) <= upto:  # else it is in use again
             log.warning("%s could not be removed: %s", folder, error)
+
+
+def _end(folder: Path, fd: int) -> None:
+    """Take away whose folder it is, last of all; a run that has begun in it meanwhile gets it back, or nobody would ever clear it again."""
+    whose = (folder / NAME).read_bytes()
+    os.unlink(NAME, dir_fd=fd)
+    if any(name.isdecimal() for name in os.listdir(fd)):
+        (folder / NAME).write_bytes(whose)
 
 
 def all_folders(root: Path, machines: Machines) -> Iterator[tuple[Path, Ref]]:

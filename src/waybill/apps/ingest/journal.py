@@ -36,7 +36,7 @@ class Journal:
     def _begin(self, fd: int) -> None:
         # The file stays open: nobody else can get its inode while we compare by it.
         self._close()
-        self._close = weakref.finalize(self, os.close, fd) if fd >= 0 else lambda: None
+        self._close = _closing(self, fd) if fd >= 0 else lambda: None
         self._fd, self._inode = fd, os.fstat(fd).st_ino if fd >= 0 else -1
         self._read, self._torn = 0, False
         self.lines = 0
@@ -85,7 +85,7 @@ class Journal:
             os.makedirs(os.path.dirname(self._lock), exist_ok=True)
             self._lock_fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._lock_inode = os.fstat(self._lock_fd).st_ino
-            self._unlock = weakref.finalize(self, os.close, self._lock_fd)
+            self._unlock = _closing(self, self._lock_fd)
 
     def _take_in(self) -> None:
         try:
@@ -110,3 +110,10 @@ class Journal:
         while data:
             count = os.write(self._fd, data)
             self._read, data = self._read + count, data[count:]
+
+
+def _closing(journal: object, fd: int) -> Callable[[], object]:
+    """Closes it once, when it is called or with the journal; at the end of the process the system does: a thread may still write then."""
+    closing = weakref.finalize(journal, os.close, fd)
+    closing.atexit = False
+    return closing

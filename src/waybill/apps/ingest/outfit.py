@@ -50,7 +50,7 @@ class Outfit:
         self._mnemonics: tuple[float, dict[str, str]] | None = None
         self._mine = threading.local()
         self._lock = threading.Lock()
-        self._opened: list[Index] = []
+        self._opened: list[tuple[threading.Thread, Index]] = []
         self._ezids: dict[str, Ezid] = {}
         self.blocks = Blocks()
         self.connections = Connections()
@@ -103,7 +103,7 @@ class Outfit:
         if not name:
             return Profile(name="none")
         known = self._profiles.get(name)
-        if known is None or ctx.now() - known[0] > FRESH:
+        if known is None or not 0 <= ctx.now() - known[0] <= FRESH:
             try:
                 profile = from_document(Profile, ctx.get("profile", name).docs["profile"])
             except NotFound:
@@ -117,7 +117,7 @@ class Outfit:
         """Those of the profile's collections, as they were within the last few seconds."""
         if not profile.collections:
             return ()
-        if self._mnemonics is None or ctx.now() - self._mnemonics[0] > FRESH:
+        if self._mnemonics is None or not 0 <= ctx.now() - self._mnemonics[0] <= FRESH:
             self._mnemonics = (ctx.now(), mnemonics.by_ark(ctx.find))
         return mnemonics.of(profile, self._mnemonics[1])
 
@@ -127,8 +127,12 @@ class Outfit:
         found: Inventory | None = getattr(self._mine, "inventory", None)
         if found is None:
             index = self.depot.open_index()
-            with self._lock:
-                self._opened.append(index)
+            with self._lock:  # the threads of requests come and go, and nobody says when
+                gone = [opened for thread, opened in self._opened if not thread.is_alive()]
+                self._opened = [each for each in self._opened if each[0].is_alive()]
+                self._opened.append((threading.current_thread(), index))
+            for opened in gone:
+                opened.close()
             found = self._mine.inventory = Inventory(index)
         return found
 
@@ -136,7 +140,7 @@ class Outfit:
         with self._lock:
             opened, self._opened = self._opened, []
             ezids, self._ezids = self._ezids, {}
-        for index in opened:
+        for _, index in opened:
             index.close()
         for client in ezids.values():
             client.close()

@@ -67,8 +67,9 @@ class Ringer:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="waybill-ringer", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="waybill-ringer", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def leave(self) -> None:
         """One store fewer; with the last one the thread ends, having passed on what was rung."""

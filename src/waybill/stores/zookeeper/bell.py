@@ -41,9 +41,10 @@ class Bell:
                 return
             left = self._rung + RINGS - time.monotonic()
             if left > 0:
-                self._later = threading.Timer(left, self._touch)
-                self._later.daemon = True
-                self._later.start()
+                later = threading.Timer(left, self._touch)
+                later.daemon = True
+                later.start()
+                self._later = later  # `_touch` takes it away, under this lock
                 return
         self._touch()
 

@@ -48,7 +48,7 @@ class Pending:
         try:
             answer = self._result.get(timeout=self._within)
         except (KazooException, KazooTimeoutError) as error:
-            if self._request.sent:
+            if self._request.sent or isinstance(error, KazooTimeoutError):  # what is queued still may be sent, on a later connection
                 return Unknown(f"The connection to ZooKeeper was lost while writing ({type(error).__name__}); it may have been written.")
             return Unavailable(f"The connection to ZooKeeper was lost before anything was sent ({type(error).__name__}). Try again.")
         if answer and isinstance(answer[0], Failure):

@@ -10,6 +10,7 @@ kazoo opens a new session by itself when the old one expired. It has another num
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from waybill.stores.zookeeper.seen import Seen, session_name
 from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import BAD_VERSION, NO_NODE, Failure
 
+STOPPING = 2.0  # seconds for a link that is given up
 LONGEST = 120.0  # seconds without a sign of life; kazoo waits as long for a server that does not answer, and most servers allow less
 
 
@@ -179,7 +181,10 @@ class Sessions:
     def _forget(self, name: str) -> None:
         session = self._open.pop(name, None)
         if session is not None:
-            session.link.stop()
+            # Beside us: a link that is trying a server which swallows everything waits for it, perhaps longer than our next session lives.
+            stopping = threading.Thread(target=session.link.stop, name="ends a lost session", daemon=True)
+            stopping.start()
+            stopping.join(STOPPING)
         self._release(name)
 
     def _release(self, name: str) -> list[Seen]:

@@ -1,0 +1,34 @@
+"""What the steps and routes of one process share: each thread has a connection to the inventory, for as long as it lives."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from waybill.apps.ingest.outfit import Outfit
+from waybill.config import sqlite_url
+from waybill.index import Index, open_index
+
+
+def test_the_connections_of_threads_that_have_ended_are_closed(tmp_path: Path) -> None:
+    """A server's threads come and go for as long as it serves: kept, their connections would be all that a database has to give."""
+    closed: list[Index] = []
+
+    def opened() -> Index:
+        index = open_index(sqlite_url(tmp_path / "index.db"))
+        close = index.close
+        index.close = lambda: (closed.append(index), close())[1]  # type: ignore[method-assign, func-returns-value]
+        return index
+
+    outfit = Outfit(cast(Any, SimpleNamespace(config=SimpleNamespace(app={}), open_index=opened)))
+    for _ in range(5):
+        thread = threading.Thread(target=lambda: outfit.inventory)
+        thread.start()
+        thread.join()
+    assert len(closed) == 4, "all but the last one's"
+    assert outfit.inventory is outfit.inventory
+    assert len(closed) == 5
+    outfit.close()
+    assert len(closed) == 6
