@@ -11,15 +11,16 @@ from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps import dock
 from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
 from tests.apps.ingest.storage.yard import said_by_validator
+from waybill import rules
 from waybill.apps.ingest import anvl, dublincore, minting, noid
 from waybill.apps.ingest.anvl import Erc
 from waybill.apps.ingest.checkm import Row
 from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.profile import Minter, Profile
-from waybill.apps.ingest.storage import Deposit, FileToStore, Stored
+from waybill.apps.ingest.storage import Deposit, FileToStore, NotStorable, OcflStorage, Stored
 from waybill.apps.ingest.submission import Type
 from waybill.objects import Directory
-from waybill.record import Conflict, Record, Ref
+from waybill.record import Change, Conflict, Group, Record, Ref, encode
 from waybill.step import New
 
 COLLECTION = "ark:/99999/fk4coll"
@@ -436,6 +437,25 @@ def test_an_answer_of_ezid_that_is_lost_mints_nothing_twice(site: Site, ezid: Ez
     ezid.does = [first]
     job = done(site, fetched(site, {"a.txt": b"1"}, profile="e"))
     assert list(ezid.known) == [ark_of(job)]
+
+
+def test_a_job_that_is_begun_again_keeps_the_ark_that_ezid_knows(site: Site, ezid: EzidServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another deposit then, and still the same object: EZID was asked by the name of the deposit, and called the ARK another's."""
+    add_ezid(site, ezid)
+    with monkeypatch.context() as patch:
+        patch.setattr(OcflStorage, "write", _no_room)
+        assert "no room" in failed(site, job := fetched(site, {"a.txt": b"1"}, profile="e"))
+    (ark,) = ezid.known
+    with site.engine() as engine:
+        before = engine.store.get(*job.ref)
+        after = rules.enter(engine.machines["job"], before, "Processing")
+        engine.store.commit([Group((Change(before, after, "restart", docs={"restarted": encode({"count": 1})}),))])
+    assert ark_of(done(site, job)) == ark
+    assert list(ezid.known) == [ark]
+
+
+def _no_room(storage: OcflStorage, deposit: object, **more: object) -> None:
+    raise NotStorable("There is no room.")
 
 
 def test_an_ark_that_belongs_to_another_in_ezid_is_left_to_him(site: Site, ezid: EzidServer) -> None:

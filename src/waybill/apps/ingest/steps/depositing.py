@@ -135,11 +135,15 @@ def manifest_url(outfit: Outfit, ark: str, version: int) -> str:
 
 
 def request_of(job: Record) -> str:
-    """The name of a job's deposit among all of its object. Without an id of its own, that of the batch makes it unique.
+    """The name of a job's deposit among all of its object.
 
     What an operator had begun again is another deposit: the files may be others now, and those that were stored before are not they.
     """
-    said = submission.read(job.docs.get("configuration"))
-    name = said.job_id or "/".join(part for part in (submission.of_job(job).batch_id, job.id) if part)
     again = job.docs.get("restarted", {}).get("count", 0)
-    return f"{name}.{again}" if again else name
+    return f"{name_of(job)}.{again}" if again else name_of(job)
+
+
+def name_of(job: Record) -> str:
+    """The name of the job itself, however often it was begun again. Without an id of its own, that of the batch makes it unique."""
+    said = submission.read(job.docs.get("configuration"))
+    return said.job_id or "/".join(part for part in (submission.of_job(job).batch_id, job.id) if part)

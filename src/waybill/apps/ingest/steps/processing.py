@@ -140,7 +140,7 @@ def _saved(ctx: Context, said: Submission, ark: str, *, minted: bool = False, in
 def _registered(
     job: Record, ctx: Context, profile: Profile, shoulder: Shoulder, prepared: Prepared, told: Told
 ) -> tuple[Record, str, Prepared]:
-    """Tell EZID of the ARK. Safe to repeat: EZID knows by the request's name whether the ARK is this job's."""
+    """Tell EZID of the ARK. Safe to repeat: EZID knows by the job's name whether the ARK is its own, also when it was begun again."""
     outfit = outfit_of(ctx)
     client = outfit.ezid(shoulder)
     minted = job.docs.get("minted")
@@ -152,7 +152,7 @@ def _registered(
             return job, ark, prepared
         for _ in range(MOST_DRAWN):
             try:
-                client.create(ark, depositing.request_of(job), _told(outfit, profile, prepared))
+                client.create(ark, depositing.name_of(job), _told(outfit, profile, prepared))
                 return job, ark, prepared
             except ezid.Taken:
                 job, ark = _minted(job, ctx, prepared.said, shoulder, instead=True)
