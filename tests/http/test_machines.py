@@ -62,7 +62,7 @@ def test_every_view_is_plain_json() -> None:
     views_of_all = [
         shown,
         views.line(Line(1, 0.0, "me", "done", None, "Packing")),
-        views.session(SessionInfo("s", "h", 1.0, 2.0, {"pid": 3}, {"crate c1": [1, 2, "x"], "crate c2": "?"})),
+        views.session(SessionInfo("s", "h", 1.0, 2.0, {"pid": 3}, {"crate c1": [1, 2, "x"], "crate c2": "?"}), 3.0),
         views.finding(Finding("A rule", "here", "It is broken.", "Mend it.", True, Ref("crate", "c1"))),
         views.tally(CRATE, {"Packing": 2, "Gone": 1}),
         views.machine(BOX),
