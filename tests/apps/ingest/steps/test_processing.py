@@ -444,7 +444,8 @@ def test_a_job_that_is_begun_again_keeps_the_ark_that_ezid_knows(site: Site, ezi
     add_ezid(site, ezid)
     with monkeypatch.context() as patch:
         patch.setattr(OcflStorage, "write", _no_room)
-        assert "no room" in failed(site, job := fetched(site, {"a.txt": b"1"}, profile="e"))
+        job = fetched(site, {"a.txt": b"1"}, profile="e")
+        assert "no room" in failed(site, job)
     (ark,) = ezid.known
     with site.engine() as engine:
         before = engine.store.get(*job.ref)
