@@ -74,7 +74,8 @@ def routes(berth: Berth) -> APIRouter:
     async def post_object(at: At, verb: Verb, scheme: Segment, shoulder: Segment, objectid: Segment) -> Response:
         return await posted(at, verb, f"{scheme.rstrip(':')}:/{shoulder}/{objectid}")
 
-    known = {200: _STATE, **responses(401, 403, 422, 503)}
+    why_not = {**_STATE, "description": "Why not."}
+    known: dict[int | str, dict[str, Any]] = {200: _STATE, 422: why_not, 503: why_not, **refused}
 
     @made.get("/state", summary="The state of the service, in Merritt's form", response_class=Response, responses=known, **role("reader"))
     async def state(at: At, t: Asked = "") -> Response:
