@@ -442,9 +442,10 @@ def test_an_answer_of_ezid_that_is_lost_mints_nothing_twice(site: Site, ezid: Ez
 def test_a_job_that_is_begun_again_keeps_the_ark_that_ezid_knows(site: Site, ezid: EzidServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is another deposit then, and still the same object: EZID was asked by the name of the deposit, and called the ARK another's."""
     add_ezid(site, ezid)
+    job = fetched(site, {"a.txt": b"1"}, profile="e")
     with monkeypatch.context() as patch:
         patch.setattr(OcflStorage, "write", _no_room)
-        assert "no room" in failed(site, job := fetched(site, {"a.txt": b"1"}, profile="e"))
+        assert "no room" in failed(site, job)
     (ark,) = ezid.known
     with site.engine() as engine:
         before = engine.store.get(*job.ref)
