@@ -265,7 +265,7 @@ BUGS: dict[Callable[[Patch], None], str] = {
     sound_containers_are_refused: "nothing is wrong with its payload",
     a_rebuild_does_nothing: "storage has others",
     a_rebuild_holds_no_keys_and_looks_at_storage_first: "and has it no more",
-    what_is_recorded_elsewhere_is_not_known_here: "the inventory does not know",
+    what_is_recorded_elsewhere_is_not_known_here: "the inventory",
     uploads_go_when_their_batch_has_failed: "and needs it",
     uploads_of_nobody_stay: "no batch needs it",
     papers_go_at_once: " is there",
