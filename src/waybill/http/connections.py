@@ -127,8 +127,9 @@ class Connections:
         with self._lock:
             search = self._search
             if search is None:
-                search = self._search = Future()
+                search = Future()
                 threading.Thread(target=self._look_for_the_store, args=(search,), name="waybill-search", daemon=True).start()
+                self._search = search  # it runs: none that could not be started is waited for
         try:
             search.result(max(0.0, until - self._clock()))
         except TimeoutError:
