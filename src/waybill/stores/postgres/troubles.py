@@ -17,7 +17,7 @@ from waybill.record import BadStore, SessionLost, StoreError, Unavailable, Unkno
 OLDEST = 140000  # PostgreSQL 14
 
 
-class Again(Unavailable):
+class Again(StoreError):
     """Others wrote the same rows in that moment; nothing was written, and it can be sent again."""
 
 
