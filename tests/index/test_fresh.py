@@ -24,3 +24,10 @@ def test_one_waits_while_the_other_turns_the_log_on(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(apsw, "Connection", Connection)
     with closing(open_index(sqlite_url(tmp_path / "index.db"))) as index:
         assert (refusals, index.dialect) == ([], "sqlite")
+
+
+def test_one_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a simulation has it."""
+    monkeypatch.chdir(tmp_path)
+    with closing(open_index("sqlite:///:memory:")):
+        assert list(tmp_path.iterdir()) == []

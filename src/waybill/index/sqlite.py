@@ -21,6 +21,7 @@ from waybill.index.sql import Dialect
 from waybill.private import make_file
 from waybill.record import BadStore, StoreError, Unavailable
 
+IN_MEMORY = ":memory:"  # a file's name to SQLite, and none: what is in it goes with the connection
 BUSY = 30_000  # milliseconds to wait for another writer
 
 _turns: dict[str, threading.Lock] = {}  # by file: who of this process writes it
@@ -37,11 +38,8 @@ class SqliteIndex:
         self._path = path
         with _guard:
             self._turn = _turns.setdefault(str(path.absolute()), threading.Lock())
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise BadStore(f"The folder {self._path.parent} cannot be made: {error.strerror}. Choose another place.") from error
-        make_file(self._path)
+        if str(path) != IN_MEMORY:
+            self._make_file()
         try:
             with self._refusals():
                 self._db = apsw.Connection(str(self._path))
@@ -55,6 +53,13 @@ class SqliteIndex:
         except BaseException:
             self.close()
             raise
+
+    def _make_file(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise BadStore(f"The folder {self._path.parent} cannot be made: {error.strerror}. Choose another place.") from error
+        make_file(self._path)
 
     def _begin_log(self) -> None:
         """SQLite answers Busy at once, and asks no time-out, when another process is just doing the same."""
