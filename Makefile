@@ -28,10 +28,11 @@ install: .venv/.has-run  ## make the environment .venv, so that .venv/bin/waybil
 run: .venv/.has-run  ## start on SQLite and a folder, on loopback, and print the URL; PORT=8700, DATA=folder (without it: with a demonstration)
 	@exec .venv/bin/waybill up --data "$(DATA)" --port "$(PORT)" $(if $(filter file,$(origin DATA)),--demo)
 
+# Three at a time: on two cores they wait as long as they work.
 test: .venv/.has-test  ## set up and pass everything: the checks, then the whole suite on real servers (under 20 minutes)
 	@tools/system-packages
 	@$(MAKE) check
-	.venv/bin/pytest -n 2 --dist worksteal
+	.venv/bin/pytest -n 3 --dist worksteal
 
 test-long: .venv/.has-test  ## the same with the full counts (hours)
 	@tools/system-packages

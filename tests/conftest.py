@@ -1,6 +1,6 @@
 """Fixtures of all tests: real servers that start when the first test asks, and the budget.
 
-A server is started once in each worker of a run (`pytest -n 2` starts two of each: cheaper than sharing them, and no test disturbs one in
+A server is started once in each worker of a run (`pytest -n 3` starts three of each: cheaper than sharing them, and no test disturbs one in
 another worker) and stopped at its end. What a test gets of it is its own: a database, a chroot, a bucket. A test that kills or restarts
 a server starts one for itself, with the context managers of `tests.servers`.
 
