@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.budget import Budget
+from tests.simulation.stories import problems
 from waybill.apps.ingest.access import asking, contents, tokens
 from waybill.apps.ingest.duties import audit, expiry
 from waybill.apps.ingest.simulation import Assemblies
@@ -22,21 +23,14 @@ Patch = pytest.MonkeyPatch
 assembling = importlib.import_module("waybill.apps.ingest.steps.assembling")
 
 
-def problems(store: str, seeds: range) -> Iterator[str]:
-    for seed in seeds:
-        verdict = Simulation(seed, Assemblies, store).run()
-        if verdict.problem:
-            yield f"waybill sim --scenario assemblies --store {store} --seed {seed}: {verdict.problem}"
-
-
 @pytest.mark.parametrize("slice_", range(4))
 def test_seeds_on_the_model(slice_: int, budget: Budget) -> None:
     count = budget.pick(small=80, long=8_000) // 4
-    assert list(problems("model", range(slice_ * count, (slice_ + 1) * count))) == []
+    assert list(problems(Assemblies, "model", range(slice_ * count, (slice_ + 1) * count))) == []
 
 
 def test_seeds_on_sqlite(budget: Budget) -> None:
-    assert list(problems("sqlite", range(10_000, 10_000 + budget.pick(small=15, long=1_000)))) == []
+    assert list(problems(Assemblies, "sqlite", range(10_000, 10_000 + budget.pick(small=15, long=1_000)))) == []
 
 
 def test_assemblies_are_fetched() -> None:
@@ -60,7 +54,7 @@ def test_everything_that_can_become_of_them_does(monkeypatch: Patch) -> None:
         changed(ledger, change, record)
 
     monkeypatch.setattr(Ledger, "_changed", note)
-    assert list(problems("model", range(1000, 1120))) == []
+    assert list(problems(Assemblies, "model", range(1000, 1120))) == []
     assert seen >= {
         ("Pending", "done", "Processing", ""), ("Processing", "done", "Completed", ""), ("Processing", "fail", "Failed", ""),
         ("Failed", "requeue", "Pending", ""), ("Completed", "delete", "Deleted", ""), ("Completed", "delete", "Deleted", "duty"),
@@ -191,4 +185,4 @@ BUGS: dict[Callable[[Patch], None], str] = {
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    assert any(BUGS[plant] in problem for problem in problems("model", range(300))), f"{plant.__name__} was not found"
+    assert any(BUGS[plant] in problem for problem in problems(Assemblies, "model", range(300))), f"{plant.__name__} was not found"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.budget import Budget
+from tests.simulation.stories import problems
 from waybill.apps.ingest import minting
 from waybill.apps.ingest.containers import File
 from waybill.apps.ingest.duties import audit, papers, payloads, staged
@@ -35,21 +36,14 @@ admitting, depositing, processing, reporting, unwrapping = (
 )
 
 
-def problems(store: str, seeds: range) -> Iterator[str]:
-    for seed in seeds:
-        verdict = Simulation(seed, Deposits, store).run()
-        if verdict.problem:
-            yield f"waybill sim --scenario deposits --store {store} --seed {seed}: {verdict.problem}"
-
-
 @pytest.mark.parametrize("slice_", range(4))
 def test_seeds_on_the_model(slice_: int, budget: Budget) -> None:
     count = budget.pick(small=40, long=4_000) // 4
-    assert list(problems("model", range(slice_ * count, (slice_ + 1) * count))) == []
+    assert list(problems(Deposits, "model", range(slice_ * count, (slice_ + 1) * count))) == []
 
 
 def test_seeds_on_sqlite(budget: Budget) -> None:
-    assert list(problems("sqlite", range(10_000, 10_000 + budget.pick(small=10, long=500)))) == []
+    assert list(problems(Deposits, "sqlite", range(10_000, 10_000 + budget.pick(small=10, long=500)))) == []
 
 
 def test_deposits_come_through() -> None:
@@ -281,4 +275,4 @@ BUGS: dict[Callable[[Patch], None], str] = {
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    assert any(BUGS[plant] in problem for problem in problems("model", range(300))), f"{plant.__name__} was not found"
+    assert any(BUGS[plant] in problem for problem in problems(Deposits, "model", range(300))), f"{plant.__name__} was not found"

@@ -26,22 +26,15 @@ BEFORE, AFTER = 4712, 4713  # the insert of keys: the numbers of the locks at wh
 
 TRIGGERS = f"""
 create table standing (pid integer not null);
-create function stand_before_keys() returns trigger language plpgsql as $$
+create function stand_at_keys() returns trigger language plpgsql as $$
 begin
     if exists (select from standing where pid = pg_backend_pid()) then
-        perform pg_advisory_xact_lock_shared({BEFORE});
+        perform pg_advisory_xact_lock_shared(tg_argv[0]::integer);
     end if;
     return new;
 end $$;
-create function stand_after_keys() returns trigger language plpgsql as $$
-begin
-    if exists (select from standing where pid = pg_backend_pid()) then
-        perform pg_advisory_xact_lock_shared({AFTER});
-    end if;
-    return null;
-end $$;
-create trigger stand_before_keys before insert on key for each row execute function stand_before_keys();
-create trigger stand_after_keys after insert on key for each statement execute function stand_after_keys();
+create trigger stand_before_keys before insert on key for each row execute function stand_at_keys({BEFORE});
+create trigger stand_after_keys after insert on key for each statement execute function stand_at_keys({AFTER});
 """
 
 

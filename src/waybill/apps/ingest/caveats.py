@@ -5,7 +5,7 @@ The message of such a job begins with SAID, so that lists and reports find it wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from waybill.record import Record
@@ -14,8 +14,20 @@ MOST = 100  # sentences that the document holds
 SAID = "With warnings: "
 
 
-def document(found: Sequence[str]) -> dict[str, Any]:
-    return {"count": len(found), "first": list(found[:MOST])}
+class Caveats:
+    """Those of one job, counted; only the first are kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[str] = []
+
+    def add(self, sentence: str) -> None:
+        self.count += 1
+        if len(self._first) < MOST:
+            self._first.append(sentence)
+
+    def document(self) -> dict[str, Any]:
+        return {"count": self.count, "first": self._first}
 
 
 def of(job: Record) -> list[str]:

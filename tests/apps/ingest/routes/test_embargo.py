@@ -49,10 +49,17 @@ def test_only_operators_get_a_file_that_is_under_embargo(house: House) -> None:
     assert statuses(house, "GET", FILE.removesuffix("/producer/a.txt")) == opened, "what is known of it is shown"
 
 
-@pytest.mark.parametrize("embargo", [EARLIER, "", "soon"])
+@pytest.mark.parametrize("embargo", [EARLIER, "", "none"])
 def test_an_embargo_that_is_over_or_is_none_keeps_nobody_away(house: House, embargo: str) -> None:
     Holdings(house.site).add(FILES, about={"embargo": embargo} if embargo else {})
     assert set(statuses(house, "GET", FILE).values()) == {200}
+
+
+@pytest.mark.parametrize("embargo", ["soon", "9999-12-31T23:59:59-14:00"])
+def test_an_end_that_cannot_be_read_has_not_come(house: House, embargo: str) -> None:
+    """Another service recorded it; what it meant to keep from people is not shown to them."""
+    Holdings(house.site).add(FILES, about={"embargo": embargo})
+    assert statuses(house, "GET", FILE) == {"reader": 403, "submitter": 403, "operator": 200}
 
 
 def test_the_newest_version_says_what_holds_for_all_and_a_rebuild_knows_it(house: House) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.apps.ingest.batches import jobs, profile, submit
 from tests.apps.ingest.site import Site
-from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, run
+from tests.apps.ingest.steps.yard import OWNER, fetched, run, stopping_at_notify
 from tests.apps.ingest.storage.yard import said_by_validator
 from tests.notify.mailbox import Mailbox
 from waybill.apps.ingest import lists
@@ -26,8 +26,7 @@ SAYS = "'producer/{}' is damaged in storage, and this version keeps it: "
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path, settings={"outside": ["Notify"]}) as site:
-        add_profile(site, Profile(name="p", owner=OWNER))
+    with stopping_at_notify(tmp_path, Profile(name="p", owner=OWNER)) as site:
         yield site
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.apps.ingest.ezid_server import EzidServer
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps import dock
-from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
+from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256, stopping_at_notify
 from tests.apps.ingest.storage.yard import said_by_validator
 from waybill import rules
 from waybill.apps.ingest import anvl, dublincore, minting, noid
@@ -30,8 +30,7 @@ SYSTEM = {"mrt-ingest.txt", "mrt-owner.txt", "mrt-membership.txt", "mrt-mom.txt"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path, settings={"outside": ["Notify"]}) as site:  # so that jobs stay there with their working folders
-        add_profile(site, Profile(name="p", owner=OWNER, collections=(COLLECTION,)))
+    with stopping_at_notify(tmp_path, Profile(name="p", owner=OWNER, collections=(COLLECTION,))) as site:
         yield site
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps.test_storing import manifest
-from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, run, sha256
+from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, run, sha256, stopping_at_notify
 from waybill.apps.ingest.duties.audit import Audited, audit_some, known_damage
 from waybill.apps.ingest.inventory import Contradiction, Inventory, KeptElsewhere, rebuild_object, rebuild_some
 from waybill.apps.ingest.profile import Profile
@@ -20,8 +20,7 @@ ARK = "ark:/99999/fk4given"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path, settings={"outside": ["Notify"]}) as site:
-        add_profile(site, Profile(name="p", owner=OWNER))
+    with stopping_at_notify(tmp_path, Profile(name="p", owner=OWNER)) as site:
         yield site
 
 

@@ -2,7 +2,8 @@
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ OWNER = "ark:/99999/fk4owner"
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def stopping_at_notify(folder: Path, profile: Profile) -> Iterator[Site]:
+    """A site whose jobs stay in Notify, with their working folders."""
+    with Site(folder, settings={"outside": ["Notify"]}) as site:
+        add_profile(site, profile)
+        yield site
 
 
 def add_profile(site: Site, profile: Profile) -> None:

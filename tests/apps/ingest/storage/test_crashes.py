@@ -122,6 +122,39 @@ def test_killed_while_recovering(tmp_path: Path) -> None:
             return
 
 
+def test_killed_while_damaged_content_is_written_again(tmp_path: Path) -> None:
+    """A deposit that brings the same bytes heals them: dead at any point, it leaves them as damaged as they were, or whole."""
+    seen = set()
+    for number in itertools.count(1):
+        folder = tmp_path / str(number)
+        sources = Bytes()
+        with Directory(folder, fsync=False) as objects:
+            storage = OcflStorage(objects, "ocfl", sources)
+            stored = storage.write(old(sources))
+            with storage.manifest(stored) as reader:
+                place = next(entry.extra["place"] for entry in reader if entry.uri == "producer/a")
+            (file,) = folder.glob(f"ocfl/**/{place}")
+            file.write_bytes(b"0ld")
+
+            def heals(sources: Bytes, place: str = place) -> Deposit:
+                return sources.deposit("heals", {"producer/c": OLD["producer/a"]}, mode="update", damaged=[place])
+
+            def write(objects: Objects, sources: Bytes = sources) -> None:
+                OcflStorage(objects, "ocfl", sources, threads=1).write(heals(sources))
+
+            alive, _ = die_in_directory(folder, number, write)
+            storage.recover(ARK)
+            assert file.read_bytes() in (b"0ld", b"old")
+            seen.add((file.read_bytes(), len(versions(storage))))
+            assert (b"0ld", 2) not in seen, "a version that brings them has them whole"
+            assert storage.write(heals(sources)).version == 2
+            assert versions(storage) == [OLD, {**OLD, "producer/c": b"old"}]
+            assert said_by_validator(folder / "ocfl") == (1, [])
+        if alive:
+            assert seen == {(b"0ld", 1), (b"old", 1), (b"old", 2)}
+            return
+
+
 def die_at(moment: int) -> Callable[[int], None]:
     def at(now: int) -> None:
         if now == moment:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from waybill.apps.ingest import caveats, names, submission
+from waybill.apps.ingest import names, submission
+from waybill.apps.ingest.caveats import Caveats
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.storage import Stored
 from waybill.index import Row
@@ -21,21 +22,20 @@ from waybill.step import Context
 
 def warned(job: Record, ctx: Context, version: Stored) -> dict[str, Any]:
     """The document `warnings`, where there is something to say. Safe to repeat: it says how things are."""
-    found: list[str] = []
+    found = Caveats()
     if submission.of_job(job).update and version.version == 1:
-        found.append("It was sent as an update, and there was nothing to update: this is the first version of the object.")
+        found.add("It was sent as an update, and there was nothing to update: this is the first version of the object.")
     if version.version > 1:
-        found += _damaged(ctx, outfit_of(ctx), version)
-    if not found:
+        _add_damaged(found, ctx, outfit_of(ctx), version)
+    if not found.count:
         return {"warnings": None} if "warnings" in job.docs else {}
-    return {"warnings": caveats.document(found)}
+    return {"warnings": found.document()}
 
 
-def _damaged(ctx: Context, outfit: Outfit, version: Stored) -> list[str]:
+def _add_damaged(found: Caveats, ctx: Context, outfit: Outfit, version: Stored) -> None:
     known = {row["place"]: row for row in outfit.inventory.damaged_of(version.object)}
     if not known:
-        return []
-    found: list[str] = []
+        return
     looked: dict[str, str] = {}
     with outfit.storage.manifest(version) as reader:
         for entry in reader:
@@ -46,11 +46,10 @@ def _damaged(ctx: Context, outfit: Outfit, version: Stored) -> list[str]:
                 ctx.check()
                 looked[place] = _looked_at(ctx, outfit, known[place])
             if looked[place]:
-                found.append(
+                found.add(
                     f"{names.shown(entry.uri)} is damaged in storage, and this version keeps it: {looked[place]} "
                     "Send it again in an update, or restore it from a copy."
                 )
-    return found
 
 
 def _looked_at(ctx: Context, outfit: Outfit, row: Row) -> str:
