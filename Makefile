@@ -37,7 +37,7 @@ test: .venv/.has-test  ## set up and pass everything: the checks, then the whole
 test-long: .venv/.has-test  ## the same with the full counts (hours)
 	@tools/system-packages
 	@$(MAKE) check
-	WAYBILL_BUDGET=long .venv/bin/pytest -n 2 --dist worksteal --timeout 7200
+	WAYBILL_BUDGET=long .venv/bin/pytest -n 3 --dist worksteal --timeout 7200
 
 check: .venv/.has-test  ## lint, strict types, layers, generated pages, changelog
 	.venv/bin/ruff check .
