@@ -143,7 +143,7 @@ def _default(value: Any) -> str:
         return "nothing"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def commands() -> str:

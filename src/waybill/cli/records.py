@@ -63,7 +63,7 @@ def ls(
         page = store.find(kind, state=query.state, parent=query.parent, owner=query.owner, after=after, newest=query.newest, limit=limit)
         # The first to sign a token writes the store's secret; a list of one page can be read from a disk that is full.
         further = PageTokens.of(store).sign(query, page.after) if page.after is not None else None
-        shown = views.page(page, desk.depot.machines, further, progress=views.progress_of(store.sessions()))
+        shown = views.page(page, desk.depot.machines, store, further, progress=views.progress_of(store.sessions()))
     if desk.as_json:
         return desk.print_json(shown)
     if not shown["records"]:
@@ -104,7 +104,7 @@ def show(desk: Desk, kind: KIND, id: ID) -> None:
     holder = f"{record.session} (expired)" if gone else record.session
     desk.out.print(shapes.fields([
         ("kind", kind), ("id", id), ("state", shapes.state(record.state, view["sort"])), ("", view["state_doc"]),
-        ("message", record.message), ("progress", shapes.progress(view["progress"])), ("now", now_at),
+        ("message", view["message"]), ("progress", shapes.progress(view["progress"])), ("now", now_at),
         ("parent", str(record.parent) if record.parent else ""), ("owner", record.owner), ("priority", record.priority),
         ("last done", record.last_done), ("tries", record.tries or ""), ("retries", record.retries or ""),
         ("held by", holder), ("keys", " ".join(record.keys)), ("marks", " ".join(record.gates)), ("host", record.host),

@@ -128,12 +128,17 @@ def _words(code: str, message: str, hint: str) -> ErrorView:
     return {"code": code, "message": clean, "hint": hint}
 
 
-def answer(error: Exception, known: bool = True) -> Response:
+def said(error: Exception, known: bool) -> tuple[int, ErrorView, dict[str, str]]:
     """`known`: it is said to somebody who showed a token. To others a store in trouble says nothing of where it is and who its user is."""
     status, words, headers = describe(error)
     if not known and isinstance(error, TROUBLES):
         log.debug("said to nobody: %s", error)
         words = {**words, "message": "The server's store cannot be used now."}
+    return status, words, headers
+
+
+def answer(error: Exception, known: bool = True) -> Response:
+    status, words, headers = said(error, known)
     body: ErrorBody = {"error": words}
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 

@@ -106,7 +106,8 @@ def reader(machines: Machines) -> Callable[[Store, Iterable[Topic]], dict[Topic,
                 # When a session expires moves with every heartbeat and is no change; that it has expired is one.
                 return {"sessions": [{k: v for k, v in views.session(s, now).items() if k != "expires"} for s in sessions]}
             try:
-                return views.record(store.get(topic.kind, topic.id), machines, progress=progress)
+                (record,) = views.current([store.get(topic.kind, topic.id)], machines, store, docs=True)
+                return views.record(record, machines, progress=progress)
             except NotFound:
                 return {"kind": topic.kind, "id": topic.id, "removed": True}
 

@@ -97,7 +97,7 @@ def router(front: Front) -> APIRouter:
             page = store.find(
                 kind, state=asked.state, parent=asked.parent, owner=asked.owner, after=after, newest=asked.newest, limit=limit, docs=docs
             )
-            view = views.page(page, machines, tokens.sign(asked, page.after), docs, progress=_progress(store, page.records))
+            view = views.page(page, machines, store, tokens.sign(asked, page.after), docs, progress=_progress(store, page.records))
         return answer(view)
 
     @routes.get(

@@ -6,7 +6,7 @@ in UTC. What is secret is left out here, once, so that no caller can forget it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +15,9 @@ import msgspec
 from waybill import drawing
 from waybill.machine import RESUME, STAY, Action, Machine, State
 from waybill.record import Docs, Finding, Line, Page, Record, Ref, SessionInfo, Store
-from waybill.rules import HELD_BY, Machines
+from waybill.rules import Machines
 from waybill.views.pages import BadToken, PageTokens, Query
+from waybill.views.resting import current, message, rests
 from waybill.views.shapes import (
     ActionView,
     CountView,
@@ -34,7 +35,7 @@ from waybill.views.shapes import (
     TallyView,
 )
 
-__all__ = ["BadToken", "PageTokens", "Query", "documents", "finding", "line", "living", "machine", "message", "moment", "page",
+__all__ = ["BadToken", "PageTokens", "Query", "current", "documents", "finding", "line", "living", "machine", "message", "moment", "page",
            "progress_of", "record", "ref", "session", "tally"]  # fmt: skip
 
 UNDECLARED = "This release does not declare this state; records in it are shown, never claimed, and moved by hand."
@@ -103,7 +104,7 @@ def record(
         "parent": ref(r.parent),
         "owner": r.owner,
         "priority": r.priority,
-        "message": message(m, r, store.marks()) if store is not None and _rests(m, r) else r.message,
+        "message": message(m, r, store.marks()) if store is not None and rests(m, r) else r.message,
         "last_done": r.last_done,
         "tries": r.tries,
         "retries": r.retries,
@@ -122,20 +123,6 @@ def record(
         "actions": [_possible(m, a, r, store) for a in m.leaves(r.state)],
         "docs": documents(m, r.docs) if docs else None,
     }
-
-
-def message(m: Machine, r: Record, marks: Collection[str]) -> str:
-    """What was said of a record last; of one that rests under marks, those that are in force now: the one that it met first may be gone."""
-    if not _rests(m, r) or m.gates is None or not (r.message.startswith(HELD_BY) or not r.message):
-        return r.message
-    held = [mark for mark in m.gates(r) if mark in marks]
-    if held:
-        return HELD_BY + " and ".join(held)
-    return f"{r.message}, which is over: release it" if r.message else ""
-
-
-def _rests(m: Machine, r: Record) -> bool:
-    return any(s.holds == r.state for s in m.states)
 
 
 def _possible(m: Machine, a: Action, r: Record, store: Store | None) -> PossibleView:
@@ -181,9 +168,17 @@ def line(entry: Line) -> LineView:
 
 
 def page(
-    found: Page, machines: Machines, token: str | None = None, docs: bool = False, *, progress: Mapping[str, Any] | None = None
+    found: Page,
+    machines: Machines,
+    store: Store,
+    token: str | None = None,
+    docs: bool = False,
+    *,
+    progress: Mapping[str, Any] | None = None,
 ) -> PageView:
-    return {"records": [record(r, machines, docs, progress=progress) for r in found.records], "next": token}
+    """A page that was found, with or without documents. `store`: why those that rest do so now."""
+    told = current(found.records, machines, store, docs=docs)
+    return {"records": [record(r, machines, docs, progress=progress) for r in told], "next": token}
 
 
 def tally(m: Machine, counts: Mapping[str, int], parent: Ref | None = None) -> TallyView:

@@ -252,6 +252,11 @@ def test_a_manifest_with_a_fault(data: bytes, line: int, why: str) -> None:
     assert found.line == line
 
 
+def test_a_row_that_cannot_be_read_is_all_that_is_wrong() -> None:
+    data = manifest("https://example.org/a | | | | | caf\u00e9").decode().encode("latin-1")
+    assert [each.line for each in complaints(data)] == [6]
+
+
 def test_it_was_sent_as_something_else() -> None:
     data = manifest("https://example.org/a")
     assert read(data, kind=Kind.OBJECT).kind is Kind.OBJECT

@@ -216,7 +216,7 @@ def papers_stay(patch: Patch) -> None:
 
 
 def what_others_sent_stays(patch: Patch) -> None:
-    patch.setattr(staged.Staged, "needless", lambda duty, hand, info: None)
+    patch.setattr(staged.Staged, "left", lambda duty, hand, newest: False)
 
 
 def completed_batches_stay(patch: Patch) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from waybill.apps.ingest import mnemonics
 from waybill.apps.ingest.ezid import Ezid
@@ -18,6 +19,7 @@ from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.minting import Blocks, Shoulder, connect
 from waybill.apps.ingest.profile import Profile, from_document
 from waybill.apps.ingest.room import Ledger
+from waybill.apps.ingest.sealing import Seal
 from waybill.apps.ingest.settings import Settings
 from waybill.apps.ingest.settings import read as read_settings
 from waybill.apps.ingest.storage import OcflStorage, StorageService
@@ -26,7 +28,7 @@ from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission
 from waybill.notify import post
 from waybill.objects import Objects
-from waybill.record import NotFound
+from waybill.record import NotFound, Store
 from waybill.step import Context, Fail
 from waybill.transfer import Connections, Reach, download, look
 
@@ -51,6 +53,7 @@ class Outfit:
         self._mine = threading.local()
         self._lock = threading.Lock()
         self._opened: list[tuple[threading.Thread, Index]] = []
+        self._seal: Seal | None = None
         self._ezids: dict[str, Ezid] = {}
         self.blocks = Blocks()
         self.connections = Connections()
@@ -60,6 +63,17 @@ class Outfit:
         http = self.depot.config.http
         base = self.settings.url.rstrip("/") or f"http://{http.host}:{http.port}"
         return "/".join((f"{base}/api/v1/ingest", *(quote(part, safe="") for part in path)))
+
+    @property
+    def shared(self) -> bool:
+        """Whether services that know no tokens work on the same tree."""
+        return urlsplit(self.depot.config.store).scheme == "zookeeper"
+
+    def seal(self, call: Callable[[Callable[[Store], Seal]], Seal]) -> Seal:
+        """What signs URLs of manifests; `call` asks the store, once in each process."""
+        if self._seal is None:
+            self._seal = call(lambda store: Seal.of(store, self.draw))
+        return self._seal
 
     @property
     def objects(self) -> Objects:

@@ -69,6 +69,7 @@ class Storing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix: str = "ocfl"  # where the OCFL storage root lies among the objects
     algorithm: Literal["sha512", "sha256"] = "sha512"  # by which OCFL names content: sha512 or sha256
     url: str = ""  # the URL of a storage service over HTTP, in place of our own
+    signed: Seconds = 30 * DAY  # seconds for which services of a shared tree can read a new version's manifest without a token; 0: never
 
 
 class Minting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

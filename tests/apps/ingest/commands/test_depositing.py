@@ -251,6 +251,8 @@ def test_what_has_the_name_of_a_manifest_and_is_none_is_refused_at_once(house: W
 def test_a_good_manifest_and_a_good_container_are_called_good(house: Waybill, tmp_path: Path) -> None:
     (tmp_path / "good.checkm").write_text(manifest(OBJECT, "https://example.org/a | | | 46 | | a", "https://example.org/b | | | | | b"))
     assert "an object of 2 files, 46 B by what it says" in house("check", "good.checkm").out
+    (tmp_path / "one.checkm").write_text(manifest(OBJECT, "https://example.org/a | | | | | a"))
+    assert "an object of 1 file." in house("check", "one.checkm").out
     with zipfile.ZipFile(tmp_path / "good.zip", "w") as archive:
         archive.writestr("a", "a")
     assert "a container of 1 file" in house("check", "good.zip").out

@@ -14,7 +14,7 @@ import pytest
 
 from tests.apps.ingest.inventory.test_inventory import FILES, OWNER, about, everything
 from tests.apps.ingest.storage.yard import ARK, Bytes
-from waybill.apps.ingest.inventory import Inventory, rebuild_object
+from waybill.apps.ingest.inventory import Inventory, Overtaken, catalogue, rebuild_object
 from waybill.apps.ingest.storage import OcflStorage, Version
 from waybill.manifests import ManifestError
 from waybill.objects import Directory
@@ -108,7 +108,11 @@ def test_an_object_that_was_recorded_meanwhile_stays(inventory: Inventory, stora
     assert (inventory.ark_of(OWNER, "l9"), len(inventory.versions(other))) == (other, 1)
 
 
-def test_wherever_it_dies_the_inventory_has_what_it_had(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
+@pytest.mark.parametrize("portion", [1000, 1])
+def test_wherever_it_dies_the_inventory_has_what_it_had(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    monkeypatch.setattr(catalogue, "PORTION", portion)
     second(inventory, storage, sources)
     before, shelf = everything(inventory), inventory.shelf
     for lives in count():
@@ -120,6 +124,62 @@ def test_wherever_it_dies_the_inventory_has_what_it_had(inventory: Inventory, st
             inventory.shelf = shelf
             assert everything(inventory) == before, f"it died at write {lives}"
     assert lives > 2
+    inventory.shelf = shelf
+    assert everything(inventory) == before
+    assert files_beside(inventory) == 0
+
+
+def test_a_version_that_is_replaced_is_seen_whole_as_it_was_or_as_it_is(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "PORTION", 1)
+    right, shelf = everything(inventory), inventory.shelf
+    sha256 = inventory.files(ARK, 1).rows[0]["sha256"]
+    for path in ("a", "z"):  # one that is otherwise, and one that is not there
+        shelf.execute("enter_file", ark=ARK, number=1, path=path, size=9, sha256=sha256, mime="wrong/wrong", place="v1/content/a")
+    wrong, seen = everything(inventory), []
+    assert wrong != right
+    for lives in count():
+        inventory.shelf = Mortal(shelf, lives)  # type: ignore[assignment]
+        try:
+            rebuild_object(inventory, storage, ARK)
+            break
+        except Killed:
+            inventory.shelf = shelf
+            seen.append(everything(inventory))
+    inventory.shelf = shelf
+    assert all(each in (wrong, right) for each in seen)
+    assert seen[0] == wrong
+    assert everything(inventory) == right
+    assert files_beside(inventory) == 0
+
+
+def test_of_two_that_replace_a_version_at_once_one_does_and_the_other_is_told(
+    inventory: Inventory, storage: OcflStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "PORTION", 1)
+    before, stored = everything(inventory), storage.stored(ARK)
+    entered = catalogue._enter_files
+
+    def overtaken(*args: Any) -> None:
+        entered(*args)
+        with monkeypatch.context() as patch:
+            patch.setattr(catalogue, "_enter_files", entered)
+            inventory.record(stored, storage, fix=True)
+        monkeypatch.setattr(catalogue, "_enter_files", entered)
+
+    monkeypatch.setattr(catalogue, "_enter_files", overtaken)
+    with pytest.raises(Overtaken, match="try again"):
+        inventory.record(stored, storage, fix=True)
+    assert everything(inventory) == before
+    assert inventory.record(stored, storage, fix=True)
+    assert everything(inventory) == before
+    inventory.forget(ARK)
+    assert files_beside(inventory) == 0
+
+
+def files_beside(inventory: Inventory) -> int:
+    return inventory.shelf.execute("forget_beside", ark=ARK, portion=1000)
 
 
 def test_a_manifest_that_cannot_be_read_leaves_its_version_known(

@@ -16,7 +16,7 @@ VALUES = {
 }  # fmt: skip
 HOT = [
     "version", "versions", "object", "files", "file", "localid", "localids", "members", "search", "search_owner", "search_localid",
-    "search_collection", "search_word", "to_audit", "damaged", "damaged_of", "paths_of", "forget_files", "forget_contents",
+    "search_collection", "search_word", "to_audit", "damaged", "damaged_of", "paths_of", "forget_files", "forget_beside", "forget_contents",
     "forget_members", "forget_words", "forget_localids",
 ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from tests.apps.ingest.routes.serving import Front, serving
 from tests.apps.ingest.site import Site
 from waybill.apps.ingest.duties.audit import audit_some
 from waybill.apps.ingest.routes.sending import SHORT
+from waybill.apps.ingest.sealing import Seal
 from waybill.apps.ingest.storage import MANIFEST
 
 QUOTED = quote(ARK, safe="")
@@ -202,6 +203,29 @@ def test_known_damage_is_listed(own: Place) -> None:
         after = page["next"]
     assert {row["place"] for row in seen} == places
     assert {file for row in seen for file in row["files"]} == {"v1 producer/0", "v1 producer/2"}
+
+
+def test_a_signed_url_opens_one_manifest_for_a_while_and_nothing_else(place: Place) -> None:
+    with place.site.engine() as engine:
+        seal, now = Seal.of(engine.store, place.holdings.outfit.draw), int(engine.store.now())
+    base = f"/api/v1/ingest/objects/{QUOTED}/versions"
+    signed = seal.query(ARK, 1, now + 1000)
+    answer = place.front.get(f"{base}/1/manifest?{signed}", role=None)
+    assert (answer.status_code, answer.content) == (200, place.front.get(f"{base}/1/manifest").content)
+    assert place.front.ask("HEAD", f"{base}/1/manifest?{signed}", role=None).status_code == 200
+    for wrong in (
+        f"{base}/2/manifest?{signed}", f"{base}/0/manifest?{signed}", f"{base}/1/manifest?{seal.query(ARK, 1, now - 1)}",
+        f"{base}/1/manifest?{seal.query(ARK, 2, now + 1000)}", f"{base}/1/manifest?{seal.query('ark:/99999/fk4z1', 1, now + 1000)}",
+        f"{base}/1/manifest?{signed[:-1]}", f"{base}/1/manifest?{signed.replace('expires=', 'expires=9')}",
+        f"{base}/1/manifest?signature=%C3%A9", f"{base}/1/manifest?expires=x&signature=y", f"{base}/1/manifest?expires=%D9%A3&signature=y",
+        f"/api/v1/ingest/objects/ark%3A%2F99999%2Ffk4z1/versions/1/manifest?{signed}",
+    ):  # fmt: skip
+        refused = place.front.get(wrong, role=None)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "bad-signature"), wrong
+    assert place.front.get(f"{base}/1/manifest?{seal.query(ARK, 1, now - 1)}").status_code == 200, "a token is enough"
+    assert place.front.get(f"{base}/1/manifest?expires={now + 1000}", role=None).status_code == 401
+    assert place.front.get(f"{base}/1/files/producer/a.txt?{signed}", role=None).status_code == 401
+    assert place.front.get(f"{base}/1?{signed}", role=None).status_code == 401
 
 
 @pytest.mark.parametrize("quoted", [ARK, QUOTED, quote(QUOTED, safe="")])

@@ -1,5 +1,6 @@
 """Merritt's form, sent by the real curl: as XML and JSON, as Merritt's clients read it."""
 
+import functools
 import hashlib
 import io
 import json
@@ -12,6 +13,8 @@ import pytest
 from tests.apps.ingest.routes.house import Curled, House, write
 from tests.apps.ingest.site import Site
 from waybill.apps.ingest.submission import Submission, Type, of_batch
+from waybill.http.guard import Guard
+from waybill.record import Unavailable
 
 BAT = "{http://uc3.cdlib.org/ontology/mrt/ingest/batch}"
 EXC = "{http://uc3.cdlib.org/ontology/mrt/core/exception}"
@@ -137,8 +140,41 @@ def test_the_token_is_the_password_of_basic_authentication(house: House, file: P
     for more in ((), ("-u", "ann:wrong"), ("-H", "Authorization: Basic !!"), ("-u", f"{house.tokens['submitter']}:")):
         answer = house.curl(*sent, *more, path="/poster/submit", role=None)
         assert answer.status == 401
-    assert house.curl(*sent, path="/poster/submit", role="reader").status == 403
+        assert "token" in told_in_xml(answer) or "password" in told_in_xml(answer)
+    answer = house.curl(*sent, path="/poster/submit", role="reader")
+    assert answer.status == 403
+    assert "needs the role submitter" in told_in_xml(answer)
     assert (house.count(), len(house.payloads())) == before
+
+
+@pytest.mark.parametrize(
+    ("role", "path", "status"), [(None, "/poster/submit", 401), (None, "/poster/help", 401), ("reader", "/poster/add", 403)]
+)
+def test_who_may_not_is_told_so_in_merritts_form(house: House, role: str | None, path: str, status: int) -> None:
+    with house.client(role) as client:
+        ask = functools.partial(client.request, "GET" if path.endswith("help") else "POST", path)
+        xml, as_json = ask(), ask(headers={"accept": "application/json"})
+    assert (xml.status_code, xml.headers["content-type"].partition(";")[0]) == (status, "application/xml")
+    assert ET.fromstring(xml.text).findtext(f"{EXC}status") == str(status)
+    assert (as_json.status_code, as_json.headers["content-type"]) == (status, "application/json")
+    assert as_json.json()["exc:exceptionState"]["exc:status"] == str(status)
+    assert ("WWW-Authenticate" in xml.headers) == (status == 401)
+
+
+def test_a_store_that_is_away_says_nothing_of_itself_to_who_is_not_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(guard: Guard, request: object) -> None:
+        raise Unavailable("postgresql://somebody@db.inside is away")
+
+    monkeypatch.setattr(Guard, "check", away)
+    answer = house.curl(path="/poster/state", role=None)
+    assert answer.status == 503
+    assert "db.inside" not in answer.body.decode()
+    assert told_in_xml(answer) == "The server's store cannot be used now."
+
+
+def told_in_xml(answer: Curled) -> str:
+    assert answer.kind.partition(";")[0] == "application/xml"
+    return ET.fromstring(answer.body).findtext(f"{EXC}statusDescription") or ""
 
 
 def test_without_a_token_only_an_open_loopback_takes_it(tmp_path: Path, file: Path) -> None:
@@ -182,6 +218,8 @@ def test_what_cannot_be_taken_is_refused_and_leaves_nothing(
         ((), "/poster/submit", 405, "/poster/submit takes POST alone, not GET."),
         (("-X", "DELETE"), "/poster/update/ark/99999/fk4path", 405, "takes POST alone, not DELETE."),
         (("-X", "PUT"), "/poster/help", 405, "/poster/help takes GET alone, not PUT."),
+        (("-F", "profile=demo"), "/poster/help", 405, "/poster/help takes GET alone, not POST."),
+        (("-X", "POST"), "/poster/state", 405, "/poster/state takes GET alone, not POST."),
         (("-F", "profile=demo"), "/poster/parcel", 422, "verb: Input should be 'submit', 'add' or 'update'"),
         (("-F", "profile=demo"), f"/poster/update/ark/99999/{'x' * 201}", 422, "path objectid: String should have at most 200"),
         ((), f"/poster/state?t={'x' * 21}", 422, "query t: String should have at most 20"),
@@ -198,7 +236,7 @@ def test_also_a_wrong_route_or_method_or_parameter_is_answered_in_merritts_form(
     told = house.curl(*args, "-H", "Accept: application/json", path=path)
     assert (told.status, told.kind) == (status, "application/json")
     assert says in told.json()["exc:exceptionState"]["exc:statusDescription"]
-    assert house.curl(*args, path=path, role=None).status == 401
+    assert house.curl(*args, path=path, role=None).status == 401  # before anything else
 
 
 def test_a_method_that_a_route_of_the_form_has_not_is_answered_with_those_that_it_has(house: House) -> None:

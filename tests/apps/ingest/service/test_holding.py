@@ -10,6 +10,7 @@ from waybill.apps.ingest.service import Missing, Unfit
 from waybill.record import Conflict, Record, Ref
 from waybill.rules import Refused
 from waybill.step import New
+from waybill.views import resting
 
 ARK = "ark:/99999/fk4abc"
 
@@ -86,7 +87,7 @@ def test_what_another_hold_still_stops_is_refused_one_by_one(desk: Desk) -> None
     assert (service.release(desk.engine, "demo", who="op").done, states(desk, "batch")) == (1, {"Pending": 1})
 
 
-def test_what_two_marks_hold_says_which_of_them_still_does(desk: Desk) -> None:
+def test_what_two_marks_hold_says_which_of_them_still_does(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = desk.submit(b"x").batch.ref
     service.hold(desk.engine, "maps", who="op")
     service.hold(desk.engine, "demo", who="op")
@@ -98,15 +99,25 @@ def test_what_two_marks_hold_says_which_of_them_still_does(desk: Desk) -> None:
         return {
             service.batch_view(desk.engine, batch)["message"],
             views.record(batch, desk.engine.machines, store=desk.engine.store)["message"],
+            listed(docs=True),
         }
 
+    def listed(docs: bool = False) -> str:
+        store = desk.engine.store
+        (row,) = views.page(store.find("batch", docs=docs), desk.engine.machines, store, docs=docs)["records"]
+        return row["message"]
+
     assert said() == {"held by collections/maps and collections/demo"}
+    assert listed() == "held by collections/maps"  # which is so
     service.release(desk.engine, "maps", who="op")
-    assert said() == {"held by collections/demo"}
+    assert said() == {"held by collections/demo"} == {listed()}
     desk.engine.release("collections/demo", who="another service")
-    assert said() == {"held by collections/maps, which is over: release it"}
+    assert said() == {"held by collections/maps, which is over: release it"} == {listed()}
+    with monkeypatch.context() as patch:
+        patch.setattr(resting, "MOST", 0)
+        assert listed() == "", "of those that are not looked at nothing is said"
     desk.engine.act(ref, "release", who="op")
-    assert said() == {""}
+    assert said() == {""} == {listed()}
 
 
 def test_a_hold_can_be_ended_without_releasing_what_rests(desk: Desk) -> None:

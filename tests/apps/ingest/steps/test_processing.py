@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.apps.ingest import batches
 from tests.apps.ingest.ezid_server import EzidServer
+from tests.apps.ingest.routes.serving import serving
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps import dock
 from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256, stopping_at_notify
@@ -109,6 +111,33 @@ def test_where_another_service_records_what_is_stored_is_known_here_too(tmp_path
         inventory = site.depot.outfit("job").inventory
         for job in (first, second):
             assert inventory.stored(ark_of(job), job.docs["stored"]["version"]).request == job.docs["stored"]["request"]
+
+
+def test_on_a_shared_tree_whoever_records_it_reads_the_manifest_without_a_token(tmp_path: Path, zookeeper_url: str) -> None:
+    with Site(tmp_path, store=zookeeper_url, settings={"outside": ["Recording"]}) as site, serving(site) as front:
+        job = led_to_recording(site)
+        url = job.docs["inventory"]["manifest_url"]
+        told = front.get(url, role=None)
+        assert told.status_code == 200
+        assert b"producer/a.txt" in told.content
+        assert front.get(url.partition("?")[0], role=None).status_code == 401
+        shown = front.get(f"/api/v1/records/job/{job.id}").text
+        assert "signature=***" in shown
+        assert url.rpartition("=")[2] not in shown
+
+
+def test_where_the_settings_say_so_no_url_is_signed(tmp_path: Path, zookeeper_url: str) -> None:
+    with Site(tmp_path, store=zookeeper_url, settings={"outside": ["Recording"], "storage": {"signed": 0}}) as site:
+        assert led_to_recording(site).docs["inventory"]["manifest_url"].endswith("/manifest")
+
+
+def led_to_recording(site: Site) -> Record:
+    batches.profile(site)
+    batch = batches.submit(site, url=site.web.put("a.txt", b"1"), type=Type.FILE, checked=True)
+    site.lead(batch.ref, "Processing")
+    site.step(batch.ref)
+    (job,) = batches.jobs(site, batch)
+    return site.lead(job.ref, "Recording")
 
 
 def test_a_local_id_leads_to_its_object(site: Site) -> None:

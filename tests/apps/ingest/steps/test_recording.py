@@ -87,6 +87,13 @@ def test_what_another_service_has_stored_is_recorded_from_its_storage_manifest(s
     assert len(inventory_of(site).versions(ARK)) == 2  # another one
 
 
+def test_the_signature_of_a_manifest_that_cannot_be_used_is_told_to_nobody(site: Site) -> None:
+    site.web.files["/m.txt?signature=hidden"] = b"no manifest"
+    job = run(site, stored_elsewhere(site, f"{site.web.url}/m.txt?signature=hidden"))
+    assert job.state == "Failed"
+    assert "m.txt?signature=*** is no storage manifest" in job.message
+
+
 def test_what_another_waybill_has_stored_is_recorded_from_its_manifest(site: Site, tmp_path: Path) -> None:
     with Site(tmp_path / "other", settings={"outside": ["Notify"]}) as other:
         job = run(other, fetched(other, {"a b.txt": b"1"}, primary_id=ARK, title="Hunt"))

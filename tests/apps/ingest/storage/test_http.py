@@ -1,5 +1,6 @@
 """A storage service over HTTP: one Waybill stores for another. The server is real, with its tokens, and so is what goes wrong."""
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from tests.apps.ingest.steps import yard as jobs
 from tests.apps.ingest.storage.yard import ARK, Bytes, said_by_validator, sha256
 from tests.http.yard import served
 from waybill.apps.ingest.duties import Staged
+from waybill.apps.ingest.duties import staged as staged_duty
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.storage import FileToStore, Late, NotStorable, NotStored, Stored, wire
+from waybill.apps.ingest.storage import counter as counter_module
 from waybill.apps.ingest.storage.counter import Counter, place_of
 from waybill.apps.ingest.storage.http import TOKEN, Away, HttpStorage
 from waybill.apps.ingest.storage.served import PREFIX
@@ -25,6 +28,7 @@ from waybill.apps.ingest.storage.wire import STAGED
 from waybill.duties import Hand, a_round
 from waybill.http import create_app
 from waybill.objects import Damaged, Directory, NotFound
+from waybill.objects.streams import portions
 from waybill.record import Finding
 from waybill.tokens import issue
 
@@ -267,15 +271,125 @@ def test_two_requests_for_one_object_do_not_write_at_once(store: Store, sources:
 def test_what_a_client_left_behind_is_swept(store: Store) -> None:
     counter = Counter(store.site.depot.objects, "ocfl", "sha512")
     counter.staged.put(place_of(ARK, "r1"), sha256(b"one"), 3, iter([b"one"]))
-    with store.site.engine() as engine:
-        hand = Hand(engine.store, engine.machines, "h", store.site.root, store.site.depot.objects)
+    with sweeping(store) as hand:
         assert a_round(Staged(), hand) == 0, "its deposit may be under way"
         assert a_round(Staged(age=-1), hand) == 1
         assert not Staged(age=-1).mend(hand, Finding("x", f"{STAGED}/none", "", ""))
+        assert not Staged(age=-1).mend(hand, Finding("x", "ocfl", "", ""))
     assert store.staged() == []
     line = msgspec.json.encode(("producer/a", 3, sha256(b"one"), "")) + b"\n"
-    with pytest.raises(NotStorable, match="have not come"):
+    with pytest.raises(Late, match="have not come"):
         counter.write(ARK, "r1", iter([b"{}\n", line]))
+
+
+def test_a_deposit_that_takes_days_to_come_keeps_its_first_bytes(store: Store) -> None:
+    staged = Counter(store.site.depot.objects, "ocfl", "sha512").staged
+    sending, left = place_of(ARK, "r1"), place_of(ARK, "r2")
+    for place in (sending, left):
+        for data in (b"one", b"two"):
+            staged.put(place, sha256(data), 3, iter([data]))
+    grow_old(store)
+    staged.put(sending, sha256(b"now"), 3, iter([b"now"]))
+    with sweeping(store) as hand:
+        assert a_round(Staged(), hand) == 1
+        assert {sha for sha, _ in staged.listed(sending)} == {sha256(data) for data in (b"one", b"two", b"now")}
+        assert list(staged.listed(left)) == []
+        grow_old(store)
+        staged.put(sending, sha256(b"one"), 3, iter([b"one"]))  # sent again, and there already
+        assert a_round(Staged(), hand) == 0
+        assert len(list(staged.listed(sending))) == 3, "a sign is none of the bytes"
+        grow_old(store)
+        assert a_round(Staged(), hand) == 1
+    assert store.staged() == []
+
+
+def test_a_place_is_looked_at_again_before_it_goes_and_a_sweep_that_was_cut_is_finished(store: Store) -> None:
+    staged = Counter(store.site.depot.objects, "ocfl", "sha512").staged
+    place = place_of(ARK, "r1")
+    for data in (b"one", b"two", b"six"):
+        staged.put(place, sha256(data), 3, iter([data]))
+    grow_old(store)
+    with sweeping(store) as hand:
+        (finding,) = Staged().check(hand)
+        staged.sign(place)
+        assert not Staged().mend(hand, finding), "somebody came between"
+        assert len(store.staged()) == 4
+        grow_old(store)
+        stops = iter((False, True, True))
+        hand.stop = lambda: next(stops)
+        assert not Staged().mend(hand, finding)
+        assert len(store.staged()) == 3
+        hand.stop = lambda: False
+        assert a_round(Staged(), hand) == 1
+    assert store.staged() == []
+
+
+def test_a_round_ends_between_two_places_and_the_next_goes_on_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_duty, "PORTION", 2)
+    staged = Counter(store.site.depot.objects, "ocfl", "sha512").staged
+    for number in range(3):
+        for data in (b"one", b"two", b"six"):
+            staged.put(place_of(ARK, f"r{number}"), sha256(data), 3, iter([data]))
+    grow_old(store)
+    with sweeping(store) as hand:
+        for left in (6, 3, 0):
+            assert a_round(Staged(), hand) == 1
+            assert len(store.staged()) == left
+            assert hand.memory[STAGED]
+        assert a_round(Staged(), hand) == 0
+        assert hand.memory[STAGED] == ""
+
+
+def test_what_takes_long_leaves_signs_that_it_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = Counter(store.site.depot.objects, "ocfl", "sha512").staged
+    place = place_of(ARK, "r1")
+    staged.put(place, sha256(b"one"), 3, iter([b"one"]))
+    grow_old(store)
+    monkeypatch.setattr(counter_module, "_OFTEN", 1_100_000)  # a file and some of its portions
+    with sweeping(store) as hand:
+
+        def slowly() -> Iterator[bytes]:
+            for _ in range(10):
+                yield b"x" * 10_000
+            assert a_round(Staged(), hand) == 0
+
+        staged.put(place, sha256(b"x" * 100_000), 100_000, slowly())  # nothing of it is there before its end
+        grow_old(store)
+        with staged.source(f"staged:{place}/{sha256(b'x' * 100_000)}") as body:
+            assert b"".join(portions(body)) == b"x" * 100_000
+            assert a_round(Staged(), hand) == 0, "a version is being made of it"
+        grow_old(store)
+        with pytest.raises(NotStorable):
+            Counter(store.site.depot.objects, "ocfl", "sha512").write(ARK, "r1", iter([b"no deposit\n"]))
+        assert a_round(Staged(), hand) == 0, "the client is there"
+
+
+def test_bytes_that_went_meanwhile_are_sent_again_by_the_next_try(store: Store, storage: HttpStorage, sources: Bytes) -> None:
+    deposit = sources.deposit("r1", {"producer/a": b"one", "producer/b": b"two"})
+    calls = iter(range(10))
+
+    def sweep() -> None:
+        if next(calls) == 2:  # before the deposit itself is sent
+            for name in store.staged():
+                store.site.depot.objects.delete(name)
+
+    with pytest.raises(Late, match="send them"):
+        storage.write(deposit, check=sweep)
+    assert storage.write(deposit).version == 1
+
+
+@contextmanager
+def sweeping(store: Store) -> Iterator[Hand]:
+    with store.site.engine() as engine:
+        yield Hand(engine.store, engine.machines, "h", store.site.root, store.site.depot.objects)
+
+
+def grow_old(store: Store) -> None:
+    """What is staged was written two days before."""
+    assert isinstance(store.site.depot.objects, Directory)
+    for file in (store.site.depot.objects.root / STAGED).rglob("*"):
+        if file.is_file():
+            os.utime(file, (file.stat().st_mtime - 2 * 86400,) * 2)
 
 
 def test_jobs_are_stored_with_the_service_that_the_settings_name(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,11 @@ line. What is no fault but worth knowing (Windows line ends, a byte order mark, 
 Nothing is fetched. `object_manifest` and `storage_manifest` write.
 """
 
+from waybill.apps.ingest.checkm.objects import related
 from waybill.apps.ingest.checkm.reading import LIMIT, glance, read
 from waybill.apps.ingest.checkm.rows import BadManifest, Complaint, Kind, Manifest, Row
 from waybill.apps.ingest.checkm.writing import object_manifest, storage_manifest
 
-__all__ = ["LIMIT", "BadManifest", "Complaint", "Kind", "Manifest", "Row", "glance", "object_manifest", "read", "storage_manifest"]
+__all__ = [
+    "LIMIT", "BadManifest", "Complaint", "Kind", "Manifest", "Row", "glance", "object_manifest", "read", "related", "storage_manifest",
+]  # fmt: skip

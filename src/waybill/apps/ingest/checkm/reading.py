@@ -79,6 +79,8 @@ class _Reading:
         if line == 1:
             raw = self._without_mark(raw)
         text = self._decoded(line, raw)
+        if text is None and not raw.startswith(b"#"):
+            self._row_lines += 1  # a row, though it cannot be read: the manifest lists something
         if text is None or not text.strip():
             return
         if self._ended:

@@ -18,11 +18,11 @@ from waybill.cli.desk import Desk
 from waybill.cli.problems import FAILED
 
 PANEL = "Depositing"
-IN_WORDS = {
-    Type.OBJECT: "an object of {} files",
-    Type.MANIFESTS: "a batch of {} objects, each with a manifest of its own",
-    Type.CONTAINERS: "a batch of {} objects, each a container",
-    Type.FILES: "a batch of {} objects, each one file",
+IN_WORDS: dict[Type | None, tuple[str, str]] = {
+    Type.OBJECT: ("an object of {}", "file"),
+    Type.MANIFESTS: ("a batch of {}, each with a manifest of its own", "object"),
+    Type.CONTAINERS: ("a batch of {}, each a container", "object"),
+    Type.FILES: ("a batch of {}, each one file", "object"),
 }
 
 
@@ -63,6 +63,7 @@ def _say(desk: Desk, file: Path, report: service.Report) -> None:
     count = len(report.complaints)
     if count:
         return desk.note(f"{file}: {several(count, 'complaint')}. It would be refused as it is.")
-    said = IN_WORDS[report.type].format(report.count) if report.type in IN_WORDS else f"a {report.sort} of {several(report.count, 'file')}"
+    words, noun = IN_WORDS.get(report.type, (f"a {report.sort} of {{}}", "file"))
+    said = words.format(several(report.count, noun))
     known = f", {size_of(report.octets)}{' by what it says' if report.sort == 'manifest' else ''}" if report.octets else ""
     return desk.say(f"{file} is good: {said if report.sort != 'file' else 'a file, which is stored as it is'}{known}.")

@@ -87,12 +87,12 @@ def _looks(desk: Desk, looking: Looking, store: Store, ref: Ref, every: float) -
 
 def _look(desk: Desk, store: Store, ref: Ref) -> tuple[Record, Look, int]:
     """The batch, what is shown of it, and how many workers there are."""
-    batch = store.get(*ref)
+    (batch,) = views.current([store.get(*ref)], desk.depot.machines, store, docs=True)
     sessions = views.living(store)
     look = {
         "batch": batch.id, "state": batch.state, "message": batch.message,
         "jobs": {state: count for state, count in store.tally("job", parent=ref).items() if count},
-        "waits": [{"id": job.id, "state": job.state, "message": job.message} for job in islice(_waits(store, ref), SHOWN)],
+        "waits": [{"id": job.id, "state": job.state, "message": job.message} for job in _waits(desk, store, ref)],
         "steps": list(islice(_steps(desk, store, ref, views.progress_of(sessions)), SHOWN)),
     }  # fmt: skip
     return batch, look, len(sessions)
@@ -113,9 +113,10 @@ def _steps(desk: Desk, store: Store, ref: Ref, progress: dict[str, Any]) -> Iter
             yield {"id": id, "what": what(job), "state": job.state, "progress": shown}
 
 
-def _waits(store: Store, ref: Ref) -> Iterator[Record]:
+def _waits(desk: Desk, store: Store, ref: Ref) -> list[Record]:
     """Jobs that say why they do not go on: no room, a server that is away. Among the first of the batch, for a look must be quick."""
-    return (job for job in store.find("job", parent=ref, limit=LOOKED_AT).records if job.open and job.message)
+    found = (job for job in store.find("job", parent=ref, limit=LOOKED_AT).records if job.open and job.message)
+    return views.current(list(islice(found, SHOWN)), desk.depot.machines, store, docs=False)
 
 
 def _picture(look: Look) -> RenderableType:

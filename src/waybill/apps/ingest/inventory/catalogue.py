@@ -2,7 +2,9 @@
 
 A version is entered from its manifest and nothing else, in this order: its files, a block at a time; then, in one transaction with the last
 of them, what people find it by and the version itself. So a version that is in the inventory is there whole, and a second try begins again
-without harm. One that is replaced goes in that transaction too, or before, if it has more files than one takes.
+without harm. One that is replaced goes in that transaction too. If it has more files than one block, the new ones are entered beside it
+first, under the negative of its number, where nobody looks; the last transaction moves them to their place. So readers see the old version
+or the new one, whole, and no transaction waits for the manifest.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ class LocalIdTaken(Exception):
     """This local id belongs to another object of the same owner."""
 
     permanent = True
+
+
+class Overtaken(Exception):
+    """Somebody else recorded this version at the same time: try again."""
+
+    permanent = False
 
 
 class Contradiction(Exception):
@@ -65,30 +73,36 @@ class InventoryCatalogue:
             return False
         if there and not fix:
             raise _contradiction(stored, str(there[0]["place"]))
-        replaces = fix  # still to be done: with the last files, or before the first, if there are more than one commit takes
+        number = stored.version  # under which the files are entered
         with source.manifest(stored) as reader:
             about = About.of(reader.header)
             _check_localids(shelf, stored.object, about)
             blocks, content = reader.blocks(), "correct_content" if fix else "enter_content"
             last = next(blocks, [])
             for block in blocks:
-                if replaces:
-                    self.forget_version(shelf, stored.object, stored.version)
-                    replaces = False
-                _enter_files(shelf, stored, last, content)
+                if fix and number > 0:
+                    number = self._beside(shelf, stored)
+                _enter_files(shelf, stored.object, number, last, content)
                 last = block
             totals = reader.totals
-        if replaces and len(last) > PORTION:
-            self.forget_version(shelf, stored.object, stored.version)
-            replaces = False
+        if fix and number > 0 and len(last) > PORTION:
+            number = self._beside(shelf, stored)
         for at in range(0, len(last) - PORTION, PORTION):
-            _enter_files(shelf, stored, last[at : at + PORTION], content)
+            _enter_files(shelf, stored.object, number, last[at : at + PORTION], content)
         with shelf.transaction():  # the last files, of most objects all, go with the version: one commit
-            if replaces:
+            if fix:
                 self.forget_version(shelf, stored.object, stored.version)
-            _enter_files(shelf, stored, last[-(len(last) % PORTION or PORTION) :], content)
+            _enter_files(shelf, stored.object, number, last[-(len(last) % PORTION or PORTION) :], content)
+            if number < 0 and shelf.execute("move_files", ark=stored.object, beside=number, number=stored.version) != totals.count:
+                raise Overtaken(f"Somebody else recorded version {stored.version} of {stored.object} at the same time: try again.")
             self._enter_version(shelf, stored, about, totals.count, totals.bytes, fix)
         return True
+
+    def _beside(self, shelf: Shelf, stored: Stored) -> int:
+        """The number under which files wait for their version, free of what a try before has left there."""
+        while shelf.execute("forget_files", ark=stored.object, number=-stored.version, portion=PORTION):
+            pass
+        return -stored.version
 
     def forget_version(self, shelf: Shelf, ark: str, number: int) -> None:
         shelf.execute("forget_version", ark=ark, number=number)
@@ -131,14 +145,14 @@ def _contradiction(stored: Stored, known: str) -> Contradiction:
     )
 
 
-def _enter_files(shelf: Shelf, stored: Stored, block: list[Entry], content: str) -> None:
+def _enter_files(shelf: Shelf, ark: str, number: int, block: list[Entry], content: str) -> None:
     for at in range(0, len(block), PORTION):
         rows: list[dict[str, Any]] = []
         places: dict[str, dict[str, Any]] = {}
         for entry in block[at : at + PORTION]:
             place = str(entry.extra.get("place", ""))
-            known = {"ark": stored.object, "place": place, "size": entry.size, "sha256": entry.sha256}
-            rows.append({**known, "number": stored.version, "path": entry.uri, "mime": str(entry.extra.get("mime", ""))})
+            known = {"ark": ark, "place": place, "size": entry.size, "sha256": entry.sha256}
+            rows.append({**known, "number": number, "path": entry.uri, "mime": str(entry.extra.get("mime", ""))})
             if not is_elsewhere(place):  # another service's bytes are not ours to audit
                 places[place] = known
         with shelf.transaction():

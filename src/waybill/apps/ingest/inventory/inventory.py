@@ -156,7 +156,9 @@ class Inventory:
         self.forget_contents(ark)
 
     def forget_contents(self, ark: str) -> None:
-        """Remove the content to which no version of an object refers any more."""
+        """Remove the content to which no version of an object refers any more, and files that never came to be of one."""
+        while self.shelf.execute("forget_beside", ark=ark, portion=PORTION):
+            pass
         while self.shelf.execute("forget_contents", ark=ark, portion=PORTION):
             pass
 

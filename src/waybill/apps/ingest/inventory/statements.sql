@@ -63,6 +63,15 @@ delete from inventory_version where ark = :ark and number = :number
 delete from inventory_file where ark = :ark and number = :number and path in (
     select path from inventory_file where ark = :ark and number = :number order by path limit :portion)
 
+-- name: move_files
+-- The files of a version that were entered beside the one that they replace.
+update inventory_file set number = :number where ark = :ark and number = :beside
+
+-- name: forget_beside
+-- What a replacement that was broken off has left.
+delete from inventory_file where ark = :ark and number < 0 and (number, path) in (
+    select number, path from inventory_file where ark = :ark and number < 0 limit :portion)
+
 -- name: forget_contents
 -- Content that no version refers to and that is no manifest of one.
 delete from inventory_content where ark = :ark and place in (
@@ -157,7 +166,7 @@ order by ark, place limit :portion
 select ark, place, size, sha256, audited, result from inventory_content where ark = :ark and result <> '' order by place limit :portion
 
 -- name: paths_of
-select number, path from inventory_file where ark = :ark and place = :place order by number desc, path limit :portion
+select number, path from inventory_file where ark = :ark and place = :place and number > 0 order by number desc, path limit :portion
 
 -- name: clear_files
 delete from inventory_file where (ark, number, path) in (select ark, number, path from inventory_file limit :portion)

@@ -4,7 +4,7 @@
     GET /api/v1/ingest/objects/<ark>                              one object
     GET /api/v1/ingest/objects/<ark>/versions                     its versions
     GET /api/v1/ingest/objects/<ark>/versions/<n>                 one version; 0: the newest
-    GET /api/v1/ingest/objects/<ark>/versions/<n>/manifest        its storage manifest, as it is at rest
+    GET /api/v1/ingest/objects/<ark>/versions/<n>/manifest        its storage manifest, as it is at rest; also by a signed URL
     GET /api/v1/ingest/objects/<ark>/versions/<n>/files           its files
     GET /api/v1/ingest/objects/<ark>/versions/<n>/files/<path>    the bytes of one, or a range of them
     GET /api/v1/ingest/damaged                                    content that the last audits found damaged
@@ -25,6 +25,7 @@ from waybill.apps.ingest.outfit import Outfit
 from waybill.apps.ingest.routes.answers import answer, file_path, object_path, refusal, version_path
 from waybill.apps.ingest.routes.closing import closed_to
 from waybill.apps.ingest.routes.counter import STRICT
+from waybill.apps.ingest.routes.sealed import signed_or
 from waybill.apps.ingest.routes.sending import Sent, send
 from waybill.apps.ingest.storage import MANIFEST
 from waybill.http.errors import responses
@@ -54,6 +55,8 @@ register_url_convertor("ark", ArkConvertor())
 Ark = Annotated[str, Path(max_length=LONGEST, description="The object's ARK.")]
 Number = Annotated[int, Path(ge=0, le=2**31, description="The number of the version; 0: the newest.")]
 Word = Annotated[str, Query(max_length=LONGEST)]
+Expires = Annotated[int, Query(ge=0, le=2**53, description="Until when a signed URL works, in seconds since 1970.")]
+Signature = Annotated[str, Query(max_length=LONGEST, description="Of a signed URL, which needs no token.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Rows in a page.")]
 
 
@@ -106,7 +109,7 @@ def router(depot: Depot) -> APIRouter:
             return closed
         return _send(request, ark, row["number"], path)
 
-    def manifest(request: Request, ark: Ark, number: Number) -> Response:
+    def manifest(request: Request, ark: Ark, number: Number, expires: Expires = 0, signature: Signature = "") -> Response:
         row = _numbered(outfit().inventory, ark, number)
         return _send(request, ark, row["number"], MANIFEST)
 
@@ -120,12 +123,12 @@ def router(depot: Depot) -> APIRouter:
         opened = lambda start, end: storage.read(ark, place, start=start, end=end)  # noqa: E731 - typed by Sent
         return send(request, Sent(opened, size, sha256, mime, path.rpartition("/")[2], words))
 
-    for pattern, function, summary in (
-        ("/objects/{ark:ark}/versions/{number}/manifest", manifest, "The storage manifest of a version"),
-        ("/objects/{ark:ark}/versions/{number}/files/{path:path}", fetch, "The bytes of a file, or a range of them"),
+    for pattern, function, summary, more in (
+        ("/objects/{ark:ark}/versions/{number}/manifest", manifest, "The storage manifest of a version", signed_or("reader")),
+        ("/objects/{ark:ark}/versions/{number}/files/{path:path}", fetch, "The bytes of a file, or a range of them", {}),
     ):
-        routes.get(pattern, summary=summary, response_class=Response)(function)
-        routes.head(pattern, include_in_schema=False)(function)
+        routes.get(pattern, summary=summary, response_class=Response, **more)(function)
+        routes.head(pattern, include_in_schema=False, **more)(function)
 
     @routes.get("/damaged", summary="Content that the last audits found damaged, page by page")
     def damaged(after: Word = "", limit: Limit = 100) -> Response:

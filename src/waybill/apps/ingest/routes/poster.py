@@ -7,7 +7,8 @@
 The form's fields may come in any order, also after the file; what is not known among them is left out, with a warning. `submit` and `add`
 are the same; `update` adds to an object that is there. The answer is the state of the batch in Merritt's form (stateforms.py), as the field
 `responseForm` wants it, else as the header Accept does, else XML. A token is needed as everywhere; programs that know only names and
-passwords send it as the password.
+passwords send it as the password. Nothing of the form is read before the token is known: what is wrong with the token is answered as the
+header Accept wants it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 
 from waybill.apps.ingest import service
 from waybill.apps.ingest.names import fault
@@ -29,7 +29,8 @@ from waybill.apps.ingest.routes.counter import At, Counter, foreign_router, refu
 from waybill.apps.ingest.routes.fields import FIELDS, Fields
 from waybill.apps.ingest.routes.form import BadForm, read_form
 from waybill.apps.ingest.routes.stateforms import Form
-from waybill.http.errors import Problem, describe, responses
+from waybill.http import errors
+from waybill.http.errors import Problem
 
 Segment = Annotated[str, Path(max_length=200)]
 Asked = Annotated[str, Query(max_length=20, description="xml or json; without it, as the header Accept says.")]
@@ -49,10 +50,9 @@ _STATE = {"content": {"application/xml": {}, "application/json": {}}, "descripti
 def routes(berth: Berth) -> APIRouter:
     made = foreign_router("merritt", "/poster")
     made.route_class = merritts(made.route_class)
-    refused = responses(401, 403)
+    why_not = {**_STATE, "description": "Why not."}
     described = {
-        "responses": {200: _STATE, **{status: {**_STATE, "description": "Why not."} for status in (400, 404, 408, 409, 413, 422, 503, 504)}}
-        | refused,
+        "responses": {200: _STATE, **dict.fromkeys((400, 401, 403, 404, 408, 409, 413, 422, 503, 504), why_not)},
         "response_class": Response,
         **role("submitter", requestBody={"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}),
     }
@@ -62,9 +62,15 @@ def routes(berth: Berth) -> APIRouter:
         try:
             accepted = await berth.take(at.request, lambda chunks: _deposited(at, chunks, fields, verb == "update", primary_id))
         except Exception as error:  # noqa: BLE001 - the form has said in which form it is to be answered
-            return _refused(_form(at.request, fields), error)
+            return _refused(at.request, _form(at.request, fields), error)
         at.changed()
         return stateforms.batch(_form(at.request, fields), accepted, fields.warnings)
+
+    # First: it is no verb that is misspelt.
+    @made.post("/state", include_in_schema=False, **role("reader"))
+    @made.post("/help", include_in_schema=False, **role("reader"))
+    async def only_read(at: At) -> Response:
+        raise _not_taken(at.request, "GET")
 
     @made.post("/{verb}", summary="Submit a deposit by Merritt's form", **described)
     async def post(at: At, verb: Verb) -> Response:
@@ -74,8 +80,7 @@ def routes(berth: Berth) -> APIRouter:
     async def post_object(at: At, verb: Verb, scheme: Segment, shoulder: Segment, objectid: Segment) -> Response:
         return await posted(at, verb, f"{scheme.rstrip(':')}:/{shoulder}/{objectid}")
 
-    why_not = {**_STATE, "description": "Why not."}
-    known: dict[int | str, dict[str, Any]] = {200: _STATE, 422: why_not, 503: why_not, **refused}
+    known: dict[int | str, dict[str, Any]] = {200: _STATE, **dict.fromkeys((401, 403, 422, 503), why_not)}
 
     @made.get("/state", summary="The state of the service, in Merritt's form", response_class=Response, responses=known, **role("reader"))
     async def state(at: At, t: Asked = "") -> Response:
@@ -92,14 +97,18 @@ def routes(berth: Berth) -> APIRouter:
         allowed = "POST" if rest.partition("/")[0] in get_args(Verb) else "GET" if rest in ("state", "help") else ""
         if not allowed or (allowed == "POST" and rest.count("/") not in (0, 3)):
             raise Problem(404, "no-route", "There is no such route.", _WAYS)
-        raise Problem(405, "no-method", f"/poster/{rest[:100]} takes {allowed} alone, not {at.request.method}.", _WAYS, {"Allow": allowed})
+        raise _not_taken(at.request, allowed)
 
     return made
 
 
+def _not_taken(request: Request, allowed: str) -> Problem:
+    said = f"{request.url.path[:107]} takes {allowed} alone, not {request.method}."
+    return Problem(405, "no-method", said, _WAYS, {"Allow": allowed})
+
+
 def merritts(route_class: type[APIRoute]) -> type[APIRoute]:
-    """Routes whose refusals have Merritt's form, also those of what is not right about their path or parameters. Who is not known, or may
-    not ask, is told so as everywhere."""
+    """Routes whose refusals have Merritt's form, also those of a token, a path or a parameter that is not right."""
 
     class MerrittRoute(route_class):  # type: ignore[misc, valid-type]
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -108,10 +117,8 @@ def merritts(route_class: type[APIRoute]) -> type[APIRoute]:
             async def handled(request: Request) -> Response:
                 try:
                     return cast(Response, await handle(request))
-                except Exception as error:  # whatever it is, Merritt's clients read it in Merritt's form
-                    if getattr(request.state, "identity", None) is None:
-                        raise
-                    return _refused(_asked(request, request.query_params.get("t", "")), error)
+                except Exception as error:  # noqa: BLE001 - whatever it is, Merritt's clients read it in Merritt's form
+                    return _refused(request, _asked(request, request.query_params.get("t", "")), error)
 
             return handled
 
@@ -168,10 +175,8 @@ def _marks(at: Counter) -> list[service.Mark]:
         return service.marks(engine)
 
 
-def _refused(form: Form, error: Exception) -> Response:
-    status, words, headers = describe(error)
-    if isinstance(error, HTTPException) and status in (401, 403):
-        raise error
+def _refused(request: Request, form: Form, error: Exception) -> Response:
+    status, words, headers = errors.said(error, known=getattr(request.state, "identity", None) is not None)
     return stateforms.refusal(form, status, words["message"], words["hint"], headers)
 
 

@@ -12,14 +12,14 @@ Others may make batches too. One that names no payload has its jobs made by whoe
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
 from waybill.apps.ingest import lists, priority, submission
-from waybill.apps.ingest.checkm import LIMIT, BadManifest, Complaint, Kind, Row, glance, read
+from waybill.apps.ingest.checkm import LIMIT, BadManifest, Complaint, Kind, Row, glance, read, related
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.report import queued
 from waybill.apps.ingest.steps import payload
@@ -27,7 +27,7 @@ from waybill.apps.ingest.steps.belonging import belonging, on_hold
 from waybill.apps.ingest.steps.refusal import Trouble, Unfit
 from waybill.apps.ingest.steps.turns import request_of
 from waybill.apps.ingest.submission import Submission, Type
-from waybill.record import Record, encode
+from waybill.record import Record, Unavailable, encode
 from waybill.step import Context, Done, Fail, New, Outcome, Wait
 
 PORTION = 200  # jobs made in one commit
@@ -114,7 +114,13 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     if not said.profile:
         return trouble("It names no profile: its submission lacks one. Submit it again with a profile.")
     try:
-        count, largest, remarks, rows, followed = _objects(batch, ctx, said)
+        profile = outfit.profile(ctx, said)
+    except Fail as error:
+        return trouble(f"{error} Submit it again.")
+    try:
+        count, largest, remarks, rows, followed = _objects(batch, ctx, said, said.owner or profile.owner)
+    except Unavailable as error:
+        return Wait(LOOK, f"Whose its local ids are cannot be asked now: {error}")
     except Trouble as error:
         if batch.tries + 1 < 2 * outfit.settings.fetch.tries:
             raise  # the state's back-off, then again: some minutes in all, since nobody can resume a batch
@@ -123,10 +129,6 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
         return trouble(error.reason, error.reasons)
     except BadManifest as error:
         return trouble(str(error), [str(each) for each in error.complaints])
-    try:
-        profile = outfit.profile(ctx, said)
-    except Fail as error:
-        return trouble(f"{error} Submit it again.")
     first = priority.first(count, profile.priority)
     jobs = (
         New("job", _documents(each), priority=first, request=request_of(batch.ref, line) if line in followed else None)
@@ -140,7 +142,7 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
 
 
 def _objects(
-    batch: Record, ctx: Context, said: Submission
+    batch: Record, ctx: Context, said: Submission, owner: str
 ) -> tuple[int, int, list[str], Iterable[tuple[int, Submission]], frozenset[int]]:
     """How many objects there are, the bytes of the longest documents among them, what is remarked on, what holds for each of them by its
     line, and which lines others follow."""
@@ -159,13 +161,30 @@ def _objects(
         one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))
         return 1, _sized(one, 0), [], [(0, one)], frozenset()
     manifest = read(payload.small(ctx, payload.of(said), LIMIT) if body is None else body, kind=_KINDS[kind])
-    rows, remarks = manifest.rows, [str(each)[:500] for each in manifest.remarks[:MOST_REMARKS]]
+    rows, remarks = _in_order(ctx, manifest.rows, owner, manifest.remarks)
     largest = max(_sized(each, line) for line, each in _of_rows(batch, said, kind, rows))
     if len(rows) * largest > PORTION_BYTES or len(rows) > PORTION:
         # More than one commit will be needed, and the second must know the rows of the first, whatever the URL then answers.
         kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)
         ctx.save({"plan": {**kept, "type": kind.value, "largest": largest, "remarks": remarks}})
     return len(rows), largest, remarks, _of_rows(batch, said, kind, rows), _followed(rows)
+
+
+def _in_order(ctx: Context, rows: Sequence[Row], owner: str, remarks: list[Complaint]) -> tuple[list[Row], list[str]]:
+    """The rows with those that they follow, also where only the inventory knows that they are of one object; and what is remarked on."""
+    inventory = outfit_of(ctx).inventory
+
+    def ark_of(local: str) -> str | None:
+        ctx.check()
+        return inventory.ark_of(owner, local)
+
+    found, told = [], [str(each) for each in remarks[:MOST_REMARKS]]
+    for row, ark in related(rows, ark_of):
+        found.append(row)
+        if ark and len(told) < MOST_REMARKS:
+            words = f"It is for {ark}, as a row above is, by a local id that belongs to it: both become its versions, in this order."
+            told.append(str(Complaint(row.line, words)))
+    return found, [each[:500] for each in told]
 
 
 def _followed(rows: Iterable[Row]) -> frozenset[int]:

@@ -121,17 +121,20 @@ def stored(ctx: Context, deposit: Deposit) -> Stored:
 
 def documents(job: Record, ctx: Context, version: Stored) -> dict[str, Any]:
     """What the job says of a version that storage has made."""
-    outfit = outfit_of(ctx)
     return {
         **warned(job, ctx, version),
         "stored": msgspec.to_builtins(version),
-        "inventory": {"manifest_url": manifest_url(outfit, version.object, version.version), "mode": "add"},
+        "inventory": {"manifest_url": manifest_url(ctx, version.object, version.version), "mode": "add"},
     }
 
 
-def manifest_url(outfit: Outfit, ark: str, version: int) -> str:
-    """Where the manifest of a version can be read."""
-    return outfit.address("objects", ark, "versions", str(version), "manifest")
+def manifest_url(ctx: Context, ark: str, version: int) -> str:
+    """Where the manifest of a version can be read: with a token, or as it is by services that know none (sealing.py)."""
+    outfit = outfit_of(ctx)
+    url, signed = outfit.address("objects", ark, "versions", str(version), "manifest"), outfit.settings.storage.signed
+    if not outfit.shared or not signed:
+        return url
+    return f"{url}?{outfit.seal(ctx.call).query(ark, version, int(ctx.now() + signed))}"
 
 
 def request_of(job: Record) -> str:

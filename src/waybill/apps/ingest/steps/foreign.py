@@ -49,12 +49,12 @@ def rows_at(ctx: Context, url: str) -> list[Row]:
     path = fetch(ctx, url, "storage-manifest.txt")
     with open(path, "rb") as file:
         if not file.read(len(BEGINS)) == BEGINS:
-            raise Fail(f"{url} is no storage manifest: it does not begin with {BEGINS.decode()}.")
+            raise Fail(f"{without_secrets(url)} is no storage manifest: it does not begin with {BEGINS.decode()}.")
         file.seek(0)
         try:
             return read_storage_manifest(file)
         except BadManifest as error:
-            raise Fail(f"The storage manifest {url} cannot be used: {error}") from error
+            raise Fail(f"The storage manifest {without_secrets(url)} cannot be used: {error}") from error
 
 
 def files_to_store(ctx: Context, rows: Iterable[Row]) -> Iterator[FileToStore]:
@@ -76,7 +76,7 @@ def deletions_at(ctx: Context, url: str) -> tuple[str, ...]:
     try:
         listed = read_deletions(fetch(ctx, url, "deletions.txt").read_bytes())
     except BadAnvl as error:
-        raise Fail(f"The list of deletions {url} cannot be used: {error}") from error
+        raise Fail(f"The list of deletions {without_secrets(url)} cannot be used: {error}") from error
     return tuple(name if name.startswith(("producer/", "system/")) else f"producer/{name}" for name in listed)
 
 
@@ -86,7 +86,7 @@ def inside(ctx: Context, url: str) -> str:
     root = str(_root(ctx)).rstrip("/") + "/"
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or not path.startswith(root) or ".." in path.split("/"):
-        raise Fail(f"{url[:200]} is not in the working folder of this service, and no other files are read.")
+        raise Fail(f"{without_secrets(url)[:200]} is not in the working folder of this service, and no other files are read.")
     return path.removeprefix(root)
 
 

@@ -22,6 +22,7 @@ from waybill.apps.ingest.checkm.stored import BEGINS, read_storage_manifest
 from waybill.apps.ingest.describing import Kept, describe
 from waybill.apps.ingest.inventory import Contradiction, LocalIdTaken, Source
 from waybill.apps.ingest.outfit import outfit_of
+from waybill.apps.ingest.signatures import without_secrets
 from waybill.apps.ingest.steps import foreign
 from waybill.apps.ingest.steps.depositing import request_of
 from waybill.apps.ingest.steps.keeping import kept_of
@@ -58,7 +59,7 @@ def _foreign(job: Record, ctx: Context) -> Source | None:
         return _of_waybill(job, ctx, url, path)
     if begins.startswith(BEGINS):
         return _of_checkm(job, ctx, url, path)
-    raise Fail(f"{url} is no storage manifest that can be recorded: neither Waybill's nor in checkm form.")
+    raise Fail(f"{without_secrets(url)} is no storage manifest that can be recorded: neither Waybill's nor in checkm form.")
 
 
 def _of_waybill(job: Record, ctx: Context, url: str, path: Path) -> Source:
@@ -68,7 +69,7 @@ def _of_waybill(job: Record, ctx: Context, url: str, path: Path) -> Source:
         about = reader.header.about
         ark, number = about.get("object"), about.get("version")
         if not isinstance(ark, str) or not isinstance(number, int):
-            raise Fail(f"The manifest {url} does not say of which object and version it is.")
+            raise Fail(f"The manifest {without_secrets(url)} does not say of which object and version it is.")
         _check_ark(job, ark, url)
         try:
             ours = storage.stored(ark, number)
@@ -83,7 +84,7 @@ def _of_waybill(job: Record, ctx: Context, url: str, path: Path) -> Source:
 def _of_checkm(job: Record, ctx: Context, url: str, path: Path) -> Source | None:
     outfit, said = outfit_of(ctx), submission.of_job(job)
     if not said.primary_id:
-        raise Fail(f"The job has no ARK, so {url} cannot be recorded.")
+        raise Fail(f"The job has no ARK, so {without_secrets(url)} cannot be recorded.")
     known = {row["number"]: row["request"] for row in _versions(ctx, said.primary_id)}
     if request_of(job) in known.values():
         return None
@@ -91,7 +92,7 @@ def _of_checkm(job: Record, ctx: Context, url: str, path: Path) -> Source | None
         with open(path, "rb") as file:
             rows = sorted(read_storage_manifest(file), key=lambda row: row.name)
     except BadManifest as error:
-        raise Fail(f"The storage manifest {url} cannot be recorded: {error}") from error
+        raise Fail(f"The storage manifest {without_secrets(url)} cannot be recorded: {error}") from error
     profile, gone = outfit.profile(ctx, said), {row.name for row in rows}
     kept = kept_of(outfit, said.primary_id, said.owner or profile.owner, request_of(job), gone) if said.update else Kept()
     about = {
@@ -137,7 +138,7 @@ def _opened(path: Path) -> Reader:
 def _check_ark(job: Record, ark: str, url: str) -> None:
     wanted = submission.of_job(job).primary_id
     if wanted and wanted != ark:
-        raise Fail(f"The job is for {wanted}, and the manifest {url} is of {ark}.")
+        raise Fail(f"The job is for {wanted}, and the manifest {without_secrets(url)} is of {ark}.")
 
 
 def _sha256(path: Path) -> str:

@@ -2,7 +2,10 @@
 
     staged     bytes as they come, each under its SHA-256 in a place of its deposit alone, verified
     written    a version is made of what was staged; the same request again is answered with the version it made
-    cleared    what was staged goes when the version is there; what a client left behind goes after a day (duties/staged.py)
+    cleared    what was staged goes when the version is there; a place in which nothing was written for a day goes too (duties/staged.py)
+
+What takes long leaves a sign in its place from time to time, so that it does not look left: a file that comes for days, bytes that are sent
+again, a version that is being made. Should bytes be gone all the same, the deposit is refused as Late: they are sent again, and it is.
 
 An object is written by one request at a time in this process. Between processes it is the storage itself that notices (Late).
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -23,6 +26,10 @@ from waybill.apps.ingest.storage.protocol import Deposit, FileToStore, Late, Not
 from waybill.objects import Data, NotFound, Objects
 
 _SOURCE = "staged:"
+_SIGN = "in-use"  # the name of the sign in a place
+_OFTEN = 1024**3  # bytes that move, or are made of files that do, from one sign to the next
+_FILE = 1024**2  # how many bytes a file counts for, however small it is
+_MOST = 1000  # places that are counted at a time
 
 
 class Staged:
@@ -30,6 +37,8 @@ class Staged:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        self._moved: dict[str, int] = {}  # bytes since the last sign, by place
+        self._lock = threading.Lock()
 
     def put(self, place: str, sha256: str, size: int, data: Iterator[bytes]) -> bool:
         """Keep the bytes of one file; whether they are new. Damaged if they are not what was said."""
@@ -38,19 +47,43 @@ class Staged:
             if self._objects.head(name).size == size:
                 for _ in data:  # whoever sends does not listen before he has sent all
                     pass
+                self.sign(place)
                 return False
         except NotFound:
             pass
-        self._objects.put(name, data, size=size, sha256=sha256)  # safe to repeat: the name says what it holds
+        self._objects.put(name, self._watched(place, data), size=size, sha256=sha256)  # safe to repeat: the name says what it holds
         return True
 
     def listed(self, place: str) -> Iterator[tuple[str, int]]:
         for info in self._objects.list(place):
-            yield info.name.rpartition("/")[2], info.size
+            if not info.name.endswith(f"/{_SIGN}"):
+                yield info.name.rpartition("/")[2], info.size
+
+    def sign(self, place: str) -> None:
+        """Say that somebody works on this place."""
+        self._objects.put(f"{place}/{_SIGN}", b"")  # safe to repeat: it is only its time that counts
+
+    def _watched(self, place: str, data: Iterable[bytes]) -> Iterator[bytes]:
+        """The bytes of a file, on their way; a sign is left when many have passed."""
+        self._pass(place, _FILE)
+        for portion in data:
+            yield portion
+            self._pass(place, len(portion))
+
+    def _pass(self, place: str, count: int) -> None:
+        with self._lock:
+            if len(self._moved) > _MOST:  # of clients that broke off; the others leave their sign a little later
+                self._moved.clear()
+            moved = self._moved.get(place, 0) + count
+            self._moved[place] = moved % _OFTEN
+        if moved >= _OFTEN:
+            self.sign(place)
 
     def clear(self, place: str) -> None:
         for info in self._objects.list(place):
             self._objects.delete(info.name)  # safe to repeat: there is nothing left then
+        with self._lock:
+            self._moved.pop(place, None)
 
     @contextmanager
     def source(self, name: str) -> Iterator[Data]:
@@ -58,10 +91,10 @@ class Staged:
             raise NotStorable(f"{name[:100]!r} is no source of this storage.")
         try:
             with self._objects.get(name.removeprefix(_SOURCE)) as body:
-                yield body
+                yield self._watched(name.removeprefix(_SOURCE).rpartition("/")[0], body)
         except NotFound:
             sha256 = name.rpartition("/")[2]
-            raise NotStorable(f"The bytes of SHA-256 {sha256} have not come: send them before the deposit.") from None
+            raise Late(f"The bytes of SHA-256 {sha256} have not come, or have gone: send them, then the deposit again.") from None
 
 
 def place_of(object_id: str, request: str) -> str:
@@ -103,6 +136,7 @@ class Counter:
         with self._busy.alone(object_id):
             there = self.storage.look(object_id, request)
             if there is None:
+                self.staged.sign(place)  # from here on it has a day, and more with what moves
                 lines = wire.split_lines(portions)
                 head = wire.read_head(next(lines, b""))
                 files = self._files(lines, place)
