@@ -1,4 +1,4 @@
-"""Others got in the way, by a deadlock or otherwise: the statement is sent again. A worker does not hear of it, or that the store is away."""
+"""Others got in the way, by a deadlock or otherwise: the statement is sent again. A worker never hears of it, or that the store is away."""
 
 from collections.abc import Callable, Iterator
 
