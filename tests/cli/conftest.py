@@ -83,6 +83,16 @@ def waybill(bare: Waybill) -> Waybill:
     return bare
 
 
+@pytest.fixture(params=["sqlite", "postgres", "zookeeper"])
+def anywhere(request: pytest.FixtureRequest, bare: Waybill, monkeypatch: pytest.MonkeyPatch) -> Waybill:
+    """A command line on an empty store of each sort."""
+    if request.param != "sqlite":
+        fixture = "fast_postgres_url" if request.param == "postgres" else "zookeeper_url"
+        monkeypatch.setenv("WAYBILL_STORE", request.getfixturevalue(fixture))
+    assert bare("migrate").code == 0
+    return bare
+
+
 def ship(waybill: Waybill, parcels: int = 1) -> str:
     made = waybill("submit", "shipment", "--doc", f'order={{"parcels": {parcels}}}', "--json")
     assert made.code == 0, made.err

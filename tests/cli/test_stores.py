@@ -3,19 +3,7 @@
 import signal
 from collections.abc import Callable
 
-import pytest
-
 from tests.cli.conftest import Running, Waybill, ship, stepped
-
-
-@pytest.fixture(params=["sqlite", "postgres", "zookeeper"])
-def anywhere(request: pytest.FixtureRequest, bare: Waybill, monkeypatch: pytest.MonkeyPatch) -> Waybill:
-    """A command line on an empty store of each sort."""
-    if request.param != "sqlite":
-        fixture = "fast_postgres_url" if request.param == "postgres" else "zookeeper_url"
-        monkeypatch.setenv("WAYBILL_STORE", request.getfixturevalue(fixture))
-    assert bare("migrate").code == 0
-    return bare
 
 
 def test_a_shipment_is_led_by_hand_from_beginning_to_end(anywhere: Waybill) -> None:

@@ -29,7 +29,7 @@ def test_a_healthy_store_has_nothing_wrong(waybill: Waybill) -> None:
     ship(waybill, 3)
     stepped(waybill, "shipment")
     assert (waybill("doctor").code, waybill("doctor").out) == (0, "Nothing is wrong.\n")
-    assert waybill("doctor", "--json").json == {"found": 0, "mended": 0}
+    assert waybill("doctor", "--json").json == {"found": 0, "mended": 0, "remark": None}
 
 
 def test_doctor_names_a_disk_that_is_nearly_full_and_what_lies_on_it(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_doctor_explains_mends_and_answers_by_its_exit_code(waybill: Waybill, da
     assert forgotten.exists()
     findings = waybill("doctor", "--json")
     assert findings.code == 1
-    assert findings.lines[-1] == {"found": len(findings.lines) - 1, "mended": 0}
+    assert findings.lines[-1] == {"found": len(findings.lines) - 1, "mended": 0, "remark": None}
     assert {"rule", "where", "problem", "remedy", "mendable", "record", "mended"} == set(findings.lines[0])
 
     mended = waybill("doctor", "--fix")
@@ -97,7 +97,7 @@ def test_what_is_mended_together_with_another_finding_counts_as_mended(waybill: 
     assert [(line["rule"], line["mended"]) for line in mended.lines[:-1]] == [
         ("rows without a record", True), ("tally", True), ("rows without a record", True), ("tally", True),
     ]  # fmt: skip
-    assert (mended.code, mended.lines[-1]) == (0, {"found": 4, "mended": 4})
+    assert (mended.code, mended.lines[-1]) == (0, {"found": 4, "mended": 4, "remark": None})
     assert waybill("doctor").code == 0
 
 

@@ -26,7 +26,7 @@ from waybill.duties.retention import Retention
 from waybill.duties.upkeep import Upkeep
 from waybill.objects import Objects
 from waybill.objects.directory import Directory
-from waybill.record import Ask, Change, Finding, Group, NotFound, Record, Ref, Role
+from waybill.record import Ask, Change, Finding, Group, Idle, NotFound, Record, Ref, Role
 from waybill.rules import Machines
 from waybill.step import New, Wait
 
@@ -59,6 +59,30 @@ def test_joins_calls_a_parent_whose_nudge_was_lost(yard: Yard) -> None:
     mends(Joins(), hand(yard), "lost nudge", crate.ref)
     assert yard.get(crate).parked is None
     assert yard.get(crate).version == crate.version  # a nudge is never versioned
+
+
+def test_joins_goes_through_all_that_wait_a_portion_in_each_round(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of them wait for something: a round looks at a portion, and the one that was not called is found in the end, and each time."""
+    crates = [moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children") for _ in range(9)]
+    for crate in crates[:7]:
+        yard.store.commit([Group((Change(None, Record("parcel", "pcl*", "Packing", parent=crate.ref), "submit"),))])
+    asked: list[str] = []
+    look = yard.store.idle_parents
+
+    def two(*, after: str = "", limit: int = 0) -> Idle:
+        asked.append(after)
+        return look(after=after, limit=2)
+
+    monkeypatch.setattr(yard.store, "idle_parents", two)
+    duty, with_hand = Joins(portion=1), hand(yard)
+    assert [a_round(duty, with_hand) for _ in range(3)] == [0, 0, 0]
+    with_hand.memory = msgspec.json.decode(msgspec.json.encode(with_hand.memory))  # as it is kept
+    assert [a_round(duty, with_hand) for _ in range(2)] == [1, 1]
+    assert len(set(asked)) == len(asked) == 5
+    assert [a_round(duty, with_hand) for _ in range(5)] == [0] * 5
+    assert asked[5] == "", "from the beginning again"
+    moved(yard, yard.get(crates[8]), parked="children")
+    assert [rule for rule, _ in found(duty, hand(yard, thorough=True))] == ["lost nudge"]
 
 
 def test_joins_leaves_a_parent_alone_that_has_an_open_child(yard: Yard) -> None:

@@ -152,11 +152,37 @@ def test_a_store_that_dies_at_rest_is_known_to_be_away(watched: Watched) -> None
 
 
 def test_a_store_that_takes_its_time_at_the_start_is_waited_for(watched: Watched) -> None:
-    pool = Connections(watched, hurry=0.0)  # type: ignore[arg-type]
+    pool = Connections(watched, hurry=60)  # type: ignore[arg-type]
     watched.answers.clear()
     threading.Timer(0.2, watched.answers.set).start()
     with pool.store() as store:
         assert store.marks() == {}
+
+
+def test_a_store_that_was_never_reached_keeps_the_first_request_no_longer_than_the_others(watched: Watched) -> None:
+    pool = Connections(watched, hurry=0.05)  # type: ignore[arg-type]
+    watched.answers.clear()
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="slow to answer"), pool.store():
+            pass
+    assert watched.tried == 2, "one for the first, and one for all who come later"
+    watched.answers.set()
+    wait_until(lambda: watched.opened == 2, "both to come through")
+    with pool.store() as store:
+        assert store.marks() == {}
+    assert watched.opened == 2, "what came too late for one is lent to another"
+    pool.close()
+    wait_until(lambda: watched.closed == 2, "both to be closed")
+
+
+def test_a_store_that_is_found_away_too_late_says_so_to_the_next(watched: Watched) -> None:
+    pool = Connections(watched, hurry=0.05)  # type: ignore[arg-type]
+    watched.answers.clear()
+    watched.away = True
+    with pytest.raises(Unavailable, match="slow to answer"), pool.store():
+        pass
+    watched.answers.set()
+    wait_until(lambda: str(pool._away) == str(Unavailable()), "the connection to be refused")
 
 
 def test_a_search_leaves_no_more_connections_than_there_are_places(watched: Watched) -> None:

@@ -59,7 +59,7 @@ def look_after(site: Site) -> None:
     """What the duties do in time."""
     with site.engine() as engine:
         engine.store.sweep()
-        engine.nudge(engine.store.idle_parents())
+        engine.nudge(engine.store.idle_parents().refs)
 
 
 @DIALECTS

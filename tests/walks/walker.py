@@ -150,7 +150,7 @@ class Walker:
     def _parent_is_told(self, parent: Ref | None) -> None:
         """No parent sleeps on children of which none is open."""
         if parent is not None:
-            assert parent not in self.people.idle_parents()
+            assert parent not in self.people.idle_parents().refs
 
     def _all(self, kind: str) -> list[Record]:
         found: list[Record] = []

@@ -9,6 +9,7 @@ from waybill.cli.desk import Desk
 from waybill.cli.problems import MISSING
 from waybill.depot import Depot, make_folder
 from waybill.record import Conflict, Record, Ref
+from waybill.rules import pausing
 
 if TYPE_CHECKING:
     from waybill.worker import Arrow
@@ -39,7 +40,7 @@ def _unpaused(depot: Depot, kinds: Iterable[str], marks: Iterable[str], target: 
     paused = set(marks)
 
     def by(kind: str, state: str) -> set[str]:
-        return {depot.machines[kind].queue, f"queue/{kind}.{state}"} & paused
+        return pausing(depot.machines[kind], state) & paused
 
     if target is not None:
         if stops := by(target.kind, target.state):

@@ -13,7 +13,7 @@ from rich.status import Status
 
 from waybill import config, rules, views
 from waybill.application import Application, BadApplication
-from waybill.cli import applications, room, shapes
+from waybill.cli import applications, room, shapes, unserved
 from waybill.cli.desk import Desk, command
 from waybill.cli.problems import FAILED, Misuse
 from waybill.config import DAY
@@ -52,8 +52,11 @@ def doctor(
                 mended += done
                 _say_finding(desk, finding, fix, done)
                 status.update(f"looking at {place.name} … {found} found")
+        remark = _remark(desk, store)
+    if remark is not None and not desk.as_json:
+        desk.say(remark)
     if desk.as_json:
-        desk.print_json({"found": found, "mended": mended}, line=True)
+        desk.print_json({"found": found, "mended": mended, "remark": remark}, line=True)
     elif not found:
         desk.say("Nothing is wrong.")
     else:
@@ -107,6 +110,7 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
     yield _Place("the tables", lambda: _tables(desk, store), store.mend)
     yield _Place("the store", store_itself, store.mend)
     yield _Place("the workers", lambda: _expired(store), lambda finding: finding.where in store.reap())
+    yield _Place("the queues", lambda: unserved.findings(store, depot.machines), store.mend)
     keep = {state: days * DAY for state, days in depot.config.retention.items()}
     more = [duty for application in depot.applications for duty in application.duties]
     for duty in all_duties(more).values():
@@ -115,6 +119,13 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
         hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep,
                     _missing_hosts(store) if duty.name == Hosts.name else {}, who=desk.who, outfit=depot.outfit, thorough=True)
         yield _Place(duty.name, partial(duty.check, hand), partial(duty.mend, hand))
+
+
+def _remark(desk: Desk, store: Store) -> str | None:
+    try:
+        return unserved.remark(store, desk.depot.machines)
+    except BadStore:  # what cannot be read is a finding
+        return None
 
 
 def _expired(store: Store) -> Iterator[Finding]:

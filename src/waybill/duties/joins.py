@@ -30,9 +30,20 @@ class Joins:
     portion: int = 20_000  # records looked at in one round: a million take half an hour, at a hundredth of a core or less
 
     def check(self, hand: Hand) -> Iterator[Finding]:
-        for ref in hand.store.idle_parents():
-            yield Finding(LOST, str(ref), f"{ref} waits for children, and none is open.", "call it", ref=ref)
+        yield from self._not_called(hand)
         yield from self._noted_otherwise(hand)
+
+    def _not_called(self, hand: Hand) -> Iterator[Finding]:
+        """Page by page of those that wait, a portion in each round; the next round goes on at the page where this one ended."""
+        after: str | None = hand.memory.get("waiting", "")
+        left = self.portion
+        while after is not None and (left > 0 or hand.thorough) and not hand.stop():
+            hand.memory["waiting"] = after  # of the page that is looked at: a round may end in the middle of it
+            page = hand.store.idle_parents(after=after)
+            for ref in page.refs:
+                yield Finding(LOST, str(ref), f"{ref} waits for children, and none is open.", "call it", ref=ref)
+            left, after = left - MAX_PAGE, page.after
+        hand.memory["waiting"] = after or ""
 
     def _noted_otherwise(self, hand: Hand) -> Iterator[Finding]:
         """State by state and page by page, a portion in each round; the next round goes on at the page where this one ended."""

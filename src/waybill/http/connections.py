@@ -3,8 +3,8 @@
     free -> lent to one request -> free again, or closed when the store failed under it
 
 A connection that rested is asked whether it still lives before it is lent, so that a store that was away is served again with the first
-request after it is back. While a store is known to be away one thread looks for it, as long as a new connection takes, and requests wait
-for that thread a moment only: whoever asks is told within HURRY to come again.
+request after it is back. A new connection is made in a thread of its own: to a store that is away it may take long, and whoever asks is
+told within HURRY to come again. While a store is known to be away one such thread looks for it, and all requests wait for that one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
 from waybill.depot import Depot
@@ -21,9 +21,10 @@ from waybill.record import BadStore, SessionLost, Store, StoreError, Unavailable
 
 SIZE = 8
 PATIENCE = 5.0  # seconds that a request waits for a connection
-HURRY = 2.5  # seconds that it waits for a store that is known to be away
+HURRY = 2.5  # seconds that it waits for a store that is away, or for a new connection
 RESTED = 1.0  # seconds after which a connection is looked at before it is lent
 
+SLOW = "The store is slow to answer. Try again in a moment."
 BROKEN = (Unavailable, Unknown, BadStore, SessionLost)
 
 
@@ -101,12 +102,33 @@ class Connections:
                 return resting[0]
 
     def _open(self) -> Store:
-        """However long that takes, for nothing is known against the store."""
+        """A new connection. Nothing is known against the store; if it was never reached, that is how it shows."""
+        opening: Future[Store] = Future()
+        threading.Thread(target=self._connect, args=(opening,), name="waybill-connect", daemon=True).start()
+        wait([opening], self._hurry)
+        if opening.cancel():  # what comes of it is for others
+            slow = Unavailable(SLOW)
+            self._miss(slow)
+            raise slow
         try:
-            return self._depot.open_store()
+            return opening.result()
         except Unavailable as error:
             self._miss(error)
             raise
+
+    def _connect(self, opening: Future[Store]) -> None:
+        try:
+            store = self._depot.open_store()
+        except BaseException as error:  # noqa: BLE001 - carried over to the request that waits
+            if opening.set_running_or_notify_cancel():
+                opening.set_exception(error)
+            elif isinstance(error, Unavailable):
+                self._miss(error)  # in its own words
+            return
+        if opening.set_running_or_notify_cancel():
+            opening.set_result(store)
+        else:
+            self._return(store, sound=True)
 
     def _lives(self, store: Store) -> bool:
         try:
@@ -134,7 +156,7 @@ class Connections:
             search.result(max(0.0, until - self._clock()))
         except TimeoutError:
             with self._lock:
-                said = str(self._away or "The store is slow to answer. Try again in a moment.")
+                said = str(self._away or SLOW)
             raise Unavailable(said) from None
 
     def _look_for_the_store(self, search: Future[None]) -> None:

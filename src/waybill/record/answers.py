@@ -91,6 +91,13 @@ class HeldKey(NamedTuple):
     holder: Ref | None
 
 
+class Idle(NamedTuple):
+    """A portion of the records that wait for children, looked through."""
+
+    refs: list[Ref]  # those of which no child is open
+    after: str | None  # where to go on; None: this was the last portion
+
+
 class Due(NamedTuple):
     woken: int
     next: float | None  # seconds until the next wait is due; None: none waits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from waybill.record.answers import MAX_PAGE, Answer, Ask, Claimed, Due, Finding, HeldKey, Line, Page, Renewed, Role, SessionInfo
+from waybill.record.answers import MAX_PAGE, Answer, Ask, Claimed, Due, Finding, HeldKey, Idle, Line, Page, Renewed, Role, SessionInfo
 from waybill.record.change import Group
 from waybill.record.thing import Record, Ref
 
@@ -124,8 +124,11 @@ class Store(Protocol):
         Waiters of free keys, records parked on marks that are off, counters to fold.
         """
 
-    def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        """Records parked on "children" that have no open child: their nudge was lost."""
+    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
+        """Of the next `limit` records parked on "children" those that have no open child: their nudge was lost.
+
+        In any order that stays the same; one that comes or moves meanwhile may be missed, and is found by the next walk.
+        """
 
     def remember(self, name: str, value: str) -> str:
         """Keep `value` under `name` unless something is kept there already; answer what is kept."""

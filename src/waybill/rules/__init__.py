@@ -19,7 +19,7 @@ from waybill.rules.entering import bad_id, create, enter
 from waybill.rules.keys import check_more_keys, keys_in
 from waybill.rules.legality import path_is_legal, undeclared
 from waybill.rules.machines import Machines, UnknownKind
-from waybill.rules.marks import BadMark, UnknownQueue, check_mark, check_queue
+from waybill.rules.marks import BadMark, UnknownQueue, check_mark, check_queue, pausing
 from waybill.rules.outcomes import RETRY_LINES, settle
 from waybill.rules.papers import documents, read, users_documents
 from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
@@ -56,6 +56,7 @@ __all__ = [
     "look",
     "move",
     "path_is_legal",
+    "pausing",
     "read",
     "reckon",
     "refit",

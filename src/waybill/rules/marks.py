@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from waybill.machine import Machine
 from waybill.rules.machines import Machines
 from waybill.rules.refusals import Refused
 
@@ -24,6 +25,11 @@ def check_mark(name: str) -> None:
         raise BadMark(f"A mark's name is 1 to {LONGEST_MARK} printable characters without a blank at either end, such as carrier/mule.")
     if any(part in ("", ".", "..") for part in name.split("/")):
         raise BadMark(f"{name!r} is no name of a mark: its parts are parted by single slashes, such as carrier/mule.")
+
+
+def pausing(machine: Machine, state: str) -> set[str]:
+    """The marks that pause work in a state: any one of them does."""
+    return {machine.queue, f"{QUEUES}{machine.name}.{state}"}
 
 
 def check_queue(name: str, machines: Machines) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from waybill.record import MAX_PAGE, Ask, Finding, HeldKey, Line, Page, Record, Ref, SessionInfo, Store
+from waybill.record import MAX_PAGE, Ask, Finding, HeldKey, Idle, Line, Page, Record, Ref, SessionInfo, Store
 
 T = TypeVar("T")
 LITTLE = 0.3  # is at stake where an idle worker looks around
@@ -58,8 +58,8 @@ class Readings(ABC):
     def marks(self) -> dict[str, str]:
         return self._asked("marks", self.store.marks, weight=LITTLE)
 
-    def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        return self._asked("idle_parents", lambda: self.store.idle_parents(limit))
+    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
+        return self._asked("idle_parents", lambda: self.store.idle_parents(after=after, limit=limit))
 
     def check(self) -> Iterator[Finding]:
         return iter(self._asked("check", lambda: list(self.store.check())))

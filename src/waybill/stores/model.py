@@ -23,6 +23,7 @@ from waybill.record import (
     Finding,
     Group,
     HeldKey,
+    Idle,
     Line,
     NotFound,
     Page,
@@ -249,8 +250,10 @@ class ModelStore:
         mended = self.world.pass_turn([key for key in waited if key not in self._shelf.keys][:limit])
         return mended + self.world.unpark(lambda reason: reason.startswith("mark ") and reason[5:] not in self._shelf.marks, limit)
 
-    def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        return [ref for ref, r in self._shelf.records.items() if r.parked == "children" and not self.world.has_open_child(ref)][:limit]
+    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
+        waiting = sorted((r.seq, ref) for ref, r in self._shelf.records.items() if r.parked == "children" and r.seq > int(after or 0))
+        idle = [ref for _, ref in waiting[:limit] if not self.world.has_open_child(ref)]
+        return Idle(idle, str(waiting[limit - 1][0]) if len(waiting) > limit else None)
 
     def remember(self, name: str, value: str) -> str:
         return self._shelf.kept.setdefault(name, value)

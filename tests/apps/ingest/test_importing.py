@@ -16,7 +16,8 @@ from tests.apps.ingest.test_legacy import STREAM, TEXT, XML
 from tests.stores.zookeeper import nodedump
 from waybill.apps.ingest import importing, service
 from waybill.apps.ingest.access.order import ASK_AGAIN
-from waybill.apps.ingest.importing import Imported, import_entries
+from waybill.apps.ingest.imported import Imported
+from waybill.apps.ingest.importing import import_entries
 from waybill.apps.ingest.legacy import LegacyError, Queue, Status
 from waybill.apps.ingest.legacy.sources import Folder, Source, open_source
 from waybill.engine import Engine

@@ -207,6 +207,21 @@ def test_the_small_questions_are_answered_by_index(plans: Plans) -> None:
         assert_by_index(plans.of(what), rows=rows)
 
 
+def test_parents_that_wait_are_looked_at_in_portions(plans: Plans, harness: PostgresHarness) -> None:
+    """Thousands wait for open children: a call looks at a portion, wherever it begins."""
+    harness.admin.execute("update record set parked = 'children', wake_at = 0 where parent_id is null")
+    harness.admin.execute(
+        "update record set parent_kind = 'parcel', parent_id = 'pcl' || lpad((seq - 1)::text, 10, '0') where parent_id is not null"
+    )
+    after = ""
+    for _ in range(3):
+        nodes = plans.of(lambda after=after: plans.store.idle_parents(after=after, limit=LIMIT))  # type: ignore[misc]
+        assert used(nodes) == {"record_parked", "record_open_child"}
+        assert_by_index(nodes, rows=LIMIT)
+        after = plans.store.idle_parents(after=after, limit=LIMIT).after or ""
+        assert after
+
+
 def test_a_sweep_steps_from_reason_to_reason_a10(plans: Plans) -> None:
     """Hundreds wait for one key: it is found in one step, not by looking at each of them."""
     plans.store.sweep()

@@ -26,6 +26,7 @@ SEARCHES = {
     "last_turn": "record_parent (kind=? AND parent_kind=? AND parent_id=?)",
     "has_open_child": "record_open (parent_kind=? AND parent_id=?)",
     "is_idle": "record_open (parent_kind=? AND parent_id=?)",
+    "idle_parents": "record_parked (parked=? AND wake_at=? AND (priority,turn)>(?,?))",
     "pass_turn": "record_parked (parked=? AND wake_at=?)",
     "due": "record_parked (parked=? AND wake_at<?)",
     "next_due": "record_parked (parked=?)",

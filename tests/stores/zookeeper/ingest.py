@@ -122,7 +122,7 @@ class Ingest:
     def wake(self) -> None:
         self.store.wake()
         self.store.sweep()
-        self.store.commit([Group((), tuple(self.store.idle_parents()))])
+        self.store.commit([Group((), tuple(self.store.idle_parents().refs))])
 
     def tidy(self) -> None:
         """Retention: what has settled goes, jobs before their batch."""

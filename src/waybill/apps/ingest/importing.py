@@ -12,71 +12,29 @@ run a second time, makes only what is missing. Of a batch nothing but the names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from waybill.apps.ingest import mnemonics, submission
+from waybill.apps.ingest import submission
+from waybill.apps.ingest.becoming import Becoming
+from waybill.apps.ingest.imported import Imported
 from waybill.apps.ingest.legacy import Described, Entry, LegacyError, decode, describe
 from waybill.apps.ingest.legacy.sources import Source
-from waybill.apps.ingest.profile import BadProfile, Profile, from_document
 from waybill.engine import Engine
-from waybill.machine import Machine
 from waybill.record import Exists, NotFound, Record, StoreError, Unavailable, Unknown
-from waybill.rules import Refused, bad_id
+from waybill.rules import Refused
 from waybill.step import New
 
 PORTION = 100  # records made in one round trip
 WHY = "from an old queue"
 HELD = "It is held until all its entries are imported and its collection is open."
-KEPT = 100  # refusals and remarks of a report
 _OVER = ("Completed", "Deleted")
 _PAYLOAD = ("payload_url",)  # of a batch, from which jobs would be made a second time
 
 Progress = Callable[[int, int], None]  # so many of so many entries
-
-
-class Note(msgspec.Struct, frozen=True):
-    """What is to be said of one entry."""
-
-    path: str
-    words: str
-
-
-class Imported(msgspec.Struct):
-    """What came of an import. Of refusals and remarks the first are kept, and all are counted."""
-
-    dry_run: bool = False
-    entries: int = 0
-    made: dict[str, int] = {}  # kind -> how many; in a dry run: would be made
-    there: int = 0  # entries whose record was made by an earlier import
-    states: dict[str, int] = {}  # "job Estimating" -> how many entries
-    refused: int = 0
-    refusals: list[Note] = []
-    remarked: int = 0
-    remarks: list[Note] = []
-    gone: int = 0  # entries that were taken out of their queue meanwhile
-
-    def refuse(self, path: str, words: str) -> None:
-        self.refused += 1
-        if len(self.refusals) < KEPT:
-            self.refusals.append(Note(path, words))
-
-    def remark(self, path: str, words: Iterable[str]) -> None:
-        for each in words:
-            self.remarked += 1
-            if len(self.remarks) < KEPT:
-                self.remarks.append(Note(path, each))
-
-    def count(self, kind: str, repeated: bool) -> None:
-        if repeated:
-            self.there += 1
-        else:
-            self.made[kind] = self.made.get(kind, 0) + 1
 
 
 class _Batch(msgspec.Struct):
@@ -101,14 +59,14 @@ class _Import:
         self._report = Imported(dry_run=dry_run)
         self._began = engine.store.now()  # what was made before this was made by an earlier import
         self._done = 0
-        self._collections: dict[str, list[str]] = {}  # by the name of the profile
+        self._becoming = Becoming(engine)
 
     def run(self) -> Imported:
         batches, assemblies = self._survey()
         for uuid, batch in batches.items():
             self._import_batch(uuid, batch)
         for portion in _portions(assemblies):
-            self._make(self._described(portion), self._assembly)
+            self._make(self._described(portion), self._becoming.assembly)
             self._step(len(portion))
         return self._report
 
@@ -160,7 +118,7 @@ class _Import:
                     self._step(len(found.paths))
                     return
             parent = batch
-            whole = self._make(entries, lambda entry, told: self._job(entry, told, found.name, parent)) and whole  # noqa: B023 - called at once
+            whole = self._make(entries, lambda entry, told: self._becoming.job(entry, told, found.name, parent)) and whole  # noqa: B023 - called at once
             self._step(len(portion))
         if self._dry_run:
             self._report.count("batch", self._known(found.name) is not None)
@@ -190,7 +148,8 @@ class _Import:
     def _make_batch(self, found: _Batch, first: tuple[str, Entry, Described]) -> Record | None:
         """Safe to repeat: a batchID makes one batch, whoever asks."""
         path, _, told = first
-        said = self._placed({key: value for key, value in told.submission.items() if key not in _PAYLOAD} | {"batchID": found.name})
+        given = {key: value for key, value in told.submission.items() if key not in _PAYLOAD}
+        said = self._becoming.placed(given | {"batchID": found.name})
         document = {**submission.read(said).document(), **said}
         # With all its jobs made here, whoever works on it has none to make.
         docs = {"submission": document, "spawned": {"count": found.jobs, "whole": True, "jobs": found.jobs}}
@@ -260,58 +219,9 @@ class _Import:
             return False
         return True
 
-    def _job(self, entry: Entry, told: Described, batch_id: str, batch: Record | None) -> New:
-        said = self._placed({**told.configuration, "batchID": batch_id})
-        if entry.written is not None and not said.get("submissionDate"):
-            said["submissionDate"] = entry.written.isoformat(timespec="seconds")
-        documents = {
-            "configuration": {**submission.read(said).document(), **said},  # in both vocabularies
-            "identifiers": told.identifiers,
-            "metadata": {**told.metadata, "erc_where": told.identifiers.get("primary_id", "")},
-            **({"inventory": told.inventory} if told.inventory else {}),
-        }
-        machine = self._engine.machines["job"]
-        return New(
-            "job", documents, state=told.state, owner=submission.read(said).submitter, priority=told.priority, request=told.request,
-            last_done=_last_done(machine, told), message=told.message, parent=batch.ref if batch is not None else None,
-        )  # fmt: skip
-
-    def _assembly(self, entry: Entry, told: Described) -> New:
-        kind = "access-large" if told.large else "access-small"
-        last = _last_done(self._engine.machines[kind], told)
-        return New(
-            kind, {"token": told.token}, state=told.state, priority=told.priority, request=told.request, last_done=last,
-            message=told.message,
-        )  # fmt: skip
-
-    def _placed(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """With the collections by which it is held, where its profile is known here."""
-        name = submission.read(said).profile
-        if name not in self._collections:
-            self._collections[name] = list(self._mnemonics(name))
-        return {**said, "collections": self._collections[name]} if self._collections[name] and not said.get("collections") else {**said}
-
-    def _mnemonics(self, profile: str) -> tuple[str, ...]:
-        try:
-            known = self._engine.store.get("profile", profile) if profile and bad_id(profile) is None else None
-            return mnemonics.of(from_document(Profile, known.docs.get("profile")), self._arks) if known is not None else ()
-        except (NotFound, BadProfile):
-            return ()
-
-    @cached_property
-    def _arks(self) -> dict[str, str]:
-        return mnemonics.by_ark(self._engine.store.find)
-
     def _step(self, count: int) -> None:
         self._done += count
         self._progress(self._done, self._report.entries)
-
-
-def _last_done(machine: Machine, told: Described) -> str | None:
-    """What resume goes on after: the table decides, in which there may be a state between those that the old queues knew."""
-    over = told.state if told.state not in ("Failed", "Deleted", "Held") else told.path[-2] if len(told.path) > 1 else ""
-    state = machine.state(over)
-    return machine.before(over, told.last_done or None) if state is not None and state.then is not None else told.last_done or None
 
 
 def _portions(paths: Sequence[str]) -> Iterator[list[str]]:

@@ -138,11 +138,34 @@ class Waits(Suite):
         yard.update(waits, parked="children")
         yard.update(busy, parked="children")
         yard.update(other, parked="wait", delay=5)
-        assert yard.store.idle_parents() == []
+        assert yard.store.idle_parents().refs == []
         yard.write(change(child, state=h.end, open=False))
-        assert yard.store.idle_parents() == [waits.ref]
+        assert yard.store.idle_parents().refs == [waits.ref]
         yard.write(nudges=(waits.ref,))
-        assert yard.store.idle_parents() == []
+        assert yard.store.idle_parents().refs == []
+
+    def test_idle_parents_are_looked_for_in_portions(self, yard: Yard) -> None:
+        """However many wait: a call looks at no more than it was asked to, and the next one goes on where it ended."""
+        h = yard.harness
+        crates = [yard.crate(priority=number % 3) for number in range(7)]
+        for crate in crates:
+            yard.make(1, parent=crate)
+            yard.update(crate, parked="children")
+        idle = {crates[number].ref for number in (1, 4, 6)}
+        for number in (1, 4, 6):
+            (child,) = yard.store.find(h.kind, parent=crates[number].ref).records
+            yard.write(change(child, state=h.end, open=False))
+        found: list[Ref] = []
+        after: str | None = ""
+        portions = 0
+        while after is not None:
+            portion = yard.store.idle_parents(after=after, limit=2)
+            assert len(portion.refs) <= 2
+            found += portion.refs
+            after, portions = portion.after, portions + 1
+        assert (set(found), len(found)) == (idle, 3), "each once"
+        assert portions in (4, 5)
+        yard.write(nudges=tuple(found))
 
     # --- watch
 

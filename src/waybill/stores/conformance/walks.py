@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from waybill.record import Change, Claimed, Committed, Group, Record, Ref, Role, Store, StoreError
+from waybill.record import Change, Claimed, Group, Role, StoreError
 from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import HOUR, LONG, Yard, change, commit
-from waybill.stores.model import ModelStore, World
+from waybill.stores.conformance.twins import Hand, Pair, Twins
+from waybill.stores.conformance.yard import HOUR, Yard, change, commit
 
 STEPS = 120
 
@@ -32,43 +32,11 @@ class Walks(Suite):
         assert walk.written > STEPS // 4, "a walk that is mostly refused proves little"
 
 
-class Pair(msgspec.Struct):
-    """One record as both stores know it, and earlier readings of it."""
-
-    real: Record
-    model: Record
-    old: list[tuple[Record, Record]] = []
-
-
-class Hand(msgspec.Struct):
-    """One worker: a connection and a session on each side."""
-
-    real: Store
-    model: Store
-    real_session: str
-    model_session: str
-
-
-class Walk:
+class Walk(Twins):
     def __init__(self, yard: Yard, rng: random.Random) -> None:
-        self.yard, self.h, self.rng = yard, yard.harness, rng
-        self.clock = 1_000_000.0
-        self.world = World(lambda: self.clock)
-        self.model = ModelStore(self.world)
-        self.pairs: list[Pair] = []
-        self.hands = [self.hand() for _ in range(3)]
+        super().__init__(yard)
+        self.rng = rng
         self.written = self.turn = 0
-        self.crates = [self.create_crate() for _ in range(2)]
-
-    def hand(self) -> Hand:
-        real, model = self.h.open(), ModelStore(self.world)
-        about: dict[str, Any] = {}
-        return Hand(
-            real,
-            model,
-            real.open_session(host="here", ttl=LONG, about=about),
-            model.open_session(host="here", ttl=LONG, about=about),
-        )
 
     def step(self) -> None:
         moves: list[tuple[int, Callable[[], None]]] = [
@@ -88,14 +56,6 @@ class Walk:
         self.rng.choices([move for _, move in moves], [weight for weight, _ in moves])[0]()
 
     # --- calls, on both
-
-    def create_crate(self) -> Pair:
-        real = self.yard.crate()
-        record = Record(real.kind, "crate*", real.state)
-        answer = self.model.commit([Group((Change(None, record, event="create", who="suite"),))])[0]
-        assert isinstance(answer, Committed)
-        assert answer.records[0] is not None
-        return Pair(real, answer.records[0])
 
     def create(self) -> None:
         h, rng = self.h, self.rng
@@ -143,10 +103,6 @@ class Walk:
             else:
                 self.seen(pair, mine, theirs)
                 self.same(mine, theirs)
-
-    def seen(self, pair: Pair, real: Record, model: Record) -> None:
-        pair.old.append((pair.real, pair.model))
-        pair.real, pair.model = real, model
 
     def claim(self) -> None:
         """All that can be claimed in one state: whatever is left over is parked, on both."""
@@ -250,52 +206,3 @@ class Walk:
         for pair in self.pairs:
             if pair.real.session == hand.real_session:
                 self.seen(pair, self.yard.get(pair.real), hand.model.get(pair.model.kind, pair.model.id))
-
-    # --- comparing
-
-    def pair(self, real: Record) -> Pair:
-        return next(pair for pair in self.pairs if pair.real.id == real.id)
-
-    def name(self, ref: Ref | None, model: bool = False) -> str | None:
-        """A name that is the same on both sides."""
-        for place, pair in enumerate([*self.crates, *self.pairs]):
-            if ref == (pair.model if model else pair.real).ref:
-                return f"{ref.kind} {place}"
-        return None
-
-    def worker(self, session: str | None) -> int | None:
-        return next((i for i, hand in enumerate(self.hands) if session in (hand.real_session, hand.model_session)), None)
-
-    def shape(self, record: Record) -> dict[str, Any]:
-        fields = ("kind", "state", "owner", "priority", "message", "keys", "gates", "parked", "open")
-        shape = {name: getattr(record, name) for name in fields}
-        docs = {name: body for name, body in record.docs.raw.items() if name not in self.h.required}
-        return {**shape, "docs": docs, "held by": self.worker(record.session), "waits": record.wake_at > 0}
-
-    def same(self, real: Record, model: Record) -> None:
-        assert self.shape(real) == self.shape(model)
-
-    def compare(self) -> None:
-        h, real, model = self.h, self.yard.store, self.model
-        for pair in self.pairs:
-            mine, theirs = self.yard.get(pair.real), model.get(pair.model.kind, pair.model.id)
-            self.same(mine, theirs)
-            assert mine.nudges == theirs.nudges
-            assert [line[2:] for line in real.history(*pair.real.ref)] == [line[2:] for line in model.history(*pair.model.ref)]
-            self.seen(pair, mine, theirs)
-            del pair.old[:-5]
-        assert real.tally(h.kind) == model.tally(h.kind)
-        for crate in self.crates:
-            assert real.tally(h.kind, parent=crate.real.ref) == model.tally(h.kind, parent=crate.model.ref)
-            assert self.listed(real, crate.real.ref) == self.listed(model, crate.model.ref, model=True)
-        assert sorted(real.marks()) == sorted(model.marks())
-        refs = [crate.real.ref for crate in self.crates]
-        assert {self.name(ref) for ref in real.open_parents(refs)} == {
-            self.name(ref, model=True) for ref in model.open_parents([crate.model.ref for crate in self.crates])
-        }
-
-    def listed(self, store: Store, crate: Ref, model: bool = False) -> list[list[str | None]]:
-        """What each query finds, in its order."""
-        queries: list[dict[str, Any]] = [{"state": s} for s in (*self.h.states, self.h.rest, self.h.end)]
-        queries += [{"owner": "ann"}, {"parent": crate}, {"newest": True}, {}]
-        return [[self.name(record.ref, model) for record in store.find(self.h.kind, limit=1000, **query).records] for query in queries]

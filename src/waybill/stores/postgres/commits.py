@@ -31,11 +31,9 @@ from waybill.record import (
     Unknown,
 )
 from waybill.stores.groups import vet
-from waybill.stores.postgres.connection import Connection, Row
+from waybill.stores.postgres.connection import TRIES, Connection, Row
 from waybill.stores.postgres.troubles import Again
 from waybill.stores.postgres.waves import Wave, touched_by
-
-TRIES = 5  # how often a wave is sent that others got in the way of
 
 Reason = tuple[int, str, str]  # which change of the group, what is in the way, and its name
 
@@ -93,7 +91,7 @@ class Commits:
     def _write(self, wave: Wave, groups: Sequence[Group], answers: list[Answer | None]) -> None:
         for tries in range(TRIES):
             try:
-                rows = self._connection.run(self._statements["commit"], wave.args(self._turns))
+                rows = self._connection.run(self._statements["commit"], wave.args(self._turns), tries=1)
                 self._read(wave, rows, groups, answers)
                 return
             except Again:

@@ -22,6 +22,7 @@ from waybill.stores.postgres import troubles
 from waybill.stores.postgres.wire import Rows, rows_dumper
 from waybill.stores.presence import Presence
 
+TRIES = 5  # how often a statement is sent that others get in the way of: a deadlock, rows that were written in that moment
 SECRETS = frozenset({"password", "sslpassword"})
 
 DEFAULTS: dict[str, Any] = {"application_name": "waybill", **POSTGRES_PATIENCE}  # what a URL may say otherwise
@@ -88,8 +89,22 @@ class Connection:
             db.close()
             raise
 
-    def run(self, statement: str, args: Sequence[Any] | dict[str, Any] = (), *, writes: bool = True) -> list[Row]:
-        """The rows of one statement, in a transaction of its own."""
+    def run(
+        self, statement: str, args: Sequence[Any] | dict[str, Any] = (), *, writes: bool = True, tries: int = TRIES
+    ) -> list[Row]:
+        """The rows of one statement, in a transaction of its own. Where others wrote the same rows in that moment it is sent again, at most
+        `tries` times; then Unavailable, or Again to whoever asked for a single try and knows better what to send."""
+        for left in range(tries - 1, -1, -1):
+            try:
+                return self._run(statement, args, writes)
+            except troubles.Again as error:
+                if tries == 1:
+                    raise
+                if not left:
+                    raise Unavailable(f"{error} It was tried {tries} times; nothing was written. Try again.") from error
+        raise ValueError("a statement is tried at least once")
+
+    def _run(self, statement: str, args: Sequence[Any] | dict[str, Any], writes: bool) -> list[Row]:
         db = self._ready()
         try:
             cursor = db.execute(statement, args, prepare=True, binary=True)

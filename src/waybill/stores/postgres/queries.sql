@@ -171,10 +171,13 @@ select n.name from unnest(%s::text[]) as n(name) where not exists (select from k
 select pass_keys(%s);
 
 -- name: idle_parents
-select r.kind, r.id from record r
-where r.parked = 'children'
-  and not exists (select from record c where c.parent_id = r.id and c.parent_kind = r.kind and c.open and c.parent_id is not null)
-order by r.wake_at, r.priority, r.turn, r.seq limit %s;
+-- A portion of those that wait, and of each whether it waits for nothing: at a million that wait for something all would be looked at.
+select p.kind, p.id,
+       not exists (select from record c where c.parent_id = p.id and c.parent_kind = p.kind and c.open and c.parent_id is not null),
+       p.priority, p.turn, p.seq
+from (select r.kind, r.id, r.priority, r.turn, r.seq from record r
+      where r.parked = 'children' and r.wake_at = 0 and (r.priority, r.turn, r.seq) > (%s, %s, %s)
+      order by r.wake_at, r.priority, r.turn, r.seq limit %s) p;
 
 -- name: remember
 insert into memory (name, value) values (%s, %s) on conflict do nothing;

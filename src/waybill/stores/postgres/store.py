@@ -22,6 +22,7 @@ from waybill.record import (
     Finding,
     Group,
     HeldKey,
+    Idle,
     Line,
     NotFound,
     Page,
@@ -32,6 +33,7 @@ from waybill.record import (
     SessionInfo,
 )
 from waybill.statements import load
+from waybill.stores import portions
 from waybill.stores.postgres import schema as schemas
 from waybill.stores.postgres.bell import Listener, Ringer
 from waybill.stores.postgres.claims import Claims, higher
@@ -248,8 +250,8 @@ class PostgresStore:
             self._ringer.ring()
         return mended
 
-    def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        return [Ref(*row) for row in self._connection.run(STATEMENTS["idle_parents"], [limit], writes=False)]
+    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
+        return portions.idle(self._connection.run(STATEMENTS["idle_parents"], [*portions.begin(after), limit], writes=False), limit)
 
     def remember(self, name: str, value: str) -> str:
         self._connection.run(STATEMENTS["remember"], [name, value])

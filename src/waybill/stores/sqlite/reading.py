@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from waybill.record import MAX_PAGE, ClaimLost, Conflict, Docs, Line, NotFound, Page, Record, Ref
+from waybill.record import MAX_PAGE, ClaimLost, Conflict, Docs, Idle, Line, NotFound, Page, Record, Ref
+from waybill.stores import portions
 from waybill.stores.sqlite.database import Database, Execute
 from waybill.stores.sqlite.rows import SQL, record_of
 
@@ -82,9 +83,9 @@ def open_parents(database: Database, refs: Sequence[Ref]) -> set[Ref]:
         return {ref for ref in refs if execute(SQL["has_open_child"], ref).fetchall()}
 
 
-def idle_parents(database: Database, limit: int) -> list[Ref]:
+def idle_parents(database: Database, after: str, limit: int) -> Idle:
     with database.sentences():
-        return [Ref(*row) for row in database.execute(SQL["idle_parents"], (limit,)).fetchall()]
+        return portions.idle(database.execute(SQL["idle_parents"], (*portions.begin(after), limit)).fetchall(), limit)
 
 
 def history(database: Database, kind: str, id: str) -> list[Line]:

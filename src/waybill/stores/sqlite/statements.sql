@@ -38,10 +38,12 @@ select 1 from record p
    and not exists (select 1 from record c where c.parent_kind = ?1 and c.parent_id = ?2 and c.open = 1)
 
 -- name: idle_parents
-select p.kind, p.id from record p
- where p.parked = 'children'
-   and not exists (select 1 from record c where c.parent_kind = p.kind and c.parent_id = p.id and c.open = 1)
- limit ?1
+-- A portion of those that wait, and of each whether it waits for nothing: at a million that wait for something all would be looked at.
+select p.kind, p.id, not exists (select 1 from record c where c.parent_kind = p.kind and c.parent_id = p.id and c.open = 1),
+       p.priority, p.turn, p.seq
+  from record p
+ where p.parked = 'children' and p.wake_at = 0 and (p.priority, p.turn, p.seq) > (?1, ?2, ?3)
+ order by p.priority, p.turn, p.seq limit ?4
 
 -- Writing -------------------------------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from waybill.record import (
     Finding,
     Group,
     HeldKey,
+    Idle,
     Line,
     Page,
     Record,
@@ -90,8 +91,8 @@ class SqliteStore:
     def open_parents(self, refs: Sequence[Ref]) -> set[Ref]:
         return reading.open_parents(self._db, refs)
 
-    def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        return reading.idle_parents(self._db, limit)
+    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
+        return reading.idle_parents(self._db, after, limit)
 
     def history(self, kind: str, id: str) -> list[Line]:
         return reading.history(self._db, kind, id)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from waybill.record import Due, Ref, Unknown
@@ -61,7 +62,6 @@ class Parking:
         self._link = tree.link
         self._shelf = Shelf(tree)
         self._cursor: tuple[str, str, str] | None = None
-        self._next_parent = 0
 
     @staticmethod
     def awake(side: Side) -> Side:
@@ -165,12 +165,13 @@ class Parking:
 
     # --- looking after
 
-    def children(self, limit: int) -> list[Ref]:
-        """Records that wait for children to call: a portion with each call, the next one goes on behind it."""
-        waiting = [Ref(kind, places.parse_parked(note).id) for kind, _, note in self._shelf.entries() if note.startswith("c~")]
-        start = self._next_parent if self._next_parent < len(waiting) else 0
-        self._next_parent = start + limit
-        return waiting[start : start + limit]
+    def children(self, after: str, limit: int) -> tuple[list[Ref], str | None]:
+        """Records that wait for children to call: those behind `after`, and where they end if there are more."""
+        last = tuple(msgspec.json.decode(after, type=list[str])) if after else ()
+        waiting = [entry for entry in self._shelf.entries() if entry[2].startswith("c~") and entry > last]
+        part = waiting[:limit]
+        end = msgspec.json.encode(part[-1]).decode() if len(waiting) > limit else None
+        return [Ref(kind, places.parse_parked(note).id) for kind, _, note in part], end
 
     def sweep_marks(self, in_force: Collection[str], limit: int) -> int:
         """Unpark what is parked on marks that are off."""

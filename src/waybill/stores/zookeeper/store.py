@@ -32,6 +32,7 @@ from waybill.record import (
     Finding,
     Group,
     HeldKey,
+    Idle,
     Line,
     NotFound,
     Page,
@@ -202,10 +203,10 @@ class ZookeeperStore:
         if left:
             self._committer.commit([Group((Change(record, None, "remove", why="its batch was taken away"),)) for record in left])
 
-    def idle_parents(self, limit: int = MAX_PAGE) -> list[Ref]:
-        waiting = self._parking.children(4 * limit)
+    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
+        waiting, end = self._parking.children(after, limit)
         busy = self._kin.open_parents(waiting) if waiting else set()
-        return [ref for ref in waiting if ref not in busy][:limit]
+        return Idle([ref for ref in waiting if ref not in busy], end)
 
     def remember(self, name: str, value: str) -> str:
         path = f"/waybill/memory/{quote(name)}"

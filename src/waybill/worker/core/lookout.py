@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from waybill.record import Role
-from waybill.rules import Machines
+from waybill.rules import Machines, pausing
 from waybill.worker import messages as m
 
 LOOK_AGAIN = 0.05  # an empty claim is no proof of an empty queue
@@ -43,7 +43,7 @@ class Lookout:
         return tuple(r for r in self.roles if not self.is_paused(r.kind, r.state)) if self.marks else self.roles
 
     def is_paused(self, kind: str, state: str) -> bool:
-        return bool(self.marks) and bool({self.machines[kind].queue, f"queue/{kind}.{state}"} & self.marks)
+        return bool(self.marks) and bool(pausing(self.machines[kind], state) & self.marks)
 
     # --- what it hears
 

@@ -10,7 +10,8 @@ import typer
 from rich.progress import Progress
 
 from waybill.apps.ingest.commands.counter import serve, several
-from waybill.apps.ingest.importing import Imported, import_entries
+from waybill.apps.ingest.imported import Imported
+from waybill.apps.ingest.importing import import_entries
 from waybill.apps.ingest.legacy import LegacyError
 from waybill.apps.ingest.legacy.sources import open_source
 from waybill.apps.ingest.profile import BadProfile, to_document

@@ -18,12 +18,11 @@ the other one who wins. A crash before 5 leaves content that nobody refers to, a
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
+from waybill.apps.ingest.storage.contents import Contents
 from waybill.apps.ingest.storage.healing import heal
 from waybill.apps.ingest.storage.holding import (
     MOST_TOGETHER,
@@ -34,7 +33,6 @@ from waybill.apps.ingest.storage.holding import (
     load,
     put_all,
     put_as_folder,
-    read_back,
     stored_in,
 )
 from waybill.apps.ingest.storage.inventories import Written, declaration
@@ -43,10 +41,7 @@ from waybill.apps.ingest.storage.planning import Wanted, entries, planned
 from waybill.apps.ingest.storage.protocol import MANIFEST, Deposit, Late, Sources, Stored
 from waybill.apps.ingest.storage.recovery import agrees_at_a_glance, confirm, mend, remove_below
 from waybill.manifests import Header, Writer
-from waybill.objects import Damaged, NotFound, Objects, can_put_whole
-from waybill.objects.streams import portions
-
-IN_FLIGHT = 2  # files waiting for each thread
+from waybill.objects import Objects, can_put_whole
 
 
 class VersionWriter:
@@ -65,6 +60,13 @@ class VersionWriter:
     ) -> None:
         self._objects, self._root, self._sources = objects, root, sources
         self._algorithm, self._threads, self._now, self._check = algorithm, threads, now, check
+
+    @property
+    def _contents(self) -> Contents:
+        """By the algorithm of the object, which is known once its inventory is read."""
+        return Contents(
+            self._objects, self._root, self._sources, algorithm=self._algorithm, threads=self._threads, check=self._check
+        )
 
     def write(self, deposit: Deposit) -> Stored:
         stored = self._write(deposit, whole=True)
@@ -106,9 +108,9 @@ class VersionWriter:
         missing = _missing(files, contents)
         writes: list[Write] = []  # what is small is written together, in the end
         if not left and _are_small(files, missing):
-            new = self._take_all(files, missing, number, writes)
+            new = self._contents.take_all(files, missing, number, writes)
         else:
-            new = self._keep_all(files, missing, f"v{number}/content", left)
+            new = self._contents.keep_all(files, missing, f"v{number}/content", left)
         contents.update((content.sha256, content) for content in new)
         made, stored = self._describe(deposit, files, contents, number, new, writes)
         try:
@@ -127,7 +129,7 @@ class VersionWriter:
     def _write_whole(self, deposit: Deposit, files: dict[str, Wanted]) -> Stored | None:
         """A new object, at once; None if it cannot be written so, and nothing was."""
         writes: list[Write] = []
-        new = self._take_all(files, _missing(files, {}), 1, writes)
+        new = self._contents.take_all(files, _missing(files, {}), 1, writes)
         made, stored = self._describe(deposit, files, {content.sha256: content for content in new}, 1, new, writes)
         inventory = Written.of(None, made)
         writes += [*inventory.at(f"{self._root}/v1"), declaration(self._root), *inventory.at(self._root)]
@@ -156,71 +158,6 @@ class VersionWriter:
             object=deposit.object, version=number, request=deposit.request, created=created,
             place=manifest.place, sha256=manifest.sha256.hex(), size=size,
         )  # fmt: skip
-
-    def _take_all(self, files: dict[str, Wanted], missing: dict[bytes, str], number: int, writes: list[Write]) -> list[Content]:
-        self._check()
-        return [self._take(path, files[path], f"v{number}/content/{sha256.hex()}", writes) for sha256, path in missing.items()]
-
-    def _take(self, path: str, wanted: Wanted, place: str, writes: list[Write]) -> Content:
-        """Read a small file, to be written with the others."""
-        with self._sources(wanted.source) as data:
-            content = b"".join(portions(data))
-        if (len(content), hashlib.sha256(content).digest()) != (wanted.size, wanted.sha256):
-            raise Damaged(f"{path}: it is not the {wanted.size} bytes of SHA-256 {wanted.sha256.hex()} that were promised.")
-        writes.append(Write(f"{self._root}/{place}", lambda: [content], wanted.size, wanted.sha256.hex()))
-        digest = hashlib.new(self._algorithm, content).digest() if self._algorithm != "sha256" else wanted.sha256
-        return Content(place, digest, wanted.sha256)
-
-    def _keep_all(self, files: dict[str, Wanted], missing: dict[bytes, str], folder: str, left: bool) -> list[Content]:
-        """Keep what the object does not have yet, some at a time; in the order of the digests, so that a second try does the same."""
-
-        def keep(sha256: bytes) -> Content:
-            return self._keep(missing[sha256], files[missing[sha256]], f"{folder}/{sha256.hex()}", left)
-
-        order = list(missing)
-        if len(order) < 2 or self._threads < 2:
-            return [keep(sha256) for sha256 in self._watched(order)]
-        kept: list[Content] = []
-        running: set[Future[Content]] = set()
-        with ThreadPoolExecutor(min(self._threads, len(order))) as pool:
-            try:
-                for sha256 in self._watched(order):
-                    running.add(pool.submit(keep, sha256))
-                    if len(running) >= self._threads * IN_FLIGHT:
-                        done, running = wait(running, return_when=FIRST_COMPLETED)
-                        kept.extend(future.result() for future in done)
-                kept.extend(future.result() for future in running)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        return sorted(kept)
-
-    def _watched(self, order: list[bytes]) -> Iterator[bytes]:
-        for count, sha256 in enumerate(order):
-            if count % 100 == 0:
-                self._check()
-            yield sha256
-
-    def _keep(self, path: str, wanted: Wanted, place: str, left: bool) -> Content:
-        name = f"{self._root}/{place}"
-        sha256 = wanted.sha256.hex()
-        if left and (found := self._measured(name)) and found[:2] == (wanted.size, sha256):
-            return Content(place, bytes.fromhex(found[2]), wanted.sha256)
-        tee = _Tee(self._algorithm)
-        with self._sources(wanted.source) as data:
-            try:
-                self._objects.put(name, tee.through(portions(data)), size=wanted.size, sha256=sha256)
-            except Damaged as error:
-                raise Damaged(f"{path}: {error}") from error
-        read_back(self._objects, name, wanted.size, sha256)
-        return Content(place, tee.digest or wanted.sha256, wanted.sha256)
-
-    def _measured(self, name: str) -> tuple[int, str, str] | None:
-        try:
-            with self._objects.get(name) as body:
-                return ocfl.digest_of(body, self._algorithm)
-        except NotFound:
-            return None
 
     def _keep_manifest(
         self,
@@ -283,20 +220,3 @@ def _missing(files: dict[str, Wanted], known: dict[bytes, Content]) -> dict[byte
         if wanted.sha256 not in known:
             missing.setdefault(wanted.sha256, path)
     return dict(sorted(missing.items()))
-
-
-class _Tee:
-    """The digest that OCFL wants, taken from bytes on their way; none if it is the SHA-256 that is known already."""
-
-    def __init__(self, algorithm: Algorithm) -> None:
-        self._hash = hashlib.new(algorithm) if algorithm != "sha256" else None
-
-    @property
-    def digest(self) -> bytes:
-        return self._hash.digest() if self._hash else b""
-
-    def through(self, data: Iterable[bytes]) -> Iterator[bytes]:
-        for portion in data:
-            if self._hash:
-                self._hash.update(portion)
-            yield portion
