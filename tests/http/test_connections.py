@@ -130,7 +130,7 @@ def test_while_the_store_is_known_to_be_away_nobody_waits_for_a_new_connection(w
     assert watched.tried == 2, "those who come meanwhile wait for the search that is under way"
     watched.away = False
     watched.answers.set()
-    wait_until(lambda: watched.opened == 1, "the search to end")
+    wait_until(lambda: bool(pool._free), "the search to end")
     with pool.store() as store:
         assert store.marks() == {}
     assert watched.opened == 1, "what the search found is lent"
@@ -192,5 +192,30 @@ def test_a_search_leaves_no_more_connections_than_there_are_places(watched: Watc
             raise Unavailable
         with pool.store():
             pass
+    pool.close()
+    wait_until(lambda: watched.closed == watched.opened, "all of them to be closed")
+
+
+def test_a_search_that_ends_late_leaves_no_more_connections_than_there_are_places(watched: Watched) -> None:
+    """While it goes on, one that was lent before shows that the store is back, and another is opened."""
+    pool = Connections(watched, size=2, hurry=0.05)  # type: ignore[arg-type]
+    plain, slow = watched.open_store, threading.Event()
+
+    def searched() -> Any:
+        assert slow.wait(60)
+        return plain()
+
+    with pool.store():
+        with pytest.raises(Unavailable), pool.store():
+            raise Unavailable
+        watched.open_store = searched  # type: ignore[method-assign]
+        with pytest.raises(Unavailable), pool.store():
+            pass
+    watched.open_store = plain  # type: ignore[method-assign]
+    with pool.store(), pool.store():
+        slow.set()
+        wait_until(lambda: watched.opened == 4, "the search to end")
+        wait_until(lambda: len(pool._free) == 1, "its connection to be kept")
+    assert len(pool._free) == 2
     pool.close()
     wait_until(lambda: watched.closed == watched.opened, "all of them to be closed")

@@ -41,6 +41,7 @@ class Process:
         self.born = simulation.hub.now - simulation.rng.random() * 1e6  # monotonic clocks begin anywhere
         self.worker: SimulatedWorker | None = None
         self.exited = False  # by itself, in peace
+        self.serves = False  # others, and does nothing by itself
         self.again: Callable[[], None] = lambda: None  # starts another in its place
         self.post: Post
 

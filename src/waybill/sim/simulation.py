@@ -144,10 +144,10 @@ class Simulation:
         self.stage.heal()
 
     def _quiet(self) -> bool:
+        if self.healed:
+            self._clear_marks()  # somebody may still be there who waits for what they hold up
         if self.stage.people:
             return False
-        if self.healed:
-            self._clear_marks()
         return not any(True for _ in restless(self.ledger)) and not self.observer.asks(1)
 
     def _clear_marks(self) -> None:
@@ -163,9 +163,11 @@ class Simulation:
         self.note("--- everybody goes home")
         self.stage.stop()
         deadline = self.hub.now + HOME
-        self._run(lambda: all(p.dead for p in self.stage.processes) or self.hub.now > deadline)
+        self._run(lambda: self.stage.everybody_is_home() or self.hub.now > deadline)
         for process in self.stage.processes:
-            if not process.dead:
+            if process.serves:
+                process.end()
+            elif not process.dead:
                 raise Violation(f"{process.name} was told to stop and did not within {HOME:.0f} s")
         for name, life in self.ledger.lives.items():
             # One whose opening or closing was cut, or came late, is not known to its worker, and expires.

@@ -96,6 +96,12 @@ class Stage:
         process = self._process("operator", "", self.start_operator)
         process.spawn("main", Operator(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live)
 
+    def start_service(self, name: str) -> Process:
+        """Of an outside service: it does what its requests ask for, and has nothing to do when everybody has gone home."""
+        process = self._process(name, "", lambda: None)
+        process.serves = True
+        return process
+
     def _process(self, name: str, host: str, again: Callable[[], None]) -> Process:
         self.born += 1
         process = Process(self.simulation, f"{name}{self.born}", host)
@@ -155,6 +161,9 @@ class Stage:
         for process in self.processes:
             if process.worker is not None:
                 process.worker.stop()
+
+    def everybody_is_home(self) -> bool:
+        return all(process.dead or process.serves for process in self.processes)
 
     def clear(self) -> None:
         for process in self.processes:

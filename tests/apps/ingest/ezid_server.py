@@ -2,11 +2,14 @@
 
 does = ["lose", "ok"]      ok: as EZID does      lose: do it, then cut the connection      cut: cut it before anything is done
                            status 503 text: answer so, nothing done      hang: never answer      endless: an answer without end
+
+`watch` is called with "before" and "after" each request that is done, in the thread that serves it.
 """
 
 import base64
 import itertools
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
@@ -21,6 +24,7 @@ class EzidServer:
         self.does: list[str] = []
         self.asked: list[tuple[str, str, str]] = []  # method, path, body
         self.minted: list[str] = []
+        self.watch: Callable[[str], None] = lambda when: None
         self.over = threading.Event()
         self.numbers = itertools.count(1)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"ezid": self}))
@@ -65,7 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
             except OSError:
                 self.close_connection = True
         else:
+            self.ezid.watch("before")
             status, text = self._do(body)
+            self.ezid.watch("after")
             if what == "lose":
                 self.close_connection = True
             else:
@@ -100,8 +106,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, text: str) -> None:
         data = text.encode()
-        self.send_response(status)
-        self.send_header("content-type", "text/plain; charset=UTF-8")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        try:
+            self.send_response(status)
+            self.send_header("content-type", "text/plain; charset=UTF-8")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        except OSError:
+            self.close_connection = True  # whoever asked is dead by now

@@ -7,12 +7,13 @@ ensemble killed.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,9 @@ every = 1.0
 class Fleet:
     """`waybill work`, started, killed and started again."""
 
-    def __init__(self, site: Site, folder: Path) -> None:
-        self.site, self.rng = site, random.Random(11)
+    def __init__(self, site: Site, folder: Path, more: Mapping[str, str] | None = None) -> None:
+        """`more`: variables of the workers' environment."""
+        self.site, self.rng, self.more = site, random.Random(11), more or {}
         self.settings = folder / "waybill.toml"
         self.settings.write_text(SETTINGS)
         self.log = open(folder / "workers.log", "wb")  # noqa: SIM115 - closed with the fleet
@@ -63,6 +65,7 @@ class Fleet:
         environment = {
             "WAYBILL_WORK_HOST": config.work.host, "WAYBILL_WORK_ROOT": str(config.work.root), "WAYBILL_WORK_TTL": "2",
             "WAYBILL_OBJECTS": config.objects, "WAYBILL_INDEX": config.index, "PATH": "/usr/bin:/bin", "PYTHONFAULTHANDLER": "1",
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **self.more,
         }  # fmt: skip
         options = ["--data", str(config.data), "--store", config.store, "--config", str(self.settings)]
         command = [sys.executable, "-c", "from waybill.cli import main; main()", "work", *options]

@@ -66,7 +66,7 @@ def test_everything_that_can_become_of_them_does(monkeypatch: Patch) -> None:
 
 
 def an_archive_is_kept_though_it_broke_off(patch: Patch) -> None:
-    def half(objects: Any, name: str, archive: Iterator[bytes], content: int) -> Any:
+    def half(objects: Any, name: str, archive: Iterator[bytes], content: int, parts: Any) -> Any:
         data = b"".join(archive)
         return objects.put(name, data[: len(data) // 2])
 
@@ -76,7 +76,7 @@ def an_archive_is_kept_though_it_broke_off(patch: Patch) -> None:
 def it_is_ready_before_its_archive_is_written(patch: Patch) -> None:
     kept: list[tuple[str, bytes]] = []
 
-    def later(objects: Any, name: str, archive: Iterator[bytes], content: int) -> Any:
+    def later(objects: Any, name: str, archive: Iterator[bytes], content: int, parts: Any) -> Any:
         for before, data in kept:
             objects.put(before, data)
         kept[:] = [(name, b"".join(archive))]

@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
 from waybill.apps.ingest import mnemonics
@@ -27,7 +27,7 @@ from waybill.apps.ingest.storage.http import TOKEN, HttpStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission
 from waybill.notify import post
-from waybill.objects import Objects
+from waybill.objects import PART_LEAST, Objects
 from waybill.record import NotFound, Store
 from waybill.step import Context, Fail
 from waybill.transfer import Connections, Reach, download, look
@@ -39,11 +39,19 @@ if TYPE_CHECKING:
 FRESH = 5.0  # seconds for which a profile is taken as known
 
 
+class Parts(NamedTuple):
+    """When an archive goes in parts of its own: from so many bytes of content on, in parts of at least so many bytes."""
+
+    content: int = 100 * 2**30
+    least: int = PART_LEAST
+
+
 class Outfit:
     download = staticmethod(download)  # a simulation has a web of its own
     look = staticmethod(look)
     post = staticmethod(post)
     draw = staticmethod(secrets.token_bytes)  # random bytes that nobody can guess
+    parts = Parts()  # a simulation has small ones
 
     def __init__(self, depot: Depot) -> None:
         self.depot = depot

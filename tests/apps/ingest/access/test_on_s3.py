@@ -13,7 +13,7 @@ from tests.apps.ingest.routes.serving import serving
 from tests.apps.ingest.site import Site
 from waybill.apps.ingest.access import tokens
 from waybill.apps.ingest.duties import Expiry
-from waybill.apps.ingest.steps import assembling
+from waybill.apps.ingest.outfit import Outfit, Parts
 from waybill.duties import a_round
 
 LONG = bytes(range(256)) * 50_000  # more than goes in one request
@@ -52,7 +52,7 @@ def test_packed_fetched_and_removed(site: Site) -> None:
 
 
 def test_a_very_long_archive_goes_in_parts_of_its_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembling, "LONG", 1000)
+    monkeypatch.setattr(Outfit, "parts", Parts(content=1000))
     holdings = Holdings(site)
     holdings.add({"producer/long.bin": LONG})
     asked = asked_for(site, form="zip-stored")

@@ -2,7 +2,7 @@
 processes among them.
 
 Objects are in memory, and every change of them is a point at which anything may happen; so is every call of the inventory. Storage is the
-OCFL storage itself, over those objects.
+OCFL storage itself, over those objects; or over others, behind a service of its own (elsewhere.py).
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from waybill import config, index
 from waybill.apps.ingest import ezid, noid
 from waybill.apps.ingest.inventory import Inventory
-from waybill.apps.ingest.outfit import Outfit
-from waybill.apps.ingest.storage import OcflStorage
+from waybill.apps.ingest.outfit import Outfit, Parts
+from waybill.apps.ingest.simulation.elsewhere import Elsewhere
+from waybill.apps.ingest.simulation.illness import Illness
+from waybill.apps.ingest.storage import Deposit, OcflStorage, StorageService, Stored
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.machine import Machine
 from waybill.notify import Answer, NotPosted, letter_machine
 from waybill.record import Record
 from waybill.rules import Machines
-from waybill.sim.objects import MemoryObjects, WholeMemoryObjects
+from waybill.sim.objects import Guard, MemoryObjects, PartedMemoryObjects, WholeMemoryObjects
 from waybill.sim.world import Porous, World, current
 from waybill.step import Context, Done, Outcome
 from waybill.transfer import Fetch, Fetched, Offer
@@ -148,7 +151,23 @@ class SimulatedDepot:
         self.config = replace(settings, work=replace(settings.work, root=root, host=host))
 
 
+class WatchedStorage(OcflStorage):
+    """Our own storage, with somebody who looks at what a write leaves."""
+
+    def __init__(self, illness: Illness, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._illness = illness
+
+    def write(self, deposit: Deposit, *, check: Callable[[], None] = lambda: None) -> Stored:
+        made: list[Stored] = []
+        with self._illness.writing(self, deposit, made):
+            made.append(super().write(deposit, check=check))
+        return made[0]
+
+
 class SimulatedOutfit(Outfit):
+    parts = Parts(1000, 200)
+
     def __init__(self, depot: Any, around: Surroundings) -> None:
         super().__init__(depot)
         web, world = around.web, around.world
@@ -159,9 +178,10 @@ class SimulatedOutfit(Outfit):
     def ezid(self, shoulder: Any) -> Any:
         return self._around.registry
 
-    @property
-    def storage(self) -> OcflStorage:
-        return self._around.storage(self.sources)
+    @cached_property
+    def storage(self) -> StorageService:
+        elsewhere = self._around.elsewhere
+        return elsewhere.client(self.sources) if elsewhere is not None else self._around.storage(self.sources)
 
     @property
     def inventory(self) -> Inventory:
@@ -169,14 +189,17 @@ class SimulatedOutfit(Outfit):
 
 
 class Surroundings:
-    """All of it, for one seed. `guard` is asked before an object is replaced or goes."""
+    """All of it, for one seed. `guard` is asked before an object is replaced or goes; `elsewhere`: storage is another service."""
 
     def __init__(self, world: World, tables: Callable[[Mapping[str, Any]], tuple[Machine, ...]], settings: Mapping[str, Any],
-                 guard: Callable[[str], None] = lambda name: None) -> None:  # fmt: skip
+                 guard: Guard = lambda name, data: None, *, elsewhere: bool = False) -> None:  # fmt: skip
         self.world, clock = world, world.simulation.hub
         self.now: Callable[[], datetime] = lambda: datetime.fromtimestamp(clock.now, UTC)
-        kind = world.rng.choice((MemoryObjects, WholeMemoryObjects))  # a new object is written in order, or as one folder
-        self.objects = kind(lambda: clock.now, world.point, guard)
+        self._guard = guard
+        self.objects = self._make_objects()
+        self.kept = self._make_objects() if elsewhere else self.objects  # where storage lies
+        self.illness = Illness(self)
+        self.elsewhere = Elsewhere(self, self.kept) if elsewhere else None
         self.web, self.registry = Web(world), Registry(world)
         self.catalogue = Inventory(index.open_index("sqlite:///:memory:"))
         mail = {"mail.url": "smtp://127.0.0.1:25", "mail.sender": "waybill@example.org"}
@@ -188,10 +211,23 @@ class Surroundings:
         self.machines = Machines.of(self.tables)
         self._outfits: dict[str, SimulatedOutfit] = {}
 
-    def storage(self, sources: Any = None) -> OcflStorage:
+    def _make_objects(self) -> MemoryObjects:
+        """A new object is written in order, or as one folder; or what is long part by part."""
+        kind: type[MemoryObjects] = self.world.rng.choice((MemoryObjects, WholeMemoryObjects, PartedMemoryObjects))
+        return kind(lambda: self.world.simulation.hub.now, self.world.point, self._replaced)
+
+    def _replaced(self, name: str, data: bytes | None) -> None:
+        self._guard(name, data)
+        self.illness.guard(name, data)
+
+    def storage(self, sources: Any = None) -> WatchedStorage:
         """Storage itself; for whoever only reads it, without sources."""
         read = sources or WorkingSources(Path("unused"), self.objects)
-        return OcflStorage(self.objects, "ocfl", read, algorithm="sha256", threads=1, now=self.now)
+        return WatchedStorage(self.illness, self.kept, "ocfl", read, algorithm="sha256", threads=1, now=self.now)
+
+    def unfinished(self) -> set[str]:
+        """What is on its way, part by part, to ourselves or to the service elsewhere."""
+        return {*self.objects.unfinished(), *self.kept.unfinished()}
 
     def outfit(self) -> SimulatedOutfit:
         """Of the process that asks: what it has drawn ahead goes with it."""

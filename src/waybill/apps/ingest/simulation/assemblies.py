@@ -49,7 +49,7 @@ class Assemblies(Scenario):
     name = "assemblies"
     doc = "Ingest's assemblies: objects packed for people who ask, fetched while all goes wrong, deleted and expired."
     real_files: ClassVar[bool] = True
-    aims: ClassVar[tuple[str, ...]] = ("progress", "before put ingest", "after put ingest", "before delete", "after delete")
+    aims: ClassVar[tuple[str, ...]] = ("progress", "before put ingest", "after put ingest", "before part", "before delete", "after delete")
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -169,7 +169,7 @@ class Assemblies(Scenario):
         if over >= self.world.simulation.hub.now:
             raise Violation(f"{before.ref} is {before.state}, is deleted as expired, and has not")
 
-    def _guard(self, name: str) -> None:
+    def _guard(self, name: str, data: bytes | None) -> None:
         """What can be fetched stays as it is."""
         simulation = self.world.simulation
         ref, expires = self.served.get(name, (None, 0.0))
@@ -208,14 +208,13 @@ class Assemblies(Scenario):
                     if tokens.find(store, self.around.objects, tokens.token_of(record)) is None:
                         yield f"{record.ref} is Completed, and its token does not lead to it"
         yield from upkeep.folders(self.around, store)
+        yield from upkeep.staged_in_peace(self.around)
         yield from upkeep.long_after(self.around, store, upkeep.EXPIRY)
         for kind in tokens.KINDS:
             yield from (f"{record.ref} is {record.state} when everything is long over" for record in each(store, kind))
         yield from (f"{info.name} stays when everything is long over" for info in self.around.objects.list(tokens.ROOT))
-        found = set(upkeep.damage(self.around, store))
-        for ark, place in sorted(found.symmetric_difference(self.holdings.damaged.keys())):
-            told = "sound, and an audit says otherwise" if (ark, place) in found else "damaged, and no audit says so"
-            yield f"{place} of {ark} is {told}"
+        yield from upkeep.left_of_uploads(self.around)
+        yield from upkeep.compared(self.around, store, self.holdings.damaged)
 
 
 def _tables(settings: Any) -> tuple[Machine, ...]:

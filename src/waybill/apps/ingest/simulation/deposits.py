@@ -1,15 +1,16 @@
 """Deposits in the simulator: ingest's own steps, duties, storage and inventory, where any process may die at any moment.
 
 Files and containers come by URL from a web that is a table, or are uploaded by the service itself. Working folders are real, and go with
-their host. Now and then everything is recorded again from storage. What is stored may be a state of its own, and recording may be left to
-another service, which does so now and then.
+their host. Now and then everything is recorded again from storage. What is stored may be a state of its own, storage a service of its own
+(elsewhere.py), and recording may be left to another service, which does so now and then. Content at rest may fall ill (illness.py); then
+deposits bring the same bytes again and again.
 
 What must hold, besides what holds for all machines:
 
     a job has one ARK, for ever, and no two objects have the same
     no batch is reported while a job of it is open, and its report counts what is there
     an upload that is needed is not removed, nor a list or a report whose record is there, nor the folder of a job at work
-    and all that stored.py, rebuilding.py and upkeep.py look at in the end
+    and all that stored.py, illness.py, rebuilding.py and upkeep.py look at
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from waybill.apps.ingest.simulation import containers, upkeep
 from waybill.apps.ingest.simulation.around import KEPT_SHOULDER, SimulatedOutfit, Surroundings
 from waybill.apps.ingest.simulation.rebuilding import Rebuilds
 from waybill.apps.ingest.simulation.stored import CALLED, KEPT, PROFILE, RECEIVER, Judge, each
+from waybill.apps.ingest.storage.http import Away
 from waybill.apps.ingest.submission import Submission, Type, of_batch
 from waybill.duties import Duty
 from waybill.engine import Engine
 from waybill.machine import Machine
 from waybill.record import Change, NotFound, Record, Ref, Store
 from waybill.rules import Refused
+from waybill.sim.audit import restless
 from waybill.sim.ledger import Entry, Violation
 from waybill.sim.objects import MemoryObjects
 from waybill.sim.scenario import Errand, Scenario
@@ -42,6 +45,8 @@ from waybill.step import New
 
 OWNER = "ark:/99999/owner"
 CROWDED = 0.2  # how likely all deposits are versions of one object, which is recorded again all the time
+ELSEWHERE = 0.2  # how likely storage is another service
+ILL = 0.2  # how likely content at rest falls ill
 
 
 class Deposits(Scenario):
@@ -49,7 +54,8 @@ class Deposits(Scenario):
     doc = "Ingest's own steps and duties: batches of files and containers into storage and inventory, with crashes between any two writes."
     real_files: ClassVar[bool] = True
     aims: ClassVar[tuple[str, ...]] = (
-        "progress", "before put", "after put", "before inventory", "after inventory", "before inventory.lower_head", "before fetching",
+        "progress", "before put", "after put", "before put ocfl", "before put ingest/staged", "before part", "before asking POST",
+        "after asking", "before inventory", "after inventory", "before inventory.lower_head", "before fetching",
     )  # fmt: skip
     sound: ClassVar[bool] = False  # a late worker may publish its files over ours, which is noticed and tried again
 
@@ -57,11 +63,12 @@ class Deposits(Scenario):
         super().__init__(world)
         self.outside = self.rng.random() < 0.1
         settings = {"storing": self.rng.random() < 0.3, "outside": ["Recording"] if self.outside else []}
-        self.around = Surroundings(world, shaped, settings, self._guard)
+        self.around = Surroundings(world, shaped, settings, self._guard, elsewhere=self.rng.random() < ELSEWHERE)
+        self.illness, self.ill = self.around.illness, self.rng.random() < ILL
         self.judge = Judge(self.around)
         self.rebuilds = Rebuilds(self.around)
         self.arks = self.judge.arks
-        self.crowded = self.rng.random() < CROWDED
+        self.crowded = self.rng.random() < (0.8 if self.ill else CROWDED)
         self.kept = {} if self.rng.random() < 0.7 else {"batch.Completed": 5.0}
         self.around.objects.put(upkeep.LEFT, b"left")
 
@@ -103,12 +110,15 @@ class Deposits(Scenario):
             yield self._batch(f"b{n}", rng.choice((1, 1, 2, 4)))
 
     def errands(self) -> Iterator[Errand]:
-        for n in range(self.rng.choice((0, 0, 1, 2))):
-            data = self._payload(f"u{n}", self.rng.random() < 0.6)
+        for n in range(self.rng.choice((2, 4) if self.ill else (0, 0, 1, 2))):
+            data = self._payload(f"u{n}", not self.ill and self.rng.random() < 0.6)
+            if self.ill:
+                yield self.illness.strike
+                yield partial(self._patiently, self.illness.look)
             yield partial(self._upload, f"u{n}", *data)
         for _ in range(6 if self.crowded else self.rng.choice((0, 0, 1, 2))):
-            yield self.rebuilds.ask
-        for _ in range(8 if self.outside else 0):
+            yield partial(self._patiently, self.rebuilds.ask)
+        if self.outside:
             yield self._record_elsewhere
 
     def _payload(self, name: str, packed: bool) -> tuple[str, bytes]:
@@ -117,13 +127,13 @@ class Deposits(Scenario):
             box = containers.draw(self.rng, name)
             self.judge.expected[box.name] = box.files
             return box.name, box.data
-        data = name.encode() * self.rng.choice((1, 50))
+        data = (self.rng.choice("ab") if self.ill else name).encode() * self.rng.choice((1, 50))
         self.judge.expected[f"{name}.txt"] = {f"producer/{name}.txt": data}
         return f"{name}.txt", data
 
     def _batch(self, name: str, jobs: int) -> New:
         rng, web = self.rng, self.around.web.files
-        packed = rng.random() < 0.4
+        packed = not self.ill and rng.random() < 0.4
         rows = []
         self.judge.rows[f"bid-{name}"] = jobs
         for n in range(jobs):
@@ -152,7 +162,8 @@ class Deposits(Scenario):
     def _upload(self, name: str, file: str, data: bytes, engine: Engine) -> None:
         """What the form does: whoever crashed uploads again, and submits under the same batchID."""
         self.judge.rows[f"bid-{name}"] = 1
-        said = Submission(profile=PROFILE, url="", filename=file, batch_id=f"bid-{name}", title="a title")
+        local = ("loc-1",) if self.crowded else ()
+        said = Submission(profile=PROFILE, url="", filename=file, batch_id=f"bid-{name}", title="a title", local_ids=local)
         for _ in range(10):
             try:
                 service.submit(engine, self.around.outfit(), said, [data], who="depositor")
@@ -160,14 +171,31 @@ class Deposits(Scenario):
             except service.Missing:  # its profile is not there yet
                 self.world.simulation.pass_time(1.0)
 
-    def _record_elsewhere(self, engine: Engine) -> None:
-        """Another service has recorded what waits for it."""
-        self.world.simulation.pass_time(3.0)
-        for job in engine.store.find("job", state="Recording").records:
+    def _patiently(self, errand: Errand, engine: Engine) -> None:
+        """What needs storage is done again when storage is there."""
+        while True:
             try:
-                engine.act(job.ref, "finish-recording", who="recorder")
-            except Refused:
-                continue
+                return errand(engine)
+            except Away:
+                self.world.simulation.pass_time(2.0)
+
+    def _record_elsewhere(self, engine: Engine) -> None:
+        """Another service records what waits for it, until nothing more can come."""
+        while True:
+            self.world.simulation.pass_time(3.0)
+            for job in engine.store.find("job", state="Recording").records:
+                try:
+                    engine.act(job.ref, "finish-recording", who="recorder")
+                except Refused:
+                    continue
+            if not self._is_awaited():
+                return
+
+    def _is_awaited(self) -> bool:
+        """Whether a job may come to the other service, or is there."""
+        simulation = self.world.simulation
+        moving = any(entry.ref.kind in ("batch", "job") for entry in restless(simulation.ledger))
+        return moving or not simulation.healed or bool(simulation.observer.find("job", state="Recording").records)
 
     # --- what must hold
 
@@ -180,7 +208,11 @@ class Deposits(Scenario):
         if record.kind == "job" and "identifiers" in change.docs:
             self._named(record)
         if record.kind == "letter" and (record.request or "").startswith("audit/"):
-            raise Violation(f"an audit tells of damage, and there is none: {record.docs['letter']['text']}")
+            text = record.docs["letter"]["text"]
+            if not any(ill.ark in text and ill.place in text for ill in self.illness.fallen.values()):
+                raise Violation(f"an audit tells of damage, and there is none: {text}")
+        if record.kind == "job" and change.event == "fail" and "have not come" in change.why:
+            raise Violation(f"{record.ref} fails, and had sent all that it says is missing: {change.why}")
         reported = record.kind == "batch" and change.event == "done" and record.state in ("Completed", "Failed")
         if reported and self.world.simulation.ledger.open_children.get(record.ref):
             raise Violation(f"{record.ref} is reported while jobs of it are open")
@@ -193,7 +225,7 @@ class Deposits(Scenario):
         if ark:
             self.arks[job.ref] = ark
 
-    def _guard(self, name: str) -> None:
+    def _guard(self, name: str, data: bytes | None) -> None:
         """What somebody needs does not go."""
         store = self.world.simulation.observer
         if name.startswith(f"{PAYLOADS}/"):
@@ -207,8 +239,9 @@ class Deposits(Scenario):
         yield from self.judge.stored(store)
         yield from self.rebuilds.differences()
         yield from upkeep.folders(self.around, store)
+        yield from upkeep.staged_in_peace(self.around)
         yield from upkeep.long_after(self.around, store, *upkeep.KEPT)
-        yield from (f"an audit finds {place} of {ark} damaged, and it is not" for ark, place in upkeep.damage(self.around, store))
+        yield from upkeep.compared(self.around, store, self.illness.sick())
         yield from self._left(store)
 
     def _left(self, store: Store) -> Iterator[str]:
@@ -216,6 +249,9 @@ class Deposits(Scenario):
         batches = list(each(store, "batch"))
         yield from (f"{batch.ref} is {batch.state} when everything is long over" for batch in batches if batch.state in ENDED)
         needed = {of_batch(batch).url for batch in batches}
+        yield from upkeep.left_of_uploads(self.around)
+        if self.around.elsewhere is not None:
+            yield from (f"{info.name} stays with the other service" for info in self.around.kept.list("ingest"))
         for info in self.around.objects.list("ingest"):
             ref = whose(info.name)
             if info.name == upkeep.LEFT or (ref is not None and not _is_there(store, ref)):

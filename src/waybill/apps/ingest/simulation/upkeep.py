@@ -6,14 +6,17 @@ removals come in `long_after`; what needs no age, such as uploads of completed b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
 from waybill.apps.ingest.duties import Audit, Expiry, Papers, Payloads, Recovery, Staged
 from waybill.apps.ingest.duties.audit import known_damage
+from waybill.apps.ingest.storage.wire import STAGED
 from waybill.duties import Duty, Hand, a_round
 from waybill.duties.folders import Folders
+from waybill.duties.leftovers import Leftovers
 from waybill.duties.retention import Retention
 from waybill.rules import calls
 from waybill.worker.folders import all_folders
@@ -30,6 +33,7 @@ AUDIT, EXPIRY = Audit(every=30.0), Expiry(age=AGE, every=20.0)
 STORAGE: tuple[Duty, ...] = (AUDIT, Recovery(older_than=AGE, every=30.0))
 PLACES: tuple[Duty, ...] = (Payloads(age=AGE, every=20.0), Papers(age=AGE, every=40.0), Staged(age=AGE, every=60.0))
 KEPT = (Retention(), *PLACES)
+PARTS, SENT = Leftovers(age=AGE), Staged(age=AGE)
 LEFT = "ingest/staged/somebody/a.txt"  # bytes of a client that broke off
 
 
@@ -41,8 +45,10 @@ def some(rng: Random, duties: Iterable[Duty]) -> tuple[Duty, ...]:
 def long_after(around: Surroundings, store: Store, *duties: Duty) -> Iterator[str]:
     """Everything is long over: each duty does its rounds until nothing is left to do."""
     around.world.simulation.hub.now += LONG
-    for duty in duties:
-        hand = hand_of(around, store)
+    ours = hand_of(around, store)
+    theirs = dataclasses.replace(ours, objects=around.kept, memory={})
+    each = [*((duty, hand_of(around, store)) for duty in (*duties, PARTS)), (SENT, theirs), (PARTS, theirs)]
+    for duty, hand in each:
         for _ in range(MOST):
             if not a_round(duty, hand) and not hand.memory.get("cursor"):
                 break
@@ -53,6 +59,29 @@ def long_after(around: Surroundings, store: Store, *duties: Duty) -> Iterator[st
 def hand_of(around: Surroundings, store: Store, host: str = "") -> Hand:
     simulation = around.world.simulation
     return Hand(store, simulation.machines, host, simulation.root_of(host), around.objects, outfit=lambda kind: around.outfit())
+
+
+def staged_in_peace(around: Surroundings) -> Iterator[str]:
+    """What is on its way though all is quiet, and nobody died over it or gave it up: not even a duty should have to remove it."""
+    profile = around.world.simulation.profile
+    if profile.weather != "calm":
+        return
+    yield from (f"{name} is not finished, part by part, and nobody has died" for name in sorted(around.unfinished()))
+    if not profile.lively and around.elsewhere is not None:
+        yield from (f"{info.name} is staged still, and nothing went wrong" for info in around.kept.list(STAGED))
+
+
+def left_of_uploads(around: Surroundings) -> Iterator[str]:
+    """Parts that stay when everything is long over."""
+    yield from (f"parts of {name} stay, and nobody finishes them" for name in sorted(around.unfinished()))
+
+
+def compared(around: Surroundings, store: Store, damaged: Collection[tuple[str, str]]) -> Iterator[str]:
+    """An audit of everything finds what is damaged, and nothing else."""
+    found = set(damage(around, store))
+    for ark, place in sorted(found.symmetric_difference(damaged)):
+        told = "sound, and an audit says otherwise" if (ark, place) in found else "damaged, and no audit says so"
+        yield f"{place} of {ark} is {told}"
 
 
 def damage(around: Surroundings, store: Store) -> Iterator[tuple[str, str]]:

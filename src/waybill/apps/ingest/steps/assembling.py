@@ -18,14 +18,13 @@ from waybill.apps.ingest.access.contents import Contents, Unfit
 from waybill.apps.ingest.access.order import ASK_AGAIN, Order, bytes_said, is_imported, order_of
 from waybill.apps.ingest.access.tarring import gzip, tar
 from waybill.apps.ingest.access.zipping import Zip
-from waybill.apps.ingest.outfit import outfit_of
+from waybill.apps.ingest.outfit import Parts, outfit_of
 from waybill.apps.ingest.storage import NotStored, Unsound
 from waybill.manifests import ManifestError
-from waybill.objects import PART_LEAST, PART_MOST, Directory, ObjectInfo, Objects
+from waybill.objects import PART_MOST, Directory, ObjectInfo, Objects
 from waybill.record import Record
 from waybill.step import Context, Done, Fail, Outcome, Wait
 
-LONG = 100 * 2**30  # bytes of content from which an archive goes in parts of its own
 FOREIGN = 24 * 3600.0  # seconds between two looks at an assembly of another service
 
 
@@ -58,7 +57,7 @@ def processing_assembly(record: Record, ctx: Context) -> Outcome:
     name = f"{tokens.place_of(token)}/{ctx.attempt}/{order.file_name}"
     try:
         # Safe to repeat: the name is this attempt's own, and an archive that is not whole is not stored at all.
-        info = _keep(ctx.objects, name, _archive(order, contents, ctx), total)
+        info = _keep(ctx.objects, name, _archive(order, contents, ctx), total, outfit.parts)
     except (Unfit, NotStored, Unsound, ManifestError) as error:
         ctx.save({"token": {**record.docs["token"], "status": "Failed"}})  # safe to repeat: the same each time
         raise Fail(str(error)) from error
@@ -70,11 +69,11 @@ def processing_assembly(record: Record, ctx: Context) -> Outcome:
     return Done({"packed": packed, "token": said})
 
 
-def _keep(objects: Objects, name: str, archive: Iterator[bytes], content: int) -> ObjectInfo:
+def _keep(objects: Objects, name: str, archive: Iterator[bytes], content: int, parts: Parts) -> ObjectInfo:
     """A very long archive goes to S3 in parts that are as large as it needs: how long it will be in the end is not known."""
-    if content < LONG or isinstance(objects, Directory):
+    if content < parts.content or isinstance(objects, Directory):
         return objects.put(name, archive)
-    size, digest = max(PART_LEAST, content // (PART_MOST // 2)), hashlib.sha256()
+    size, digest = max(parts.least, content // (PART_MOST // 2)), hashlib.sha256()
     with objects.upload(name) as upload:
         for number, part in enumerate(_parts(archive, size), 1):
             digest.update(part)

@@ -141,7 +141,13 @@ class Counter:
                 head = wire.read_head(next(lines, b""))
                 files = self._files(lines, place)
                 told = {name: getattr(head, name) for name in head.__struct_fields__}
-                there = self.storage.write(Deposit(object=object_id, request=request, files=files, **told))
+                try:
+                    there = self.storage.write(Deposit(object=object_id, request=request, files=files, **told))
+                except (NotStorable, Late):
+                    # Another process may have ended the same request meanwhile, and cleared what this one was reading.
+                    there = self.storage.look(object_id, request)
+                    if there is None:
+                        raise
             self.staged.clear(place)
             return there
 

@@ -53,8 +53,14 @@ class Away(Exception):
 class HttpStorage:
     """A client; may be used from many threads."""
 
-    def __init__(self, url: str, token: str, sources: Sources, *, timeout: float = 60.0, patience: float = 3600.0) -> None:
-        """`timeout` for an answer; `patience` for that of a write, which comes when the service has stored and verified all of it."""
+    def __init__(
+        self, url: str, token: str, sources: Sources, *, timeout: float = 60.0, patience: float = 3600.0,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:  # fmt: skip
+        """`timeout` for an answer; `patience` for that of a write, which comes when the service has stored and verified all of it.
+
+        `transport` takes requests where they go by another way than the network.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise NotStorable("The URL of the storage service is http or https, without user name and password.")
@@ -64,7 +70,7 @@ class HttpStorage:
         self._sources = sources
         self._timeout, self._patience = timeout, patience
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx2.Client(timeout=timeout, follow_redirects=False, headers=headers)
+        self._client = httpx2.Client(timeout=timeout, follow_redirects=False, headers=headers, transport=transport)
 
     def close(self) -> None:
         self._client.close()

@@ -1,0 +1,102 @@
+"""Workers are killed with SIGKILL while they tell an EZID over HTTP of their ARKs: before it has heard, after it has, and at any moment.
+
+At the end EZID keeps exactly one ARK for each job, which is the job's own; the one that belonged to somebody else is his still.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.apps.ingest.ezid_server import EzidServer
+from tests.apps.ingest.site import Site
+from tests.apps.ingest.test_kills import JOBS, Fleet, submit
+from tests.budget import Budget
+from tests.crash.test_kill import pages, steady
+from tests.servers.process import wait_until
+from waybill.apps.ingest import noid
+from waybill.apps.ingest.ezid import REQUEST
+from waybill.apps.ingest.minting import PASSWORD, USER
+from waybill.apps.ingest.profile import Minter, Profile, to_document
+from waybill.apps.ingest.steps import depositing
+from waybill.record import Store
+from waybill.step import New
+
+SECRETS = {USER: "apitest", PASSWORD: "secret"}
+SHOULDER = "fk5"
+TAKEN = noid.mint(0, "99999", SHOULDER)  # the first that is drawn
+
+
+class Killer:
+    """Kills somebody whenever EZID is asked, now and then, so often in all."""
+
+    def __init__(self, fleet: Fleet, kills: int) -> None:
+        self.fleet, self.left, self.rng = fleet, kills, random.Random(23)
+        self.lock = threading.Lock()  # EZID is asked by many at once
+        self.met: Counter[str] = Counter()
+
+    def __call__(self, when: str) -> None:
+        with self.lock:
+            if self.left and self.rng.random() < 0.3:
+                self.left -= 1
+                self.met[when] += 1
+                self.fleet.kill_one()
+
+    def at_any_moment(self) -> None:
+        with self.lock:
+            self.fleet.check()
+            if self.left and self.rng.random() < 0.02:
+                self.left -= 1
+                self.met["between"] += 1
+                self.fleet.kill_one()
+
+
+def test_each_job_has_one_ark(tmp_path: Path, budget: Budget) -> None:
+    with EzidServer() as ezid, Site(tmp_path) as site:
+        ezid.known[TAKEN] = {REQUEST: "somebody else"}
+        with site.engine() as engine:
+            minter = Minter(url=f"{ezid.url}/shoulder/ark:/99999/{SHOULDER}")
+            engine.submit(New("profile", {"profile": to_document(Profile(name="p", owner="ark:/99999/o", minter=minter))}, id="p"))
+        fleet, batches = Fleet(site, tmp_path, SECRETS), 0
+        killer = ezid.watch = Killer(fleet, budget.pick(small=6, long=100))
+
+        def completed() -> int:
+            with site.engine() as engine:
+                return engine.store.tally("job").get("Completed", 0)
+
+        def enough() -> bool:
+            killer.at_any_moment()
+            return steady(completed) == batches * JOBS
+
+        try:
+            while killer.left:
+                steady(partial(submit, site, batches))
+                batches += 1
+                wait_until(enough, "all deposits", seconds=300)
+        finally:
+            fleet.end()
+        assert killer.met["before"]
+        assert killer.met["after"]
+        with site.engine() as engine:
+            check(engine.store, ezid, batches)
+
+
+def check(store: Store, ezid: EzidServer, batches: int) -> None:
+    jobs = [job for job in pages(store, "job") if "minted" in job.docs]  # what the batches share is the same object, and was minted once
+    assert len(jobs) == batches * JOBS - (batches - 1)
+    kept = {ark: told[REQUEST] for ark, told in ezid.known.items()}
+    assert kept.pop(TAKEN) == "somebody else"
+    assert kept == {job.docs["identifiers"]["primary_id"]: depositing.name_of(job) for job in jobs}
+    assert ezid.minted == []
+
+
+def test_the_check_can_fail(tmp_path: Path) -> None:
+    with EzidServer() as ezid, Site(tmp_path) as site, site.engine() as engine:
+        ezid.known |= {TAKEN: {REQUEST: "somebody else"}, "ark:/99999/fk5x": {REQUEST: "a job"}}
+        with pytest.raises(AssertionError):
+            check(engine.store, ezid, 1)
