@@ -233,6 +233,15 @@ def test_an_action_that_is_not_possible_says_what_is() -> None:
         rules.act(PARCEL, parcel(session=None), "fly", store=OPEN)
 
 
+@pytest.mark.parametrize(
+    ("who", "why", "message"), [("bob", "it is wet", "drop by bob: it is wet"), ("bob", "", "drop by bob"), ("", "wet", "drop: wet")]
+)
+def test_what_a_person_laid_to_rest_says_who_did_it_and_why(who: str, why: str, message: str) -> None:
+    after = rules.act(PARCEL, parcel("Failed", session=None, message="x"), "drop", store=OPEN, who=who, why=why, confirmed=True).after
+    assert after is not None
+    assert (after.state, after.message) == ("Lost", message)
+
+
 def test_an_action_with_a_warning_needs_confirmation() -> None:
     failed = parcel("Failed", session=None)
     with pytest.raises(Refused, match="Nobody will hear of it"):

@@ -333,6 +333,41 @@ def test_a_status_that_nobody_understands_does_not_stop_the_others(ours: Ours, t
     assert ours.store.get("batch", batch.id).state == "Processing", "nobody knows whether that job has settled"
 
 
+@pytest.mark.parametrize("number", [b"100", b"-3", b"high", b"", b"007"])
+@pytest.mark.parametrize("queued", [True, False], ids=["queued by it", "queued by the old one"])
+def test_a_priority_that_no_entry_has_room_for_does_not_stop_the_worker(
+    ours: Ours, theirs: Theirs, zk: KazooClient, number: bytes, queued: bool
+) -> None:
+    """Nothing of theirs checks it. A worker that could neither store such a job nor give it back went from session to session for ever."""
+    client = theirs()
+    batch = Batch.create(client, {"batchID": "bid-1"})
+    odd, fine = (Job.create(client, batch.id, {"profile": "p"}) for _ in range(2))
+    zk.set(f"/jobs/{odd.id}/priority", number)
+    if queued and number.lstrip(b"-").isdigit():
+        zk.delete(f"/jobs/states/pending/05-{odd.id}")
+        zk.create(f"/jobs/states/pending/{int(number):02d}-{odd.id}")
+    with ours.working():
+        ours.until("job", fine.id, "Completed")
+        ours.until("job", odd.id, "Completed")
+        ours.until("batch", batch.id, "Completed")
+    assert 0 <= int(zk.get(f"/jobs/{odd.id}/priority")[0]) <= 99
+    sound(ours, client)
+
+
+@pytest.mark.parametrize("message", ["a stack trace " * 30_000, "half\0read"], ids=["long", "with a null character"])
+def test_a_message_that_cannot_be_written_again_does_not_stop_the_worker(ours: Ours, theirs: Theirs, zk: KazooClient, message: str) -> None:
+    client = theirs()
+    batch = Batch.create(client, {"batchID": "bid-1"})
+    odd, fine = (Job.create(client, batch.id, {"profile": "p"}) for _ in range(2))
+    status = json.loads(zk.get(f"/jobs/{odd.id}/status")[0])
+    zk.set(f"/jobs/{odd.id}/status", json.dumps({**status, "message": message}).encode())
+    with ours.working():
+        ours.until("job", fine.id, "Completed")
+        ours.until("job", odd.id, "Completed")
+        ours.until("batch", batch.id, "Completed")
+    sound(ours, client)
+
+
 @pytest.mark.parametrize("empty", [None, b""], ids=["null", "empty"])
 def test_null_and_empty_data_are_read_alike(ours: Ours, zk: KazooClient, theirs: Theirs, empty: bytes | None) -> None:
     client = theirs(ruby=empty is None)

@@ -366,7 +366,8 @@ def test_what_can_neither_be_stored_nor_given_back_does_not_stay_claimed_for_eve
         if not any(isinstance(c, m.Commit) for c in commands):
             break
         commit = next(c for c in commands if isinstance(c, m.Commit))
-    assert any(isinstance(c, m.Close) for c in [*commands, *driver.tick()])  # its session ends, and the claim with it
+    (close,) = (c for c in [*commands, *driver.tick()] if isinstance(c, m.Close))  # its session ends, and the claim with it
+    assert close.why == "parcel pcl1 can be neither stored nor given back: odd"
 
 
 def test_B11_what_was_asked_stops_the_step_and_is_applied_in_its_commit() -> None:

@@ -54,7 +54,11 @@ def age(moment: str | None, now: float | None = None) -> str:
     """How long ago, roughly."""
     if moment is None:
         return ""
-    seconds = max(0.0, (now if now is not None else time.time()) - datetime.fromisoformat(moment).timestamp())
+    try:
+        then = datetime.fromisoformat(moment).timestamp()
+    except ValueError:
+        return clip(moment, 20)  # as another service has written it
+    seconds = max(0.0, (now if now is not None else time.time()) - then)
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{seconds / size:.0f}{unit} ago"
@@ -62,7 +66,10 @@ def age(moment: str | None, now: float | None = None) -> str:
 
 
 def local(moment: str | None) -> str:
-    return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+    try:
+        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+    except ValueError:
+        return clip(moment or "", 40)  # as another service has written it
 
 
 def clip(text: str, most: int = 80) -> str:

@@ -47,7 +47,7 @@ def act(
     else:
         resumed = action.target == RESUME
         target = machine.resume(record.last_done) if resumed else action.target
-        fields: dict[str, Any] = {"session": None, "message": "", **leaving(machine, record)}
+        fields: dict[str, Any] = {"session": None, "message": _told(machine, target, name, who, why), **leaving(machine, record)}
         if resumed:
             fields["retries"] = record.retries + 1
         after = replace(enter(machine, known, target, **fields), docs=record.docs)
@@ -79,6 +79,15 @@ def move(machine: Machine, record: Record, to: str, *, who: str = "", why: str =
     if machine.state(to) is None:
         raise UnknownState(f"{machine.name} has no state {to!r}; it has {', '.join(s.name for s in machine.states)}.")
     return Change(record, enter(machine, record, to, message=""), "move", who, clip(why))
+
+
+def _told(machine: Machine, target: str, name: str, who: str, why: str) -> str:
+    """What a record that comes to rest says of it: nobody else will say why it is there."""
+    state = machine.state(target)
+    if state is None or state.works:
+        return ""
+    by = f"{name} by {who}" if who else name
+    return clip(f"{by}: {why}" if why else by)
 
 
 def _names(actions: Iterable[Action]) -> str:

@@ -68,6 +68,8 @@ class Errands:
         self._guarded(call)
 
     def _close(self, store: Store, command: m.Close) -> None:
+        if command.why:
+            log.warning("the session %s is given up: %s", command.session, command.why)
         try:
             store.close_session(command.session)
         except StoreError as error:

@@ -177,6 +177,7 @@ class Clear(msgspec.Struct, frozen=True):
 
 class Close(msgspec.Struct, frozen=True):
     session: str
+    why: str = ""  # it was given up before its time
 
 
 class Sleep(msgspec.Struct, frozen=True):

@@ -151,7 +151,7 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
         nodes = nodes.difference(n for n, body in change.docs.items() if body is None and n not in layout.fillers)
         if ref.kind == "batch" and "submission" in change.docs and (refusal := batches.rename(plan, seen, change.docs["submission"])):
             return refusal
-    if layout.native and after.priority != seen.priority:
+    if layout.native and (after.priority != seen.priority or seen.misnumbered):
         plan.ops.append(wire.put(f"{home}/priority", b"%d" % after.priority, "priority"))
     old_entry = f"{layout.folder(seen.state)}/{seen.entry_name}"
     new_name = layout.entry(after.priority, side.turn, side.seq, ref.id)

@@ -74,7 +74,7 @@ class Foreign:
         for (seen, wrong), right, here, there in zip(quiet, rights, found[::2], found[1::2], strict=True):
             if here is None or wrong == right:
                 continue  # it has moved on meanwhile
-            ops = [wire.delete(wrong, "entry")]
+            ops = [wire.delete(wrong, "entry"), *renumber(seen)]
             if there is None:
                 ops += self._place(seen.layout, right)
             mended += self._write_free(seen, ops)
@@ -204,7 +204,7 @@ class Foreign:
         asks = [data(right), *(data(f"{folder}/{id}") for folder in folders)]
         asks.append(data(f"/batches/{seen.parent.id}") if layout.parent and seen.parent else data(layout.homes))
         entry, *places, batch = self._tree.link.read(asks)
-        ops: list[Op] = [] if entry is not None else self._place(layout, right)
+        ops = [*([] if entry is not None else self._place(layout, right)), *renumber(seen)]
         if batch is None:
             return ops
         for folder, node in zip(folders, places, strict=True):
@@ -231,6 +231,11 @@ class Foreign:
 
     def _settled(self, seen: Seen) -> bool:
         return seen.holder is None and time.time() - seen.touched >= self._grace
+
+
+def renumber(seen: Seen) -> list[Op]:
+    """Its priority as it is read: its entry is named by it, and other services reckon the name from the node."""
+    return [wire.put(f"{seen.layout.home(seen.ref.id)}/priority", b"%d" % seen.priority, "priority")] if seen.misnumbered else []
 
 
 def _right_entry(seen: Seen) -> str:

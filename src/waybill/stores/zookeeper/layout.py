@@ -88,7 +88,7 @@ class Layout:
         """What an entry's name says; None for a node that is none."""
         try:
             if self.native:
-                priority, _, id = entry.partition("-")
+                priority, _, id = entry.rpartition("-")  # others write a minus too
                 seq = self.number(id) if self.id_of(id) else 0
                 return Entry(int(priority), seq, seq, id, entry) if seq else None
             priority, turn, seq_, id = entry.split("-", 3)

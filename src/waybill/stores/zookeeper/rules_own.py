@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from waybill.record import Ref, is_json
 from waybill.stores.zookeeper import places, wire
 from waybill.stores.zookeeper.faults import Fault, Judge
+from waybill.stores.zookeeper.foreign import renumber
 from waybill.stores.zookeeper.layout import MERRITT, Layout, layout_of
 from waybill.stores.zookeeper.names import key_path, plain
 from waybill.stores.zookeeper.plan import chain, parent_of
@@ -72,7 +73,7 @@ class RecordIsQueued(Records):
         for each, path, node in zip(seen, paths, self._judge.link.nodes(paths) if paths else (), strict=True):
             if node is None:
                 folders = [] if each.layout.native else missing_folders(self._judge, parent_of(path))
-                ops = [*self.guard(each), *folders, wire.create(path)]
+                ops = [*self.guard(each), *folders, wire.create(path), *renumber(each)]
                 home = each.layout.home(each.ref.id)
                 yield self._judge.fault(
                     self.name, home, f"is {each.state} and not queued as {path}", "queue it", ops, since=each.touched, ref=each.ref

@@ -52,6 +52,7 @@ class Seen:
     nodes: frozenset[str]  # the children of its home
     docs: dict[str, bytes] | None  # None: not read
     entry: str | None = None  # the name of its entry in the queue, where it was listed
+    misnumbered: bool = False  # its priority is written as something that is none, or that no entry has room for
 
     @property
     def seq(self) -> int:
@@ -214,7 +215,7 @@ def seen_of(layout: Layout, ref: Ref, found: Sequence[Any], docs: bool) -> Seen 
     priority, parent = (side.priority if side else 5), (Ref(*side.parent) if side and side.parent else None)
     if layout.native:
         priority_node, bid_node, *rest = rest
-        priority = _decimal(priority_node, priority)
+        priority = min(99, max(0, _decimal(priority_node, priority)))
         parent = Ref(layout.parent, bid_node.data.decode()) if bid_node is not None and bid_node.data else None
     if not docs or not layout.native:
         children = rest.pop() or ()
@@ -236,6 +237,7 @@ def seen_of(layout: Layout, ref: Ref, found: Sequence[Any], docs: bool) -> Seen 
         parent=parent,
         nodes=frozenset(children),
         docs=_documents(layout, side, rest) if docs else None,
+        misnumbered=layout.native and priority_node is not None and priority_node.data != b"%d" % priority,
     )
 
 

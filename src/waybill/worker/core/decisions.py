@@ -81,7 +81,7 @@ class Core:
         elif lease.is_old(now):
             bench.signal_all()
         if (lease.draining or lease.stopping) and lease.session is not None and not bench.tasks and not bench.out:
-            bench.commands.append(m.Close(lease.session))
+            bench.commands.append(m.Close(lease.session, lease.draining))
             lease.session = None
 
     def _next_session(self) -> None:

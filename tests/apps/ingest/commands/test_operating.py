@@ -21,6 +21,7 @@ from waybill.apps.ingest.application import APPLICATION
 from waybill.apps.ingest.demo import demonstrate
 from waybill.depot import Depot
 from waybill.engine import Engine
+from waybill.step import New
 from waybill.stores.sqlite import SqliteStore
 
 
@@ -109,6 +110,45 @@ def test_failing_and_deleting_a_job_of_an_open_batch_must_be_confirmed(house: Wa
     assert (unsure.code, "the depositor will not hear of this job" in unsure.err) == (1, True)
     assert house("delete", job, "--yes").code == 0
     assert house("jobs", "--batch", batch, "--state", "Deleted", "--json").json["jobs"][0]["id"] == job
+
+
+def test_the_report_says_why_a_job_was_stopped_by_hand(house: Waybill, waybill: Waybill) -> None:
+    batch = submit(house)
+    job = job_of(house, waybill, batch)
+    assert house("fail", job, "--yes", "--why", "wrong collection").code == 0
+    assert "wrong collection" in house("batch", batch).out
+    while waybill("work", "--once", "--role", "batch").code == 0:
+        pass
+    (failed,) = house("report", batch, "--jobs", "--json").json["jobs"]
+    assert (failed["id"], failed["message"].startswith("fail by "), failed["message"].endswith(": wrong collection")) == (job, True, True)
+
+
+def made_elsewhere(kind: str, docs: dict[str, Any]) -> str:
+    """A record that another service has made, and which has ended."""
+    depot = Depot.of(config.load(env=os.environ), [APPLICATION])
+    with closing(depot.open_store()) as store:
+        made = Engine(store, depot.machines).submit(New(kind, docs, state="Completed"), who="another service").id
+    depot.close()
+    return made
+
+
+@pytest.mark.parametrize(("when", "size"), [("soon", 12), (12, "twelve"), ("2026-13-45T00:00:00Z", None)])
+def test_assemblies_are_listed_whatever_other_services_wrote_into_their_tokens(house: Waybill, when: object, size: object) -> None:
+    made = made_elsewhere("access-small", {"token": {"cloud-content-byte": size, "url": 5, "anticipated-availability-time": when}})
+    listed, shown = house("access"), house("access", "show", made)
+    assert (listed.code, made in listed.out, shown.code) == (0, True, 0)
+    assert ("soon" in listed.out) is (when == "soon")
+
+
+def test_batches_are_listed_whatever_other_services_wrote_as_their_date(house: Waybill) -> None:
+    made = made_elsewhere("batch", {"submission": {"submissionDate": "last week"}})
+    listed, shown = house("batches"), house("batch", made)
+    assert (listed.code, "last week" in listed.out, shown.code, "last week" in shown.out) == (0, True, 0, True)
+
+
+def test_a_state_in_which_no_batch_is_gets_no_advice_to_submit_one(house: Waybill) -> None:
+    submit(house)
+    assert house("batches", "--state", "Failed").err.strip() == "No batch is Failed; `waybill ingest` counts them."
 
 
 def test_deleting_a_batch_must_be_confirmed(house: Waybill) -> None:

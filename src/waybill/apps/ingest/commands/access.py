@@ -67,13 +67,20 @@ def _view(record: Record, now: float) -> dict[str, Any]:
     order, told = order_of(record), record.docs.get("token")
     token: dict[str, Any] = told if isinstance(told, dict) else {}
     packed = record.docs.get("packed") or {}
+    size = token.get("cloud-content-byte")
     return {
         "queue": record.kind.partition("-")[2], "id": record.id, "state": record.state, "message": record.message,
         "object": order.object if order else "", "version": order.version if order else None, "form": order.form if order else "",
-        "bytes": token.get("cloud-content-byte"), "expected": token.get("anticipated-availability-time") or None,
-        "url": token.get("url"), "expires": views.moment(packed.get("expires", 0)),
+        "bytes": size if isinstance(size, int) else None, "expected": _text(token, "anticipated-availability-time"),
+        "url": _text(token, "url"), "expires": views.moment(packed.get("expires", 0)),
         "expired": record.state == "Completed" and packed.get("expires", now) < now,
     }  # fmt: skip
+
+
+def _text(token: dict[str, Any], name: str) -> str | None:
+    """What a token says, which another service may have written; None where that is no text."""
+    value = token.get(name)
+    return value if isinstance(value, str) and value else None
 
 
 def request(

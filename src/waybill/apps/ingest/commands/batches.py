@@ -85,6 +85,8 @@ def batches(desk: Desk, state: STATE = None, limit: LIMIT = 30, token: TOKEN = N
     if desk.as_json:
         return desk.print_json({"batches": rows, "next": further})
     if not rows:
+        if state:
+            return desk.note(f"No batch is {state}; `waybill ingest` counts them.")
         return desk.note("There are no batches here. `waybill ingest submit FILE --profile P` makes one.")
     made = shapes.table("id", "state", "profile", "submitted", "jobs", "message")
     for row in rows:
