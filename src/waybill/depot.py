@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from waybill import application, index, stores
 from waybill.application import Application, BadApplication
-from waybill.config import BadConfig, Config, sqlite_path
+from waybill.config import ADDRESS_FILE, BadConfig, Config, sqlite_path
 from waybill.engine import Engine
 from waybill.index import Index
 from waybill.machine import Machine
@@ -63,6 +63,16 @@ class Depot:
     def host(self) -> str:
         """The stable name of this host, to which working files are bound."""
         return self.config.work.host
+
+    @property
+    def address(self) -> str:
+        """Where people reach the server of this data folder: where it listens, or listened last; before that, where it is to listen."""
+        # Read each time: a worker may have been started before the server, and neither knows the other's command line.
+        try:
+            told = (self.config.data / ADDRESS_FILE).read_text(encoding="utf-8").strip()
+        except OSError:
+            told = ""
+        return told or address_of(self.config.http.host, self.config.http.port)
 
     def open_store(self, *, migrate: bool = True) -> Store:
         """A new connection, which the caller closes. `migrate`: make or upgrade the schema; otherwise a store must be there."""
@@ -130,6 +140,10 @@ def built_in(config: Config) -> Iterator[Machine]:
     yield TOKEN
     yield letter_machine(config.mail)
     yield event_machine(config.webhooks)
+
+
+def address_of(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def make_folder(path: Path) -> None:

@@ -79,6 +79,13 @@ def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments:
     assert code in EXIT_CODES
 
 
+@pytest.mark.parametrize("arguments", [wrong[0] for wrong in WRONG if wrong[3] == "shp1"], ids=" ".join)
+def test_a_record_that_is_not_there_is_told_with_what_to_do(waybill: Waybill, arguments: tuple[str, ...]) -> None:
+    told = "Look at the id, or list what there is with `waybill ls KIND`."
+    assert waybill(*arguments).err.rstrip().endswith(told)
+    assert waybill(*arguments, "--json").error["hint"] == told
+
+
 def test_only_a_process_that_logs_tells_what_the_client_of_zookeeper_says(running: Start) -> None:
     nowhere = ("--store", "zookeeper://127.0.0.1:1/x")
     plain, in_json = running("ls", *nowhere), running("ls", *nowhere, "--json")

@@ -18,7 +18,8 @@ import pytest
 
 from tests.cli.conftest import Start, Waybill, ship
 from tests.servers.process import wait_until
-from waybill.config import sqlite_url
+from waybill.config import load, sqlite_url
+from waybill.depot import Depot
 from waybill.stores import open_store
 
 
@@ -144,6 +145,22 @@ def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None
     assert waybill("sessions", "--json").json == {"sessions": []}
     assert serve.end(signal.SIGTERM).code == 0
     assert states(waybill, "shipment") == {"Sorting": 1}
+
+
+def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: Start, data: Path) -> None:
+    """The URLs that users are given lead there, whichever process makes them and whatever port was given to the server."""
+    for command, host in (("serve", "127.0.0.1"), ("up", "::1")):
+        server = running(command, "--host", host, "--port", 0)
+        url = server.line().strip()
+        assert re.fullmatch(r"http://(127\.0\.0\.1|\[::1\]):[1-9]\d*/", url)
+        depot = Depot.of(load(env={"WAYBILL_DATA": str(data)}), [])
+        assert f"{depot.address}/" == url
+        assert get(f"{depot.address}/health")[0] == 200
+        assert server.end(signal.SIGTERM).code == 0
+    assert f"{depot.address}/" == url, "where it listened last"
+    assert [each.name for each in data.glob("address*")] == ["address"]
+    before = Depot.of(load(env={"WAYBILL_DATA": str(data / "other"), "WAYBILL_HTTP_HOST": "::1", "WAYBILL_HTTP_PORT": "9000"}), [])
+    assert before.address == "http://[::1]:9000", "where it is to listen"
 
 
 def test_open_loopback_lets_this_machine_in_without_a_token(running: Start) -> None:

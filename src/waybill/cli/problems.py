@@ -80,7 +80,9 @@ def describe(error: BaseException) -> Problem | None:
             return Problem(USAGE, "bad-application", text)
         case UnknownKind():
             return Problem(MISSING, "not-found", text, "`waybill machines` lists the kinds; the demonstration's need the setting demo.")
-        case Missing() | NotFound() | UnknownState() | UnknownQueue():
+        case NotFound():
+            return Problem(MISSING, "not-found", text, error.hint or "Look at the id, or list what there is with `waybill ls KIND`.")
+        case Missing() | UnknownState() | UnknownQueue():
             return Problem(MISSING, "not-found", text)
         case Held():
             return Problem(CONFLICT, "claimed", text)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import threading
 from contextlib import closing
 from pathlib import Path
 
-from waybill.depot import Depot
+from waybill.config import ADDRESS_FILE
+from waybill.depot import Depot, address_of
 from waybill.record import StoreError
 
 
@@ -48,11 +50,12 @@ class Site:
 
         app = create_app(depot, open_loopback=depot.config.open_loopback, hosts=depot.config.http.names)
         self.server = Announced(app, host, port, log_level=depot.config.log.level)
+        _leave_word(depot.config.data / ADDRESS_FILE, self.url.rstrip("/"))
 
     @property
     def url(self) -> str:
         host, port = self.socket.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        return f"{address_of(host, port)}/"
 
     def run(self) -> None:
         """Serve until `stop`."""
@@ -64,6 +67,13 @@ class Site:
 
     def stop(self) -> None:
         self.server.stop()
+
+
+def _leave_word(path: Path, url: str) -> None:
+    """For commands and workers, which are not told on their command line where the server listens."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_text(f"{url}\n", encoding="utf-8")
+    new.replace(path)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -7,7 +7,7 @@ file; one from the environment or the command line is relative to where the proc
 the reader, `waybill config` and docs/reference/config.md all follow it.
 """
 
-from waybill.config.reading import DEMO_FILE, FILE, BadConfig, load
+from waybill.config.reading import ADDRESS_FILE, DEMO_FILE, FILE, BadConfig, load
 from waybill.config.settings import OTHER_VARIABLES, SETTINGS, Setting, strays
 from waybill.config.shape import Config, Http, Log, Mail, Webhook, Work
 from waybill.config.showing import effective, hidden
@@ -17,6 +17,7 @@ from waybill.config.values import MAIL_SCHEMES
 DAY = 86400.0
 
 __all__ = [
+    "ADDRESS_FILE",
     "DAY",
     "DEMO_FILE",
     "FILE",

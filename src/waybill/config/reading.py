@@ -17,6 +17,7 @@ from waybill.config.urls import anchored, sqlite_path, sqlite_url
 
 FILE = "waybill.toml"
 DEMO_FILE = "demo"  # in a data folder that was started with the demonstration: its records need their machines ever after
+ADDRESS_FILE = "address"  # in a data folder that is served: where its server listens, or listened last
 
 
 class BadConfig(Exception):

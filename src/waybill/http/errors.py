@@ -96,7 +96,8 @@ def describe(error: Exception) -> tuple[int, ErrorView, dict[str, str]]:
         return _plain(error)
     for kind, code, refusal in REFUSALS:
         if isinstance(error, kind):
-            return refusal.status, _words(code, str(error) or code, refusal.hint), refusal.headers
+            own = error.hint if isinstance(error, nouns.NotFound) else ""
+            return refusal.status, _words(code, str(error) or code, own or refusal.hint), refusal.headers
     if isinstance(error, nouns.StoreError):
         return 409, _words(error.code, str(error), "Read the record again, then decide again."), {}
     incident = secrets.token_hex(4)

@@ -19,6 +19,10 @@ class NotFound(StoreError):
 
     code = "not-found"
 
+    def __init__(self, message: str | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint  # what to do, where it is no record that is missing
+
 
 class Conflict(StoreError):
     """The record moved on since it was read. Read it again, then decide again."""

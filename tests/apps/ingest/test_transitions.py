@@ -423,6 +423,15 @@ def test_job_failed_to_deleted(site: Site) -> None:
     assert done.docs["status-report"]["counts"]["deleted"] == 1
 
 
+def test_a_job_of_a_failed_batch_is_deleted_only_when_that_is_confirmed(site: Site) -> None:
+    batch, job = failed_batch(site)
+    with pytest.raises(Refused, match="Its batch is not completed"):
+        act(site, job.ref, "delete")
+    assert act(site, job.ref, "delete", confirmed=True).state == "Deleted"
+    act(site, batch.ref, "report")
+    assert site.lead(batch.ref, "Completed").docs["status-report"]["counts"]["deleted"] == 1
+
+
 def test_job_held_to_deleted(site: Site) -> None:
     job = job_in(site, "Pending")
     act(site, job.ref, "hold")

@@ -68,8 +68,7 @@ class Outfit:
 
     def address(self, *path: str) -> str:
         """Where users reach something of ingest's API."""
-        http = self.depot.config.http
-        base = self.settings.url.rstrip("/") or f"http://{http.host}:{http.port}"
+        base = self.settings.url.rstrip("/") or self.depot.address
         return "/".join((f"{base}/api/v1/ingest", *(quote(part, safe="") for part in path)))
 
     @property

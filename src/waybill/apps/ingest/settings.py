@@ -106,7 +106,7 @@ class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storing: bool = False  # storing is a state of its own, as in newer releases of Merritt
     outside: tuple[str, ...] = ()  # states of jobs that are left to another service, such as "Recording"
-    url: str = ""  # where users reach this server; "": from the address it listens on
+    url: str = ""  # where users reach this server; "": where that of this data folder listens, or listened last
     fetch: Fetching = Fetching()
     room: Room = Room()
     storage: Storing = Storing()

@@ -20,3 +20,18 @@ def test_every_route_is_described_with_its_role(house: House) -> None:
     }
     open = ("the token", "reader or signature")
     assert {route: "open" if role in open else role for route, role in described.items()} == there
+
+
+def test_every_refusal_is_described_as_it_looks(house: House) -> None:
+    """In /openapi.json: with the shape that all refusals have, not with the framework's own."""
+    with house.client("reader") as client:
+        spec = client.get("/openapi.json").json()
+    assert "HTTPValidationError" not in spec["components"]["schemas"]
+    for path, methods in spec["paths"].items():
+        for method, one in methods.items():
+            if path.startswith("/api/v1/ingest") and one.get("x-role") != "open":
+                assert {"401", "403", "503"} <= set(one["responses"]), (method, path)
+            for status, said in one["responses"].items():
+                if status >= "400" and "application/json" in said.get("content", {}) and path.startswith("/api/"):
+                    shape = said["content"]["application/json"]["schema"]
+                    assert shape == {"$ref": "#/components/schemas/ErrorBody"}, (method, path, status)

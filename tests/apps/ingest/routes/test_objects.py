@@ -122,6 +122,7 @@ NOT_THERE = (
 def test_what_is_not_there_is_404(place: Place, path: str) -> None:
     answer = place.front.get(f"/api/v1/ingest/objects/{path}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not-found")
+    assert "/api/v1/ingest/objects" in answer.json()["error"]["hint"]
 
 
 @pytest.mark.parametrize("path", ["producer/a.txt", "producer/long.bin"])

@@ -23,6 +23,8 @@ from waybill.record import MAX_PAGE, NotFound, Record, Store
 from waybill.rules import Refused
 from waybill.step import New
 
+SEARCH = "Search for it: `waybill ingest search`, or GET /api/v1/ingest/objects."
+LISTED = "Its files: `waybill ingest object ARK --files`, or GET /api/v1/ingest/objects/{ark}/versions/{number}/files."
 MOST_BEFORE = 100  # assemblies of the same order that are over and not yet removed
 LEAST_SECONDS = 1.0  # that an assembly takes, however small
 
@@ -84,7 +86,7 @@ def measured(outfit: Outfit, wanted: Wanted) -> tuple[Order, Size]:
     inventory, ark = outfit.inventory, wanted.object
     found = inventory.object(ark)
     if found is None:
-        raise NotFound(f"There is no object {shown(ark)} in the inventory.")
+        raise NotFound(f"There is no object {shown(ark)} in the inventory.", SEARCH)
     number = int(found["head"]) if wanted.version is None else wanted.version
     order = Order(object=ark, version=number, form=wanted.form, content=wanted.content)
     if wanted.files:
@@ -101,7 +103,7 @@ def measured(outfit: Outfit, wanted: Wanted) -> tuple[Order, Size]:
         if number != ALL:
             break
     if size.files == 0:
-        raise NotFound(f"{ark} has no version {number}; its newest is {found['head']}.")
+        raise NotFound(f"{ark} has no version {number}; its newest is {found['head']}.", SEARCH)
     return order, size
 
 
@@ -114,7 +116,7 @@ def _of_files(outfit: Outfit, order: Order, files: tuple[str, ...]) -> Size:
     for path in files:
         row = outfit.inventory.file(order.object, order.version, path)
         if row is None:
-            raise NotFound(f"Version {order.version} of {order.object} has no file {shown(path)}.")
+            raise NotFound(f"Version {order.version} of {order.object} has no file {shown(path)}.", LISTED)
         total += int(row["size"])
     return Size(len(files), total)
 

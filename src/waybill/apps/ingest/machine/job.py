@@ -40,11 +40,11 @@ def goes_with_its_batch(job: Record, store: Store) -> str | None:
 
 
 def batch_is_over(job: Record, store: Store) -> bool:
-    """Whether the depositor has had the report: then nobody waits to hear of the job."""
+    """Whether no report will follow in which the depositor could hear of the job. After one that failed there may be another."""
     if job.parent is None:
         return True
     try:
-        return not store.get(*job.parent).open
+        return store.get(*job.parent).state in ("Completed", "Deleted")
     except NotFound:
         return True
 
@@ -126,7 +126,7 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
             action("restart", "Failed", "Estimating", "Begin again, with a new download.", guard=can_be_mended, writes=_restarted),
             action("fail", live, "Failed", "Stop it now, whatever it does.", claimed="wait", confirm="What it does now is given up."),
             action("delete", "Failed Held", "Deleted", "Give it up and remove its working folder.",
-                   confirm="Its batch has not been reported, and the depositor will not hear of this job.", unless=batch_is_over),
+                   confirm="Its batch is not completed: the depositor will not hear of this job any more.", unless=batch_is_over),
             *_finishes(s for s in states if s.name in left),
         ),
         keys=(

@@ -2,7 +2,7 @@
 
 /api/v1/ingest/...          batches.py, kept.py (profiles, collections), holding.py (holds, pauses, locks), checking.py,
                             objects.py, access.py (what is at rest, and getting it back)
-/api/v1/ingest/storage/...  storage/served.py: our storage for other services
+/api/v1/ingest/storage/...  stored.py: our storage for other services
 /poster/...                 poster.py: Merritt's form
 /m/<ark>                    landing.py: where an ARK leads
 """
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from waybill.apps.ingest.routes import access, batches, checking, holding, kept, landing, objects, poster
+from waybill.apps.ingest.routes import access, batches, checking, holding, kept, landing, objects, poster, stored
 from waybill.apps.ingest.routes.arriving import Berth
 from waybill.apps.ingest.routes.closing import closed_to
-from waybill.apps.ingest.storage import served
 
 if TYPE_CHECKING:
     from waybill.depot import Depot
@@ -30,5 +29,5 @@ def routes(depot: Depot) -> list[APIRouter]:
 
     return [
         batches.routes(berth), checking.routes(berth), kept.routes(), holding.routes(), poster.routes(berth),
-        objects.router(depot), access.router(depot), landing.router(), served.routes(depot, berth, closed),
+        objects.router(depot), access.router(depot), landing.router(), stored.router(depot, berth, closed),
     ]  # fmt: skip

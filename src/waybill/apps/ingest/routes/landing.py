@@ -19,7 +19,7 @@ def router() -> APIRouter:
         summary="Where an ARK leads",
         status_code=307,
         response_class=RedirectResponse,
-        responses=responses(404),
+        responses=responses(404, 422),
         openapi_extra={"x-role": "open"},
     )
     def land(ark: str) -> Response:

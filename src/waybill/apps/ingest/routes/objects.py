@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.convertors import Convertor, register_url_convertor
 
+from waybill.apps.ingest.access.asking import LISTED, SEARCH
 from waybill.apps.ingest.inventory import BadSearch, Inventory
 from waybill.apps.ingest.names import shown
 from waybill.apps.ingest.outfit import Outfit
@@ -116,7 +117,7 @@ def router(depot: Depot) -> APIRouter:
     def _send(request: Request, ark: str, number: int, path: str) -> Response:
         found = outfit().inventory.file(ark, number, path) if path == _clean(path) else None
         if found is None:
-            raise NotFound(f"Version {number} of {ark} has no file {shown(path)}.")
+            raise NotFound(f"Version {number} of {ark} has no file {shown(path)}.", LISTED)
         storage = outfit().storage
         words = f"{shown(path)} in version {number} of {ark}"
         place, size, sha256, mime = found["place"], found["size"], found["sha256"], found["mime"]
@@ -149,7 +150,7 @@ def _clean(text: str) -> str:
 def _found(inventory: Inventory, ark: str) -> Row:
     row = inventory.object(ark) if ark == _clean(ark) else None
     if row is None:
-        raise NotFound(f"There is no object {shown(ark)} in the inventory.")
+        raise NotFound(f"There is no object {shown(ark)} in the inventory.", SEARCH)
     return row
 
 
@@ -157,7 +158,7 @@ def _numbered(inventory: Inventory, ark: str, number: int) -> Row:
     head = int(_found(inventory, ark)["head"])
     rows = inventory.versions(ark, after=(number or head) - 1, most=1)
     if not rows or rows[0]["number"] != (number or head):
-        raise NotFound(f"{ark} has no version {number}; its newest is {head}.")
+        raise NotFound(f"{ark} has no version {number}; its newest is {head}.", SEARCH)
     return rows[0]
 
 
