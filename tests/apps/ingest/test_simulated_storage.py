@@ -93,7 +93,7 @@ def what_is_staged_is_not_cleared(patch: Patch) -> None:
 
 def what_was_sent_and_given_up_stays(patch: Patch) -> None:
     elsewhere(patch)
-    patch.setattr(staged.Staged, "needless", lambda duty, hand, info: None)
+    patch.setattr(staged.Staged, "left", lambda duty, hand, newest: False)
 
 
 def what_was_staged_goes_too_early(patch: Patch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.apps.ingest.storage.yard import ARK, said_by_validator, sha256
-from waybill.apps.ingest.storage import FileToStore, NotStorable, wire
+from waybill.apps.ingest.storage import FileToStore, Late, wire
 from waybill.apps.ingest.storage.counter import Counter, place_of
 from waybill.objects import Data, Directory
 
@@ -45,5 +45,5 @@ def test_what_another_process_has_stored_meanwhile_is_the_answer_though_nothing_
 
 
 def test_bytes_that_nobody_has_sent_are_missed(objects: Directory) -> None:
-    with pytest.raises(NotStorable, match="have not come"):
+    with pytest.raises(Late, match="have not come"):
         Counter(objects, "ocfl", "sha512").write(ARK, "r1", body())
