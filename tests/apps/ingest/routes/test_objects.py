@@ -220,6 +220,7 @@ def test_a_signed_url_opens_one_manifest_for_a_while_and_nothing_else(place: Pla
         f"{base}/1/manifest?{signed[:-1]}", f"{base}/1/manifest?{signed.replace('expires=', 'expires=9')}",
         f"{base}/1/manifest?signature=%C3%A9", f"{base}/1/manifest?expires=x&signature=y", f"{base}/1/manifest?expires=%D9%A3&signature=y",
         f"/api/v1/ingest/objects/ark%3A%2F99999%2Ffk4z1/versions/1/manifest?{signed}",
+        f"{base}/one/manifest?{signed}", f"{base}/1/manifest?expires={'9' * 5000}&signature=y",
     ):  # fmt: skip
         refused = place.front.get(wrong, role=None)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "bad-signature"), wrong
