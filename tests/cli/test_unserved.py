@@ -35,7 +35,7 @@ def worker(*roles: str, knows: Iterable[str] = ("shipment", "parcel", calls.DUTY
     """One that is alive, and was started for these roles."""
     store = Depot.of(load(env=dict(os.environ))).open_store()
     about = {"roles": list(roles), "tables": {kind: [1, "digest"] for kind in knows}}
-    session = store.open_session(host=host or platform.node(), ttl=60, about=about)
+    session = store.open_session(host=host or platform.node(), ttl=600, about=about)
     yield
     store.close_session(session)
     store.close()
@@ -113,14 +113,11 @@ def test_a_store_without_any_worker_is_remarked_on_and_nothing_is_wrong(anywhere
 
 
 def test_what_became_due_just_now_is_no_alarm(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("WAYBILL_DATA", str(data))
-    monkeypatch.setenv("WAYBILL_DEMO", "yes")
-    monkeypatch.setenv("WAYBILL_APPLICATIONS", ",")
+    monkeypatch.setattr(unserved, "GRACE", 3600.0)
     ship(waybill)
     with worker(DUTIES):
         assert named(waybill) == {}
-        planted(data, "update record set updated = updated - 59")
+        planted(data, "update record set updated = updated - 1800")
         assert named(waybill) == {}
         planted(data, "update record set updated = updated - 7200")
         (finding,) = named(waybill).values()
@@ -141,7 +138,7 @@ def test_a_session_that_does_not_say_what_for_is_given_the_benefit_of_the_doubt(
     ship(waybill)
     with worker(DUTIES):
         store = Depot.of(load(env=dict(os.environ))).open_store()
-        session = store.open_session(host=platform.node(), ttl=60, about={"pid": 7})
+        session = store.open_session(host=platform.node(), ttl=600, about={"pid": 7})
         assert named(waybill) == {}
         store.close_session(session)
         store.close()
