@@ -117,9 +117,9 @@ def test_what_became_due_just_now_is_no_alarm(waybill: Waybill, data: Path, monk
     ship(waybill)
     with worker(DUTIES):
         assert named(waybill) == {}
-        planted(data, "update record set updated = updated - 1800")
+        planted(data, "update record set updated = updated - 1200")
         assert named(waybill) == {}
-        planted(data, "update record set updated = updated - 7200")
+        planted(data, "update record set updated = updated - 6000")
         (finding,) = named(waybill).values()
         assert "(2h ago)" in finding["problem"]
 
