@@ -129,8 +129,8 @@ def _check_names(applications: Iterable[Application]) -> None:
             raise BadApplication(f"Two applications are called {each.name}; leave one out with the setting `applications`.")
         seen.add(each.name)
         for duty in each.duties:
-            if (problem := bad_id(duty.name)) is not None or "@" in duty.name:
-                raise BadApplication(f"The duty {duty.name!r} of the application {each.name} needs another name: {problem or 'no @ in it.'}")
+            if problem := bad_id(duty.name) or ("no @ in it." if "@" in duty.name else ""):
+                raise BadApplication(f"The duty {duty.name!r} of the application {each.name} needs another name: {problem}")
             if duty.name in owners:
                 raise BadApplication(
                     f"The duty {duty.name} of the application {each.name} has the name of a duty of {owners[duty.name]}; "

@@ -114,7 +114,10 @@ def application(name: str, *duties: str) -> Application:
 @pytest.mark.parametrize(
     ("applications", "sentence"),
     [
-        ([application("mill", "joins")], "The duty joins of the application mill has the name of a duty of Waybill itself; call it mill-joins."),
+        (
+            [application("mill", "joins")],
+            "The duty joins of the application mill has the name of a duty of Waybill itself; call it mill-joins.",
+        ),
         (
             [application("mill", "audit"), application("bakery", "audit")],
             "The duty audit of the application bakery has the name of a duty of the application mill; call it bakery-audit.",
