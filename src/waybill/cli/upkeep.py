@@ -104,7 +104,7 @@ def _found(place: _Place) -> Iterator[Finding]:
         yield Finding("unreadable", place.name, str(error), "mend that first, then look again", mendable=False)
     except AWAY:
         raise
-    except Exception as error:
+    except Exception as error:  # files that cannot be read, or a mistake in a duty of an application
         log.info("looking at %s", place.name, exc_info=error)
         problem = f"Not all of it was looked at: {_reason(error)}"
         yield Finding("not looked at", place.name, problem, "mend that first, then look again", mendable=False)
@@ -116,7 +116,7 @@ def _mended(place: _Place, finding: Finding) -> tuple[Finding, bool]:
         return finding, place.mend(finding)
     except AWAY:
         raise
-    except Exception as error:
+    except Exception as error:  # the same
         log.info("mending %s, %s", finding.rule, finding.where, exc_info=error)
         return replace(finding, problem=f"{finding.problem} Mending it failed: {_reason(error)}"), False
 

@@ -136,7 +136,7 @@ def _possible(m: Machine, a: Action, r: Record, store: Store | None) -> Possible
             confirm = a.question(r, store)
         except StoreError:
             raise
-        except Exception as error:
+        except Exception as error:  # a table's own function: whoever looks at the record must see it all the same
             log.info("whether %s can be asked to %s", r.ref, a.name, exc_info=error)
             why_not = f"Whether it is possible cannot be told: {type(error).__name__}: {said(error)}."
     return {"name": a.name, "doc": a.doc, "role": a.role, "confirm": confirm, "target": target, "why_not": why_not}
@@ -162,7 +162,7 @@ def _shown(m: Machine, declared: Document, body: Any) -> Any:
     assert declared.shown is not None
     try:
         return declared.shown(body)
-    except Exception as error:
+    except Exception as error:  # a table's own function, over what anybody may have sent
         log.info("showing the document %s of a %s", declared.name, m.name, exc_info=error)
         return {"not shown": f"It is not of the form that a {m.name} has: {type(error).__name__}."}
 

@@ -30,7 +30,7 @@ def message(m: Machine, r: Record, marks: Collection[str]) -> str:
     assert m.gates is not None
     try:
         held = [mark for mark in m.gates(r) if mark in marks]
-    except Exception as error:
+    except Exception as error:  # a table's own function: what it cannot read must not hide the record, and others with it
         log.info("which marks concern %s", r.ref, exc_info=error)
         return r.message
     if held:
