@@ -25,7 +25,7 @@ from waybill.engine import Engine
 from waybill.index import Index
 from waybill.machine import Machine
 from waybill.record import BadStore, Store
-from waybill.rules import Machines
+from waybill.rules import Machines, bad_id
 
 if TYPE_CHECKING:
     from waybill.objects import Objects
@@ -53,6 +53,7 @@ class Depot:
                 f"The application {large[0]} can have more records than ZooKeeper should carry: give it a sqlite or postgresql store, "
                 f"or leave it out with the setting `applications`."
             )
+        _check_names(chosen)
         brought = [(a, machine) for a in chosen for machine in a.tables(config.app.get(a.name, {}))]
         machines = Machines.of((*built_in(config), *(machine for _, machine in brought)))
         for name in config.retention:
@@ -115,6 +116,27 @@ class Depot:
 
     def engine(self, store: Store) -> Engine:
         return Engine(store, self.machines)
+
+
+def _check_names(applications: Iterable[Application]) -> None:
+    """Refuse two of one name: settings, outfits and the duties' records are found by it, and one would quietly take the other's place."""
+    from waybill.duties import all_duties
+
+    seen: set[str] = set()
+    owners = dict.fromkeys(all_duties(), "Waybill itself")
+    for each in applications:
+        if each.name in seen:
+            raise BadApplication(f"Two applications are called {each.name}; leave one out with the setting `applications`.")
+        seen.add(each.name)
+        for duty in each.duties:
+            if problem := bad_id(duty.name) or ("no @ in it." if "@" in duty.name else ""):
+                raise BadApplication(f"The duty {duty.name!r} of the application {each.name} needs another name: {problem}")
+            if duty.name in owners:
+                raise BadApplication(
+                    f"The duty {duty.name} of the application {each.name} has the name of a duty of {owners[duty.name]}; "
+                    f"call it {each.name}-{duty.name}."
+                )  # fmt: skip
+            owners[duty.name] = f"the application {each.name}"
 
 
 def _check_retention(name: str, machines: Machines) -> None:

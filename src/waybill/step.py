@@ -122,8 +122,8 @@ class Context(Protocol):
     def spawn_each(self, children: Iterable[New], cursor: str = "spawned", portion: int = 200) -> int:
         """Make any number of children in portions, counted in the document `cursor`: after a crash it goes on where it was.
 
-        With the last portion the document says that they are whole. `children` must come in the same order each time. Answers how many
-        there are.
+        With the last portion the document says that they are whole. `children` must come in the same order each time. A portion whose
+        documents are more than the store takes at once is made in smaller ones. Answers how many there are.
         """
 
     def remove_children(self, kind: str) -> int:

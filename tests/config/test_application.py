@@ -67,7 +67,7 @@ def test_a_depot_gathers_the_machines_of_its_applications(tmp_path: Path) -> Non
     assert sorted(Depot.of(settings(tmp_path), [DEMO]).machines) == ["duty", "event", "letter", "parcel", "shipment", "token"]
     assert sorted(Depot.of(settings(tmp_path), [], demo=True).machines) == ["duty", "event", "letter", "parcel", "shipment", "token"]
     with pytest.raises(MachineError, match="Two machines are called shipment"):
-        Depot.of(settings(tmp_path), [DEMO, DEMO])
+        Depot.of(settings(tmp_path), [DEMO, replace(DEMO, name="twin")])
 
 
 def test_what_can_have_millions_of_records_refuses_zookeeper(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from waybill.record import (
     Unknown,
 )  # fmt: skip
 from waybill.rules import Machines
-from waybill.step import Done, Fail, New, Stopped
+from waybill.step import Done, Fail, New, Stopped, Wait
 from waybill.worker import messages as m
 from waybill.worker.core import KEEP_SECONDS, KEEP_STATES, LOOK_AGAIN, LOOK_SLOWLY, Core
 from waybill.worker.roles import roles_of
@@ -379,6 +379,44 @@ def test_B11_what_was_asked_stops_the_step_and_is_applied_in_its_commit() -> Non
     change = done(driver, task, Stopped()).batch[0].group.changes[0]
     assert change.after is not None
     assert (change.after.state, change.event, change.who, change.answers) == ("Dropped", "drop", "ann", True)
+
+
+def test_B11_what_a_step_has_done_is_not_done_again_for_a_request_that_leaves_the_record_where_it_is() -> None:
+    driver = Driver().opened()
+    driver.take(parcel())
+    (task,) = started(driver)
+    driver.on(m.Heard(Renewed(True, (Ask(task.record.ref, "shake", "ann", "it rattles"),)), driver.now))
+    (change, child) = done(driver, task, Done({"box": {"n": 1}}, spawn=(New("parcel"),))).batch[0].group.changes
+    assert change.before is task.record
+    assert change.after is not None
+    assert (change.after.state, change.after.session, change.event, change.answers) == ("Sending", None, "done", True)
+    assert (change.why, change.docs) == ("shake, asked by ann: it rattles", {"box": b'{"n":1}'})
+    assert child.before is None
+
+
+@pytest.mark.parametrize(("outcome", "state", "event", "why"), [
+    (Done(), "Sending", "done", ""), (Fail("no box"), "Failed", "fail", "no box"),
+])  # fmt: skip
+def test_B11_a_request_that_comes_too_late_is_refused_and_the_step_counts(outcome: Any, state: str, event: str, why: str) -> None:
+    driver = Driver().opened()
+    driver.take(parcel())
+    (task,) = started(driver)
+    driver.on(m.Heard(Renewed(True, (Ask(task.record.ref, "resume", "ann", ""),)), driver.now))
+    change = done(driver, task, outcome).batch[0].group.changes[0]
+    assert change.after is not None
+    assert (change.after.state, change.event, change.answers) == (state, event, True)
+    said = "resume refused, asked by ann: parcel pcl1 is Packing; resume needs it to be Failed. Possible now: drop, shake."
+    assert change.why == (f"{why} ({said})" if why else said)
+
+
+def test_B11_what_a_waiting_step_has_found_out_is_kept() -> None:
+    driver = Driver().opened()
+    driver.take(parcel())
+    (task,) = started(driver)
+    driver.on(m.Heard(Renewed(True, (Ask(task.record.ref, "shake", "ann", ""),)), driver.now))
+    change = done(driver, task, Wait(60, docs={"order": {"number": 7}})).batch[0].group.changes[0]
+    assert change.after is not None
+    assert (change.event, change.after.parked, change.docs) == ("shake", None, {"order": b'{"number":7}'})
 
 
 def test_B11_a_request_that_came_with_the_claim_is_applied_before_any_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -9,15 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from msgspec.structs import replace
 from rich.status import Status
 
 from waybill import config, rules, views
 from waybill.application import Application, BadApplication
 from waybill.cli import applications, room, shapes, unserved
 from waybill.cli.desk import Desk, command
-from waybill.cli.problems import FAILED, Misuse
+from waybill.cli.problems import FAILED, Misuse, describe, sentence
 from waybill.config import DAY
-from waybill.record import BadStore, Finding, NotFound, Store
+from waybill.objects.protocol import ObjectsError
+from waybill.record import BadStore, Finding, NotFound, Store, Unavailable, Unknown
 
 if TYPE_CHECKING:
     from waybill.sim.run import Report
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 PANEL = "Looking after it"
 MOST = 10_000  # findings that are looked at once more after the others
 PORTION = 50  # seeds between two looks at the clock
+AWAY = (Unavailable, Unknown, ObjectsError)  # nothing else can be looked at either
+log = logging.getLogger("waybill")
 
 
 def register(app: typer.Typer) -> None:
@@ -78,7 +83,9 @@ def _looked_at(place: _Place, fix: bool) -> Iterator[tuple[Finding, bool]]:
     for finding in _found(place):
         if not fix or not finding.mendable:
             yield finding, False
-        elif place.mend(finding):
+            continue
+        finding, mended = _mended(place, finding)
+        if mended:
             yield finding, True
         elif len(left) < MOST:
             left.append(finding)
@@ -95,6 +102,28 @@ def _found(place: _Place) -> Iterator[Finding]:
         yield from place.check()
     except BadStore as error:
         yield Finding("unreadable", place.name, str(error), "mend that first, then look again", mendable=False)
+    except AWAY:
+        raise
+    except Exception as error:  # files that cannot be read, or a mistake in a duty of an application
+        log.info("looking at %s", place.name, exc_info=error)
+        problem = f"Not all of it was looked at: {_reason(error)}"
+        yield Finding("not looked at", place.name, problem, "mend that first, then look again", mendable=False)
+
+
+def _mended(place: _Place, finding: Finding) -> tuple[Finding, bool]:
+    """Whether it is mended; where trying went wrong, the finding says why, and the others are mended all the same."""
+    try:
+        return finding, place.mend(finding)
+    except AWAY:
+        raise
+    except Exception as error:  # the same
+        log.info("mending %s, %s", finding.rule, finding.where, exc_info=error)
+        return replace(finding, problem=f"{finding.problem} Mending it failed: {_reason(error)}"), False
+
+
+def _reason(error: Exception) -> str:
+    known = describe(error)
+    return known.message if known is not None else sentence(f"{type(error).__name__}: {rules.said(error)}")
 
 
 def _places(desk: Desk, store: Store) -> Iterator[_Place]:

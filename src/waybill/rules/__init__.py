@@ -14,7 +14,7 @@ They are imported from here. Creation is in entering.py, what a step's end makes
 answer of its step in yielding.py, what people ask for in asking.py, and how marks may be named in marks.py.
 """
 
-from waybill.rules.asking import act, answer, find_action, move, refuse
+from waybill.rules.asking import act, answer, find_action, move, refuse, refused
 from waybill.rules.entering import bad_id, create, enter
 from waybill.rules.keys import check_more_keys, keys_in
 from waybill.rules.legality import path_is_legal, undeclared
@@ -61,6 +61,7 @@ __all__ = [
     "reckon",
     "refit",
     "refuse",
+    "refused",
     "release",
     "remake",
     "reprioritise",

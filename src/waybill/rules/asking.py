@@ -69,7 +69,12 @@ def answer(machine: Machine, record: Record, ask: Ask, *, store: Store) -> Chang
 
 def refuse(record: Record, ask: Ask, why: str) -> Change:
     """Whoever asked is told by a line of history, and the record is let go as it is."""
-    return Change(record, replace(record, session=None), f"{ask.action} refused", clip(ask.who), clip(why), answers=True)
+    return Change(record, replace(record, session=None), refused(ask), clip(ask.who), clip(why), answers=True)
+
+
+def refused(ask: Ask) -> str:
+    """What happened, for the history."""
+    return f"{ask.action} refused"
 
 
 def move(machine: Machine, record: Record, to: str, *, who: str = "", why: str = "") -> Change:

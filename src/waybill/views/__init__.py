@@ -6,6 +6,7 @@ in UTC. What is secret is left out here, once, so that no caller can forget it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import msgspec
 
 from waybill import drawing
-from waybill.machine import RESUME, STAY, Action, Machine, State
-from waybill.record import Docs, Finding, Line, Page, Record, Ref, SessionInfo, Store
-from waybill.rules import Machines
+from waybill.machine import RESUME, STAY, Action, Document, Machine, State
+from waybill.record import Docs, Finding, Line, Page, Record, Ref, SessionInfo, Store, StoreError
+from waybill.rules import Machines, said
 from waybill.views.pages import BadToken, PageTokens, Query
 from waybill.views.resting import current, message, rests
 from waybill.views.shapes import (
@@ -40,6 +41,7 @@ __all__ = ["BadToken", "PageTokens", "Query", "current", "documents", "finding",
 
 UNDECLARED = "This release does not declare this state; records in it are shown, never claimed, and moved by hand."
 LAST_MOMENT = "9999-12-31T23:59:59.999Z"
+log = logging.getLogger("waybill")
 
 
 def machine(m: Machine) -> MachineView:
@@ -127,8 +129,16 @@ def record(
 
 def _possible(m: Machine, a: Action, r: Record, store: Store | None) -> PossibleView:
     target = m.resume(r.last_done) if a.target == RESUME else r.state if a.target == STAY else a.target
-    why_not = a.guard(r, store) if a.guard is not None and store is not None else None
-    confirm = a.question(r, store) if store is not None else a.confirm
+    why_not, confirm = None, a.confirm
+    if store is not None:
+        try:
+            why_not = a.guard(r, store) if a.guard is not None else None
+            confirm = a.question(r, store)
+        except StoreError:
+            raise
+        except Exception as error:  # a table's own function: whoever looks at the record must see it all the same
+            log.info("whether %s can be asked to %s", r.ref, a.name, exc_info=error)
+            why_not = f"Whether it is possible cannot be told: {type(error).__name__}: {said(error)}."
     return {"name": a.name, "doc": a.doc, "role": a.role, "confirm": confirm, "target": target, "why_not": why_not}
 
 
@@ -143,8 +153,18 @@ def documents(m: Machine, docs: Docs) -> dict[str, Any]:
         declared = m.document(name)
         for path in declared.secret if declared is not None else ():
             body = _without(body, path.split("."))
-        shown[name] = declared.shown(body) if declared is not None and declared.shown is not None else body
+        shown[name] = _shown(m, declared, body) if declared is not None and declared.shown is not None else body
     return shown
+
+
+def _shown(m: Machine, declared: Document, body: Any) -> Any:
+    """As its table shows it. What the table stumbles over may hold a secret: then nothing of it is shown, and the rest of the list is."""
+    assert declared.shown is not None
+    try:
+        return declared.shown(body)
+    except Exception as error:  # a table's own function, over what anybody may have sent
+        log.info("showing the document %s of a %s", declared.name, m.name, exc_info=error)
+        return {"not shown": f"It is not of the form that a {m.name} has: {type(error).__name__}."}
 
 
 def _without(body: Any, path: list[str]) -> Any:

@@ -6,6 +6,7 @@ force: its machine says which ones count for it, from its documents.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from waybill.machine import Machine
 from waybill.record import NotFound, Record, Store
 from waybill.rules import HELD_BY, Machines
 
+log = logging.getLogger("waybill")
 MOST = 200  # records of one list whose documents are read for this; of further ones nothing is said
 
 
@@ -26,7 +28,11 @@ def message(m: Machine, r: Record, marks: Collection[str]) -> str:
     if not _is_of_marks(m, r):
         return r.message
     assert m.gates is not None
-    held = [mark for mark in m.gates(r) if mark in marks]
+    try:
+        held = [mark for mark in m.gates(r) if mark in marks]
+    except Exception as error:  # a table's own function: what it cannot read must not hide the record, and others with it
+        log.info("which marks concern %s", r.ref, exc_info=error)
+        return r.message
     if held:
         return HELD_BY + " and ".join(held)
     return f"{r.message}, which is over: release it" if r.message else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from waybill.record import Page, Record, Ref, Store
+from waybill.record import Page, Record, Ref, Store, TooLarge
 from waybill.rules import Machines, clip
 from waybill.step import Context, New, Stopped
 from waybill.worker.folders import folder_of, make_attempt, make_folder
@@ -105,15 +106,24 @@ class StepContext:
         if before.get("whole"):
             return made
         rest = itertools.islice(children, made, None)
-        batch = list(itertools.islice(rest, portion))
+        ahead = deque(itertools.islice(rest, portion + 1))
         while True:
-            following = list(itertools.islice(rest, portion))
+            batch = list(itertools.islice(ahead, portion))
+            whole = len(batch) == len(ahead)
+            try:
+                # The count is in the commit that makes them: a second run goes on after the last portion that is there.
+                self.spawn(batch, {cursor: {"count": made + len(batch), "whole": whole}})
+            except TooLarge:
+                if len(batch) <= 1:
+                    raise
+                portion = len(batch) // 2  # how many fit depends on their documents and on the store
+                continue
             made += len(batch)
-            # The count is in the commit that makes them: a second run goes on after the last portion that is there.
-            self.spawn(batch, {cursor: {"count": made, "whole": not following}})
-            if not following:
+            if whole:
                 return made
-            batch = following
+            for _ in batch:
+                ahead.popleft()
+            ahead.extend(itertools.islice(rest, max(0, portion + 1 - len(ahead))))
 
     def remove_children(self, kind: str) -> int:
         self.check()

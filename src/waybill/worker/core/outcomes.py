@@ -8,10 +8,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from waybill import rules
-from waybill.machine import Machine
+from waybill.machine import STAY, Machine
 from waybill.record import Ask, Change, Docs, Group, Record
 from waybill.rules import PRIORITY
-from waybill.step import Done, Fail, Outcome, Stopped
+from waybill.step import Done, Fail, Outcome, Stopped, Wait
 from waybill.worker import messages as m
 from waybill.worker.core.bench import Bench
 from waybill.worker.core.lease import Lease
@@ -58,23 +58,30 @@ class Outcomes:
             key, keys = task.taken
             self.bench.settled(task, rules.wait_for_key(machine, record, keys, key, self.terms.who))
         elif task.ask is not None and task.ask.action != PRIORITY:
-            self.bench.settled(task, self._asked_for(machine, record, task.ask, outcome))
+            self._asked_for(task, machine, task.ask, outcome, now)
         elif isinstance(outcome, Stopped) or (task.stopping and isinstance(outcome, Exception) and not isinstance(outcome, Fail)):
             self.bench.settled(task, rules.release(record, self.terms.who))
         else:
             self._settle(task, machine, outcome, now)
 
-    def _asked_for(self, machine: Machine, record: Record, ask: Ask, outcome: Outcome | Exception | Stopped) -> Change:
+    def _asked_for(self, task: m.Task, machine: Machine, ask: Ask, outcome: Outcome | Exception | Stopped, now: float) -> None:
         """What a person asked for, with what the step found out."""
-        docs = _written_by(machine, outcome)
+        record, docs = task.record, _written_by(machine, outcome)
         answered = self.terms.answer(machine, replace(record, docs=record.docs.with_changes(docs)) if docs else record, ask)
-        return replace(answered, before=record, docs={**docs, **answered.docs}) if docs else answered
+        if isinstance(outcome, (Done, Fail)) and _leaves_it(machine, answered, ask):
+            self._settle(task, machine, outcome, now, answered)  # the step has ended its work, which is not done again
+        else:
+            self.bench.settled(task, replace(answered, before=record, docs={**docs, **answered.docs}) if docs else answered)
 
-    def _settle(self, task: m.Task, machine: Machine, outcome: Outcome | Exception, now: float) -> None:
+    def _settle(self, task: m.Task, machine: Machine, outcome: Outcome | Exception, now: float, answered: Change | None = None) -> None:
+        """`answered`: what was asked for meanwhile, which leaves the record where it is and rides along."""
         record, who = task.record, self.terms.who
+        known = replace(record, docs=record.docs.with_changes(answered.docs)) if answered is not None and answered.docs else record
         go_on = isinstance(outcome, Done) and self._may_go_on(task, machine, outcome, now)
-        change = rules.settle(machine, record, outcome, who=who, here=self.terms.here, go_on=go_on)
-        if task.ask is not None and change.after is not None:  # a new priority stops nothing and rides along
+        change = rules.settle(machine, known, outcome, who=who, here=self.terms.here, go_on=go_on)
+        if answered is not None:
+            change = _with_answer(change, record, answered)
+        elif task.ask is not None and change.after is not None:  # a new priority stops nothing and rides along
             change = _with_priority(change, change.after, task.ask)
             task.ask = None
         spawn: tuple[Change, ...] = ()
@@ -98,9 +105,23 @@ class Outcomes:
 def _written_by(machine: Machine, outcome: Outcome | Exception | Stopped) -> dict[str, bytes | None]:
     """What a step found out is kept also when a person decides what becomes of its record; what cannot be stored is not."""
     try:
-        return rules.documents(machine, outcome.docs, "step") if isinstance(outcome, Done) and outcome.docs else {}
+        return rules.documents(machine, outcome.docs, "step") if isinstance(outcome, (Done, Wait)) and outcome.docs else {}
     except Exception:  # noqa: BLE001 - what a step answers may be anything
         return {}
+
+
+def _leaves_it(machine: Machine, answered: Change, ask: Ask) -> bool:
+    """Whether the record stays where it is: the request was refused, could not be judged now, or asks for nothing else."""
+    action = machine.action(ask.action)
+    return answered.event in ("", rules.refused(ask)) or (action is not None and action.target == STAY)
+
+
+def _with_answer(change: Change, record: Record, answered: Change) -> Change:
+    if not answered.answers:
+        return change  # the request stays, and is answered when it can be judged
+    by = f"{answered.event}, asked by {answered.who or 'somebody'}" + (f": {answered.why}" if answered.why else "")
+    why = rules.clip(f"{change.why} ({by})" if change.why else by)
+    return replace(change, before=record, docs={**change.docs, **answered.docs}, why=why, answers=True)
 
 
 def _with_priority(change: Change, after: Record, ask: Ask) -> Change:
