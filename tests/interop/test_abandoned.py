@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.apps.ingest.site import Site
+from tests.interop.merritt.admin import Admin
 from tests.interop.merritt.batches import Batch
 from tests.interop.merritt.client import Client
-from tests.interop.merritt.jobs import Job, list_jobs
+from tests.interop.merritt.jobs import Job, delete_deleted_jobs, list_jobs
 from tests.servers.process import wait_until
 from tests.stores.zookeeper import nodedump
 from waybill.apps.ingest import submission
@@ -142,6 +143,24 @@ def test_a_batch_that_they_called_made_is_compared_too(site: Site, theirs: Their
         failed = ends(site, batch, "Failed")
     assert failed.message.startswith("2 of its 3 objects have no job. They are '1.txt', '2.txt'.")
     assert files_of(site, batch) == ["0.txt"], "whoever says that they are all there may have removed some: they are not made again"
+
+
+def test_a_job_that_was_there_and_was_deleted_and_cleared_away_is_not_missed(site: Site, theirs: Theirs) -> None:
+    client = theirs()
+    batch = taken(client, listed(site, 3), [row(site, n) for n in range(3)])
+    del site.web.files["/2.txt"]
+    found = Batch(client, batch).load()
+    found.set_status("Reporting")
+    found.unlock()
+    with site.workers():
+        failed = ends(site, batch, "Failed")
+        (job,) = found.jobs("batch-failed")
+        Admin(theirs(ruby=True)).delete(job)
+        delete_deleted_jobs(client)
+        with site.engine() as engine:
+            engine.act(failed.ref, "report", who="ann")
+        ends(site, batch, "Completed")
+    assert files_of(site, batch) == ["0.txt", "1.txt"]
 
 
 @pytest.mark.parametrize(("said", "state"), [("", "Failed"), ("Reporting", "Completed")])

@@ -61,10 +61,8 @@ def looked_at(batch: Record, ctx: Context) -> Wait | Found:
     """What there is, once it is whole, or has not become more for a while."""
     jobs = sum(ctx.tally("job", parent=batch.ref).values())
     plan = batch.docs.get("plan", {})
-    if jobs and plan.get("compared") == jobs:
-        return Found(jobs=jobs)
     same = "awaited" in plan and plan.get("jobs", 0) == jobs
-    if same and ctx.now() - float(plan["awaited"]) < PATIENCE:
+    if same and not _was_whole(batch, jobs) and ctx.now() - float(plan["awaited"]) < PATIENCE:
         return Wait(LOOK, batch.message)
     found = compared(batch, ctx, jobs)
     if found.whole or same or (found.unknown and batch.state == "Reporting"):
@@ -75,7 +73,7 @@ def looked_at(batch: Record, ctx: Context) -> Wait | Found:
 def compared(batch: Record, ctx: Context, jobs: int) -> Found:
     """Its jobs beside its rows."""
     said = submission.of_batch(batch)
-    if not jobs or not (said.url or (said.type and said.type.batch)):
+    if not jobs or _was_whole(batch, jobs) or not (said.url or (said.type and said.type.batch)):
         return Found(jobs=jobs)  # what lists nothing is one object, and one job is all of it
     if not said.url:
         return Found(jobs=jobs, unknown="its submission does not say where its manifest is")
@@ -88,6 +86,11 @@ def compared(batch: Record, ctx: Context, jobs: int) -> Found:
             raise  # the state's back-off, then again
         return Found(jobs=jobs, unknown=f"its manifest cannot be read: {error}".rstrip("."))
     return _beside(manifest.rows, _configurations(batch, ctx), kind) if manifest is not None else Found(jobs=jobs)
+
+
+def _was_whole(batch: Record, jobs: int) -> bool:
+    """Whether all were there once: those that are gone since were deleted, and removed by others."""
+    return 0 < jobs <= int(batch.docs.get("plan", {}).get("compared", 0))
 
 
 def _beside(rows: Sequence[Row], jobs: Iterator[Submission], kind: Type) -> Found:

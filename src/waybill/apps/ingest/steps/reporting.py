@@ -59,7 +59,8 @@ def update_reporting(batch: Record, ctx: Context) -> Outcome:
 def _lacks(batch: Record, found: Found) -> dict[str, Any]:
     """What is to be said of jobs that others should have made; what was said of them before no longer counts."""
     said = complaint(batch, found)
-    return {"trouble": said} if said or "trouble" in batch.docs else {}
+    docs: dict[str, Any] = {"plan": {"compared": found.jobs}} if found.whole else {}
+    return {**docs, "trouble": said} if said or "trouble" in batch.docs else docs
 
 
 def _report_again(batch: Record, ctx: Context, docs: dict[str, Any]) -> Outcome:
