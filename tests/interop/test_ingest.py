@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.apps.ingest.batches import profile
 from tests.apps.ingest.site import Site
 from tests.interop.merritt.admin import Admin
 from tests.interop.merritt.batches import Batch, find_by_uuid
@@ -266,10 +267,29 @@ def test_what_they_made_without_naming_a_profile_is_done_and_reported(site: Site
     batch = Batch.create(client, {"batchID": "bid-1"})
     job = Job.create(client, batch.id, {"type": "file", "filename": "a.txt", "payload_url": site.web.put("a.txt", b"a"), "jobID": "jid-1"})
     with site.workers():
-        site.wait("job", job.id, "Completed")
+        done = site.wait("job", job.id, "Completed")
         look_after(site)
         site.wait("batch", batch.id, "Completed")
+    assert done.message.startswith("With warnings: The deposit names no profile: the object has no owner")
+    assert report_of(site, batch.id)["warnings"] == 1
     assert nodedump.faults(client.zk) == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_names_a_profile_that_is_not_here_says_so(site: Site, theirs: Theirs, known: bool) -> None:
+    """Theirs may be another's, or the file that was never imported: somebody must hear of it."""
+    if known:
+        profile(site, name="p")
+    client = theirs()
+    batch = Batch.create(client, {"batchID": "bid-1", "profile": "p"})
+    job = Job.create(client, batch.id, configuration(site, "a.txt", jobID="jid-1"))
+    with site.workers():
+        done = site.wait("job", job.id, "Completed")
+        look_after(site)
+        site.wait("batch", batch.id, "Completed")
+    assert done.message == ("" if known else f"With warnings: {done.docs['warnings']['first'][0]}")
+    assert known or done.message.startswith("With warnings: There is no profile 'p' here: the object has no owner and is in no collection")
+    assert report_of(site, batch.id).get("warnings", 0) == (0 if known else 1)
 
 
 @DIALECTS

@@ -356,18 +356,53 @@ def test_what_cannot_be_stored_fails_with_the_reason(refusal: StoreError) -> Non
     assert (change.after.state, change.after.message) == ("Failed", str(refusal))
 
 
-def test_what_can_neither_be_stored_nor_given_back_does_not_stay_claimed_for_ever() -> None:
-    driver = Driver().opened()
-    driver.take(parcel())
-    commit = done(driver, started(driver)[0], Done({"big": {}}))
+def refused_in_any_form(driver: Driver, commit: m.Commit) -> m.Warn:
+    """Until nothing more is tried now; what the core says then."""
     for _ in range(3):
         driver.committed(commit, StoreError("odd"))
         commands = driver.tick()
-        if not any(isinstance(c, m.Commit) for c in commands):
-            break
+        if warnings := [c for c in commands if isinstance(c, m.Warn)]:
+            assert len(warnings) == 1
+            assert not any(isinstance(c, m.Commit) for c in commands)
+            return warnings[0]
         commit = next(c for c in commands if isinstance(c, m.Commit))
-    (close,) = (c for c in [*commands, *driver.tick()] if isinstance(c, m.Close))  # its session ends, and the claim with it
-    assert close.why == "parcel pcl1 can be neither stored nor given back: odd"
+    raise AssertionError(driver.seen)
+
+
+def test_what_can_neither_be_stored_nor_given_back_is_tried_again_ever_more_seldom() -> None:
+    driver = Driver().opened()
+    driver.take(parcel())
+    said = refused_in_any_form(driver, done(driver, started(driver)[0], Done({"big": {}})))
+    assert said.words == "parcel pcl1 can be neither stored nor given back, and is tried again in 1 s: odd"
+    delays = []
+    for _ in range(12):
+        delay = float(said.words.partition("again in ")[2].partition(" s")[0])
+        delays.append(delay)
+        driver.core.lease.renewed = driver.now + delay  # the session lives on
+        driver.now += delay - 0.01
+        assert not any(isinstance(c, m.Commit) for c in driver.tick()), "not before its time"
+        driver.now += 0.01
+        commit = driver.next(m.Commit)
+        assert [change.event for entry in commit.batch for change in entry.group.changes] == [""], "given back as it was"
+        said = refused_in_any_form(driver, commit)
+    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    driver.core.lease.renewed = driver.now
+    driver.take(parcel("pcl2"))
+    assert [task.record.id for task in started(driver)] == ["pcl2"], "others are worked on meanwhile"
+
+
+def test_what_cannot_be_given_back_is_given_back_later_or_goes_with_the_session() -> None:
+    driver = Driver().opened()
+    driver.take(parcel())
+    refused_in_any_form(driver, done(driver, started(driver)[0], Done({"big": {}})))
+    driver.now += 1
+    driver.committed(driver.next(m.Commit), None)
+    assert (driver.core.bench.tasks, driver.core.bench.by_ref, driver.core.stuck.next) == ({}, {}, float("inf"))
+    driver.take(parcel())
+    refused_in_any_form(driver, done(driver, started(driver)[0], Done({"big": {}})))
+    driver.on(m.Stop())
+    assert isinstance(driver.next(m.Close), m.Close)
+    assert driver.core.bench.by_ref == {}
 
 
 def test_B11_what_was_asked_stops_the_step_and_is_applied_in_its_commit() -> None:

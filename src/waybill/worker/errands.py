@@ -75,6 +75,9 @@ class Errands:
         except StoreError as error:
             log.warning("the session could not be closed and will expire: %s", error)
 
+    def _warn(self, store: Store, command: m.Warn) -> None:
+        log.warning("%s", command.words)
+
     # --- claims
 
     def _wake(self, store: Store, command: m.Wake) -> None:

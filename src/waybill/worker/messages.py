@@ -24,6 +24,7 @@ class Task(msgspec.Struct, gc=False):
     stopping: bool = False
     ask: Ask | None = None
     taken: tuple[str, tuple[str, ...]] | None = None  # the key that another record holds, and all the keys asked for
+    stuck: int = 0  # times that it could not be given back
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -180,6 +181,12 @@ class Close(msgspec.Struct, frozen=True):
     why: str = ""  # it was given up before its time
 
 
+class Warn(msgspec.Struct, frozen=True):
+    """Something that whoever looks after the worker must know."""
+
+    words: str
+
+
 class Sleep(msgspec.Struct, frozen=True):
     until: float
     watch: bool  # a hint that something is claimable is of use
@@ -191,5 +198,5 @@ class Exit(msgspec.Struct, frozen=True):
 
 Command = (
     OpenSession | Claim | Look | Start | Commit | Reply | Signal | Recall | ReadMarks | Wake
-    | Renew | Reap | Apply | Clear | Close | Sleep | Exit
+    | Renew | Reap | Apply | Clear | Close | Warn | Sleep | Exit
 )

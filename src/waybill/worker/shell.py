@@ -245,5 +245,5 @@ class Worker(Errands):
 CARRY_OUT: dict[type, str] = {
     m.OpenSession: "_open_session", m.Claim: "_claim", m.Look: "_look", m.Start: "_start", m.Commit: "_commit", m.Reply: "_reply",
     m.Signal: "_signal", m.Recall: "_recall", m.ReadMarks: "_read_marks", m.Wake: "_wake", m.Renew: "_renew", m.Reap: "_reap",
-    m.Apply: "_apply", m.Clear: "_clear", m.Close: "_close", m.Sleep: "_sleep",
+    m.Apply: "_apply", m.Clear: "_clear", m.Close: "_close", m.Warn: "_warn", m.Sleep: "_sleep",
 }  # fmt: skip

@@ -57,6 +57,7 @@ class Outfit:
         self.depot = depot
         self.settings: Settings = read_settings(depot.config.app.get("ingest", {}))
         self._profiles: dict[str, tuple[float, Profile]] = {}
+        self._strange: set[str] = set()  # of those, the names of which nothing is known here
         self._mnemonics: tuple[float, dict[str, str]] | None = None
         self._mine = threading.local()
         self._lock = threading.Lock()
@@ -127,12 +128,19 @@ class Outfit:
         if known is None or not 0 <= ctx.now() - known[0] <= FRESH:
             try:
                 profile = from_document(Profile, ctx.get("profile", name).docs["profile"])
+                self._strange.discard(name)
             except NotFound:
                 if said.checked:
                     raise Fail(f"The profile {name} is gone: make it again (`waybill ingest profile add`), then resume.") from None
                 profile = Profile(name=name)
+                self._strange.add(name)
             known = self._profiles[name] = (ctx.now(), profile)
         return known[1]
+
+    def stranger(self, ctx: Context, said: Submission) -> bool:
+        """Whether a deposit is done as that of a profile that says nothing: it names none, or one that was never made here."""
+        self.profile(ctx, said)
+        return not said.profile or said.profile in self._strange
 
     def mnemonics(self, ctx: Context, profile: Profile) -> tuple[str, ...]:
         """Those of the profile's collections, as they were within the last few seconds."""

@@ -81,7 +81,7 @@ class Findings(msgspec.Struct, kw_only=True):
     files: list[Attachment]
     warned: list[dict[str, Any]] = []  # the first that are done with warnings
     warnings: int = 0  # how many jobs are done with warnings
-    trouble: Mapping[str, Any] | None = None  # why there are no jobs
+    trouble: Mapping[str, Any] | None = None  # why there are no jobs, or not all
     number: int = 1  # of the report: 1 is the first
     since: str = ""  # when the report before was written
 
@@ -148,6 +148,7 @@ def in_short(found: Findings) -> str:
     if not counts.total:
         return "it had no jobs"
     deleted = f", {counts.deleted} deleted" if counts.deleted else ""
+    deleted += ", not all of it has jobs" if found.trouble else ""
     if counts.failed:
         return f"{counts.failed} of {counts.total} failed, {counts.completed} completed{deleted}"
     return f"{counts.completed} of {counts.total} completed{deleted}"
@@ -213,7 +214,8 @@ def text(batch: Record, said: Submission, found: Findings) -> str:
         ]  # fmt: skip
     lines += [f"  completed: {counts.completed}", f"  failed: {counts.failed}", f"  deleted: {counts.deleted}", "  pending: 0"]
     if found.trouble:
-        lines += ["", "No object was ingested:", *(f"  {reason}" for reason in found.trouble.get("reasons", ())[:FIRST])]
+        lines += ["", "Not ingested:" if counts.total else "No object was ingested:"]
+        lines += [*(f"  {reason}" for reason in found.trouble.get("reasons", ())[:FIRST])]
         lines += _more(int(found.trouble.get("count", 0)))
     if found.first:
         lines += ["", "Failed:", *(_failure(each) for each in found.first), *_more(counts.failed)]

@@ -30,6 +30,7 @@ from waybill.worker.core.bench import Bench
 from waybill.worker.core.claims import Claims
 from waybill.worker.core.lease import Lease
 from waybill.worker.core.lookout import Lookout
+from waybill.worker.core.stuck import Stuck
 from waybill.worker.core.terms import Terms
 
 
@@ -37,9 +38,10 @@ class Answers:
     """`drain`: commit nothing more under this session."""
 
     def __init__(
-        self, terms: Terms, bench: Bench, lease: Lease, lookout: Lookout, claims: Claims, *, drain: Callable[[str], None]
+        self, terms: Terms, bench: Bench, lease: Lease, lookout: Lookout, claims: Claims, stuck: Stuck, *, drain: Callable[[str], None]
     ) -> None:  # fmt: skip
         self.terms, self.bench, self.lease, self.lookout, self.claims, self.drain = terms, bench, lease, lookout, claims, drain
+        self.stuck = stuck
 
     def answered(self, event: m.Answered, now: float) -> None:
         idle: dict[Ref, None] = {}
@@ -60,7 +62,7 @@ class Answers:
                     self.bench.forget(entry.task)
                 self.drain(str(answer))
             elif entry.task is not None:
-                self._refused(entry, entry.task, answer)
+                self._refused(entry, entry.task, answer, now)
         if idle:
             self.bench.out.append(m.Entry(Group((), tuple(idle))))
 
@@ -110,7 +112,7 @@ class Answers:
             self.bench.reply(entry.task, Stopped(str(answer)))
         self.lease.away(now)
 
-    def _refused(self, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
+    def _refused(self, entry: m.Entry, task: m.Task, answer: StoreError, now: float) -> None:
         closes = entry.group.changes[0].closes
         if task.dead or isinstance(answer, (ClaimLost, NotFound)) or (isinstance(answer, Conflict) and not closes and not entry.saves):
             task.dead = True
@@ -129,11 +131,11 @@ class Answers:
         elif isinstance(answer, Conflict):
             self.bench.settled(task, rules.look(task.record, self.terms.who))  # a child came while we looked: wait for it too
         else:
-            self._unstorable(entry, task, answer)
+            self._unstorable(entry, task, answer, now)
 
-    def _unstorable(self, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
+    def _unstorable(self, entry: m.Entry, task: m.Task, answer: StoreError, now: float) -> None:
         """What was decided cannot be stored: the request is refused or the state fails, with the reason; if even that is refused, the
-        claim is given back."""
+        claim is given back, now or later."""
         change, who = entry.group.changes[0], self.terms.who
         waits = change.after is not None and change.after.parked == "wait" and not change.after.tries
         if change.answers and task.ask is not None and not change.event.endswith(" refused"):
@@ -142,5 +144,7 @@ class Answers:
             self.bench.settled(task, rules.settle(self.terms.machine(task.record), task.record, Fail(str(answer)), who=who))
         elif change.event:
             self.bench.settled(task, rules.release(task.record, who))
-        else:
+        elif self.lease.stopping:
+            self.bench.forget(task)  # the claim ends with the session
+        elif not self.stuck.keep(task, str(answer), now):
             self.drain(f"{task.record.ref} can be neither stored nor given back: {answer}")

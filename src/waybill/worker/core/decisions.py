@@ -17,6 +17,7 @@ from waybill.worker.core.lease import Lease
 from waybill.worker.core.lookout import LOOK_SLOWLY, Lookout
 from waybill.worker.core.outcomes import Outcomes
 from waybill.worker.core.pace import Pace
+from waybill.worker.core.stuck import Stuck
 from waybill.worker.core.terms import Terms
 
 
@@ -32,7 +33,8 @@ class Core:
         self.bench, self.lease, self.pace, self.lookout = Bench(), Lease(ttl), Pace(threads, portion), Lookout(machines, roles)
         outcomes = Outcomes(self.terms, self.bench, self.lease, self.pace, self.lookout)
         claims = Claims(self.terms, self.bench, self.lease, self.pace, self.lookout, outcomes)
-        answers = Answers(self.terms, self.bench, self.lease, self.lookout, claims, drain=self._drain)
+        self.stuck = Stuck(self.terms, self.bench)
+        answers = Answers(self.terms, self.bench, self.lease, self.lookout, claims, self.stuck, drain=self._drain)
         self.exited = False
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             m.Opened: self._opened, m.Heard: self._heard, m.Lost: self._lost, m.Away: self._away, m.Stop: self._stop,
@@ -52,6 +54,7 @@ class Core:
             return [m.Exit()]
         self._watch_session(now)
         if now >= self.lease.away_until:
+            self.stuck.try_due(now)
             self.bench.flush()
             if (session := self.lease.session) is not None and self.lease.is_due(now):
                 self.lease.renew(now, busy=self.bench.busy)
@@ -115,12 +118,14 @@ class Core:
     def _lose(self, why: str) -> None:
         """Everything we hold is lost."""
         self.bench.give_up(why)
+        self.stuck.drop()
         self.lease.ended()
 
     def _drain(self, why: str) -> None:
         """Commit nothing more under this session: it is not known what it holds. It is closed when its steps have ended, or expires."""
         self.lease.drain(why)
         self.bench.give_up(why)
+        self.stuck.drop()
 
     def _away(self, event: m.Away, now: float) -> None:
         self.lease.opening = False
@@ -130,6 +135,7 @@ class Core:
         if not self.lease.stopping:
             self.lease.stopping = True
             self.bench.signal_all()
+            self.stuck.drop()
             for task in self.bench.recall_starts():
                 self.bench.settled(task, rules.release(task.record, self.terms.who))
             self.bench.commands.append(m.Recall())
@@ -143,7 +149,7 @@ class Core:
             return m.Sleep(lease.away_until, watch=False)
         if lease.session is None:
             return m.Sleep(until, watch=False)
-        until = min(until, lease.next_change(now))
+        until = min(until, lease.next_change(now), self.stuck.next)
         if not lease.takes_work:
             return m.Sleep(max(until, now), watch=False)
         room = self._room()

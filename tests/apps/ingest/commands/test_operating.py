@@ -325,6 +325,8 @@ def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working, 
         over = house("access", "show", asked["id"])
         assert ("Completed, expired" in over.out, ready.json["url"] in over.out) == (True, False)
         assert "Completed, expired" in house("access").out
+        late = house("access", "get", asked["id"], "-o", "late.tar")
+        assert (late.code, "expired" in late.err, "waybill ingest access request ark:/" in late.err) == (3, True, True)
     assert house("access", "delete", asked["id"], "--json").json["state"] == "Deleted"
 
 

@@ -13,7 +13,7 @@ from tests.apps.ingest.site import Site
 from tests.notify.mailbox import Mailbox
 from waybill.apps.ingest.profile import Mail
 from waybill.apps.ingest.service import batch_view
-from waybill.apps.ingest.steps import admitting
+from waybill.apps.ingest.steps import admitting, comparing
 from waybill.apps.ingest.steps.admitting import job_id
 from waybill.apps.ingest.submission import Type, of_job
 from waybill.record import Record
@@ -292,7 +292,7 @@ def test_a_server_that_comes_back_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_others_without_a_payload_is_not_spawned_but_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admitting, "LOOK", 0.05)
+    monkeypatch.setattr(comparing, "LOOK", 0.05)
     with Site(tmp_path) as site:
         batch = submit(site)
         with site.workers(roles=ROLES):
@@ -314,8 +314,8 @@ def _child(engine: Any, batch: Record) -> Any:
 
 
 def test_a_batch_for_which_nobody_makes_a_job_fails_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admitting, "LOOK", 0.01)
-    monkeypatch.setattr(admitting, "PATIENCE", 0.1)
+    monkeypatch.setattr(comparing, "LOOK", 0.01)
+    monkeypatch.setattr(comparing, "PATIENCE", 0.1)
     with Site(tmp_path) as site:
         batch = submit(site)
         with site.workers(roles=ROLES):
@@ -354,7 +354,8 @@ def test_a_batch_that_names_no_profile_makes_no_jobs_and_is_reported_to_say_so(
 def test_a_batch_whose_submission_cannot_be_read_is_reported_on_zookeeper_too(
     tmp_path: Path, zookeeper_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admitting, "PATIENCE", 0.0)
+    monkeypatch.setattr(comparing, "LOOK", 0.01)
+    monkeypatch.setattr(comparing, "PATIENCE", 0.0)
     with Site(tmp_path, store=zookeeper_url) as site:
         with site.engine() as engine:
             batch = engine.submit(New("batch", {"submission": {}}), who="jane")

@@ -330,6 +330,7 @@ def test_deleting_what_is_not_there_fails_and_leaves_the_object_alone(site: Site
     done(site, fetched(site, {"a.txt": b"1"}, primary_id=given))
     said = failed(site, fetched(site, {"mrt-delete.txt": b"zzz.txt\n"}, primary_id=given, update=True))
     assert "producer/zzz.txt" in said
+    assert said.endswith("It cannot be resumed: submit it again.")
     assert len(outfit_of(site).storage.versions(given)) == 1
 
 

@@ -50,6 +50,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     def mime(self) -> str:
         return _ENDINGS[self.form][1]
 
+    def again(self) -> str:
+        """What is sent to ask for the same once more; of files that were named, all."""
+        told = {"object": self.object, "version": self.version, "form": self.form, "content": self.content}
+        return msgspec.json.encode(told).decode()
+
     def wants(self, path: str) -> bool:
         return self.content == "full" or path.startswith("producer/")
 

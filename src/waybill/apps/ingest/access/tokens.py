@@ -66,6 +66,11 @@ def pointed(objects: Objects, place: str) -> Ref | None:
     return Ref(found.kind, found.id) if found.kind in KINDS else None
 
 
+def well_formed(token: str) -> bool:
+    """Whether it may have been a token: nobody can tell any more, once its assembly is gone."""
+    return _SHAPE.fullmatch(token) is not None
+
+
 def find(store: Store, objects: Objects, token: str) -> Record | None:
     """The assembly of a token; None if there is none, or no longer."""
     if not _SHAPE.fullmatch(token):

@@ -121,7 +121,10 @@ def _named(store: Store, id: str) -> Record:
     kinds = [f"access-{queue}"] if colon else KINDS
     there = list(_there(store, kinds, rest if colon else id))
     if not there:
-        raise Missing(f"There is no assembly {id}; `waybill ingest access` lists them.")
+        raise Missing(
+            f"There is no assembly {id}: those that have expired are removed, and `waybill ingest access` lists the others. "
+            "`waybill ingest access request ARK` asks for one."
+        )
     if len(there) > 1:
         raise Missing(f"Both queues have an assembly {id}: write small:{id} or large:{id}.")
     return there[0]
@@ -153,13 +156,24 @@ def get(
     with desk.store() as store:
         record, now = _named(store, id), store.now()
     packed = record.docs.get("packed")
-    if record.state != "Completed" or not isinstance(packed, dict) or packed.get("expires", 0) < now:
+    if record.state == "Completed" and isinstance(packed, dict) and packed.get("expires", now) < now:
+        when = shapes.local(views.moment(packed["expires"]))
+        raise Missing(f"{record.ref} expired {when}, and its archive is not given out any more. {_again(record)}")
+    if record.state != "Completed" or not isinstance(packed, dict):
         raise Missing(f"{record.ref} is {record.state}, and there is no archive of it {'any more' if packed else 'yet'}.")
     target = saving.place(desk, output, force)
     saving.save(target, saving.verified(have.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"))
     if desk.as_json:
         return desk.print_json({"id": record.id, "file": str(target), "bytes": packed["size"], "sha256": packed["sha256"]})
     return desk.note(f"{target or record.ref}: {size_of(packed['size'])}, SHA-256 {packed['sha256']}")
+
+
+def _again(record: Record) -> str:
+    order = order_of(record)
+    if order is None:
+        return "Whoever asked for it must ask again."
+    more = f" --content {order.content}" if order.content != "full" else ""
+    return f"`waybill ingest access request {order.object} --version {order.version} --form {order.form}{more}` asks for it again."
 
 
 def requeue(desk: Desk, id: ID, why: WHY = "") -> None:

@@ -1,7 +1,7 @@
 """Assemblies over HTTP: ask for one, see how it is, fetch it.
 
     POST /api/v1/ingest/access                   an object, a version or some files of it, as zip or tar: a token, when it is ready, a URL
-    GET  /api/v1/ingest/access/<token>           the file, once it is ready; 202 until then, 410 when it has expired
+    GET  /api/v1/ingest/access/<token>           the file, once it is ready; 202 until then, 410 when it has expired, also when it is gone
     GET  /api/v1/ingest/access/<token>/state     how it is
 
 The token is all that the last two need: it is a secret of its own.
@@ -32,6 +32,8 @@ OPEN = {"x-role": "open"}
 Token = Annotated[str, Path(max_length=200, description="What was answered when the assembly was asked for.")]
 
 PREFIX = "/api/v1/ingest/access"
+AGAIN = f"Ask for it again: POST {PREFIX}"
+DAY = 86400.0
 
 
 def router(depot: Depot) -> APIRouter:
@@ -41,12 +43,17 @@ def router(depot: Depot) -> APIRouter:
     def outfit() -> Outfit:
         return cast(Outfit, depot.outfit("job"))
 
-    def found(request: Request, token: str) -> Record:
+    def found(request: Request, token: str) -> Record | Response:
+        """The assembly, or why there is none. Of one that is gone nobody knows any more whether it ever was: all get the same answer."""
+        if not tokens.well_formed(token):
+            raise NotFound(f"This is no token of an assembly: it is cut, or something else. Ask for an assembly: POST {PREFIX}.")
         with _engine(request) as engine:
             record = tokens.find(engine.store, outfit().objects, token)
-        if record is None or record.state == "Deleted":
-            raise NotFound(f"There is no assembly of this token, or it has expired and is gone. Ask for it again: POST {PREFIX}.")
-        return record
+        if record is None:
+            keep = outfit().settings.access.keep
+            kept = f"{keep / DAY:.3g} days" if keep >= 2 * DAY else f"{keep / 3600:.3g} hours"
+            return refusal(410, "gone", f"There is no assembly of this token any more: it expires {kept} after it was packed.", AGAIN)
+        return _expired(record) if record.state == "Deleted" else record
 
     @routes.post(
         "", summary="Ask for an object, a version or files as an archive", status_code=201,
@@ -67,10 +74,13 @@ def router(depot: Depot) -> APIRouter:
 
     @routes.get("/{token}/state", summary="How an assembly is", openapi_extra=OPEN)
     def state(request: Request, token: Token) -> Response:
-        return answer(_view(found(request, token)))
+        record = found(request, token)
+        return record if isinstance(record, Response) else answer(_view(record))
 
     def fetch(request: Request, token: Token) -> Response:
         record = found(request, token)
+        if isinstance(record, Response):
+            return record
         if record.state in ("Pending", "Processing"):
             return answer(_view(record), 202, {"Retry-After": "5"})
         if record.state == "Failed":
@@ -79,7 +89,7 @@ def router(depot: Depot) -> APIRouter:
         with _engine(request) as engine:
             over = packed["expires"] < engine.store.now()
         if over or order is None:
-            return refusal(410, "expired", "This assembly has expired.", "Ask for it again: POST /api/v1/ingest/access.")
+            return _expired(record)
         if not order.lifted and (closed := closed_to(None, outfit().inventory.object(order.object))):
             return closed
         objects = outfit().objects
@@ -106,6 +116,14 @@ _SCHEMA: dict[str, Any] = {
         "files": {"type": "array", "items": {"type": "string"}, "maxItems": 1000, "description": "Only these files of the version."},
     },
 }
+
+
+def _expired(record: Record) -> Response:
+    """When it was, and the order with which it is asked for again."""
+    order, packed = order_of(record), record.docs.get("packed") or {}
+    when = f" at {tokens.rfc3339(packed['expires'])}" if "expires" in packed else ""
+    words = "This assembly is gone: it has expired or was deleted." if record.state == "Deleted" else f"This assembly has expired{when}."
+    return refusal(410, "expired", words, f"{AGAIN} {order.again()}" if order is not None else AGAIN)
 
 
 def _engine(request: Request) -> AbstractContextManager[Engine]:

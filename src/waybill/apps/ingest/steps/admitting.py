@@ -3,10 +3,9 @@
     Pending      takes the batch on; nothing is fetched here
     Processing   reads the payload, makes the jobs in portions, and waits until all of them have settled
 
-A payload that lists objects (a manifest of manifests, of containers, of single files) is fetched and read strictly; any other is one job.
 What cannot be read makes no jobs: the document `trouble` says why, line by line, and the batch goes on to its report, which says so.
 
-Others may make batches too. One that names no payload has its jobs made by whoever made it; here it is only waited for.
+Others may make batches, and jobs of them, too. Those that they leave undone are made here, where it is plain which they are (`comparing`).
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from typing import Any
 import msgspec
 
 from waybill.apps.ingest import lists, priority, submission
-from waybill.apps.ingest.checkm import LIMIT, BadManifest, Complaint, Kind, Row, glance, read, related
+from waybill.apps.ingest.checkm import BadManifest, Complaint, Row, related
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.report import queued
-from waybill.apps.ingest.steps import payload
 from waybill.apps.ingest.steps.belonging import belonging, on_hold
+from waybill.apps.ingest.steps.comparing import LOOK, Found, looked_at, trouble
+from waybill.apps.ingest.steps.contents import contents
 from waybill.apps.ingest.steps.refusal import Trouble, Unfit
 from waybill.apps.ingest.steps.turns import request_of
 from waybill.apps.ingest.submission import Submission, Type
@@ -33,16 +33,9 @@ from waybill.step import Context, Done, Fail, New, Outcome, Wait
 PORTION = 200  # jobs made in one commit
 PORTION_BYTES = 300_000  # and bytes of their documents: a ZooKeeper transaction has at most 1 MiB, and names take room too
 LONGEST = 100_000  # bytes of the documents of one job
-PATIENCE = 600.0  # seconds in which whoever made a batch without a payload makes its first job
-LOOK = 5.0
-MOST_REASONS = 100  # complaints that the document keeps
 MOST_REMARKS = 20
 _NAMES = uuid.UUID("6f3c1c5a-7c0e-5d53-9d0e-3b1f0f6d2a11")  # of the ids of jobs, which follow from their batch and row
-_KINDS = {Type.MANIFESTS: Kind.MANIFESTS, Type.CONTAINERS: Kind.CONTAINERS, Type.FILES: Kind.FILES}
-_TYPES = {Kind.MANIFESTS: Type.MANIFESTS, Kind.CONTAINERS: Type.CONTAINERS, Kind.FILES: Type.FILES, Kind.OBJECT: Type.OBJECT}
 _OF_ROWS = {Type.MANIFESTS: Type.OBJECT, Type.CONTAINERS: Type.CONTAINER, Type.FILES: Type.FILE}
-_MANIFEST = ".checkm"  # what may be one, of which nobody said what it is
-_CONTAINERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
 
 
 def pending_batch(batch: Record, ctx: Context) -> Outcome:
@@ -76,9 +69,37 @@ def processing_batch(batch: Record, ctx: Context) -> Outcome:
     if to_be_made(batch):
         made = make_jobs(batch, ctx)
         return made if isinstance(made, Wait) else Done(no_jobs(batch, made), message=made["reason"])
-    if (waits := first_is_awaited(batch, ctx)) is not None:
-        return waits
-    return Done()
+    return Done() if "spawned" in batch.docs else _made_by_others(batch, ctx)
+
+
+def _made_by_others(batch: Record, ctx: Context) -> Outcome:
+    found = looked_at(batch, ctx)
+    if isinstance(found, Wait):
+        return found
+    if found.whole:
+        return Done({"plan": {"compared": found.jobs}})
+    return _taken_over(batch, ctx, found) or Done({"plan": {**batch.docs.get("plan", {}), "unsaid": True}})
+
+
+def _taken_over(batch: Record, ctx: Context, found: Found) -> Wait | None:
+    """The jobs that nobody else makes any more are made here, if it is plain which they are: no row ever has two."""
+    said = submission.of_batch(batch)
+    begins = {"spawned": {"count": 0, "whole": False}}
+    if not found.jobs and said.url:
+        return Wait(0, "Whoever took it has made no job: they are made here.", docs={**begins, "plan": None})
+    if not found.begun or found.kind is None:
+        return None
+    try:
+        rows, remarks = _in_order(ctx, found.rows, said.owner or outfit_of(ctx).profile(ctx, said).owner, [])
+        left = [msgspec.structs.replace(row, follows=tuple(line for line in row.follows if line >= found.bare[0].line))
+                for row in rows[found.jobs :]]  # fmt: skip
+        plan = _planned(batch, ctx, said, found.kind, left, remarks)
+    except Unavailable as error:
+        return Wait(LOOK, f"Whose its local ids are cannot be asked now: {error}")
+    except (Fail, BadManifest):  # then the report says which have no job
+        return None
+    words = f"Whoever took it has made {found.jobs} of its {len(rows)} jobs: the others are made here."
+    return Wait(0, words, docs={**begins, "plan": {**plan, "others": found.jobs}})
 
 
 def no_jobs(batch: Record, why: dict[str, Any]) -> dict[str, Any]:
@@ -89,16 +110,6 @@ def no_jobs(batch: Record, why: dict[str, Any]) -> dict[str, Any]:
 def to_be_made(batch: Record) -> bool:
     """Whether jobs of it are still to be made, and by us."""
     return "spawned" in batch.docs and not batch.docs["spawned"].get("whole")
-
-
-def first_is_awaited(batch: Record, ctx: Context) -> Wait | None:
-    """Jobs that others make come one by one, and one look that finds none proves nothing: for a while it is looked again."""
-    if "spawned" in batch.docs or ctx.tally("job", parent=batch.ref):
-        return None
-    since = float(batch.docs.get("plan", {}).get("awaited", ctx.now()))
-    if ctx.now() - since >= PATIENCE:
-        return None
-    return Wait(LOOK, "It waits for its first job, which is made by whoever made it.", docs={"plan": {"awaited": since}})
 
 
 # --- making jobs
@@ -138,7 +149,7 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     portion = max(1, min(PORTION, PORTION_BYTES // largest))
     made = ctx.spawn_each(chain(jobs, letter), portion=portion)  # the letter in one commit with the last of the jobs
     told = {"remarks": remarks} if remarks else {}
-    return Wait(0, docs={"spawned": {"count": made, "whole": True, "jobs": count, **told}})
+    return Wait(0, docs={"spawned": {"count": made, "whole": True, "jobs": count + batch.docs.get("plan", {}).get("others", 0), **told}})
 
 
 def _objects(
@@ -150,24 +161,25 @@ def _objects(
     if "type" in plan:
         objects = _of_rows(batch, said, Type(plan["type"]), lists.each(ctx.objects, plan, Row))
         return plan["count"], plan["largest"], plan.get("remarks", []), objects, _followed(lists.each(ctx.objects, plan, Row))
-    body: bytes | None = None
-    kind_or_none = said.type
-    if kind_or_none is None and _name(said).endswith(_MANIFEST):
-        body = payload.small(ctx, payload.of(said), LIMIT)
-        found = glance(body)
-        kind_or_none = _TYPES[found] if found else Type.OBJECT  # whose strict reader says what is wrong with it, line by line
-    kind = kind_or_none or (Type.CONTAINER if _name(said).endswith(_CONTAINERS) else Type.FILE)
-    if not kind.batch:
+    kind, manifest = contents(ctx, said)
+    if manifest is None:
         one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))
         return 1, _sized(one, 0), [], [(0, one)], frozenset()
-    manifest = read(payload.small(ctx, payload.of(said), LIMIT) if body is None else body, kind=_KINDS[kind])
     rows, remarks = _in_order(ctx, manifest.rows, owner, manifest.remarks)
-    largest = max(_sized(each, line) for line, each in _of_rows(batch, said, kind, rows))
+    largest = _largest(batch, said, kind, rows)
     if len(rows) * largest > PORTION_BYTES or len(rows) > PORTION:
         # More than one commit will be needed, and the second must know the rows of the first, whatever the URL then answers.
-        kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)
-        ctx.save({"plan": {**kept, "type": kind.value, "largest": largest, "remarks": remarks}})
+        ctx.save({"plan": _planned(batch, ctx, said, kind, rows, remarks)})
     return len(rows), largest, remarks, _of_rows(batch, said, kind, rows), _followed(rows)
+
+
+def _planned(batch: Record, ctx: Context, said: Submission, kind: Type, rows: Sequence[Row], remarks: list[str]) -> dict[str, Any]:
+    kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)  # safe to repeat: this attempt's own
+    return {**kept, "type": kind.value, "largest": _largest(batch, said, kind, rows), "remarks": remarks}
+
+
+def _largest(batch: Record, said: Submission, kind: Type, rows: Sequence[Row]) -> int:
+    return max(_sized(each, line) for line, each in _of_rows(batch, said, kind, rows))
 
 
 def _in_order(ctx: Context, rows: Sequence[Row], owner: str, remarks: list[Complaint]) -> tuple[list[Row], list[str]]:
@@ -217,13 +229,3 @@ def _sized(said: Submission, line: int) -> int:
     if size > LONGEST:
         raise BadManifest([Complaint(line, "What is said of the object is too long: shorten its title, its creator, the note.")])
     return size
-
-
-def _name(said: Submission) -> str:
-    return (said.filename or payload.last_of(said.url)).lower()
-
-
-def trouble(reason: str, reasons: Iterable[str] = ()) -> dict[str, Any]:
-    """Why there are no jobs: the first reasons with their lines, and how many there are."""
-    every = list(reasons) or [reason]
-    return {"reason": reason, "reasons": [each[:500] for each in every[:MOST_REASONS]], "count": len(every)}

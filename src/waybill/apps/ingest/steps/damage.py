@@ -14,6 +14,7 @@ from waybill.apps.ingest import names, submission
 from waybill.apps.ingest.caveats import Caveats
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.storage import Stored
+from waybill.apps.ingest.submission import Submission
 from waybill.index import Row
 from waybill.objects import ObjectsError
 from waybill.record import Record
@@ -22,14 +23,20 @@ from waybill.step import Context
 
 def warned(job: Record, ctx: Context, version: Stored) -> dict[str, Any]:
     """The document `warnings`, where there is something to say. Safe to repeat: it says how things are."""
-    found = Caveats()
-    if submission.of_job(job).update and version.version == 1:
+    found, said = Caveats(), submission.of_job(job)
+    if not said.owner and outfit_of(ctx).stranger(ctx, said):
+        found.add(f"{_profile(said)}: the object has no owner and is in no collection, and nobody is called or written to.")
+    if said.update and version.version == 1:
         found.add("It was sent as an update, and there was nothing to update: this is the first version of the object.")
     if version.version > 1:
         _add_damaged(found, ctx, outfit_of(ctx), version)
     if not found.count:
         return {"warnings": None} if "warnings" in job.docs else {}
     return {"warnings": found.document()}
+
+
+def _profile(said: Submission) -> str:
+    return f"There is no profile {names.shown(said.profile)} here" if said.profile else "The deposit names no profile"
 
 
 def _add_damaged(found: Caveats, ctx: Context, outfit: Outfit, version: Stored) -> None:

@@ -24,9 +24,10 @@ from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.steps.damage import warned
 from waybill.apps.ingest.steps.held import Held
 from waybill.apps.ingest.steps.keeping import kept_of
+from waybill.apps.ingest.steps.refusal import Unfit, refused
 from waybill.apps.ingest.steps.system import write_system
 from waybill.apps.ingest.steps.working import changed, working_files
-from waybill.apps.ingest.storage import Deposit, FileToStore, NotStorable, Stored, Unsound
+from waybill.apps.ingest.storage import Deposit, FileToStore, NoSuchFile, NotStorable, Stored, Unsound
 from waybill.apps.ingest.storage.sources import FILE, SourceGone
 from waybill.apps.ingest.submission import Submission
 from waybill.objects import Damaged
@@ -115,6 +116,8 @@ def stored(ctx: Context, deposit: Deposit) -> Stored:
             # routes. Safe to repeat: a version that is there is left as it is.
             outfit.inventory.record(version, outfit.storage)
         return version
+    except NoSuchFile as error:
+        raise refused(ctx, Unfit(f"{error} `waybill ingest object {deposit.object}` lists what it has.")) from error
     except (NotStorable, Unsound, LocalIdTaken, Contradiction) as error:
         raise Fail(str(error)) from error
 

@@ -18,7 +18,8 @@ from waybill.apps.ingest import caveats, lists, submission
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, reasons_of, told
-from waybill.apps.ingest.steps.admitting import first_is_awaited, make_jobs, no_jobs, to_be_made, trouble
+from waybill.apps.ingest.steps.admitting import make_jobs, no_jobs, to_be_made
+from waybill.apps.ingest.steps.comparing import Found, compared, complaint, looked_at, trouble
 from waybill.notify import Attachment
 from waybill.objects import NotFound
 from waybill.record import NotFound as NoRecord
@@ -39,15 +40,27 @@ def reporting(batch: Record, ctx: Context) -> Outcome:
         if isinstance(made, Wait):
             return made
         docs = no_jobs(batch, made)
-    elif (waits := first_is_awaited(batch, ctx)) is not None:
-        return waits
+    elif "spawned" not in batch.docs:
+        found = looked_at(batch, ctx)
+        if isinstance(found, Wait):
+            return found
+        docs = _lacks(batch, found)
     # Another service may have let a batch begin again that was reported: the second report is another one, told as what has changed.
     again = isinstance(batch.docs.get("status-report"), dict)
     return _report_again(batch, ctx, docs) if again else _report(batch, ctx, docs, 1, None)
 
 
 def update_reporting(batch: Record, ctx: Context) -> Outcome:
-    return _report_again(batch, ctx, {})
+    if "spawned" in batch.docs:
+        return _report_again(batch, ctx, {})
+    return _report_again(batch, ctx, _lacks(batch, compared(batch, ctx, sum(ctx.tally("job", parent=batch.ref).values()))))
+
+
+def _lacks(batch: Record, found: Found) -> dict[str, Any]:
+    """What is to be said of jobs that others should have made; what was said of them before no longer counts."""
+    said = complaint(batch, found)
+    docs: dict[str, Any] = {"plan": {"compared": found.jobs}} if found.whole else {}
+    return {**docs, "trouble": said} if said or "trouble" in batch.docs else docs
 
 
 def _report_again(batch: Record, ctx: Context, docs: dict[str, Any]) -> Outcome:

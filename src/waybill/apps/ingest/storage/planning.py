@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from waybill import manifests
 from waybill.apps.ingest.storage.holding import Held, stored_in
-from waybill.apps.ingest.storage.protocol import MANIFEST, Deposit, NotStorable, NotStored
+from waybill.apps.ingest.storage.protocol import MANIFEST, Deposit, NoSuchFile, NotStorable, NotStored
 from waybill.manifests import Entry
 from waybill.objects import Objects
 
@@ -75,7 +75,8 @@ def _kept(objects: Objects, deposit: Deposit, held: Held | None, new: dict[str, 
         elif path not in new:
             yield path, wanted
     if gone:
-        raise NotStorable(f"{min(gone)!r} is to be deleted, and {deposit.object} has no such file.")
+        more = f" and {len(gone) - 1} more are" if len(gone) > 1 else " is"
+        raise NoSuchFile(f"{min(gone)!r}{more} to be deleted, and {deposit.object} has no such file. Nothing of the update was stored.")
 
 
 def files_of(objects: Objects, held: Held) -> Iterator[tuple[str, Wanted]]:

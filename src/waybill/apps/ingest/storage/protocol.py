@@ -44,6 +44,10 @@ class NotStorable(StorageError):
     """This deposit cannot be stored as it is."""
 
 
+class NoSuchFile(NotStorable):
+    """What is to be deleted is not there."""
+
+
 class Unsound(StorageError):
     """What the storage holds is damaged."""
 

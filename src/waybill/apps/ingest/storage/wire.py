@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest.storage.protocol import FileToStore, Late, Mode, NotStorable, NotStored, StorageError, Unsound
+from waybill.apps.ingest.storage.protocol import FileToStore, Late, Mode, NoSuchFile, NotStorable, NotStored, StorageError, Unsound
 from waybill.objects import Damaged, NotFound, ObjectsError
 
 LONGEST = 1024 * 1024  # bytes of one line
@@ -35,6 +35,7 @@ SHA256 = re.compile("[0-9a-f]{64}")
 ERRORS: dict[str, tuple[int, type[StorageError | ObjectsError]]] = {  # code: status, error
     "not-stored": (404, NotStored),
     "no-bytes": (404, NotFound),
+    "no-such-file": (422, NoSuchFile),  # before what it is a kind of
     "not-storable": (422, NotStorable),
     "damaged": (422, Damaged),
     "unsound": (409, Unsound),
