@@ -43,7 +43,7 @@ def _holds(made: APIRouter) -> None:
         "/holds/{name}",
         summary="Put a collection on hold",
         response_model=HeldView,
-        responses=responses(400, 401, 403, 413, 415, 422, 503, 504),
+        responses=responses(400, 401, 403, 404, 413, 415, 422, 503, 504),
         **role("operator"),
     )
     def hold(at: At, name: CollectionName, body: Why | None = None) -> Response:
@@ -75,7 +75,7 @@ def _pauses(made: APIRouter) -> None:
         summary="Pause a queue: all deposits, small assemblies, large assemblies",
         status_code=204,
         response_class=Response,
-        responses=responses(400, 401, 403, 413, 415, 422, 503, 504),
+        responses=responses(400, 401, 403, 404, 413, 415, 422, 503, 504),
         **role("operator"),
     )
     def pause(at: At, queue: service.Queue, body: Why | None = None) -> Response:
