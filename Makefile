@@ -34,10 +34,10 @@ test: .venv/.has-test  ## set up and pass everything: the checks, then the whole
 	@$(MAKE) check
 	.venv/bin/pytest -n 3 --dist worksteal
 
-test-long: .venv/.has-test  ## the same with the full counts (hours)
+test-long: .venv/.has-test  ## the same with the full counts (an hour or two)
 	@tools/system-packages
 	@$(MAKE) check
-	WAYBILL_BUDGET=long .venv/bin/pytest -n 3 --dist worksteal --timeout 7200
+	WAYBILL_BUDGET=long .venv/bin/pytest -n 4 --dist worksteal --timeout 7200
 
 check: .venv/.has-test  ## lint, strict types, layers, generated pages, changelog
 	.venv/bin/ruff check .
