@@ -82,6 +82,7 @@ class Findings(msgspec.Struct, kw_only=True):
     warned: list[dict[str, Any]] = []  # the first that are done with warnings
     warnings: int = 0  # how many jobs are done with warnings
     trouble: Mapping[str, Any] | None = None  # why there are no jobs, or not all
+    remark: str = ""  # what is worth knowing of the batch as a whole
     number: int = 1  # of the report: 1 is the first
     since: str = ""  # when the report before was written
 
@@ -137,6 +138,8 @@ def document(found: Findings, at: float, most: int, url: str) -> dict[str, Any]:
         told["warnings"] = found.warnings
     if found.trouble:
         told["reason"] = found.trouble["reason"]
+    if found.remark:
+        told["remark"] = found.remark
     return told
 
 
@@ -221,6 +224,8 @@ def text(batch: Record, said: Submission, found: Findings) -> str:
         lines += ["", "Failed:", *(_failure(each) for each in found.first), *_more(counts.failed)]
     if found.stored:
         lines += ["", "Completed:", *(_success(each) for each in found.stored), *_more(news.completed)]
+    if found.remark:
+        lines += ["", found.remark]
     if found.warned:
         lines += ["", "Warnings:", *(line for each in found.warned for line in _warned(each)), *_more(found.warnings)]
     if found.files:

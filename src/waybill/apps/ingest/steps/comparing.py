@@ -6,7 +6,8 @@ have lost no more than his lock. Then
 
     the first rows have their jobs, the last have none, and he never said Reporting     the last are made here (`admitting`)
     rows have no job in any other way                                                   the report fails the batch, and names them
-    the payload cannot be read here                                                     his word counts; without it the batch fails
+    the payload cannot be read here                                                     his jobs count as all; without his word the report
+                                                                                        says that nobody could compare them
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def looked_at(batch: Record, ctx: Context) -> Wait | Found:
     if same and not _was_whole(batch, jobs) and ctx.now() - float(plan["awaited"]) < PATIENCE:
         return Wait(LOOK, batch.message)
     found = compared(batch, ctx, jobs)
-    if found.whole or same or (found.unknown and batch.state == "Reporting"):
+    if found.whole or same or (found.unknown and found.jobs):
         return found
     return Wait(LOOK, _awaits(found), docs={"plan": {"awaited": ctx.now(), "jobs": jobs}})
 
@@ -133,13 +134,11 @@ def _configurations(batch: Record, ctx: Context) -> Iterator[Submission]:
 def _awaits(found: Found) -> str:
     if not found.jobs:
         return "It waits for its first job, which is made by whoever made it."
-    if found.unknown:
-        return f"It waits for the service that took it to say that its {found.jobs} jobs are all: {found.unknown}."
     return f"It waits for {found.lacking} of its {len(found.rows)} jobs, which are made by whoever took it."
 
 
-def complaint(batch: Record, found: Found) -> dict[str, Any] | None:
-    """The document `trouble` of a batch that lacks jobs, or of which nobody knows; None if nothing is to be said."""
+def complaint(found: Found) -> dict[str, Any] | None:
+    """The document `trouble` of a batch that lacks jobs; None if nothing is to be said."""
     if found.lacking:
         first = ", ".join(names.shown(row.name) for row in found.bare[:NAMED])
         more = f" and {len(found.bare) - NAMED} more" if len(found.bare) > NAMED else ""
@@ -147,12 +146,17 @@ def complaint(batch: Record, found: Found) -> dict[str, Any] | None:
         rest = " Submit them again as a batch of their own."
         reason = f"{found.lacking} of its {len(found.rows)} objects have no job.{among} {first}{more}.{rest}"
         return trouble(reason, [f"Line {row.line}: no job was made for {names.shown(row.name)}." for row in found.bare])
-    if found.unknown and batch.docs.get("plan", {}).get("unsaid"):
-        return trouble(
-            f"The service that took it made {found.jobs} jobs and has not said that these are all, and {found.unknown}. "
-            "Compare them with what was to be ingested, and submit again what is missing."
-        )
     return None
+
+
+def remark(batch: Record, found: Found) -> str:
+    """What the report says of a batch that could not be compared, and of which nobody said that its jobs are all."""
+    if not (found.unknown and batch.docs.get("plan", {}).get("unsaid")):
+        return ""
+    return (
+        f"The service that took it made {found.jobs} jobs and has not said that these are all, and {found.unknown}. "
+        "Compare them with what was to be ingested, and submit what is missing."
+    )
 
 
 def trouble(reason: str, reasons: Sequence[str] = ()) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, reasons_of, told
 from waybill.apps.ingest.steps.admitting import make_jobs, no_jobs, to_be_made
-from waybill.apps.ingest.steps.comparing import Found, compared, complaint, looked_at, trouble
+from waybill.apps.ingest.steps.comparing import Found, compared, complaint, looked_at, remark, trouble
 from waybill.notify import Attachment
 from waybill.objects import NotFound
 from waybill.record import NotFound as NoRecord
@@ -35,6 +35,7 @@ REPORTED = {"Completed": "completed", "Failed": "failed", "Deleted": "deleted"}
 
 def reporting(batch: Record, ctx: Context) -> Outcome:
     docs: dict[str, Any] = {}
+    note = ""
     if to_be_made(batch):  # others have led it here while its jobs were being made
         made = make_jobs(batch, ctx)
         if isinstance(made, Wait):
@@ -44,33 +45,34 @@ def reporting(batch: Record, ctx: Context) -> Outcome:
         found = looked_at(batch, ctx)
         if isinstance(found, Wait):
             return found
-        docs = _lacks(batch, found)
+        docs, note = _lacks(batch, found), remark(batch, found)
     # Another service may have let a batch begin again that was reported: the second report is another one, told as what has changed.
     again = isinstance(batch.docs.get("status-report"), dict)
-    return _report_again(batch, ctx, docs) if again else _report(batch, ctx, docs, 1, None)
+    return _report_again(batch, ctx, docs, note) if again else _report(batch, ctx, docs, 1, None, note)
 
 
 def update_reporting(batch: Record, ctx: Context) -> Outcome:
     if "spawned" in batch.docs:
         return _report_again(batch, ctx, {})
-    return _report_again(batch, ctx, _lacks(batch, compared(batch, ctx, sum(ctx.tally("job", parent=batch.ref).values()))))
+    found = compared(batch, ctx, sum(ctx.tally("job", parent=batch.ref).values()))
+    return _report_again(batch, ctx, _lacks(batch, found), remark(batch, found))
 
 
 def _lacks(batch: Record, found: Found) -> dict[str, Any]:
     """What is to be said of jobs that others should have made; what was said of them before no longer counts."""
-    said = complaint(batch, found)
+    said = complaint(found)
     docs: dict[str, Any] = {"plan": {"compared": found.jobs}} if found.whole else {}
     return {**docs, "trouble": said} if said or "trouble" in batch.docs else docs
 
 
-def _report_again(batch: Record, ctx: Context, docs: dict[str, Any]) -> Outcome:
+def _report_again(batch: Record, ctx: Context, docs: dict[str, Any], note: str = "") -> Outcome:
     before = batch.docs.get("status-report")
     known = before if isinstance(before, dict) else {}
     number = known.get("report")
-    return _report(batch, ctx, docs, number + 1 if isinstance(number, int) else 2, known)
+    return _report(batch, ctx, docs, number + 1 if isinstance(number, int) else 2, known, note)
 
 
-def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, before: Mapping[str, Any] | None) -> Outcome:
+def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, before: Mapping[str, Any] | None, note: str) -> Outcome:
     outfit, said, at = outfit_of(ctx), submission.of_batch(batch), ctx.now()
     try:
         profile = outfit.profile(ctx, said)
@@ -79,7 +81,7 @@ def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, befo
     with_files = any(addressed(said, profile, outfit))
     found = _gathered(batch, ctx, before, with_files)
     found.number, found.since = number, str((before or {}).get("last_modified", ""))
-    found.trouble = docs.get("trouble", batch.docs.get("trouble"))
+    found.trouble, found.remark = docs.get("trouble", batch.docs.get("trouble")), note
     if not found.counts.total and not found.trouble:
         found.trouble = trouble("Nobody has made a job for it. Submit it again.")
         docs = {**docs, "trouble": found.trouble}
@@ -87,7 +89,7 @@ def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, befo
         found.files.append(Attachment("trouble.json", text=encode(found.trouble).decode()))
     url = outfit.address("batches", batch.id, "report")
     docs = {**docs, "status-report": document(found, at, outfit.settings.tell.most_ids, url)}
-    words = in_short(found) if not found.trouble else found.trouble["reason"]
+    words = found.trouble["reason"] if found.trouble else ". ".join(filter(None, (in_short(found), found.remark)))
     # Safe to repeat: letter and events are made in this commit alone, and their numbers follow from the batch and the report's own.
     return Done(docs, to="Completed" if found.good else "Failed", message=words, spawn=told(batch, said, profile, outfit, found, at))
 
