@@ -149,7 +149,7 @@ def test_a_worker_that_expired_serves_nothing(waybill: Waybill, data: Path) -> N
     ship(waybill)
     with worker(*EVERYTHING):
         assert named(waybill) == {}
-        planted(data, "update session set expires = expires - 120")
+        planted(data, "update session set expires = expires - 1200")
         with worker(DUTIES):
             rules = {line["where"] for line in waybill("doctor", "--json").lines[:-1] if line["rule"] == unserved.RULE}
             assert rules == {"shipment.Sorting"}

@@ -260,11 +260,11 @@ def the_core_goes_on_with_a_claim_that_it_has_lost(patch: Patch) -> None:
     """A4: neither the refusal nor the age of its session stops it."""
     refused, watch = Answers._refused, Core._watch_session
 
-    def ignore(self: Answers, entry: m.Entry, task: m.Task, answer: StoreError) -> None:
+    def ignore(self: Answers, entry: m.Entry, task: m.Task, answer: StoreError, now: float) -> None:
         if isinstance(answer, ClaimLost) and not entry.saves:
             self.claims.run(task)
         else:
-            refused(self, entry, task, answer)
+            refused(self, entry, task, answer, now)
 
     def never_old(self: Core, now: float) -> None:
         self.lease.renewed = max(self.lease.renewed, now - 1)

@@ -6,6 +6,7 @@ a quiet record keeps, a child that rests and is open.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,9 @@ def _promises(simulation: Simulation, store: Store) -> Iterator[str]:
         if ledger.requests.get((kind, request)) is None:
             yield f"the request {request} was answered with {ref} and made nothing"
     for ref, action, who in promises.asked:
-        if ref in ledger.entries and not any(line.who == who for line in store.history(*ref)):
+        # An answer that leaves the record where it is stands in the line of the step that ended meanwhile.
+        rode = re.compile(rf"\basked by {re.escape(who)}(?!\d)")
+        if ref in ledger.entries and not any(line.who == who or rode.search(line.why) for line in store.history(*ref)):
             yield f"{who} left {action} with the worker of {ref}, and nothing came of it"
     for ref, who, event in ledger.signed:
         if who in promises.denied and not event.endswith("refused"):
