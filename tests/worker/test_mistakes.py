@@ -183,11 +183,12 @@ def test_a_child_whose_request_made_it_before_is_that_child_and_the_rest_is_made
 
 
 def test_a_step_that_ends_with_a_child_made_before_is_not_left_held(yard: Yard) -> None:
-    yard.engine.submit(New("parcel", request="b"))
+    other = yard.engine.submit(New("parcel", request="b"))
     yard.steps(Filling=lambda record, ctx: Done(spawn=tuple(New("parcel", request=name) for name in "abc")))
     crate = yard.engine.submit(New("crate"))
     yard.worker()
     assert yard.until_state(crate, "Shipped").session is None
+    yard.until_state(other, "Sent")  # nobody waits for it: it is not the crate's
     assert yard.store.tally("parcel") == {"Sent": 3}
     assert yard.store.tally("parcel", parent=crate.ref) == {"Sent": 2}
 
