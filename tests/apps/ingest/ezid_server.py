@@ -49,7 +49,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
+        length = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(length).decode()
+        if len(body.encode()) < length:  # the client died while it sent: nobody heeds half a request
+            self.close_connection = True
+            return
         self.ezid.asked.append((self.command, self.path, body))
         what, _, value = (self.ezid.does.pop(0) if self.ezid.does else "ok").partition(" ")
         if what == "cut":
