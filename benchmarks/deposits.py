@@ -51,7 +51,7 @@ def furnished(folder: Path) -> Depot:
 def working(folder: Path, threads: int | None, processes: int) -> Iterator[subprocess.Popen[str]]:
     """`waybill work`, from the moment that all its processes say so."""
     more = ["--processes", str(processes), *(["--threads", str(threads)] if threads else [])]
-    command = [sys.executable, "-m", "waybill.cli", "work", "--data", str(folder), *more]
+    command = [sys.executable, "-m", "waybill", "work", "--data", str(folder), *more]
     with open(folder / "work.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True) as worker:
         try:
             while (folder / "work.log").read_text().count("Working as") < processes:

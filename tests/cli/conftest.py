@@ -93,6 +93,35 @@ def anywhere(request: pytest.FixtureRequest, bare: Waybill, monkeypatch: pytest.
     return bare
 
 
+FILMS = """
+from waybill.application import Application
+from waybill.machine import RESUME, Machine, action, end, rest, work
+from waybill.step import Done
+
+FILM = Machine(
+    name="film", plural="films", prefix="fi", doc="A film.",
+    states=(
+        work("Load", "Show", "Fetch it.", leaves_files=True),
+        work("Show", "Shown", "Show it.", remakes="Load"),
+        rest("Failed", "Gave up.", settled=True),
+        end("Shown", "Seen."),
+    ),
+    actions=(action("resume", "Failed", RESUME, "Again."),),
+)
+FILM.step("Load")(lambda record, ctx: Done())
+FILM.step("Show")(lambda record, ctx: Done())
+APP = Application("films", "Films.", machines=(FILM,))
+"""
+
+
+@pytest.fixture
+def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application whose first state leaves files on its host."""
+    (tmp_path / "films.py").write_text(FILMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WAYBILL_APPLICATIONS", "films:APP")
+
+
 def ship(waybill: Waybill, parcels: int = 1) -> str:
     made = waybill("submit", "shipment", "--doc", f'order={{"parcels": {parcels}}}', "--json")
     assert made.code == 0, made.err
@@ -110,7 +139,7 @@ class Running:
     """A command in a process of its own."""
 
     def __init__(self, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-        command = [sys.executable, "-m", "waybill.cli", *(str(argument) for argument in arguments)]
+        command = [sys.executable, "-m", "waybill", *(str(argument) for argument in arguments)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
             env={**os.environ, **(env or {})},

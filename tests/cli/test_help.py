@@ -70,7 +70,7 @@ def test_the_first_page_of_help_names_the_exit_codes(bare: Waybill) -> None:
 def complete(words: str) -> list[str]:
     """What a shell is told when the last of these words is to be completed."""
     environment = {**os.environ, "_WAYBILL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    done = subprocess.run([sys.executable, "-m", "waybill.cli"], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "waybill"], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
@@ -93,7 +93,7 @@ def test_a_shell_completes_commands_kinds_and_actions() -> None:
 ])  # fmt: skip
 def test_kinds_states_actions_and_roles_are_completed(words: str, completed: str) -> None:
     asked = {"_WAYBILL_COMPLETE": "complete_bash", "COMP_WORDS": f"waybill {words}", "COMP_CWORD": str(len(words.split()))}
-    said = subprocess.run([sys.executable, "-m", "waybill.cli"], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    said = subprocess.run([sys.executable, "-m", "waybill"], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
     assert (said.stdout.strip(), said.stderr) == (completed, "")
 
 
@@ -101,6 +101,6 @@ def test_kinds_states_actions_and_roles_are_completed(words: str, completed: str
 def test_completion_is_shown_for_each_shell(shell: str) -> None:
     environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "waybill.cli", "--show-completion", shell], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "waybill", "--show-completion", shell], env=environment, capture_output=True, text=True, check=True
     )
     assert "_WAYBILL_COMPLETE" in done.stdout

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Start, Waybill, ship, stepped
-from tests.cli.test_upkeep import FILMS, planted
+from tests.cli.test_upkeep import planted
 from tests.servers.process import wait_until
 from waybill.cli import unserved
 from waybill.config import load
@@ -179,12 +179,8 @@ def test_a_state_that_is_left_to_another_service_is_not_missed(waybill: Waybill,
         assert named(waybill) == {}
 
 
-def test_files_on_a_host_whose_workers_do_something_else(
-    waybill: Waybill, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "reels.py").write_text(FILMS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("WAYBILL_APPLICATIONS", "reels:APP")
+@pytest.mark.usefixtures("films")
+def test_files_on_a_host_whose_workers_do_something_else(waybill: Waybill, data: Path) -> None:
     waybill("submit", "film")
     stepped(waybill, "film.Load")
     with worker("film.Load", "film.Show", DUTIES):

@@ -163,6 +163,18 @@ def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: 
     assert before.address == "http://[::1]:9000", "where it is to listen"
 
 
+def test_a_server_whose_address_cannot_be_written_serves_all_the_same(running: Start, data: Path) -> None:
+    """As on a full disk, on which somebody has to look at what is there."""
+    (data / "address").mkdir(parents=True)
+    server = running("serve", "--port", 0)
+    url = server.line().strip()
+    assert get(f"{url}health")[0] == 200
+    ended = server.end(signal.SIGTERM)
+    assert ended.code == 0
+    assert f"address cannot be written (Is a directory): URLs in letters and answers may lead elsewhere than to {url[:-1]}" in ended.err
+    assert [each.name for each in data.glob("address*")] == ["address"]
+
+
 def test_open_loopback_lets_this_machine_in_without_a_token(running: Start) -> None:
     up = running("up", "--port", 0, "--open-loopback")
     assert get(f"{up.line().strip()}api/v1/machines")[0] == 200
@@ -204,7 +216,7 @@ def test_what_is_read_by_a_pipe_that_closes_ends_quietly(waybill: Waybill) -> No
     reader, writer = os.pipe()
     os.close(reader)
     for more in ([], ["--json"]):
-        command = [sys.executable, "-m", "waybill.cli", "ls", "shipment", *more]
+        command = [sys.executable, "-m", "waybill", "ls", "shipment", *more]
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
         assert (done.returncode, done.stderr) == (141, "")
     os.close(writer)

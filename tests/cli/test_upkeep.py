@@ -123,33 +123,8 @@ def test_doctor_frees_what_waits_for_nothing(waybill: Waybill, data: Path) -> No
     assert waybill("doctor").code == 0
 
 
-FILMS = """
-from waybill.application import Application
-from waybill.machine import RESUME, Machine, action, end, rest, work
-from waybill.step import Done
-
-FILM = Machine(
-    name="film", plural="films", prefix="fi", doc="A film.",
-    states=(
-        work("Load", "Show", "Fetch it.", leaves_files=True),
-        work("Show", "Shown", "Show it.", remakes="Load"),
-        rest("Failed", "Gave up.", settled=True),
-        end("Shown", "Seen."),
-    ),
-    actions=(action("resume", "Failed", RESUME, "Again."),),
-)
-FILM.step("Load")(lambda record, ctx: Done())
-FILM.step("Show")(lambda record, ctx: Done())
-APP = Application("films", "Films.", machines=(FILM,))
-"""
-
-
-def test_doctor_leads_back_what_has_its_files_on_a_host_that_is_gone(
-    waybill: Waybill, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "films.py").write_text(FILMS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("WAYBILL_APPLICATIONS", "films:APP")
+@pytest.mark.usefixtures("films")
+def test_doctor_leads_back_what_has_its_files_on_a_host_that_is_gone(waybill: Waybill, data: Path) -> None:
     film = waybill("submit", "film", "--json").json["id"]
     stepped(waybill, "film.Load")
     assert waybill("doctor").code == 0

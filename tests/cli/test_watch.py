@@ -118,7 +118,7 @@ def test_a_terminal_gets_a_picture(waybill: Waybill) -> None:
     child = os.fork()
     if child == 0:
         os.dup2(writer, 1)
-        command = [sys.executable, "-m", "waybill.cli", "watch", "parcel", "--every", "0.2"]
+        command = [sys.executable, "-m", "waybill", "watch", "parcel", "--every", "0.2"]
         os.execve(sys.executable, command, {**os.environ, "TERM": "xterm"})
     os.close(writer)
     seen = b""

@@ -57,7 +57,7 @@ class Kitchen:
         (self.folder / "warm").touch()
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "waybill.cli", *arguments]
+        return [sys.executable, "-m", "waybill", *arguments]
 
     def waybill(self, *arguments: str) -> str:
         done = subprocess.run(self.command(*arguments), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)

@@ -75,3 +75,9 @@ def test_a_route_that_is_none_is_named(tmp_path: Path) -> None:
     broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda depot: ["/here"])
     with pytest.raises(BadApplication, match="The application broken brings '/here'"):
         Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))
+
+
+def test_routes_that_cannot_be_put_together_are_named(tmp_path: Path) -> None:
+    broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda depot: {}["gate"])
+    with pytest.raises(BadApplication, match=r"routes of the application broken cannot be put together: KeyError: 'gate'\. Mend or"):
+        Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))

@@ -5,6 +5,7 @@ import http.client
 import json
 import queue
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -356,3 +357,15 @@ def test_a_topic_of_an_id_that_never_was_is_told_as_removed(depot: Depot, tmp_pa
     with closing(depot.open_store()) as store:
         topic = Topic("record", *Ref("crate", "none"))
         assert reader(depot.machines)(store, [topic])[topic] == {"kind": "crate", "id": "none", "removed": True}
+
+
+def test_a_damaged_record_is_told_to_those_who_listen_and_hides_nothing_else(depot: Depot) -> None:
+    with closing(depot.open_store()) as store:
+        damaged, sound = (depot.engine(store).submit(New("crate", {"label": {}})) for _ in range(2))
+        with closing(sqlite3.connect(depot.config.data / "waybill.db")) as db:
+            db.execute("update record set keys = '[' where id = ?", [damaged.id])
+            db.commit()
+        first, second, all_ = Topic("record", *damaged.ref), Topic("record", *sound.ref), Topic("tally", "crate")
+        told = reader(depot.machines)(store, [first, second, all_])
+        assert "list of keys or marks is damaged" in told[first]["problem"]
+        assert (told[second]["id"], told[all_]["total"]) == (sound.id, 2)

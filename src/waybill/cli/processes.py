@@ -27,7 +27,7 @@ class Processes:
     """`stop` may be called from any thread, `run` returns after it."""
 
     def __init__(self, arguments: Sequence[str], count: int, env: Mapping[str, str]) -> None:
-        self._command = [sys.executable, "-m", "waybill.cli", *arguments]
+        self._command = [sys.executable, "-m", "waybill", *arguments]
         self._env = {**os.environ, **env}
         self._count = count
         self._stopped = threading.Event()

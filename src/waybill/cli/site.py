@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import socket
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from waybill.config import ADDRESS_FILE
 from waybill.depot import Depot, address_of
 from waybill.record import StoreError
+
+log = logging.getLogger("waybill")
 
 
 class NoSocket(StoreError):
@@ -72,8 +75,13 @@ class Site:
 def _leave_word(path: Path, url: str) -> None:
     """For commands and workers, which are not told on their command line where the server listens."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_text(f"{url}\n", encoding="utf-8")
-    new.replace(path)
+    try:
+        new.write_text(f"{url}\n", encoding="utf-8")
+        new.replace(path)
+    except OSError as error:  # a full disk keeps nobody from looking at what is there
+        log.warning("%s cannot be written (%s): URLs in letters and answers may lead elsewhere than to %s", path, error.strerror, url)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from typing_extensions import TypedDict
 
 from waybill.application import BadApplication
+from waybill.config import BadConfig
 from waybill.depot import Depot
 from waybill.http import errors, events, machines, records, tokens, upkeep
 from waybill.http.connections import Connections
@@ -26,7 +27,7 @@ from waybill.http.metrics import CONTENT_TYPE, Measured, Metrics
 from waybill.http.readiness import Readiness
 from waybill.http.shield import Shield
 from waybill.http.wire import answer, json_route
-from waybill.record import make_ready
+from waybill.record import StoreError, make_ready
 from waybill.tokens import Identity, is_active
 
 ABOUT = """Records in explicit states, moved by steps that survive any crash.
@@ -145,7 +146,15 @@ def _add_applications(app: FastAPI, depot: Depot, guard: Guard) -> None:
     for application in depot.applications:
         if application.routes is None:
             continue
-        brought = application.routes(depot)
+        try:
+            brought = application.routes(depot)
+        except (BadApplication, BadConfig, StoreError):
+            raise  # these say whose fault it is
+        except Exception as error:  # whatever the code of others raises
+            raise BadApplication(
+                f"The routes of the application {application.name} cannot be put together: {type(error).__name__}: {error}. "
+                "Mend or uninstall it, or leave it out with the setting `applications`."
+            ) from error
         for part in brought if isinstance(brought, (list, tuple)) else [brought]:
             if isinstance(part, APIRouter):
                 app.include_router(part, dependencies=[DESCRIBED, Depends(guard.routes_of_applications())])

@@ -25,7 +25,7 @@ from waybill.http.errors import Problem, responses
 from waybill.http.front import Front, Id, Kind, Parent
 from waybill.http.guard import need
 from waybill.http.hub import Full, Hub, Listener, Topic
-from waybill.record import NotFound, Store
+from waybill.record import BadStore, NotFound, Store
 from waybill.rules import Machines
 from waybill.tokens import TOKEN, Identity
 
@@ -110,6 +110,8 @@ def reader(machines: Machines) -> Callable[[Store, Iterable[Topic]], dict[Topic,
                 return views.record(record, machines, progress=progress)
             except NotFound:
                 return {"kind": topic.kind, "id": topic.id, "removed": True}
+            except BadStore as error:  # a damaged record is told to those who listen to it, and hides nothing from the others
+                return {"kind": topic.kind, "id": topic.id, "problem": str(error)}
 
         return {topic: one(topic) for topic in wanted}
 

@@ -268,7 +268,7 @@ def in_terminal(*arguments: str) -> tuple[int, str]:
     """A command as a person at a terminal sees it: its exit code, and all that was written."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "waybill.cli", *arguments], stdin=follower, stdout=follower, stderr=follower,
+        [sys.executable, "-m", "waybill", *arguments], stdin=follower, stdout=follower, stderr=follower,
         env={**os.environ, "TERM": "xterm"},  # whatever the suite was started from
     )  # fmt: skip
     os.close(follower)

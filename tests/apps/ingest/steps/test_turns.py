@@ -46,6 +46,17 @@ def late(site: Site, name: str) -> threading.Event:
     return go
 
 
+def ended_in_turn(site: Site, batch: Record, go: threading.Event) -> None:
+    """Work until the row of another object has not waited and the second has; then let the first go on."""
+    with site.workers(), site.engine() as engine:
+        while not any(job.state == "Completed" for job in jobs(site, batch)):
+            engine.store.watch(0.2)
+        while "stands above it in the manifest" not in jobs(site, batch)[1].message:
+            engine.store.watch(0.2)
+        go.set()
+        site.wait("batch", batch.id, "Completed")
+
+
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
 def test_versions_come_in_the_order_of_the_rows(
     tmp_path: Path, store: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -55,13 +66,7 @@ def test_versions_come_in_the_order_of_the_rows(
     with Site(tmp_path, store=url) as site:
         batch = batch_of(site, ("1.txt", ARK, ""), ("2.txt", ARK, "x"), ("3.txt", "", "other"), ("4.txt", "", "x; y"), ("5.txt", ARK, ""))
         go = late(site, "1.txt")
-        with site.workers(), site.engine() as engine:
-            while not any(job.state == "Completed" for job in jobs(site, batch)):  # the row of another object does not wait
-                engine.store.watch(0.2)
-            while "stands above it in the manifest" not in jobs(site, batch)[1].message:
-                engine.store.watch(0.2)
-            go.set()
-            site.wait("batch", batch.id, "Completed")
+        ended_in_turn(site, batch, go)
         assert versions(site, ARK) == ["1.txt", "2.txt", "4.txt", "5.txt"]
 
 
@@ -78,13 +83,7 @@ def test_rows_that_are_one_object_by_the_inventory_alone_are_its_versions_in_the
         rows = (("1.txt", "", "x"), ("2.txt", ARK, ""), ("3.txt", "", "other"), ("4.txt", "", "y"))
         batch = batch_of(site, *rows, batch_id="bid-2", known=True)
         go = late(site, "1.txt")
-        with site.workers(), site.engine() as engine:
-            while not any(job.state == "Completed" for job in jobs(site, batch)):  # the row of another object does not wait
-                engine.store.watch(0.2)
-            while "stands above it in the manifest" not in jobs(site, batch)[1].message:
-                engine.store.watch(0.2)
-            go.set()
-            site.wait("batch", batch.id, "Completed")
+        ended_in_turn(site, batch, go)
         assert versions(site, ARK) == ["0.txt", "1.txt", "2.txt", "4.txt"]
         remarks = site.get("batch", batch.id).docs["spawned"]["remarks"]
         assert [each.partition(" ")[2].partition(":")[0] for each in remarks] == ["5", "7"]

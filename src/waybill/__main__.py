@@ -1,4 +1,4 @@
-"""`python -m waybill.cli`: the same as the command `waybill`."""
+"""`python -m waybill`: the same as the command `waybill`."""
 
 from waybill.cli import main
 
