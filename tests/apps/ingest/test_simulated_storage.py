@@ -47,13 +47,17 @@ def test_a_service_elsewhere_stores(monkeypatch: Patch) -> None:
         return told
 
     monkeypatch.setattr("waybill.apps.ingest.simulation.elsewhere.answer", noted)
-    for seed in range(60):
+    wanted = {"PUT staged 201", "PUT staged 200", "POST versions 200", "POST versions 409", "GET request 200", "GET request 404"}
+    seeds = range(140, 640)  # two that write the same object at once come in one of seventy
+    for count, seed in enumerate(seeds, start=1):
         simulation = Simulation(seed, Deposits, "model")
         assert simulation.run().problem is None
         assert isinstance(simulation.scenario, Deposits)
         done += simulation.scenario.completed > 0
-    assert done > 25
-    assert met >= {"PUT staged 201", "PUT staged 200", "POST versions 200", "POST versions 409", "GET request 200", "GET request 404"}
+        if met >= wanted and count >= 40:
+            break
+    assert done > 0.4 * count
+    assert met >= wanted
 
 
 def test_what_is_ill_is_healed(monkeypatch: Patch) -> None:

@@ -244,6 +244,15 @@ def an_audit_takes_sound_content_for_damage(patch: Patch) -> None:
     patch.setattr(audit, "_read_all", wary)
 
 
+def an_update_keeps_nothing(patch: Patch) -> None:
+    plain = depositing.Deposit
+    patch.setattr(depositing, "Deposit", lambda **told: plain(**{**told, "mode": "add", "deletions": ()}))
+
+
+def an_update_deletes_nothing(patch: Patch) -> None:
+    patch.setattr(depositing, "deletions_of", lambda said, told: ())
+
+
 BUGS: dict[Callable[[Patch], None], str] = {
     an_ark_is_used_before_it_is_saved: "",
     every_run_asks_storage_anew: "",
@@ -269,6 +278,8 @@ BUGS: dict[Callable[[Patch], None], str] = {
     folders_of_jobs_at_work_are_removed: "its working folder is gone",
     folders_are_never_cleared: "the working folder",
     an_audit_takes_sound_content_for_damage: "damage",
+    an_update_keeps_nothing: "were submitted",
+    an_update_deletes_nothing: "were submitted",
 }
 
 

@@ -141,9 +141,10 @@ def test_bytes_that_have_come_are_not_sent_again(store: Store, storage: HttpStor
     assert store.staged() == []
 
 
-def test_what_is_refused_there_is_refused_here(storage: HttpStorage, sources: Bytes) -> None:
+def test_what_is_refused_there_is_refused_here(store: Store, storage: HttpStorage, sources: Bytes) -> None:
     with pytest.raises(NotStorable, match="is to be deleted"):
         storage.write(sources.deposit("r1", {"producer/a": b"1"}, mode="update", deletions=["producer/zzz"]))
+    assert store.staged() == [], "nobody will ask for it again"
     with pytest.raises(NotStored, match="There is no object"):
         storage.versions("ark:/99999/fk4none")
     with pytest.raises(NotStored):

@@ -1,9 +1,9 @@
 """Deposits in the simulator: ingest's own steps, duties, storage and inventory, where any process may die at any moment.
 
 Files and containers come by URL from a web that is a table, or are uploaded by the service itself. Working folders are real, and go with
-their host. Now and then everything is recorded again from storage. What is stored may be a state of its own, storage a service of its own
-(elsewhere.py), and recording may be left to another service, which does so now and then. Content at rest may fall ill (illness.py); then
-deposits bring the same bytes again and again.
+their host. Some update what is there. Now and then everything is recorded again from storage. What is stored may be a state of its own,
+storage a service of its own (elsewhere.py), and recording may be left to another service, which does so now and then. Content at rest may
+fall ill (illness.py); then deposits bring the same bytes again and again.
 
 What must hold, besides what holds for all machines:
 
@@ -26,6 +26,7 @@ from waybill.apps.ingest.duties.payloads import ENDED
 from waybill.apps.ingest.profile import Callback, Mail, Minter, Profile, to_document
 from waybill.apps.ingest.service.receiving import PAYLOADS, SCHEME
 from waybill.apps.ingest.simulation import containers, upkeep
+from waybill.apps.ingest.simulation.amending import Amendment
 from waybill.apps.ingest.simulation.around import KEPT_SHOULDER, SimulatedOutfit, Surroundings
 from waybill.apps.ingest.simulation.rebuilding import Rebuilds
 from waybill.apps.ingest.simulation.stored import CALLED, KEPT, PROFILE, RECEIVER, Judge, each
@@ -45,6 +46,7 @@ from waybill.step import New
 
 OWNER = "ark:/99999/owner"
 CROWDED = 0.2  # how likely all deposits are versions of one object, which is recorded again all the time
+UPDATES = 0.5  # how likely a deposit is an update then, which keeps what it does not replace or delete
 ELSEWHERE = 0.2  # how likely storage is another service
 ILL = 0.2  # how likely content at rest falls ill
 
@@ -115,11 +117,22 @@ class Deposits(Scenario):
             if self.ill:
                 yield self.illness.strike
                 yield partial(self._patiently, self.illness.look)
-            yield partial(self._upload, f"u{n}", *data)
+            yield partial(self._upload, self._said_of(f"u{n}", data[0]), data[1])
         for _ in range(6 if self.crowded else self.rng.choice((0, 0, 1, 2))):
             yield partial(self._patiently, self.rebuilds.ask)
+        if self.crowded and self.rng.random() < UPDATES:
+            file, body = self._payload("u9", packed=False)
+            yield partial(self._patiently, partial(self._amend, Amendment(self.around, self._said_of("u9", file), self.rng), body))
         if self.outside:
             yield self._record_elsewhere
+
+    def _said_of(self, name: str, file: str) -> Submission:
+        """What an upload says of itself."""
+        self.judge.rows[f"bid-{name}"] = 1
+        return Submission(
+            profile=PROFILE, url="", filename=file, batch_id=f"bid-{name}", title="a title", local_ids=("loc-1",) if self.crowded else (),
+            update=self.crowded and self.rng.random() < UPDATES,
+        )  # fmt: skip
 
     def _payload(self, name: str, packed: bool) -> tuple[str, bytes]:
         """The name and the bytes of a file, or of a container; what is to become of it is noted."""
@@ -144,9 +157,11 @@ class Deposits(Scenario):
             local = f"loc-1; loc-{name}-{n}" if self.crowded else rng.choice(("", "", "loc-1", f"loc-{name}-{n}"))
             rows.append(f"{url} | | | | | {file} | | {local} | | a title | ")
         profile = rng.choice((PROFILE, PROFILE, CALLED, KEPT))
-        said: dict[str, Any] = {"profile": profile, "batch_id": f"bid-{name}", "title": "a title", "checked": True}
+        update = self.crowded and rng.random() < UPDATES
+        said: dict[str, Any] = {"profile": profile, "batch_id": f"bid-{name}", "title": "a title", "checked": True, "update": update}
         if jobs == 1 and rng.random() < 0.5:
-            asked = Submission(url=url, type=Type.CONTAINER if packed else Type.FILE, filename=file, **said)
+            listed = ("loc-1",) if self.crowded else ()
+            asked = Submission(url=url, type=Type.CONTAINER if packed else Type.FILE, filename=file, local_ids=listed, **said)
         else:
             kind = "mrt-container-batch-manifest" if packed else "mrt-single-file-batch-manifest"
             head = ["#%checkm_0.7", f"#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{kind}"]
@@ -159,17 +174,17 @@ class Deposits(Scenario):
 
     # --- what people do
 
-    def _upload(self, name: str, file: str, data: bytes, engine: Engine) -> None:
+    def _upload(self, said: Submission, data: bytes, engine: Engine) -> None:
         """What the form does: whoever crashed uploads again, and submits under the same batchID."""
-        self.judge.rows[f"bid-{name}"] = 1
-        local = ("loc-1",) if self.crowded else ()
-        said = Submission(profile=PROFILE, url="", filename=file, batch_id=f"bid-{name}", title="a title", local_ids=local)
         for _ in range(10):
             try:
                 service.submit(engine, self.around.outfit(), said, [data], who="depositor")
                 return
             except service.Missing:  # its profile is not there yet
                 self.world.simulation.pass_time(1.0)
+
+    def _amend(self, amendment: Amendment, data: bytes, engine: Engine) -> None:
+        amendment.ask(lambda said: self._upload(said, data, engine))
 
     def _patiently(self, errand: Errand, engine: Engine) -> None:
         """What needs storage is done again when storage is there."""

@@ -1,6 +1,7 @@
 """What must hold of deposits at the end of a simulation, when all is quiet.
 
-    a completed job's files are in storage, exactly those that were deposited, and in the inventory, once: a version for each that stored
+    a completed job's files are in storage, exactly those that were deposited, and in the inventory, once: a version for each that stored;
+    an update has those of the version before as well, but for what it replaces and deletes
     what was deposited and cannot be taken is not stored, and its job says why
     what storage holds is sound, once what was interrupted has been recovered
     whoever is to be called was called before a job is Completed; what was mailed is Sent
@@ -9,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,8 +57,9 @@ class Judge:
         for letter in each(store, "letter"):
             if letter.state == "Sent" and not self.world.count("letter", letter.id):
                 yield f"{letter.ref} is Sent, and was not mailed"
+        deposits = {submission.of_job(job).job_id: job for job in jobs}
         for ark, those in owners.items():
-            yield from self._object(storage, ark, those)
+            yield from self._object(storage, ark, those, deposits)
         for batch in each(store, "batch"):
             yield from self._report(store, batch)
 
@@ -102,23 +104,24 @@ class Judge:
             if ark not in self.registry.strangers and named.setdefault(request, ark) != ark:
                 yield f"EZID keeps {named[request]} and {ark} for the deposit {request}"
 
-    def _object(self, storage: OcflStorage, ark: str, jobs: Sequence[Record]) -> Iterator[str]:
-        local = {tuple(job.docs["identifiers"].get("local_id") or ()) for job in jobs}
-        if len(jobs) > 1 and () in local:
+    def _object(self, storage: OcflStorage, ark: str, jobs: Sequence[Record], deposits: Mapping[str, Record]) -> Iterator[str]:
+        strangers = (job for job in jobs if not job.docs["identifiers"].get("local_id") and submission.of_job(job).primary_id != ark)
+        if len(jobs) > 1 and any(strangers):
             yield f"{ark} was given to {', '.join(str(job.ref) for job in jobs)}, which have nothing to do with each other"
         done = [job for job in jobs if job.state == "Completed"]
         requests = [version.request for version in storage.versions(ark)] if done else []
         if len(requests) != len(set(requests)):
             yield f"{ark} has two versions of one request: {requests}"
-        deposits = sum(1 + job.docs.get("restarted", {}).get("count", 0) for job in jobs)
-        if len(requests) > deposits and not self.world.simulation.ledger.gone:
-            yield f"{ark} has {len(requests)} versions of {deposits} deposits"
+        count = sum(1 + job.docs.get("restarted", {}).get("count", 0) for job in jobs)
+        if len(requests) > count and not self.world.simulation.ledger.gone:
+            yield f"{ark} has {len(requests)} versions of {count} deposits"
+        contents = list(self._contents(requests, deposits))
         for job in done:
             stored = msgspec.convert(job.docs["stored"], Stored)
             if stored.request not in requests:
                 yield f"{job.ref} is Completed, and storage has no version of it"
                 continue
-            yield from self._files(storage, job, stored)
+            yield from self._files(storage, job, stored, contents[stored.version - 1])
             if self.around.catalogue.stored(ark, stored.version) is None:
                 yield f"{job.ref} is Completed, and the inventory does not know version {stored.version} of {ark}"
         ill = self.around.illness.sick()
@@ -126,9 +129,21 @@ class Judge:
             if (ark, finding.place) not in ill:
                 yield f"{ark}: {finding.words}"
 
-    def _files(self, storage: OcflStorage, job: Record, stored: Stored) -> Iterator[str]:
+    def _contents(self, requests: Sequence[str], deposits: Mapping[str, Record]) -> Iterator[dict[str, bytes] | None]:
+        """What each version must have of depositors' files; None: its deposit is gone, or it updates such a one."""
+        has: dict[str, bytes] | None = {}
+        for request in requests:
+            if (job := deposits.get(request.partition(".")[0])) is None:
+                has = None
+            else:
+                said, sent = submission.of_job(job), self.expected[job.docs["configuration"]["filename"]] or {}
+                has = sent if not said.update else None if has is None else {**_kept(has, said.deletions), **sent}
+            yield has
+
+    def _files(self, storage: OcflStorage, job: Record, stored: Stored, expected: Mapping[str, bytes] | None) -> Iterator[str]:
         """Exactly those that were deposited, whatever lay in the working folder."""
-        expected = self.expected[job.docs["configuration"]["filename"]] or {}
+        if expected is None:
+            return
         with storage.manifest(stored) as reader:
             places = {entry.uri: str(entry.extra["place"]) for entry in reader if entry.uri.startswith("producer/")}
         if places.keys() != expected.keys():
@@ -155,6 +170,12 @@ class Judge:
             found = {"completed": tally.get("Completed", 0), "failed": tally.get("Failed", 0), "deleted": tally.get("Deleted", 0)}
             if {name: report["counts"].get(name, 0) for name in found} != found:
                 yield f"{batch.ref} reports {report['counts']}, and there are {tally}"
+
+
+def _kept(before: Mapping[str, bytes], deleted: Sequence[str]) -> dict[str, bytes]:
+    """What an update leaves of the version before: what a bag said of itself is true of that version alone."""
+    gone = {f"producer/{name}" for name in deleted}
+    return {path: data for path, data in before.items() if path not in gone and not path.startswith("producer/mrt-bag/")}
 
 
 def each(store: Store, kind: str) -> Iterator[Record]:

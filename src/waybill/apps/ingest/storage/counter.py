@@ -2,7 +2,7 @@
 
     staged     bytes as they come, each under its SHA-256 in a place of its deposit alone, verified
     written    a version is made of what was staged; the same request again is answered with the version it made
-    cleared    what was staged goes when the version is there; a place in which nothing was written for a day goes too (duties/staged.py)
+    cleared    what was staged goes when the version is there, or can never be; so does a place that was left for a day (duties/staged.py)
 
 What takes long leaves a sign in its place from time to time, so that it does not look left: a file that comes for days, bytes that are sent
 again, a version that is being made. Should bytes be gone all the same, the deposit is refused as Late: they are sent again, and it is.
@@ -22,7 +22,7 @@ import msgspec
 from waybill.apps.ingest.storage import wire
 from waybill.apps.ingest.storage.ocfl import OcflStorage
 from waybill.apps.ingest.storage.ocfl_inventory import Algorithm
-from waybill.apps.ingest.storage.protocol import Deposit, FileToStore, Late, NotStorable, Stored
+from waybill.apps.ingest.storage.protocol import Deposit, FileToStore, Late, NoSuchFile, NotStorable, Stored
 from waybill.objects import Data, NotFound, Objects
 
 _SOURCE = "staged:"
@@ -143,10 +143,12 @@ class Counter:
                 told = {name: getattr(head, name) for name in head.__struct_fields__}
                 try:
                     there = self.storage.write(Deposit(object=object_id, request=request, files=files, **told))
-                except (NotStorable, Late):
+                except (NotStorable, Late) as error:
                     # Another process may have ended the same request meanwhile, and cleared what this one was reading.
                     there = self.storage.look(object_id, request)
                     if there is None:
+                        if isinstance(error, NoSuchFile):  # it is refused for good; whoever asks all the same sends the bytes again
+                            self.staged.clear(place)
                         raise
             self.staged.clear(place)
             return there
