@@ -69,11 +69,7 @@ class Depot:
     def address(self) -> str:
         """Where people reach the server of this data folder: where it listens, or listened last; before that, where it is to listen."""
         # Read each time: a worker may have been started before the server, and neither knows the other's command line.
-        try:
-            told = (self.config.data / ADDRESS_FILE).read_text(encoding="utf-8").strip()
-        except OSError:
-            told = ""
-        return told or address_of(self.config.http.host, self.config.http.port)
+        return address_in(self.config.data) or address_of(self.config.http.host, self.config.http.port)
 
     def open_store(self, *, migrate: bool = True) -> Store:
         """A new connection, which the caller closes. `migrate`: make or upgrade the schema; otherwise a store must be there."""
@@ -166,6 +162,14 @@ def built_in(config: Config) -> Iterator[Machine]:
 
 def address_of(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def address_in(data: Path) -> str:
+    """Where the server of a data folder said that it listens; empty, if it never did."""
+    try:
+        return (data / ADDRESS_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def make_folder(path: Path) -> None:

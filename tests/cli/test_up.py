@@ -163,6 +163,18 @@ def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: 
     assert before.address == "http://[::1]:9000", "where it is to listen"
 
 
+def test_of_two_servers_the_one_that_stays_is_told_of(running: Start, data: Path) -> None:
+    for stays in (0, 1):
+        servers = []
+        for _ in range(2):
+            server = running("serve", "--port", 0)
+            servers.append((server, server.line().strip()))
+        (stayed, url), (ended, _) = servers[stays], servers[1 - stays]
+        assert ended.end(signal.SIGTERM).code == 0
+        assert f"{Depot.of(load(env={'WAYBILL_DATA': str(data)}), []).address}/" == url
+        assert stayed.end(signal.SIGTERM).code == 0
+
+
 def test_a_server_whose_address_cannot_be_written_serves_all_the_same(running: Start, data: Path) -> None:
     """As on a full disk, on which somebody has to look at what is there."""
     (data / "address").mkdir(parents=True)

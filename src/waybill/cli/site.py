@@ -9,9 +9,10 @@ import socket
 import threading
 from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from waybill.config import ADDRESS_FILE
-from waybill.depot import Depot, address_of
+from waybill.depot import Depot, address_in, address_of
 from waybill.record import StoreError
 
 log = logging.getLogger("waybill")
@@ -40,6 +41,7 @@ class Site:
         self.ready = threading.Event()  # it serves, or it has ended
         host, port = depot.config.http.host, depot.config.http.port
         self.socket = _listen(host, port)
+        self._address = address_of(*self.socket.getsockname()[:2])
         path = depot.config.data / FILE
         with closing(depot.open_store()) as store:
             ensure_admin_token(depot.engine(store), path)
@@ -53,12 +55,13 @@ class Site:
 
         app = create_app(depot, open_loopback=depot.config.open_loopback, hosts=depot.config.http.names)
         self.server = Announced(app, host, port, log_level=depot.config.log.level)
-        _leave_word(depot.config.data / ADDRESS_FILE, self.url.rstrip("/"))
+        self._data = depot.config.data
+        self._before = address_in(self._data)
+        _leave_word(self._data, self._address)
 
     @property
     def url(self) -> str:
-        host, port = self.socket.getsockname()[:2]
-        return f"{address_of(host, port)}/"
+        return f"{self._address}/"
 
     def run(self) -> None:
         """Serve until `stop`."""
@@ -67,13 +70,29 @@ class Site:
         finally:
             self.ready.set()
             self.socket.close()
+            self._give_back()
 
     def stop(self) -> None:
         self.server.stop()
 
+    def _give_back(self) -> None:
+        """People are told of the server that was there before, if it still is; otherwise of this one, which may come again."""
+        if address_in(self._data) == self._address and _listens(self._before):
+            _leave_word(self._data, self._before)
 
-def _leave_word(path: Path, url: str) -> None:
+
+def _listens(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=1):
+            return True
+    except (OSError, ValueError):  # nobody there, or no address at all
+        return False
+
+
+def _leave_word(data: Path, url: str) -> None:
     """For commands and workers, which are not told on their command line where the server listens."""
+    path = data / ADDRESS_FILE
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         new.write_text(f"{url}\n", encoding="utf-8")
