@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import stat
@@ -161,6 +162,21 @@ def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: 
     assert [each.name for each in data.glob("address*")] == ["address"]
     before = Depot.of(load(env={"WAYBILL_DATA": str(data / "other"), "WAYBILL_HTTP_HOST": "::1", "WAYBILL_HTTP_PORT": "9000"}), [])
     assert before.address == "http://[::1]:9000", "where it is to listen"
+
+
+def test_a_server_may_have_many_files_open(running: Start, data: Path) -> None:
+    """Many systems allow 1,024 unless one asks for more, and a thousand may listen to live changes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        server = running("serve", "--port", 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert get(f"{server.line().strip()}health")[0] == 200
+    limits = Path(f"/proc/{server.process.pid}/limits").read_text()
+    (allowed,) = re.findall(r"Max open files +(\d+)", limits)
+    assert int(allowed) == min(hard, 65_536)
+    assert server.end(signal.SIGTERM).code == 0
 
 
 def test_of_two_servers_the_one_that_stays_is_told_of(running: Start, data: Path) -> None:

@@ -1,6 +1,7 @@
 """A site on the embedded default, new for each test."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ def depot(tmp_path: Path) -> Depot:
 
 
 @pytest.fixture
-def site(depot: Depot) -> Site:
-    return Site(depot)
+def site(depot: Depot) -> Iterator[Site]:
+    with closing(Site(depot)) as site:
+        yield site
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Routes that an application brings: guarded unless they say that they guard themselves."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,9 +45,10 @@ def bring(depot: Depot) -> list[APIRouter | Route]:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> Iterator[Site]:
     application = Application("yard", "Crates.", (CRATE, BOX), routes=bring)
-    return Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [application]))
+    with closing(Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [application]))) as site:
+        yield site
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What an application's table stumbles over: one record that its own functions cannot read hides neither itself nor the others."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ MEMO = Machine(
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> Iterator[Site]:
     application = Application("memos", "Words.", (MEMO,))
-    return Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [application]))
+    with closing(Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [application]))) as site:
+        yield site
 
 
 @pytest.fixture

@@ -87,6 +87,10 @@ class Site:
         with closing(self.depot.open_store()) as store:
             yield self.depot.engine(store)
 
+    def close(self) -> None:
+        """What clients without a context have opened."""
+        self.app.state.connections.close()
+
     def client(self, role: str | None = None, *, address: str = "127.0.0.1", base: str = "http://127.0.0.1:8700") -> TestClient:
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role else {}
         return TestClient(self.app, base, raise_server_exceptions=False, headers=headers, client=(address, 50000), follow_redirects=False)

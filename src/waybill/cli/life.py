@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from waybill.worker import Worker
 
 PATIENCE = 60.0  # seconds from the signal to the end: steps have half of them
+MANY_FILES = 65_536
 log = logging.getLogger("waybill")
 
 
@@ -42,6 +44,7 @@ def until_stopped(
     attendance: Attendance | None = None,
 ) -> int:  # fmt: skip
     """Run until a signal, or until a part ends by itself, which is a fault."""
+    allow_many_files()
     strangers = set(threading.enumerate())
     with Summons() as summons:
         parts = _Parts(summons)
@@ -72,6 +75,14 @@ def until_stopped(
         if faults:
             raise faults[0]
         return 0 if summons.is_asked else FAILED
+
+
+def allow_many_files() -> None:
+    """Have as many files and connections open as this process may: many systems give 1,024 unless one asks, and a thousand may listen."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(MANY_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Parts:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-import select
+import selectors
 import socket
 import threading
 from pathlib import Path
@@ -44,9 +44,12 @@ class Proxy:
 
     def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
         withheld = b""
-        with client, server:
+        with client, server, selectors.DefaultSelector() as both:
+            for end in (client, server):
+                both.register(end, selectors.EVENT_READ)
             while True:
-                for end in select.select([client, server], [], [])[0]:
+                for end in [key.fileobj for key, _ in both.select()]:
+                    assert isinstance(end, socket.socket)
                     data = end.recv(65536)
                     if not data:
                         return

@@ -1,6 +1,6 @@
 """watch on PostgreSQL: told outside of commits, at most every 20 ms for each process, and heard through a lost connection."""
 
-import select
+import selectors
 import threading
 import time
 from typing import Any
@@ -176,7 +176,9 @@ def test_what_nobody_watches_for_is_taken_in_with_the_heartbeat_b7(yard: Yard, h
 
 
 def _readable(db: "psycopg.Connection[Any]") -> bool:
-    return bool(select.select([db.pgconn.socket], [], [], 0)[0])
+    with selectors.DefaultSelector() as selector:
+        selector.register(db.pgconn.socket, selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 def test_a_closed_store_says_so(harness: PostgresHarness) -> None:

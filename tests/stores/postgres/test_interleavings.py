@@ -341,6 +341,28 @@ class TestLockOrder:
         assert isinstance(asking.result(30)[0], Taken)
         assert DEADLOCK not in refusals
 
+    def test_a_key_is_handed_on_only_when_no_other_is_waited_for(self, yard: Yard, hold: Hold, refusals: list[str]) -> None:
+        """One has its first key, and wants a second that another's group hands on, which wants the first as well."""
+        h = yard.harness
+        assert isinstance(h, PostgresHarness)
+        yard.make(3)
+        a, b = h.open(), h.open()
+        one, two = yard.key("1"), yard.key("2")
+        (going,) = yard.claimed(a, yard.session(a), 1)
+        giving, getting = yard.claimed(b, yard.session(b), 2)
+        (giving,) = present(commit(b, Group((change(giving, event="", keys=(two,)),)))[0])
+        h.admin.execute(STAND_AT_SECOND_KEY)
+        with hold.at_commit(a):
+            taking = hold.background(lambda: commit(a, Group((change(going, event="done", keys=(one, two)),))))
+            hold.wait_for(a)
+            group = Group((change(giving, event="", keys=()), change(getting, event="done", keys=(one, two))))
+            handing = hold.background(lambda: commit(b, group))
+            hold.wait_until_blocked(b)
+        assert isinstance(taking.result(30)[0], Committed)
+        assert isinstance(handing.result(30)[0], Committed)
+        assert DEADLOCK not in refusals
+        assert list(h.open().check()) == []
+
 
 class TestCutOff:
     """A backend that is terminated: before, in the middle of, and after what it does."""

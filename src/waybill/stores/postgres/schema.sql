@@ -13,7 +13,7 @@
 --
 -- Locks are taken in this order by every verb, so that no two wait for each other:
 --   1. the session's row       2. rows of record: waiting, in the order of (kind, id), or not waiting (skip locked)
---   3. keys to be taken, in the order of their names      4. keys to be dropped, in the order of their names
+--   3. keys to be taken, in the order of their names      4. keys to be handed on, then those to be dropped, in the order of their names
 --   5. without waiting: keys and marks that a record is parked on (for share), waiters of a key      6. the counter
 
 create table record (
