@@ -19,6 +19,7 @@ from benchmarks import machines
 from benchmarks.peers.report import report
 from benchmarks.timed import Race
 from waybill import rules
+from waybill.cli.limits import settle_in
 from waybill.engine import Engine
 from waybill.record import Committed, Group, Store
 from waybill.rules import Machines
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--portion", type=int, default=512)
     parser.add_argument("--profile", type=Path)
     arguments = parser.parse_args()
+    settle_in()  # as `waybill work` does
     table = Machines.of(TABLES[arguments.kind]())
     kind = "parcel" if arguments.kind == "parcel" else "job"
     race = Race("Arrived" if kind == "parcel" else "Completed", arguments.count, lambda: worker.stop())

@@ -26,7 +26,7 @@ from tests.budget import Budget
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import RcloneS3Server, SeaweedServer
 from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
-from waybill.cli.life import allow_many_files
+from waybill.cli.limits import allow_many_files
 
 _budget = budgets.from_environment()
 allow_many_files()  # one process has the servers and workers of thousands of tests in turn

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from waybill.cli.attending import Attendance
 from waybill.cli.desk import Desk
+from waybill.cli.limits import settle_in
 from waybill.cli.problems import FAILED
 from waybill.cli.processes import Processes
 from waybill.cli.site import Site
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from waybill.worker import Worker
 
 PATIENCE = 60.0  # seconds from the signal to the end: steps have half of them
-MANY_FILES = 65_536
 log = logging.getLogger("waybill")
 
 
@@ -44,7 +43,7 @@ def until_stopped(
     attendance: Attendance | None = None,
 ) -> int:  # fmt: skip
     """Run until a signal, or until a part ends by itself, which is a fault."""
-    allow_many_files()
+    settle_in()
     strangers = set(threading.enumerate())
     with Summons() as summons:
         parts = _Parts(summons)
@@ -75,14 +74,6 @@ def until_stopped(
         if faults:
             raise faults[0]
         return 0 if summons.is_asked else FAILED
-
-
-def allow_many_files() -> None:
-    """Have as many files and connections open as this process may: many systems give 1,024 unless one asks, and a thousand may listen."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(MANY_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Parts:

@@ -1,0 +1,38 @@
+"""What a process asks of its system and of Python when it begins; in one of its own, because it stays."""
+
+import json
+import subprocess
+import sys
+
+BEGIN = """
+import gc, json, resource
+from waybill.cli.limits import settle_in
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, hard))
+settle_in()
+class Ring: pass
+first, second = Ring(), Ring()
+first.other, second.other = second, first
+import weakref
+seen = weakref.ref(first)
+del first, second
+kept = [[] for _ in range(50_000)]
+print(json.dumps([hard, resource.getrlimit(resource.RLIMIT_NOFILE)[0], gc.get_threshold(), seen() is None]))
+"""
+
+
+def begun(soft: int) -> tuple[int, int, list[int], bool]:
+    said = subprocess.run([sys.executable, "-c", BEGIN.format(soft=soft)], capture_output=True, text=True, check=True)
+    return tuple(json.loads(said.stdout))
+
+
+def test_it_may_have_many_files_open_and_is_not_looked_through_all_the_time() -> None:
+    hard, soft, threshold, collected = begun(256)
+    assert soft == min(hard, 65_536)
+    assert threshold == [20_000, 10, 10]
+    assert collected, "rings are found all the same"
+
+
+def test_nobody_gets_less_than_he_had() -> None:
+    hard, soft, _, _ = begun(min(1_000_000, begun(256)[0]))
+    assert soft == min(1_000_000, hard)
