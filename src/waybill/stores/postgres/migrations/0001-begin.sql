@@ -13,7 +13,7 @@
 --
 -- Locks are taken in this order by every verb, so that no two wait for each other:
 --   1. the session's row       2. rows of record: waiting, in the order of (kind, id), or not waiting (skip locked)
---   3. keys to be taken, in the order of their names      4. keys to be dropped, in the order of their names
+--   3. keys to be taken, in the order of their names      4. keys to be handed on, then those to be dropped, in the order of their names
 --   5. without waiting: keys and marks that a record is parked on (for share), waiters of a key      6. the counter
 
 create table record (
@@ -311,10 +311,6 @@ begin
         freed := array(select c.n from unnest(changes) c where c.op = 'go on' and c.gates && array(select m.name from mark m));
     end if;
     if cardinality(key_uses) > 0 then
-        -- A key that goes from one record of a group to another.
-        delete from key t using unnest(key_uses) d, unnest(key_uses) k
-        where d.use = 'drop' and k.use = 'take' and d.grp = k.grp and d.name = k.name and d.grp <> all (refused)
-          and t.name = d.name and t.id = d.id and t.kind = d.kind;
         with won as (
             insert into key (name, kind, id)
             select k.name, k.kind, k.id from unnest(key_uses) k
@@ -322,6 +318,15 @@ begin
             order by k.name
             on conflict do nothing returning name)
         select coalesce(array_agg(w.name), '{}') into taken from won w;
+        -- A key that goes from one record of a group to another: only now that no other is waited for, or one who waits for this key could
+        -- have the one that we wait for.
+        with handed as (
+            update key t set kind = k.kind, id = k.id
+            from unnest(key_uses) d join unnest(key_uses) k on d.grp = k.grp and d.name = k.name
+            where d.use = 'drop' and k.use = 'take' and k.grp <> all (refused) and k.n <> all (freed)
+              and t.name = d.name and t.id = d.id and t.kind = d.kind
+            returning t.name)
+        select taken || coalesce(array_agg(h.name), '{}') into taken from handed h;
         -- Who has it not is asked, and not who else has it: that one may have dropped it again since.
         missed := array(
             select k.n from unnest(key_uses) k
