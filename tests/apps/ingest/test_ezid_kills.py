@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -33,26 +34,20 @@ TAKEN = noid.mint(0, "99999", SHOULDER)  # the first that is drawn
 
 
 class Killer:
-    """Kills somebody whenever EZID is asked, now and then, so often in all."""
+    """Kills somebody now and then: so often before EZID has heard, so often after it has, so often at any moment."""
+
+    ODDS: ClassVar = {"before": 0.3, "after": 0.3, "between": 0.05}
 
     def __init__(self, fleet: Fleet, kills: int) -> None:
-        self.fleet, self.left, self.rng = fleet, kills, random.Random(23)
+        self.fleet, self.rng = fleet, random.Random(23)
+        self.left = Counter(dict.fromkeys(self.ODDS, kills))
         self.lock = threading.Lock()  # EZID is asked by many at once
-        self.met: Counter[str] = Counter()
 
     def __call__(self, when: str) -> None:
         with self.lock:
-            if self.left and self.rng.random() < 0.3:
-                self.left -= 1
-                self.met[when] += 1
-                self.fleet.kill_one()
-
-    def at_any_moment(self) -> None:
-        with self.lock:
             self.fleet.check()
-            if self.left and self.rng.random() < 0.02:
-                self.left -= 1
-                self.met["between"] += 1
+            if self.left[when] and self.rng.random() < self.ODDS[when]:
+                self.left[when] -= 1
                 self.fleet.kill_one()
 
 
@@ -63,25 +58,23 @@ def test_each_job_has_one_ark(tmp_path: Path, budget: Budget) -> None:
             minter = Minter(url=f"{ezid.url}/shoulder/ark:/99999/{SHOULDER}")
             engine.submit(New("profile", {"profile": to_document(Profile(name="p", owner="ark:/99999/o", minter=minter))}, id="p"))
         fleet, batches = Fleet(site, tmp_path, SECRETS), 0
-        killer = ezid.watch = Killer(fleet, budget.pick(small=6, long=100))
+        killer = ezid.watch = Killer(fleet, budget.pick(small=2, long=34))
 
         def completed() -> int:
             with site.engine() as engine:
                 return engine.store.tally("job").get("Completed", 0)
 
         def enough() -> bool:
-            killer.at_any_moment()
+            killer("between")
             return steady(completed) == batches * JOBS
 
         try:
-            while killer.left:
+            while killer.left.total():
                 steady(partial(submit, site, batches))
                 batches += 1
                 wait_until(enough, "all deposits", seconds=300)
         finally:
             fleet.end()
-        assert killer.met["before"]
-        assert killer.met["after"]
         with site.engine() as engine:
             check(engine.store, ezid, batches)
 
