@@ -5,7 +5,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,8 +138,9 @@ def stepped(waybill: Waybill, role: str) -> Any:
 class Running:
     """A command in a process of its own."""
 
-    def __init__(self, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-        command = [sys.executable, "-m", "waybill", *(str(argument) for argument in arguments)]
+    def __init__(self, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None, under: Sequence[str] = ()) -> None:
+        """`under`: the command that starts it."""
+        command = [*under, sys.executable, "-m", "waybill", *(str(argument) for argument in arguments)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
             env={**os.environ, **(env or {})},

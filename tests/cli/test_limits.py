@@ -1,8 +1,15 @@
 """What a process asks of its system and of Python when it begins; in one of its own, because it stays."""
 
 import json
+import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.cli.conftest import Start
 
 BEGIN = """
 import gc, json, resource
@@ -36,3 +43,17 @@ def test_it_may_have_many_files_open_and_is_not_looked_through_all_the_time() ->
 def test_nobody_gets_less_than_he_had() -> None:
     hard, soft, _, _ = begun(min(1_000_000, begun(256)[0]))
     assert soft == min(1_000_000, hard)
+
+
+def test_more_may_listen_than_it_had_files_to_begin_with(running: Start, data: Path) -> None:
+    """Most systems begin with 1,024; here with few, so that few must listen."""
+    server = running("serve", "--port", 0, under=("sh", "-c", 'ulimit -Sn 100; exec "$@"', "sh"))
+    address = urlsplit(server.line().strip())
+    token = (data / "admin.token").read_text().strip()
+    asked = f"GET /api/v1/events HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    with ExitStack() as listeners:
+        for _ in range(150):
+            ear = listeners.enter_context(socket.create_connection((str(address.hostname), address.port or 0), timeout=30))
+            ear.sendall(asked)
+            assert ear.recv(20).startswith(b"HTTP/1.1 200")
+    assert server.end(signal.SIGTERM).code == 0
