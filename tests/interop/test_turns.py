@@ -231,7 +231,7 @@ def test_waybill_killed_while_both_work_leaves_the_tree_sound(
                     if worker.stdout is not None:
                         worker.stdout.close()
         # What they had sent when they died may still be on its way into the tree.
-        wait_until(lambda: nodedump.faults(client.zk) == [], f"the tree to be sound: {nodedump.faults(client.zk)}", seconds=10)
+        wait_until(lambda: nodedump.faults(client.zk) == [], f"the tree to be sound: {nodedump.faults(client.zk)}")
         assert b"Traceback" not in log.read_bytes(), log.read_text()
     wait_until(lambda: (ours.store.reap(), not ours.store.sessions())[1], "the claims of the dead to come free")
     with ours.working():

@@ -13,7 +13,7 @@ from waybill.record import BadStore, Group, Store, StoreError, Unavailable
 from waybill.stores import open_store
 from waybill.stores.conformance import Yard
 from waybill.stores.conformance.yard import change, commit
-from waybill.stores.postgres import PostgresStore
+from waybill.stores.postgres import PostgresStore, schema
 from waybill.stores.postgres.connection import SETTINGS, without_secrets
 
 SECRET = "hush-hush"
@@ -94,6 +94,13 @@ def test_no_such_user(fast_postgres_url: str) -> None:
 def test_no_server(tmp_path: object) -> None:
     assert "Start the server" in refused(f"postgresql://ann:{SECRET}@127.0.0.1:1/x", Unavailable)
     assert "Start the server" in refused(f"postgresql://ann:{SECRET}@/x?host={tmp_path}", Unavailable)
+
+
+def test_a_server_that_goes_down_while_the_store_is_opened_can_be_tried_again(
+    fast_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "prepare", lambda db, *more: db.execute("select pg_terminate_backend(pg_backend_pid())"))
+    assert "going down or coming up" in refused(fast_postgres_url, Unavailable)
 
 
 def test_a_user_who_may_not_make_the_schema(guarded: PostgresServer) -> None:

@@ -62,7 +62,7 @@ def test_a_killed_worker_leaves_the_tree_sound_at_every_moment(
                         worker.stdout.close()
         # What they had sent when they died may still be on its way into the tree.
         with suppress(TimeoutError):  # what is wrong is shown below
-            wait_until(lambda: nodedump.faults(zk) == [] == list(store.check()), "the tree to be sound", seconds=10)
+            wait_until(lambda: nodedump.faults(zk) == [] == list(store.check()), "the tree to be sound")
         assert nodedump.faults(zk) == []
         assert list(store.check()) == []
         assert b"Traceback" not in log.read_bytes(), log.read_text()

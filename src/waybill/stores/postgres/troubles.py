@@ -1,6 +1,6 @@
 """What PostgreSQL says when something is wrong, told as what it means and what to do.
 
-    opening   the store cannot be opened                    -> BadStore, or Unavailable where nobody answers
+    opening   the store cannot be opened                    -> BadStore, or Unavailable where nobody answers or it passes
     calling   a statement failed, the connection is there   -> Again, Unavailable, or StoreError for a value that no row can hold
     losing    the connection broke                          -> Unavailable, or Unknown where something was being written
 
@@ -23,6 +23,7 @@ class Again(StoreError):
 
 AGAIN = frozenset({"WBR01", "23505", "40001", "40P01"})  # looked free and was taken; unique; serialization; deadlock
 SESSION_GONE = "WBS01"
+PASSING = frozenset({"08", "40", "53", "55P03", "57"})  # another moment may do: connections, races, resources, locks, a restart
 
 # By code or class of codes; {said} is the server's own sentence, {user} the user's name.
 SENTENCES = {
@@ -49,7 +50,8 @@ def opening(error: psycopg.Error, place: str, user: str = "of this URL") -> Stor
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return BadStore("The store's URL is malformed; it is postgresql://user:password@host:port/database, special characters as %XX.")
     if error.sqlstate is not None:
-        return BadStore(f"{place} cannot be opened. {sentence(error, user)}")
+        refusal = Unavailable if error.sqlstate in PASSING or error.sqlstate[:2] in PASSING else BadStore
+        return refusal(f"{place} cannot be opened. {sentence(error, user)}")
     if error.pgconn is not None and (error.pgconn.needs_password or error.pgconn.used_password):
         return BadStore(f"{place} refuses the password, or the lack of one ({said}): put it into the URL, PGPASSWORD or ~/.pgpass.")
     if "database" in said and "does not exist" in said:
