@@ -79,6 +79,11 @@ def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments:
     assert code in EXIT_CODES
 
 
+def test_an_option_before_the_command_is_told_where_it_belongs(waybill: Waybill) -> None:
+    said = waybill("--data", "elsewhere", "ls")
+    assert (said.code, said.err) == (2, "No such option: --data. Options follow the command; `waybill --help` lists the commands.\n")
+
+
 @pytest.mark.parametrize("arguments", [wrong[0] for wrong in WRONG if wrong[3] == "shp1"], ids=" ".join)
 def test_a_record_that_is_not_there_is_told_with_what_to_do(waybill: Waybill, arguments: tuple[str, ...]) -> None:
     told = "Look at the id, or list what there is with `waybill ls KIND`."

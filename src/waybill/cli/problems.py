@@ -118,7 +118,11 @@ def _of_files(error: OSError) -> str:
 
 def _help_of(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
-    return f"`{context.command_path} --help` says how it is used." if context is not None else ""
+    if context is None:
+        return ""
+    if hasattr(error, "option_name") and hasattr(context.command, "commands"):
+        return f"Options follow the command; `{context.command_path} --help` lists the commands."
+    return f"`{context.command_path} --help` says how it is used."
 
 
 def sentence(text: str) -> str:
