@@ -14,7 +14,7 @@ done. The side node remembers the last that was one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,6 +53,10 @@ class Seen:
     docs: dict[str, bytes] | None  # None: not read
     entry: str | None = None  # the name of its entry in the queue, where it was listed
     misnumbered: bool = False  # its priority is written as something that is none, or that no entry has room for
+    stamp: int = field(init=False)  # the checksum of its status: asked for many times with each commit
+
+    def __post_init__(self) -> None:
+        self.stamp = checksum(self.status)
 
     @property
     def seq(self) -> int:
@@ -71,7 +75,7 @@ class Seen:
     @property
     def foreign(self) -> bool:
         """Whether somebody else wrote the status since Waybill did."""
-        return self.side is not None and self.side.seen != checksum(self.status)
+        return self.side is not None and self.side.seen != self.stamp
 
     @property
     def moved(self) -> bool:
@@ -185,7 +189,7 @@ def caught_up(seen: Seen) -> Side:
     if seen.moved:
         base = replace(base, keys=(), holds=(), gates=())
     return replace(
-        base, lift=seen.lift, at=seen.version, seen=checksum(seen.status), state=seen.state, session=None, parked=None, wake_at=0.0,
+        base, lift=seen.lift, at=seen.version, seen=seen.stamp, state=seen.state, session=None, parked=None, wake_at=0.0,
         unfitted=seen.unfitted, last_done=seen.last_done, spot="", tries=0 if seen.foreign else base.tries, open=seen.open,
         priority=seen.priority, updated=seen.updated, lines=seen.lines()[-LINES:],
     )  # fmt: skip

@@ -28,11 +28,10 @@ class Try:
     size: int = 0  # of the plan, in bytes
     results: list[Result] = field(default_factory=list)
     marks: Collection[str] = ()
+    counts: bool = field(init=False)  # whether it takes numbers, so that no other such transaction may be under way
 
-    @property
-    def counts(self) -> bool:
-        """Whether it takes numbers, so that no other such transaction may be under way."""
-        return any(c.before is None or (c.after is None and not layout_of(c.ref.kind).prefix) for c in self.group.changes)
+    def __post_init__(self) -> None:
+        self.counts = any(c.before is None or (c.after is None and not layout_of(c.ref.kind).prefix) for c in self.group.changes)
 
     @property
     def sessions(self) -> set[str]:
