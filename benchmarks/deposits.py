@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
+from benchmarks import ROOT
 from benchmarks.peers.report import report
 from waybill import config
 from waybill.apps.ingest import service
@@ -52,7 +53,7 @@ def working(folder: Path, threads: int | None, processes: int) -> Iterator[subpr
     """`waybill work`, from the moment that all its processes say so."""
     more = ["--processes", str(processes), *(["--threads", str(threads)] if threads else [])]
     command = [sys.executable, "-m", "waybill", "work", "--data", str(folder), *more]
-    with open(folder / "work.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True) as worker:
+    with open(folder / "work.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as worker:
         try:
             while (folder / "work.log").read_text().count("Working as") < processes:
                 if worker.poll() is not None:

@@ -20,7 +20,7 @@ from typing import Any
 from tests.servers.postgres import PostgresServer
 from tests.servers.zookeeper import ZooKeeperServer
 
-from benchmarks import machines
+from benchmarks import ROOT, machines
 from benchmarks.disk import Disk
 from benchmarks.effort import Effort
 from benchmarks.engine import POSTGRES
@@ -79,7 +79,7 @@ class Worker:
 
     def __init__(self, url: str, root: str) -> None:
         command = [sys.executable, "-m", "benchmarks.waiting", url, root]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def __enter__(self) -> Worker:
         return self

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks import ROOT
+
 PATIENCE = 900.0  # seconds for one process
 
 
@@ -50,7 +52,7 @@ class Results:
 def child(module: str, *arguments: object) -> dict[str, Any]:
     """Run a module as a process; the last line that it prints is its report."""
     command = [sys.executable, "-m", module, *(str(argument) for argument in arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         raise Broken(f"{' '.join(command[1:])} ended with code {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from benchmarks import ROOT
+
 SMALL = 4096  # bytes
 _HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{profile}\n"
 _FIELDS = "#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileLastModified | nfo:fileName\n"
@@ -45,7 +47,7 @@ class Web:
 
     def __init__(self, folder: Path | None = None) -> None:
         command = [sys.executable, "-m", "benchmarks.web", *([str(folder)] if folder else [])]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def __enter__(self) -> str:
         assert self._process.stdout is not None

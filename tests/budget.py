@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TypeVar
 
+VARIABLE = "WAYBILL_BUDGET"
 Count = TypeVar("Count")
 
 
@@ -23,7 +24,7 @@ class Budget:
 
 
 def from_environment() -> Budget:
-    name = os.environ.get("WAYBILL_BUDGET", "small")
+    name = os.environ.get(VARIABLE, "small")
     if name not in ("small", "long"):
-        raise ValueError(f"WAYBILL_BUDGET is {name!r}: it may be 'small' (the default) or 'long'.")
+        raise ValueError(f"{VARIABLE} is {name!r}: it may be 'small' (the default) or 'long'.")
     return Budget(name)

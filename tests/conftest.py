@@ -15,8 +15,10 @@ a server starts one for itself, with the context managers of `tests.servers`.
 Nothing is skipped: a test that cannot run fails, and says what to install.
 """
 
+import os
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -40,6 +42,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("small", max_examples=50, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", max_examples=2_000, deadline=None)
 hypothesis.settings.load_profile(_budget.name)
+
+
+# No variable of whoever runs the suite reaches a test or what it starts.
+for _name in [name for name in os.environ if name.startswith("WAYBILL_") and name != budgets.VARIABLE]:
+    del os.environ[_name]
+
+
+@pytest.fixture(scope="session")
+def _empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(autouse=True)
+def _no_data_folder(_empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests run in an empty folder: `waybill-data` of the checkout, and its settings file, belong to the person who runs them."""
+    monkeypatch.chdir(_empty_folder)
+    yield
+    assert not list(_empty_folder.iterdir()), "a test wrote into the current folder; give it tmp_path"
 
 
 @pytest.fixture(scope="session")

@@ -40,8 +40,6 @@ Waybill = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Nobody's own settings; the demonstration's machines and no others; wide lines."""
-    for name in [name for name in os.environ if name.startswith("WAYBILL_") and name != "WAYBILL_BUDGET"]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("WAYBILL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("WAYBILL_DEMO", "yes")
     monkeypatch.setenv("WAYBILL_APPLICATIONS", ",")  # none: an empty variable says nothing

@@ -24,6 +24,8 @@ from tests.servers.process import NotInstalled, Process, ServerFailed, program, 
 from tests.servers.s3 import Credentials, RcloneS3Server, SeaweedServer
 from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def _connected(url: str) -> KazooClient:
     address = urlsplit(url)
@@ -225,7 +227,7 @@ def test_servers_die_with_the_run_that_started_them(tmp_path: Path) -> None:
         print(process.pid, server._process.pid, flush=True)
         time.sleep(600)
     """
-    run = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert run.stdout is not None
     pids = [int(pid) for pid in run.stdout.readline().split()]
     assert len(pids) == 2
