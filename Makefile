@@ -40,6 +40,7 @@ test-long: .venv/.has-test  ## the same with the full counts (an hour or two)
 	WAYBILL_BUDGET=long .venv/bin/pytest -n 4 --dist worksteal --timeout 7200
 
 check: .venv/.has-test  ## lint, strict types, layers, generated pages, changelog
+	.venv/bin/ruff format --check --quiet .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo

@@ -1,4 +1,7 @@
-"""How fast Waybill is, side by side with its peers in the same run: `make bench`. Nothing here is a test, and no test is timed."""
+"""How fast Waybill is, side by side with its peers in the same run: `make bench`.
+
+Nothing here is a test, and no test is timed.
+"""
 
 from pathlib import Path
 

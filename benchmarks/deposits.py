@@ -2,9 +2,10 @@
 
     python -m benchmarks.deposits FOLDER PAYLOAD_URL TYPE COUNT [--threads N] [--processes N]
 
-TYPE is that of the submission: single-file-batch-manifest, object-manifest. `waybill work` is started first, with its settings as they are
-by default (but that loopback may be fetched from); the clock runs from the submission to the batch's Completed, which is after its report.
-Printed: objects a second, and the most memory that the worker's processes had, together.
+TYPE is that of the submission: single-file-batch-manifest, object-manifest. `waybill work` is started first, with its
+settings as they are by default (but that loopback may be fetched from); the clock runs from the submission to the
+batch's Completed, which is after its report. Printed: objects a second, and the most memory that the worker's processes
+had, together.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def furnished(folder: Path) -> Depot:
     with closing(depot.open_store()) as store:
         engine = depot.engine(store)
         service.COLLECTIONS.put(engine, {"mnemonic": "bench", "ark": COLLECTION, "name": "Measured"}, who=WHO)
-        service.PROFILES.put(engine, {"name": PROFILE, "owner": OWNER, "collections": [COLLECTION], "description": "Measured."}, who=WHO)
+        service.PROFILES.put(
+            engine, {"name": PROFILE, "owner": OWNER, "collections": [COLLECTION], "description": "Measured."}, who=WHO
+        )
     return depot
 
 
@@ -53,7 +56,10 @@ def working(folder: Path, threads: int | None, processes: int) -> Iterator[subpr
     """`waybill work`, from the moment that all its processes say so."""
     more = ["--processes", str(processes), *(["--threads", str(threads)] if threads else [])]
     command = [sys.executable, "-m", "waybill", "work", "--data", str(folder), *more]
-    with open(folder / "work.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as worker:
+    with (
+        open(folder / "work.log", "w") as log,
+        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True, cwd=ROOT) as worker,
+    ):
         try:
             while (folder / "work.log").read_text().count("Working as") < processes:
                 if worker.poll() is not None:
@@ -107,10 +113,16 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     depot = furnished(arguments.folder)
-    with closing(depot), closing(depot.open_store()) as store, working(arguments.folder, arguments.threads, arguments.processes) as worker:
+    with (
+        closing(depot),
+        closing(depot.open_store()) as store,
+        working(arguments.folder, arguments.threads, arguments.processes) as worker,
+    ):
         engine, outfit = depot.engine(store), cast(Outfit, depot.outfit("batch"))
         used, began = cpu(worker.pid), time.perf_counter()
-        accepted = service.submit(engine, outfit, Submission(profile=PROFILE, url=arguments.url, type=arguments.type), who=WHO)
+        accepted = service.submit(
+            engine, outfit, Submission(profile=PROFILE, url=arguments.url, type=arguments.type), who=WHO
+        )
         completed(engine, accepted.batch.id, worker)
         seconds = time.perf_counter() - began
         tally = store.tally("job")

@@ -1,4 +1,7 @@
-"""The disk's own limit: how often a second a small write can be made durable. Every durable commit costs at least one of these."""
+"""The disk's own limit: how often a second a small write can be made durable.
+
+Every durable commit costs at least one of these.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Lifecycles a second: records through eight durable states by one worker process, beside the peers' nearest thing.
 
-    engine.sqlite      DBOS Transact's workflows of 8 steps; Huey's chain of 8 tasks
-    engine.postgres    the same DBOS on the same server; PgQueuer's chain of 8 jobs
-    engine.zookeeper   Merritt's Java library (published: it is not run here); a kazoo client that does one `multi` per transition
+engine.sqlite      DBOS Transact's workflows of 8 steps; Huey's chain of 8 tasks
+engine.postgres    the same DBOS on the same server; PgQueuer's chain of 8 jobs
+engine.zookeeper   Merritt's Java library (published: it is not run here); a kazoo client that does one `multi` per transition
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ UNIT = "lifecycles/s"
 OURS = "waybill"
 DBOS, HUEY = "benchmarks.peers.dbos_workflows", "benchmarks.peers.huey_chain"
 PGQUEUER, KAZOO = "benchmarks.peers.pgqueuer_chain", "benchmarks.peers.kazoo_multi"
-MERRITT_JAVA = 10.2  # jobs/s, created and led through 8 transitions: the best of several runs of mrt-zk, 4 threads with their own sessions
+# jobs/s, created and led through 8 transitions: the best of several runs of mrt-zk, 4 threads with their own sessions
+MERRITT_JAVA = 10.2
 
 # Room for a run's writes, so that nobody's run is the one that meets the checkpoint. The same for all on the server.
 POSTGRES = {"shared_buffers": "256MB", "max_wal_size": "4GB"}
@@ -40,10 +41,7 @@ def sqlite(effort: Effort) -> Iterator[Figure]:
                 Contestant(f"dbos {how}", DBOS, lambda: f"sqlite:///{file()}", (effort.pick(50, 2), how))
                 for how in ("sequential", "threads", "queue")
             ),
-            *(
-                Contestant(f"huey {threads}", HUEY, file, (effort.pick(300, 2), threads))
-                for threads in (1, 2, 4)
-            ),
+            *(Contestant(f"huey {threads}", HUEY, file, (effort.pick(300, 2), threads)) for threads in (1, 2, 4)),
         )
     yield _against("engine.sqlite.dbos", results, "dbos", 100)
     yield _against("engine.sqlite.huey", results, "huey", 10)
@@ -81,9 +79,13 @@ def zookeeper(effort: Effort) -> Iterator[Figure]:
         )
     ours = results[OURS]
     yield Figure(
-        "engine.zookeeper.merritt", ours.median("created_rate"), UNIT, MERRITT_JAVA, 50,
+        "engine.zookeeper.merritt",
+        ours.median("created_rate"),
+        UNIT,
+        MERRITT_JAVA,
+        50,
         note="creation counted too; on Merritt's layout; the peer's is the best published and was not run here",
-    )  # fmt: skip
+    )
     yield _against("engine.zookeeper.kazoo", results, "kazoo", 5)
     yield disk.figure("engine.zookeeper")
 

@@ -4,8 +4,8 @@
     latency.sqlite.p95: 58.1 ms, -, -, at most 100 ms
     limit.fsync: 3,380 /s, -, -, -
 
-The fields are ours, the peer's, the ratio and the goal; "-" where there is none. A figure that misses its goal ends in "MISSED", and one
-that has something to add says it behind a "#".
+The fields are ours, the peer's, the ratio and the goal; "-" where there is none. A figure that misses its goal ends in
+"MISSED", and one that has something to add says it behind a "#".
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ class Figure:
     def _goal(self) -> str:
         if self.goal is None:
             return "-"
-        return f"at most {self.goal:g} {self.unit}" if self.sense == "at most" else f"{self.sense.removeprefix('ratio ')} {self.goal:g}x"
+        return (
+            f"at most {self.goal:g} {self.unit}"
+            if self.sense == "at most"
+            else f"{self.sense.removeprefix('ratio ')} {self.goal:g}x"
+        )
 
     def json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio, "missed": self.missed}

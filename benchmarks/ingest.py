@@ -4,7 +4,8 @@
     ingest.large       one object of eight files of 256 MiB: `curl --parallel`, then `sha256sum`, then one copy
     ingest.zookeeper   jobs of ingest through their states on Merritt's layout: a client that makes the Java library's requests
 
-The worker is a real `waybill work` on SQLite and a folder; the files come from one web server on this machine, for all alike.
+The worker is a real `waybill work` on SQLite and a folder; the files come from one web server on this machine, for all
+alike.
 """
 
 from __future__ import annotations
@@ -48,21 +49,33 @@ def small(effort: Effort) -> Iterator[Figure]:
         sample = next(Path(first).glob("objects/ocfl/*/*/*/inventory.json")).parent
         results = rounds(
             [
-                Contestant(OURS, DEPOSITS, place, (f"{url}/small/0-{count}.checkm", FILES, count, "--processes", CORES)),
+                Contestant(
+                    OURS, DEPOSITS, place, (f"{url}/small/0-{count}.checkm", FILES, count, "--processes", CORES)
+                ),
                 *(Contestant(f"{BARE} {threads}", LOOP, place, (url, count, sample, threads)) for threads in THREADS),
                 Contestant(ALONE, DEPOSITS, place, (f"{url}/small/0-{few}.checkm", FILES, few)),
                 Contestant(CURL, FETCH, place, (url, count, max(THREADS))),
             ],
-            effort.pick(3, 1), disk.note,
-        )  # fmt: skip
+            effort.pick(3, 1),
+            disk.note,
+        )
     ours, peak = results[OURS], results[OURS].best("megabytes")
     bare, curl = max((results[f"{BARE} {threads}"] for threads in THREADS), key=Results.median), results[CURL]
     noted = f"{count:,} objects, {CORES} processes; {_rounds(ours)}; CPU for an object {_cpu(ours)} and {_cpu(bare)} ms"
     yield Figure("ingest.small.bare-loop", ours.median(), "objects/s", bare.median(), 0.5, note=noted)
     alone = f"one process, {few:,} objects"
     yield Figure("ingest.small.alone", results[ALONE].median(), "objects/s", bare.median(), note=alone)
-    yield Figure("ingest.small.curl", ours.median(), "objects/s", curl.median(), note="it stores, syncs and records nothing")
-    yield Figure("ingest.small.memory", peak, "MB", goal=MEMORY, sense="at most", note="the most that each process had, all together")
+    yield Figure(
+        "ingest.small.curl", ours.median(), "objects/s", curl.median(), note="it stores, syncs and records nothing"
+    )
+    yield Figure(
+        "ingest.small.memory",
+        peak,
+        "MB",
+        goal=MEMORY,
+        sense="at most",
+        note="the most that each process had, all together",
+    )
     grown = f"{count:,} objects beside {few:,}"
     yield Figure("ingest.small.memory-growth", peak, "MB", before["megabytes"], GROWTH, "ratio at most", note=grown)
     yield disk.figure("ingest.small")
@@ -82,13 +95,16 @@ def large(effort: Effort) -> Iterator[Figure]:
                     Contestant(CURL, FETCH, place, (url, count, PARALLEL, "digests", "copy", "sync")),
                     Contestant("unsynced", FETCH, place, (url, count, PARALLEL, "digests", "copy")),
                 ],
-                effort.pick(3, 1), disk.note,
-            )  # fmt: skip
+                effort.pick(3, 1),
+                disk.note,
+            )
     speed = total / results[OURS].median("seconds")
     peer, unsynced = (total / results[name].median("seconds") for name in (CURL, "unsynced"))
     noted = f"{count} files of {size / 2**20:g} MiB, {PARALLEL} at a time; the copy is synced on both sides; {_rounds(results[OURS])}"
     yield Figure("ingest.large.curl", speed, "MB/s", peer, 0.9, note=noted)
-    yield Figure("ingest.large.curl-unsynced", speed, "MB/s", unsynced, note="what was copied may be lost with the power")
+    yield Figure(
+        "ingest.large.curl-unsynced", speed, "MB/s", unsynced, note="what was copied may be lost with the power"
+    )
     yield Figure("ingest.large.memory", results[OURS].best("megabytes"), "MB", goal=MEMORY, sense="at most")
     yield disk.figure("ingest.large")
 
@@ -103,13 +119,27 @@ def zookeeper(effort: Effort) -> Iterator[Figure]:
                 Contestant("one session", MERRITT, server.create_chroot, (few, 1)),
                 Contestant("four sessions", MERRITT, server.create_chroot, (few, 4)),
             ],
-            effort.pick(5, 1), disk.note,
-        )  # fmt: skip
+            effort.pick(5, 1),
+            disk.note,
+        )
     ours, unit = results[OURS].median("created_rate"), "lifecycles/s"
     one, four = results["one session"], results["four sessions"]
     requests = f"{one.median('writes'):.0f} writes and {one.median('reads'):.0f} reads for a lifecycle"
-    yield Figure("ingest.zookeeper.merritt", ours, unit, one.median(), 50, note=f"making them included; {requests}; {_rounds(one)}")
-    yield Figure("ingest.zookeeper.merritt-four", ours, unit, four.median(), note="the same with four sessions; our worker has one")
+    yield Figure(
+        "ingest.zookeeper.merritt",
+        ours,
+        unit,
+        one.median(),
+        50,
+        note=f"making them included; {requests}; {_rounds(one)}",
+    )
+    yield Figure(
+        "ingest.zookeeper.merritt-four",
+        ours,
+        unit,
+        four.median(),
+        note="the same with four sessions; our worker has one",
+    )
     yield disk.figure("ingest.zookeeper")
 
 

@@ -1,9 +1,9 @@
 """How soon a submitted record starts, and what a worker costs that has nothing to do.
 
-    latency.STORE.start     from before the submit in one process to the first line of the step in another; median
-    latency.STORE.p95       the same, the slowest but one in twenty
-    latency.STORE.idle      seconds of CPU that an idle worker needs in a minute
-    latency.STORE.calls     calls to the store that it makes in a minute
+latency.STORE.start     from before the submit in one process to the first line of the step in another; median
+latency.STORE.p95       the same, the slowest but one in twenty
+latency.STORE.idle      seconds of CPU that an idle worker needs in a minute
+latency.STORE.calls     calls to the store that it makes in a minute
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _measure(name: str, url: str, effort: Effort, goal: float) -> Iterator[Figur
         note = f"CPU of a worker that had nothing to do for {seconds:.0f} s"
         yield Figure(f"{name}.idle", found["cpu"] / minutes, "s/min", goal=IDLE_CPU, sense="at most", note=note)
         note = f"in {seconds:.0f} s: {' '.join(f'{verb} {count}' for verb, count in calls.items())}"
-        yield Figure(f"{name}.calls", sum(calls.values()) / minutes, "calls/min", goal=IDLE_CALLS, sense="at most", note=note)
+        yield Figure(
+            f"{name}.calls", sum(calls.values()) / minutes, "calls/min", goal=IDLE_CALLS, sense="at most", note=note
+        )
     store.close()
     disk.note()
     yield disk.figure(name)

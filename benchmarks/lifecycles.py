@@ -71,9 +71,15 @@ def main() -> None:
         creating = time.perf_counter() - asked
         store.close()
         worker = Worker(
-            lambda: cast(Store, race.enter(open_store(arguments.url))), table, host="bench", work_root=Path(root),
-            objects=cast(Any, None), roles=[kind], threads=arguments.threads, portion=arguments.portion,
-        )  # fmt: skip
+            lambda: cast(Store, race.enter(open_store(arguments.url))),
+            table,
+            host="bench",
+            work_root=Path(root),
+            objects=cast(Any, None),
+            roles=[kind],
+            threads=arguments.threads,
+            portion=arguments.portion,
+        )
         used = time.process_time()
         for _ in _profiled(arguments.profile):
             owner = time.thread_time()

@@ -50,7 +50,9 @@ def ingest() -> tuple[Machine, ...]:
     return tables
 
 
-def _machine(name: str, plural: str, prefix: str, states: list[str] | tuple[str, ...], last: str, *, parent: str | None) -> Machine:
+def _machine(
+    name: str, plural: str, prefix: str, states: list[str] | tuple[str, ...], last: str, *, parent: str | None
+) -> Machine:
     targets = [*states[1:], last]
     machine = Machine(
         name=name, plural=plural, prefix=prefix, doc="One thing on its way.", parent=parent,

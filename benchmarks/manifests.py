@@ -1,7 +1,7 @@
 """How fast manifests are written and read, and in how much memory. Run: python benchmarks/manifests.py [lines] [folder]
 
-The lines are those of a real manifest (an address of 60 characters, a size, a digest), without and with a further field. Reading checks
-everything. Files go to a folder without fsync, so that the disk does not count.
+The lines are those of a real manifest (an address of 60 characters, a size, a digest), without and with a further
+field. Reading checks everything. Files go to a folder without fsync, so that the disk does not count.
 """
 
 import resource
@@ -17,7 +17,9 @@ from waybill.objects import Directory
 def entries(count: int, *, extra: bool) -> Iterator[manifests.Entry]:
     for number in range(count):
         more = {"mime": "text/plain"} if extra else {}
-        yield manifests.Entry(f"s3://bucket/some/longer/path/of/a/dataset/file-{number:09d}.dat", number, f"{number:064x}", more)
+        yield manifests.Entry(
+            f"s3://bucket/some/longer/path/of/a/dataset/file-{number:09d}.dat", number, f"{number:064x}", more
+        )
 
 
 def timed(what: str, count: int, work: Callable[[], object]) -> None:
@@ -35,11 +37,18 @@ def read(objects: Directory, name: str) -> int:
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    with tempfile.TemporaryDirectory(dir=sys.argv[2] if len(sys.argv) > 2 else None) as root, Directory(root, fsync=False) as objects:
+    with (
+        tempfile.TemporaryDirectory(dir=sys.argv[2] if len(sys.argv) > 2 else None) as root,
+        Directory(root, fsync=False) as objects,
+    ):
         timed("making the entries only", count, lambda: sum(1 for _ in entries(count, extra=False)))
         for kind in ("plain", "further fields in all"):
             extra = kind != "plain"
-            timed(f"write, {kind}", count, lambda extra=extra: manifests.write(objects, "m", entries(count, extra=extra), ordered=True))  # type: ignore[misc]
+            timed(
+                f"write, {kind}",
+                count,
+                lambda extra=extra: manifests.write(objects, "m", entries(count, extra=extra), ordered=True),
+            )  # type: ignore[misc]
             timed(f"read, {kind}", count, lambda: read(objects, "m"))
             timed(f"verify, {kind}", count, lambda: manifests.verify(objects, "m"))
         print(f"one file has {objects.head('m').size / count:.0f} bytes a line")

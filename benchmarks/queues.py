@@ -1,6 +1,6 @@
 """A short and a long queue, measured in turns; prints medians in milliseconds.
 
-    python -m benchmarks.queues URL COUNT URL COUNT ROUNDS
+python -m benchmarks.queues URL COUNT URL COUNT ROUNDS
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Queue:
         answers = self.store.commit([Group((change,)) for change in changes])
         took = time.perf_counter() - began
         if len(claimed) != portion or not all(isinstance(answer, Committed) for answer in answers):
-            raise SystemExit(f"{portion} were asked for, {len(claimed)} came, and the commit was answered with {answers[:1]}.")
+            raise SystemExit(
+                f"{portion} were asked for, {len(claimed)} came, and the commit was answered with {answers[:1]}."
+            )
         return took
 
 

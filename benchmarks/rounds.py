@@ -1,7 +1,8 @@
-"""Rounds: everything that is compared runs once in each, one after the other, so that a slow minute of the machine slows down all alike.
+"""Rounds: everything that is compared runs once in each, one after the other, so that a slow minute of the machine
+slows down all alike.
 
-Each contestant is a process of its own that prints one line of JSON with its `rate`. What counts is the median over the rounds; of the
-variants of one peer, the one with the best median.
+Each contestant is a process of its own that prints one line of JSON with its `rate`. What counts is the median over the
+rounds; of the variants of one peer, the one with the best median.
 """
 
 from __future__ import annotations
@@ -55,13 +56,19 @@ def child(module: str, *arguments: object) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
-        raise Broken(f"{' '.join(command[1:])} ended with code {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise Broken(
+            f"{' '.join(command[1:])} ended with code {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}"
+        )
     report: dict[str, Any] = json.loads(lines[-1])
     return report
 
 
-def rounds(contestants: Sequence[Contestant], count: int, aside: Callable[[], None] = lambda: None) -> Mapping[str, Results]:
-    """Run them all, `count` times over. `aside` runs at the start of each round: the limit of that moment is noted there."""
+def rounds(
+    contestants: Sequence[Contestant], count: int, aside: Callable[[], None] = lambda: None
+) -> Mapping[str, Results]:
+    """Run them all, `count` times over. `aside` runs at the start of each round: the limit of that moment is noted
+    there.
+    """
     results = {contestant.name: Results() for contestant in contestants}
     for _ in range(count):
         aside()
@@ -72,4 +79,6 @@ def rounds(contestants: Sequence[Contestant], count: int, aside: Callable[[], No
 
 def strongest(results: Mapping[str, Results], prefix: str) -> tuple[str, Results]:
     """The best variant of a peer: those whose name begins with `prefix`."""
-    return max(((name, each) for name, each in results.items() if name.startswith(prefix)), key=lambda pair: pair[1].median())
+    return max(
+        ((name, each) for name, each in results.items() if name.startswith(prefix)), key=lambda pair: pair[1].median()
+    )

@@ -1,4 +1,5 @@
-"""What a long queue costs: claim and commit with 1,000 and with 1,000,000 queued, and pages and counts of a million on SQLite.
+"""What a long queue costs: claim and commit with 1,000 and with 1,000,000 queued, and pages and counts of a million
+on SQLite.
 
     scale.sqlite       growth of a portion's claim + commit; tally and the first page
     scale.postgres     growth of a portion's claim + commit
@@ -24,7 +25,9 @@ SHORT, LONG = 1_000, 1_000_000
 
 def sqlite(effort: Effort) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="waybill-bench-") as folder:
-        yield from _grow("scale.sqlite", effort, f"sqlite:///{folder}/short.db", f"sqlite:///{folder}/long.db", pages=True)
+        yield from _grow(
+            "scale.sqlite", effort, f"sqlite:///{folder}/short.db", f"sqlite:///{folder}/long.db", pages=True
+        )
 
 
 def postgres(effort: Effort) -> Iterator[Figure]:

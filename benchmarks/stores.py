@@ -3,8 +3,9 @@
     python benchmarks/stores.py sqlite:////tmp/bench.db --queued 1000 --queued 1000000
     python benchmarks/stores.py postgresql://user@host/scratch --queued 1000
 
-The store must be empty, and is full of parcels afterwards. Figures are of one connection and one thread; each is the middle one of several
-rounds, with the fastest and the slowest beside it. Never compare figures of two machines, nor of two runs beside other work.
+The store must be empty, and is full of parcels afterwards. Figures are of one connection and one thread; each is the
+middle one of several rounds, with the fastest and the slowest beside it. Never compare figures of two machines, nor of
+two runs beside other work.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from waybill.stores import open_store
 T = TypeVar("T")
 
 KIND, PORTION = "parcel", 100
-EACH = {"claim": PORTION, "go on": PORTION, "release": PORTION, "claim one": 1, "release one": 1}  # records in each call
+# records in each call
+EACH = {"claim": PORTION, "go on": PORTION, "release": PORTION, "claim one": 1, "release one": 1}
 STATES = [f"State{i}" for i in range(8)]
 LABEL = b'{"v":1,"profile":"bench","files":[{"name":"a.txt","size":1234},{"name":"b.txt","size":5678}]}'
 
@@ -33,12 +35,17 @@ def fill(store: Store, n: int, crates: int) -> float:
     began = time.perf_counter()
     parents: list[Ref | None] = [None]
     if crates:
-        drafts = [Change(None, Record("crate", "crt*", "Filling", parked="children"), event="create") for _ in range(crates)]
+        drafts = [
+            Change(None, Record("crate", "crt*", "Filling", parked="children"), event="create") for _ in range(crates)
+        ]
         parents = [record.ref for record in written(store.commit([Group(tuple(drafts))])[0])]
     for place, parent in enumerate(parents):
         left = n // len(parents) + (place < n % len(parents))
         while left:
-            portion = [Change(None, draft(parent), event="create", who="bench", docs={"label": LABEL}) for _ in range(min(1000, left))]
+            portion = [
+                Change(None, draft(parent), event="create", who="bench", docs={"label": LABEL})
+                for _ in range(min(1000, left))
+            ]
             left -= len(written(store.commit([Group(tuple(portion))])[0]))
     return time.perf_counter() - began
 
@@ -54,7 +61,9 @@ def written(answer: object) -> list[Record]:
 
 
 def step(record: Record, state: str, *, keep: bool) -> Group:
-    after = msgspec.structs.replace(record, state=state, last_done=record.state, session=record.session if keep else None)
+    after = msgspec.structs.replace(
+        record, state=state, last_done=record.state, session=record.session if keep else None
+    )
     return Group((Change(record, after, event="done", who="bench"),))
 
 
@@ -72,7 +81,9 @@ class Round:
         return answer
 
     def run(self) -> None:
-        claimed: list[Claimed] = self.timed("claim", lambda: self.store.claim([Role(KIND, STATES[0])], self.session, PORTION))
+        claimed: list[Claimed] = self.timed(
+            "claim", lambda: self.store.claim([Role(KIND, STATES[0])], self.session, PORTION)
+        )
         records = [each.record for each in claimed]
         for state in STATES[1:4]:
             groups = [step(record, state, keep=True) for record in records]
@@ -103,8 +114,15 @@ def told(name: str, times: list[float], per: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("--queued", type=int, action="append", help="measure with so many in the queue; may be given several times, rising")
-    parser.add_argument("--crates", type=int, default=100, help="spread over so many parents that take turns; 0: no parents")
+    parser.add_argument(
+        "--queued",
+        type=int,
+        action="append",
+        help="measure with so many in the queue; may be given several times, rising",
+    )
+    parser.add_argument(
+        "--crates", type=int, default=100, help="spread over so many parents that take turns; 0: no parents"
+    )
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     store = open_store(options.url)

@@ -11,7 +11,9 @@ from waybill.record import Answer, Claimed, Committed, Group, Role, Store
 
 
 class Race:
-    """From the first claim that brings something to the commit that brings the last record to its end, over all connections of a worker."""
+    """From the first claim that brings something to the commit that brings the last record to its end, over all
+    connections of a worker.
+    """
 
     def __init__(self, last: str, expected: int, on_end: Callable[[], None]) -> None:
         self.last, self.expected, self.on_end = last, expected, on_end

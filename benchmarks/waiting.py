@@ -2,7 +2,8 @@
 
     python -m benchmarks.waiting URL ROOT
 
-It prints {"id", "at"} for each record, and {"cpu", "calls"} of so many seconds for each line SECONDS that it reads. It ends with its input.
+It prints {"id", "at"} for each record, and {"cpu", "calls"} of so many seconds for each line SECONDS that it reads. It
+ends with its input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A web server of files for all who are compared, in a process of its own: little work for a request, so that it is nobody's limit.
+"""A web server of files for all who are compared, in a process of its own: little work for a request, so that it is
+nobody's limit.
 
     python -m benchmarks.web [FOLDER]          prints its URL, and ends when its input is closed
 
@@ -7,7 +8,8 @@
     /large/NAME               the file of that name in FOLDER
     /large.checkm             a manifest of all of them, as one object
 
-Connections are kept, each with a thread, which costs nothing while it waits. Large files go to the socket without being read here.
+Connections are kept, each with a thread, which costs nothing while it waits. Large files go to the socket without being
+read here.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from benchmarks import ROOT
 
 SMALL = 4096  # bytes
 _HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{profile}\n"
-_FIELDS = "#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileLastModified | nfo:fileName\n"
+_FIELDS = (
+    "#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileLastModified | nfo:fileName\n"
+)
 _PORTION = 2**30
 
 

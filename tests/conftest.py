@@ -1,8 +1,8 @@
 """Fixtures of all tests: real servers that start when the first test asks, and the budget.
 
-A server is started once in each worker of a run (`pytest -n 3` starts three of each: cheaper than sharing them, and no test disturbs one in
-another worker) and stopped at its end. What a test gets of it is its own: a database, a chroot, a bucket. A test that kills or restarts
-a server starts one for itself, with the context managers of `tests.servers`.
+A server is started once in each worker of a run (`pytest -n 3` starts three of each: cheaper than sharing them, and no
+test disturbs one in another worker) and stopped at its end. What a test gets of it is its own: a database, a chroot, a
+bucket. A test that kills or restarts a server starts one for itself, with the context managers of `tests.servers`.
 
     budget               how much to do: budget.pick(small=50, long=20_000)
     postgres_server      PostgresServer, commits durable        postgres_url        a new database on it
@@ -33,12 +33,13 @@ from waybill.cli.limits import allow_many_files
 _budget = budgets.from_environment()
 allow_many_files()  # one process has the servers and workers of thousands of tests in turn
 
-# A shell that starts the suite in the background has it ignore interrupts, and all that it starts: but what they do is tested too.
+# A shell that starts the suite in the background has it ignore interrupts, and all that it starts: but what they do is
+# tested too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadline for one example: the machine is shared, and a slow moment is no fault of the code. The small budget tries the same examples
-# each time, so that what it says depends on the change alone; the long one tries new ones.
+# No deadline for one example: the machine is shared, and a slow moment is no fault of the code. The small budget tries
+# the same examples each time, so that what it says depends on the change alone; the long one tries new ones.
 hypothesis.settings.register_profile("small", max_examples=50, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", max_examples=2_000, deadline=None)
 hypothesis.settings.load_profile(_budget.name)
@@ -56,7 +57,9 @@ def _empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_data_folder(_empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests run in an empty folder: `waybill-data` of the checkout, and its settings file, belong to the person who runs them."""
+    """Tests run in an empty folder: `waybill-data` of the checkout, and its settings file, belong to the person who
+    runs them.
+    """
     monkeypatch.chdir(_empty_folder)
     yield
     assert not list(_empty_folder.iterdir()), "a test wrote into the current folder; give it tmp_path"
@@ -136,7 +139,9 @@ def rclone_s3_server() -> Iterator[RcloneS3Server]:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Long bytes never name a test: what was packed in this second has another name in the next, and all workers must collect the same."""
+    """Long bytes never name a test: what was packed in this second has another name in the next, and all workers
+    must collect the same.
+    """
     return argname if isinstance(val, bytes) and len(val) > 16 else None
 
 
@@ -155,7 +160,10 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """A suite that skips what it cannot run is green on a machine where nothing works. An expected failure is no skip."""
+    """A suite that skips what it cannot run is green on a machine where nothing works.
+
+    An expected failure is no skip.
+    """
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"

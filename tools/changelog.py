@@ -12,13 +12,7 @@ import sys
 from pathlib import Path
 
 UNRELEASED = Path(__file__).resolve().parent.parent / "changelog" / "unreleased"
-KINDS = {
-    "added": "Added",
-    "changed": "Changed",
-    "fixed": "Fixed",
-    "removed": "Removed",
-    "security": "Security",
-}
+KINDS = {"added": "Added", "changed": "Changed", "fixed": "Fixed", "removed": "Removed", "security": "Security"}
 NAME = re.compile(rf"(?P<kind>{'|'.join(KINDS)})-(?P<topic>[a-z0-9]+(-[a-z0-9]+)*)\.md")
 LONGEST_LINE = 140
 
@@ -39,7 +33,11 @@ def mistakes(path: Path) -> list[str]:
         found.append("its first line must be a whole sentence that ends with a full stop")
     if len(lines) > 1 and lines[1].strip():
         found.append("an empty line must follow the first sentence, which stands alone in the notes of a release")
-    found += [f"line {number} is longer than {LONGEST_LINE} characters" for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE]
+    found += [
+        f"line {number} is longer than {LONGEST_LINE} characters"
+        for number, line in enumerate(lines, 1)
+        if len(line) > LONGEST_LINE
+    ]
     return found
 
 
@@ -56,7 +54,9 @@ def show(fragments: list[Path]) -> None:
 
 def main(arguments: list[str]) -> int:
     fragments = sorted(path for path in UNRELEASED.iterdir() if path.name != ".gitkeep")
-    wrong = [f"{path.relative_to(UNRELEASED.parent.parent)}: {mistake}" for path in fragments for mistake in mistakes(path)]
+    wrong = [
+        f"{path.relative_to(UNRELEASED.parent.parent)}: {mistake}" for path in fragments for mistake in mistakes(path)
+    ]
     for line in wrong:
         print(line, file=sys.stderr)
     if wrong:

@@ -4,10 +4,10 @@
     .venv/bin/python tools/docs.py            `make docs`
     .venv/bin/python tools/docs.py --check    part of `make check`; exit 1 when a page is missing, stale or of a machine that is gone
 
-docs/machines/NAME.md is all that a machine's table says, in the order in which it says it: the figure, the states, the actions, the
-documents. Every machine that a process can have has one: the built-in ones, those of the applications, those of the demonstration.
-docs/reference/config.md is the list of settings, those of the applications included, docs/reference/cli.md the list of commands. README.md
-in reference, concepts and how-to lists the pages of its folder.
+docs/machines/NAME.md is all that a machine's table says, in the order in which it says it: the figure, the states, the
+actions, the documents. Every machine that a process can have has one: the built-in ones, those of the applications,
+those of the demonstration. docs/reference/config.md is the list of settings, those of the applications included,
+docs/reference/cli.md the list of commands. README.md in reference, concepts and how-to lists the pages of its folder.
 """
 
 import argparse
@@ -50,12 +50,17 @@ def page(machine: Machine) -> str:
     if machine.parent:
         parts.append(f"A {machine.parent} waits for its {machine.plural}.")
     parts += ["```mermaid\n" + mermaid(machine) + "\n```", "## States"]
-    states = [(f"`{s.name}`", s.sort, s.doc, _code(s.then, *s.also), _code(s.fails), _code(s.holds)) for s in machine.states]
+    states = [
+        (f"`{s.name}`", s.sort, s.doc, _code(s.then, *s.also), _code(s.fails), _code(s.holds)) for s in machine.states
+    ]
     parts.append(_table(("state", "sort", "what happens there", "then", "gives up", "on hold"), states))
     arrows = [(_code(a.source), _code(a.target), a.label, a.by) for a in machine.arrows()]
     parts += ["## Arrows", _table(("from", "to", "when", "caused by a"), arrows)]
     if machine.actions:
-        actions = [(f"`{a.name}`", _code(*a.sources), IN_WORDS.get(a.target) or _code(a.target), a.role, a.doc) for a in machine.actions]
+        actions = [
+            (f"`{a.name}`", _code(*a.sources), IN_WORDS.get(a.target) or _code(a.target), a.role, a.doc)
+            for a in machine.actions
+        ]
         parts += ["## Actions", _table(("action", "from", "to", "who", "what it does"), actions)]
     if machine.documents:
         documents = [(f"`{d.name}`", d.writer, d.doc) for d in machine.documents]
@@ -172,9 +177,15 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 def _section(path: tuple[str, ...], command: Any) -> list[str]:
     name = " ".join(path)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    words = "".join(f" {p.metavar or p.name.upper()}" if p.required else f" [{p.metavar or p.name.upper()}]" for p in arguments)
+    words = "".join(
+        f" {p.metavar or p.name.upper()}" if p.required else f" [{p.metavar or p.name.upper()}]" for p in arguments
+    )
     group = " [COMMAND]" if getattr(command, "commands", None) else ""
-    parts = [f"## waybill {name}", " ".join((command.help or "").split()), f"```\nwaybill {name}{words}{group} [OPTIONS]\n```"]
+    parts = [
+        f"## waybill {name}",
+        " ".join((command.help or "").split()),
+        f"```\nwaybill {name}{words}{group} [OPTIONS]\n```",
+    ]
     rows = [(f"`{p.metavar or p.name.upper()}`", p.help or "") for p in arguments] + _options(command, common=False)
     if rows:
         parts.append(_table(("argument or option", "what it is"), rows))
@@ -201,9 +212,14 @@ def contents(folder: str, title: str, generated: Iterable[Path]) -> str:
     """The pages of a folder by their titles, so that none is written and never found."""
     pages = {path for path in (DOCS / folder).glob("*.md") if path.name != "README.md"}
     texts = {path: path.read_text(encoding="utf-8") for path in pages - set(generated)}
-    titles = {path.name: next((line[2:] for line in text.splitlines() if line.startswith("# ")), path.stem) for path, text in texts.items()}
+    titles = {
+        path.name: next((line[2:] for line in text.splitlines() if line.startswith("# ")), path.stem)
+        for path, text in texts.items()
+    }
     titles |= {path.name: GENERATED[path.name] for path in generated if path.parent == DOCS / folder}
-    return "\n\n".join([NOTICE, f"# {title}", "\n".join(f"- [{titles[name]}]({name})" for name in sorted(titles))]) + "\n"
+    return (
+        "\n\n".join([NOTICE, f"# {title}", "\n".join(f"- [{titles[name]}]({name})" for name in sorted(titles))]) + "\n"
+    )
 
 
 def wanted() -> dict[Path, str]:
@@ -219,7 +235,9 @@ def wanted() -> dict[Path, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the generated pages of docs/ from what the code declares.")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is not what would be written")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 when a page is not what would be written"
+    )
     check = parser.parse_args().check
     pages = wanted()
     gone = [path for path in sorted(MACHINES.glob("*.md")) if path not in pages]

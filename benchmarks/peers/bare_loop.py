@@ -1,13 +1,14 @@
-"""A bare loop that does what must be done for each object, and nothing else: no records, no checks, no second look at anything.
+"""A bare loop that does what must be done for each object, and nothing else: no records, no checks, no second look
+at anything.
 
     python -m benchmarks.peers.bare_loop FOLDER URL COUNT SAMPLE THREADS
 
 SAMPLE is the folder of one object as Waybill has stored it. For each object the loop
 
-    asks for the file's size (HEAD), fetches it (GET) and writes a working copy, and the working files of SAMPLE beside it, all unsynced
-    writes the files of SAMPLE into a folder of the object's own, each synced, then every folder that has got an entry, each once
-    writes the inventory and its sidecar into the object's root, each synced, and syncs that folder again
-    removes the working copies
+    asks for the file's size (HEAD), fetches it (GET) and writes a working copy, and the working files of SAMPLE beside
+    it, all unsynced writes the files of SAMPLE into a folder of the object's own, each synced, then every folder that
+    has got an entry, each once writes the inventory and its sidecar into the object's root, each synced, and syncs that
+    folder again removes the working copies
 
 Each thread keeps its connection. Temporary names and reading back, as Waybill has them, are left out.
 """
@@ -32,13 +33,21 @@ MANIFEST = b'{"waybill":"manifest"'  # what storage adds by itself: it has no wo
 
 
 class Sample:
-    """The files of one object by their paths in it; of its content, which one is the deposit's and which are described beside it."""
+    """The files of one object by their paths in it; of its content, which one is the deposit's and which are
+    described beside it.
+    """
 
     def __init__(self, folder: Path) -> None:
-        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
         contents = {name: data for name, data in files.items() if name.startswith("v1/content/")}
         (self.deposit,) = (name for name, data in contents.items() if len(data) == SMALL)
-        self.working = [data for name, data in contents.items() if name != self.deposit and not data.startswith(MANIFEST)]
+        self.working = [
+            data for name, data in contents.items() if name != self.deposit and not data.startswith(MANIFEST)
+        ]
         self.last = {name: files.pop(name) for name in LAST}
         self.first = files
 
@@ -117,7 +126,9 @@ def main(folder: Path, url: str, count: int, sample: Path, threads: int) -> None
     known = Sample(sample)
     began = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(Loop(folder, url, known).run, range(first, count, threads)) for first in range(threads)]:
+        for done in [
+            pool.submit(Loop(folder, url, known).run, range(first, count, threads)) for first in range(threads)
+        ]:
             done.result()
     report(count, time.perf_counter() - began, cpu=time.process_time())
 

@@ -1,4 +1,5 @@
-"""curl, which fetches files in parallel and keeps them, as a line for scale; and, of large files, with their digests and one copy.
+"""curl, which fetches files in parallel and keeps them, as a line for scale; and, of large files, with their digests
+and one copy.
 
 python -m benchmarks.peers.curl FOLDER URL COUNT PARALLEL                         small files, into FOLDER; nothing is synced
 python -m benchmarks.peers.curl FOLDER URL COUNT PARALLEL digests copy            large files: then `sha256sum`, then `cp`
@@ -23,10 +24,24 @@ def main(folder: Path, url: str, count: int, parallel: int, *then: str) -> None:
     places = [("large", large_name(number)) if then else ("small", name_of(number)) for number in range(count)]
     listed = "".join(f'url = "{url}/{kind}/{name}"\noutput = "{fetched / name}"\n' for kind, name in places)
     (folder / "curl.conf").write_text(listed)
-    fetch = ["curl", "--silent", "--fail", "--parallel", "--parallel-max", str(parallel), "--config", str(folder / "curl.conf")]
+    fetch = [
+        "curl",
+        "--silent",
+        "--fail",
+        "--parallel",
+        "--parallel-max",
+        str(parallel),
+        "--config",
+        str(folder / "curl.conf"),
+    ]
     files = [str(fetched / name) for _, name in places]
     copies = [str(copied / name) for _, name in places]
-    steps = {"fetch": fetch, "digests": ["sha256sum", *files], "copy": ["cp", *files, str(copied)], "sync": ["sync", *copies]}
+    steps = {
+        "fetch": fetch,
+        "digests": ["sha256sum", *files],
+        "copy": ["cp", *files, str(copied)],
+        "sync": ["sync", *copies],
+    }
     began = time.perf_counter()
     took = {}
     for step in ("fetch", *then):

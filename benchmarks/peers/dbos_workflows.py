@@ -2,7 +2,8 @@
 
     python -m benchmarks.peers.dbos_workflows URL COUNT sequential|threads|queue
 
-`sequential` calls one workflow after the other, `threads` calls from 16 threads, `queue` enqueues all beforehand and polls without a pause.
+`sequential` calls one workflow after the other, `threads` calls from 16 threads, `queue` enqueues all beforehand and
+polls without a pause.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def main(url: str, count: int, how: str) -> None:
     logging.disable(logging.WARNING)
     DBOS(config={"name": "bench", "system_database_url": url, "log_level": "ERROR"})
     DBOS.launch()
-    queue = DBOS.register_queue("bench", worker_concurrency=THREADS, polling_interval_sec=0.01) if how == "queue" else None
+    queue = (
+        DBOS.register_queue("bench", worker_concurrency=THREADS, polling_interval_sec=0.01) if how == "queue" else None
+    )
     lifecycle()  # warm
     if queue is not None:
         # Enqueuing is not counted for us, so it is not counted here: the clock starts when the first one may run.

@@ -36,7 +36,9 @@ def main(file: str, count: int, threads: int) -> None:
 
     for _ in range(count):
         link(1)
-    consumer = huey.create_consumer(workers=threads, worker_type="thread", periodic=False, initial_delay=0.001, max_delay=0.01, backoff=1.1)
+    consumer = huey.create_consumer(
+        workers=threads, worker_type="thread", periodic=False, initial_delay=0.001, max_delay=0.01, backoff=1.1
+    )
     began = time.perf_counter()
     consumer.start()
     done.wait()

@@ -1,4 +1,5 @@
-"""A kazoo client on Merritt's layout that does one `multi` per transition, one after the other: what careful but plain code reaches.
+"""A kazoo client on Merritt's layout that does one `multi` per transition, one after the other: what careful but
+plain code reaches.
 
     python -m benchmarks.peers.kazoo_multi URL COUNT
 
@@ -35,7 +36,12 @@ def status(state: str, before: str | None) -> bytes:
 def create(client: KazooClient, job: str) -> None:
     multi = client.transaction()
     multi.create(f"/jobs/{job}")
-    for name, body in (("bid", BATCH[9:].encode()), ("priority", b"5"), ("space_needed", b"0"), ("configuration", b"{}")):
+    for name, body in (
+        ("bid", BATCH[9:].encode()),
+        ("priority", b"5"),
+        ("space_needed", b"0"),
+        ("configuration", b"{}"),
+    ):
         multi.create(f"/jobs/{job}/{name}", body)
     multi.create(f"/jobs/{job}/status", status(STATES[0], None))
     multi.create(f"/jobs/states/{STATES[0].lower()}/05-{job}")

@@ -2,8 +2,9 @@
 
     python -m benchmarks.peers.merritt_requests URL COUNT THREADS
 
-Each thread has a session of its own. A lifecycle is a job made and eight transitions. Java itself is not run here; of these requests it was
-seen to make about 17 writes and 20 reads for a new job, 7.5 and 34 for a step, which is somewhat more than is made here.
+Each thread has a session of its own. A lifecycle is a job made and eight transitions. Java itself is not run here; of
+these requests it was seen to make about 17 writes and 20 reads for a new job, 7.5 and 34 for a step, which is somewhat
+more than is made here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from benchmarks.machines import MERRITT
 from benchmarks.peers.report import report
 
 PATIENCE = 60.0
-TOP = ("/batches", "/batch-uuids", "/jobs", "/jobs/states", *(f"/jobs/states/{state.lower()}" for state in (*MERRITT, "Completed")))
+TOP = (
+    "/batches",
+    "/batch-uuids",
+    "/jobs",
+    "/jobs/states",
+    *(f"/jobs/states/{state.lower()}" for state in (*MERRITT, "Completed")),
+)
 
 
 class Counted(Client):
@@ -43,7 +50,9 @@ class Counted(Client):
 
 
 def acquire(client: Client, state: str) -> Job:
-    """The next job in this state. Others may hold all that are listed, or have led one on before it was locked: then it asks again."""
+    """The next job in this state. Others may hold all that are listed, or have led one on before it was locked: then
+    it asks again.
+    """
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         job = Job.acquire(client, state)
@@ -79,11 +88,16 @@ def main(url: str, count: int, threads: int) -> None:
     before = sum(client.writes for client in clients), sum(client.reads for client in clients)
     began = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(lead, client, bid, count // threads) for client, bid in zip(clients, bids, strict=True)]:
+        for done in [
+            pool.submit(lead, client, bid, count // threads) for client, bid in zip(clients, bids, strict=True)
+        ]:
             done.result()
     seconds = time.perf_counter() - began
     led = count // threads * threads
-    writes, reads = sum(client.writes for client in clients) - before[0], sum(client.reads for client in clients) - before[1]
+    writes, reads = (
+        sum(client.writes for client in clients) - before[0],
+        sum(client.reads for client in clients) - before[1],
+    )
     for client in clients:
         client.close()
     report(led, seconds, writes=writes / led, reads=reads / led)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers.pgqueuer_chain URL COUNT BATCH CONNECTIONS
 
-BATCH: how many jobs it takes at once. CONNECTIONS: over how many it enqueues, beside the one on which it consumes; on that one, every
-enqueuing would wait behind the listener.
+BATCH: how many jobs it takes at once. CONNECTIONS: over how many it enqueues, beside the one on which it consumes; on
+that one, every enqueuing would wait behind the listener.
 """
 
 from __future__ import annotations

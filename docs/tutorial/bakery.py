@@ -8,7 +8,10 @@ from waybill.record import Record
 from waybill.step import Context, Done, Outcome
 
 LOAF = Machine(
-    name="loaf", plural="loaves", prefix="loaf", doc="One loaf of bread.",
+    name="loaf",
+    plural="loaves",
+    prefix="loaf",
+    doc="One loaf of bread.",
     states=(
         work("Kneading", "Baking", "Mixes flour and water."),
         work("Baking", "Baked", "Ten minutes in the oven."),
@@ -16,7 +19,7 @@ LOAF = Machine(
         end("Baked", "Ready to eat."),
     ),
     actions=(action("resume", "Failed", RESUME, "Go on after the last step that was done."),),
-)  # fmt: skip
+)
 
 
 @LOAF.step("Kneading")

@@ -5,7 +5,8 @@ An application is one object of this class, announced by its package in the entr
     [project.entry-points."waybill.applications"]
     parcels = "parcels:APPLICATION"
 
-`installed` finds them all; the setting `applications` chooses among them, or names one that is not installed as module:object.
+`installed` finds them all; the setting `applications` chooses among them, or names one that is not installed as
+module:object.
 """
 
 from __future__ import annotations
@@ -39,16 +40,20 @@ class Application:
     name: str
     doc: str  # one sentence
     machines: tuple[Machine, ...]  # as they are with the usual settings
-    shaped: Callable[[Mapping[str, Any]], tuple[Machine, ...]] | None = None  # as its settings, [app.NAME], make them; BadApplication
-    outfit: Callable[[Depot], Any] | None = None  # what its steps and duties work with; made once in each process, closed by its `close`
+    # as its settings, [app.NAME], make them; BadApplication
+    shaped: Callable[[Mapping[str, Any]], tuple[Machine, ...]] | None = None
+    # what its steps and duties work with; made once in each process, closed by its `close`
+    outfit: Callable[[Depot], Any] | None = None
     routes: Callable[[Depot], Any] | None = None  # a fastapi.APIRouter or a list of them
     commands: Callable[[], Typer] | None = None  # added to the command line as `waybill NAME ...`
     demo: Callable[[Depot, Engine], None] | None = None  # makes records to look at; safe to repeat
     duties: tuple[Any, ...] = ()
     sql_only: bool = False  # it can have more records than a ZooKeeper tree should carry
     catalogues: bool = False  # it keeps some in the index, which is tried when a process starts
-    settings: type[Struct] | None = None  # the shape of [app.NAME]: fields with defaults, each with a comment that says what it is
-    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, with what each is: for what is secret
+    # the shape of [app.NAME]: fields with defaults, each with a comment that says what it is
+    settings: type[Struct] | None = None
+    # of the environment, with what each is: for what is secret
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def tables(self, settings: Mapping[str, Any]) -> tuple[Machine, ...]:
         return self.shaped(settings) if self.shaped is not None else self.machines
@@ -87,7 +92,8 @@ def _named(name: str) -> Application:
     module, _, attribute = name.partition(":")
 
     def load() -> Any:
-        # A console script does not look into the current folder, where the module of a person who tries something out lies.
+        # A console script does not look into the current folder, where the module of a person who tries something out
+        # lies.
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.append(here)
@@ -105,5 +111,7 @@ def _loaded(name: str, load: Callable[[], Any]) -> Application:
             "Mend or uninstall it, or leave it out with the setting `applications`."
         ) from error
     if not isinstance(application, Application):
-        raise BadApplication(f"The application {name} is a {type(application).__name__}; it must be a waybill.application.Application.")
+        raise BadApplication(
+            f"The application {name} is a {type(application).__name__}; it must be a waybill.application.Application."
+        )
     return application

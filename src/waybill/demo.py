@@ -3,9 +3,9 @@
     shipment   Sorting -> Travelling (until its parcels have settled) -> Delivered, or Incomplete when one of them failed
     parcel     Packing -> Sending -> Delivered; a carrier on hold keeps it in Held, a wrong address in Failed
 
-Nothing is random and nothing is busy: a journey is a step that answers Wait, and which parcel meets which trouble follows from its number.
-Every seventh carrier does not answer the first time (trouble, tried again); every eleventh address is wrong (a mistake, failed at once)
-until somebody resumes the parcel.
+Nothing is random and nothing is busy: a journey is a step that answers Wait, and which parcel meets which trouble
+follows from its number. Every seventh carrier does not answer the first time (trouble, tried again); every eleventh
+address is wrong (a mistake, failed at once) until somebody resumes the parcel.
 """
 
 from __future__ import annotations
@@ -50,7 +50,13 @@ SHIPMENT = Machine(
     actions=(
         action("close", "Incomplete", "Travelling", "Look at the parcels again.", guard=_no_failed_parcel),
         action("resume", "Failed", RESUME, "Sort the order again."),
-        action("cancel", "Failed", "Cancelled", "Call the shipment off.", confirm="A cancelled shipment cannot be taken up again."),
+        action(
+            "cancel",
+            "Failed",
+            "Cancelled",
+            "Call the shipment off.",
+            confirm="A cancelled shipment cannot be taken up again.",
+        ),
     ),
     documents=(
         Document("order", "service", "What to send: how many parcels."),
@@ -75,7 +81,14 @@ PARCEL = Machine(
     doc="One parcel on its way.",
     states=(
         work("Packing", "Sending", "Puts the goods into a box.", holds="Held"),
-        work("Sending", "Delivered", "Hands it to the carrier and follows it.", tries=3, backoff=Backoff(first=1.0), every=PAUSE),
+        work(
+            "Sending",
+            "Delivered",
+            "Hands it to the carrier and follows it.",
+            tries=3,
+            backoff=Backoff(first=1.0),
+            every=PAUSE,
+        ),
         rest("Held", "Its carrier is on hold; it goes on when the hold is released."),
         rest("Failed", "It could not be sent; the message says why.", settled=True),
         end("Delivered", "Signed for."),
@@ -100,10 +113,15 @@ def sort(shipment: Record, ctx: Context) -> Outcome:
     order = shipment.docs.get("order")
     wanted = order.get("parcels") if isinstance(order, dict) else None
     if not isinstance(wanted, int) or isinstance(wanted, bool):
-        raise Fail("""The order does not say how many parcels to send; submit another with --doc order='{"parcels": 3}'.""")
+        raise Fail(
+            """The order does not say how many parcels to send; submit another with --doc order='{"parcels": 3}'."""
+        )
     if wanted < 1:
         raise Fail("The order names no parcel; a shipment has at least one.")
-    labels = ({"number": n, "carrier": CARRIERS[n % len(CARRIERS)], "address": f"{n} Quay Street"} for n in range(1, wanted + 1))
+    labels = (
+        {"number": n, "carrier": CARRIERS[n % len(CARRIERS)], "address": f"{n} Quay Street"}
+        for n in range(1, wanted + 1)
+    )
     made = ctx.spawn_each(New("parcel", {"label": label}) for label in labels)
     return Done(message=f"{made} parcels")
 
@@ -137,7 +155,9 @@ def demonstrate(depot: Depot, engine: Engine) -> None:
     """Some shipments to look at. Asked twice, made once."""
     for n in range(1, SHIPMENTS + 1):
         order = {"parcels": PARCELS + n % 5}
-        engine.submit(New("shipment", {"order": order}, owner="demo", priority=3 + n % 3, request=f"demo {n}"), who="demo")
+        engine.submit(
+            New("shipment", {"order": order}, owner="demo", priority=3 + n % 3, request=f"demo {n}"), who="demo"
+        )
 
 
 DEMO = Application("demo", "Shipments and their parcels, to look at.", (SHIPMENT, PARCEL), demo=demonstrate)

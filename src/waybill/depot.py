@@ -41,7 +41,9 @@ class Depot:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, config: Config, applications: Iterable[Application] | None = None, *, demo: bool | None = None) -> Depot:
+    def of(
+        cls, config: Config, applications: Iterable[Application] | None = None, *, demo: bool | None = None
+    ) -> Depot:
         """Load the applications that the settings name (or take those given) and gather their machines."""
         chosen = list(applications) if applications is not None else application.installed(config.applications)
         if config.demo if demo is None else demo:
@@ -67,17 +69,23 @@ class Depot:
 
     @property
     def address(self) -> str:
-        """Where people reach the server of this data folder: where it listens, or listened last; before that, where it is to listen."""
+        """Where people reach the server of this data folder: where it listens, or listened last; before that, where
+        it is to listen.
+        """
         # Read each time: a worker may have been started before the server, and neither knows the other's command line.
         return address_in(self.config.data) or address_of(self.config.http.host, self.config.http.port)
 
     def open_store(self, *, migrate: bool = True) -> Store:
-        """A new connection, which the caller closes. `migrate`: make or upgrade the schema; otherwise a store must be there."""
+        """A new connection, which the caller closes. `migrate`: make or upgrade the schema; otherwise a store must
+        be there.
+        """
         if (path := sqlite_path(self.config.store)) is not None:
             if migrate:
                 make_folder(path.parent)
             elif not path.exists():
-                raise BadStore(f"There is no store at {path}; `waybill up` or `waybill migrate` makes one; --data and --store name others.")
+                raise BadStore(
+                    f"There is no store at {path}; `waybill up` or `waybill migrate` makes one; --data and --store name others."
+                )
         return stores.open_store(self.config.store, migrate=migrate)
 
     def open_index(self) -> Index:
@@ -115,23 +123,29 @@ class Depot:
 
 
 def _check_names(applications: Iterable[Application]) -> None:
-    """Refuse two of one name: settings, outfits and the duties' records are found by it, and one would quietly take the other's place."""
+    """Refuse two of one name: settings, outfits and the duties' records are found by it, and one would quietly take
+    the other's place.
+    """
     from waybill.duties import all_duties
 
     seen: set[str] = set()
     owners = dict.fromkeys(all_duties(), "Waybill itself")
     for each in applications:
         if each.name in seen:
-            raise BadApplication(f"Two applications are called {each.name}; leave one out with the setting `applications`.")
+            raise BadApplication(
+                f"Two applications are called {each.name}; leave one out with the setting `applications`."
+            )
         seen.add(each.name)
         for duty in each.duties:
             if problem := bad_id(duty.name) or ("no @ in it." if "@" in duty.name else ""):
-                raise BadApplication(f"The duty {duty.name!r} of the application {each.name} needs another name: {problem}")
+                raise BadApplication(
+                    f"The duty {duty.name!r} of the application {each.name} needs another name: {problem}"
+                )
             if duty.name in owners:
                 raise BadApplication(
                     f"The duty {duty.name} of the application {each.name} has the name of a duty of {owners[duty.name]}; "
                     f"call it {each.name}-{duty.name}."
-                )  # fmt: skip
+                )
             owners[duty.name] = f"the application {each.name}"
 
 
@@ -140,7 +154,9 @@ def _check_retention(name: str, machines: Machines) -> None:
     kind, _, title = name.partition(".")
     state = machines[kind].state(title) if kind in machines else None
     if state is None:
-        raise BadConfig(f"retention names {name}, which no machine here declares; the kinds are {', '.join(sorted(machines))}.")
+        raise BadConfig(
+            f"retention names {name}, which no machine here declares; the kinds are {', '.join(sorted(machines))}."
+        )
     if state.open:
         settled = ", ".join(each.name for each in machines[kind].states if not each.open)
         raise BadConfig(
@@ -177,7 +193,9 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise BadStore(f"The folder {path} cannot be made: {os.strerror(error.errno or 0)}. Choose another with --data.") from error
+        raise BadStore(
+            f"The folder {path} cannot be made: {os.strerror(error.errno or 0)}. Choose another with --data."
+        ) from error
 
 
 OpenStore = Callable[[], Store]

@@ -1,7 +1,8 @@
-"""Digests: the algorithms that depositors and archives name, computed side by side in one pass, and compared with what was promised.
+"""Digests: the algorithms that depositors and archives name, computed side by side in one pass, and compared with
+what was promised.
 
-Names are taken as people write them: `SHA-256`, `sha256`, `sha_256` are one. MD5, SHA-1, Adler-32 and CRC-32 find damage, not malice; they
-are here because manifests of others hold them.
+Names are taken as people write them: `SHA-256`, `sha256`, `sha_256` are one. MD5, SHA-1, Adler-32 and CRC-32 find
+damage, not malice; they are here because manifests of others hold them.
 """
 
 from __future__ import annotations
@@ -43,9 +44,15 @@ _NEW: dict[str, Callable[[], _Hash]] = {
     "sha512": hashlib.sha512,
 }
 _WRITTEN = {  # for sentences
-    "adler32": "an Adler-32", "crc32": "a CRC-32", "md5": "an MD5", "sha1": "a SHA-1", "sha224": "a SHA-224", "sha256": "a SHA-256",
-    "sha384": "a SHA-384", "sha512": "a SHA-512",
-}  # fmt: skip
+    "adler32": "an Adler-32",
+    "crc32": "a CRC-32",
+    "md5": "an MD5",
+    "sha1": "a SHA-1",
+    "sha224": "a SHA-224",
+    "sha256": "a SHA-256",
+    "sha384": "a SHA-384",
+    "sha512": "a SHA-512",
+}
 _AS_WRITTEN_BY_SOME = {"alder32": "adler32"}
 
 
@@ -98,7 +105,9 @@ class Digests:
         return self._hashes["sha256"].hexdigest()
 
     def fault(self, size: int | None, digests: Mapping[str, str]) -> str | None:
-        """What differs from the promised size and digests (as `promised` returns them), in words; None if nothing does."""
+        """What differs from the promised size and digests (as `promised` returns them), in words; None if nothing
+        does.
+        """
         if size is not None and size != self.size:
             return f"{self.size} bytes came, and {size} were promised"
         for name, value in digests.items():

@@ -1,8 +1,9 @@
-"""What people and programs do to records from outside: submit, act, set priority, move, remove, nudge. The rules are in waybill.rules.
+"""What people and programs do to records from outside: submit, act, set priority, move, remove, nudge. The rules are
+in waybill.rules.
 
-Every verb reads, decides by the rules, and commits what it decided fenced by the version it read; where the record moved meanwhile it reads
-and decides again. A record that a worker holds is never changed behind its back: the action is refused with a sentence, or left with the
-worker (`Store.ask`), as the machine says.
+Every verb reads, decides by the rules, and commits what it decided fenced by the version it read; where the record
+moved meanwhile it reads and decides again. A record that a worker holds is never changed behind its back: the action is
+refused with a sentence, or left with the worker (`Store.ask`), as the machine says.
 """
 
 from __future__ import annotations
@@ -60,11 +61,16 @@ class Engine:
         group = Group(tuple(rules.create(self.machines, new, who=who, why=why) for new in news))
         made = [r for r in self._commit(group).records if r is not None]
         if len(made) < len(news):
-            raise Exists(f"{made[0].ref} was made by the request {made[0].request} before, and the others were not; nothing was made now.")
+            raise Exists(
+                f"{made[0].ref} was made by the request {made[0].request} before, and the others were not; nothing was made now."
+            )
         return made
 
     def submit_each(self, news: Sequence[New], *, who: str = "", why: str = "") -> list[Record | StoreError | Refused]:
-        """Make several, each for itself, in one round trip; one answer each, in order. Safe to repeat where they carry a `request`."""
+        """Make several, each for itself, in one round trip; one answer each, in order.
+
+        Safe to repeat where they carry a `request`.
+        """
         drafts: list[Change | Refused] = []
         for new in news:
             try:
@@ -79,7 +85,14 @@ class Engine:
         return answers
 
     def act(
-        self, ref: Ref, name: str, *, who: str = "", why: str = "", args: Mapping[str, Any] | None = None, confirmed: bool = False
+        self,
+        ref: Ref,
+        name: str,
+        *,
+        who: str = "",
+        why: str = "",
+        args: Mapping[str, Any] | None = None,
+        confirmed: bool = False,
     ) -> Acted:
         """Take an action on a record, or Refused with the guard's sentence."""
         machine = self.machines[ref.kind]
@@ -96,18 +109,31 @@ class Engine:
         """Give a record in any state another priority; its queue place moves in the same commit."""
         ask = Ask(ref, PRIORITY, who, why, encode({PRIORITY: priority}))
         rules.check_priority(priority)
-        return self._change(ref, lambda record: rules.reprioritise(record, priority, who, why), ask, lambda record: True)
+        return self._change(
+            ref, lambda record: rules.reprioritise(record, priority, who, why), ask, lambda record: True
+        )
 
     def move(self, ref: Ref, to: str, *, who: str = "", why: str = "") -> Acted:
         """Lead a record by hand out of a state that is no longer declared."""
         machine = self.machines[ref.kind]
         nothing = Ask(ref, "", who, why)
-        return self._change(ref, lambda record: rules.move(machine, record, to, who=who, why=why), nothing, lambda record: False)
+        return self._change(
+            ref, lambda record: rules.move(machine, record, to, who=who, why=why), nothing, lambda record: False
+        )
 
     def act_all(
-        self, kind: str, name: str, *, state: str | None = None, parent: Ref | None = None, owner: str | None = None,
-        where: Callable[[Record], bool] = lambda record: True, who: str = "", why: str = "", confirmed: bool = False,
-    ) -> Iterator[tuple[Ref, Acted | Refused]]:  # fmt: skip
+        self,
+        kind: str,
+        name: str,
+        *,
+        state: str | None = None,
+        parent: Ref | None = None,
+        owner: str | None = None,
+        where: Callable[[Record], bool] = lambda record: True,
+        who: str = "",
+        why: str = "",
+        confirmed: bool = False,
+    ) -> Iterator[tuple[Ref, Acted | Refused]]:
         """The same action on every record that fits, page by page; each is answered, none stops the others."""
         after: int | None = None
         while True:
@@ -123,10 +149,11 @@ class Engine:
             after = page.after
 
     def remove(self, ref: Ref, *, who: str = "", why: str = "") -> int:
-        """Remove a record that has settled, with all below it, in portions; how many. Safe to repeat: the record itself goes last.
+        """Remove a record that has settled, with all below it, in portions; how many. Safe to repeat: the record
+        itself goes last.
 
-        Held while a worker has it, or one below it: without its parent that one would never be called home. Conflict when it moved
-        meanwhile: somebody has taken it up again.
+        Held while a worker has it, or one below it: without its parent that one would never be called home. Conflict
+        when it moved meanwhile: somebody has taken it up again.
         """
         record = self.store.get(*ref)
         state = self.machines[ref.kind].state(record.state)
@@ -180,7 +207,10 @@ class Engine:
         self.store.mark(mark, False, who, why)
 
     def pending(self, limit: int = 100) -> int:
-        """Apply requests whose worker went before it could; how many. Those of kinds that are not known here are left to others."""
+        """Apply requests whose worker went before it could; how many.
+
+        Those of kinds that are not known here are left to others.
+        """
         applied = 0
         for _ in range(READS):
             now, moved = self._apply(limit)
@@ -202,7 +232,8 @@ class Engine:
             if record.session is None:
                 found[ask] = record
         applied = moved = 0
-        # Seen again after their records were read: whoever applies a request moves its record, and a commit of the version read is refused.
+        # Seen again after their records were read: whoever applies a request moves its record, and a commit of the
+        # version read is refused.
         for ask in self.store.asks(limit) if found else ():
             if ask in found:
                 change = rules.answer(self.machines[ask.ref.kind], found[ask], ask, store=self.store)
@@ -213,7 +244,8 @@ class Engine:
                 elif isinstance(answer, Conflict):
                     moved += 1
                 elif not isinstance(answer, (Unavailable, Unknown)):
-                    # What the action would write cannot be stored: left as it is, the request would stand in the way of every other.
+                    # What the action would write cannot be stored: left as it is, the request would stand in the way of
+                    # every other.
                     refusal = self.store.commit([Group((rules.refuse(found[ask], ask, str(answer)),))])[0]
                     applied += isinstance(refusal, Committed)
         return applied, moved
@@ -239,7 +271,8 @@ class Engine:
         raise refusal or Conflict(f"{ref} is claimed and let go again faster than it can be asked; try again.")
 
     def _called(self, change: Change) -> tuple[Ref, ...]:
-        """The duties that have something to do now: to clear working folders, on whichever host they lie, and to remove what is not kept.
+        """The duties that have something to do now: to clear working folders, on whichever host they lie, and to
+        remove what is not kept.
 
         Called in the same commit, so that no crash comes between; a second call is one more round, which finds nothing.
         """
@@ -261,8 +294,8 @@ class Engine:
     def _after(self, answer: Committed) -> None:
         """A closed child was its parent's last: call the parent.
 
-        What was asked for is written whatever comes of the call; one that is lost, or a crash before it, is mended by the duty that looks
-        for idle parents.
+        What was asked for is written whatever comes of the call; one that is lost, or a crash before it, is mended by
+        the duty that looks for idle parents.
         """
         if answer.idle:
             try:

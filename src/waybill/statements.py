@@ -1,6 +1,7 @@
 """Named SQL statements, read from the .sql files that lie beside a driver.
 
-A file is a list of statements, each headed by its name and, above its first line, the comment that says what it is for and why it is so:
+A file is a list of statements, each headed by its name and, above its first line, the comment that says what it is for
+and why it is so:
 
     -- name: take
     -- Only one writer at a time on SQLite, so a claim needs no lock.
@@ -18,7 +19,9 @@ _HEAD = re.compile(r"^-- name: *([a-z_][a-z0-9_]*) *$", re.MULTILINE)
 
 
 def load(package: str, name: str) -> dict[str, str]:
-    """The statements of the file `name` in `package`, by their names; comments stay in, for whoever reads the server's log."""
+    """The statements of the file `name` in `package`, by their names; comments stay in, for whoever reads the
+    server's log.
+    """
     return parse(resources.files(package).joinpath(name).read_text("utf-8"), name)
 
 

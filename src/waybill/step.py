@@ -1,10 +1,12 @@
 """What a step is given and what it may answer.
 
-A step is a function of a record and a `Context`. It answers `Done` or `Wait`, or raises: `Fail` for a mistake that trying again cannot
-mend, anything else for trouble, which is tried again. `Stopped` it lets pass: the claim is lost or the worker must go.
+A step is a function of a record and a `Context`. It answers `Done` or `Wait`, or raises: `Fail` for a mistake that
+trying again cannot mend, anything else for trouble, which is tried again. `Stopped` it lets pass: the claim is lost or
+the worker must go.
 
-A step may run twice and, after a lost session, for a while beside itself; only one run can commit. So what it writes goes under names
-that hold the attempt (`ctx.workdir` does), and what must not be repeated is checkpointed at once (`ctx.save`).
+A step may run twice and, after a lost session, for a while beside itself; only one run can commit. So what it writes
+goes under names that hold the attempt (`ctx.workdir` does), and what must not be repeated is checkpointed at once
+(`ctx.save`).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class New:
     child: bool = True  # the maker waits for it, if its machine says so
     last_done: str | None = None  # what others have done of its work
     message: str = ""  # what is to be said of it at once, such as why it begins as failed
-    parent: Ref | None = None  # a record made before that waits for it, where nobody makes both; None: its maker, if it has one
+    # a record made before that waits for it, where nobody makes both; None: its maker, if it has one
+    parent: Ref | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,21 @@ class Context(Protocol):
 
     @property
     def outfit(self) -> Any:
-        """What the record's application gives its steps to work with (`Application.outfit`), made once in each process."""
+        """What the record's application gives its steps to work with (`Application.outfit`), made once in each
+        process.
+        """
 
     @property
     def folder(self) -> Path:
-        """The record's own folder, in which those of all attempts lie; removed when its state says so. Made with `workdir`."""
+        """The record's own folder, in which those of all attempts lie; removed when its state says so.
+
+        Made with `workdir`.
+        """
 
     def make_folder(self) -> None:
-        """Make `folder` now, of a state that leaves files: else it is made when the step is done, and what is wrong then is its failure."""
+        """Make `folder` now, of a state that leaves files: else it is made when the step is done, and what is wrong
+        then is its failure.
+        """
 
     @property
     def workdir(self) -> Path:
@@ -102,7 +112,9 @@ class Context(Protocol):
 
     @property
     def stop(self) -> bool:
-        """True when the claim is lost, an action was asked for, or the worker is told to stop; long loops look at it."""
+        """True when the claim is lost, an action was asked for, or the worker is told to stop; long loops look at
+        it.
+        """
 
     def check(self) -> None:
         """Raise Stopped when `stop` is set."""
@@ -120,25 +132,39 @@ class Context(Protocol):
         """Make one portion of children together with a checkpoint (a cursor), all or nothing."""
 
     def spawn_each(self, children: Iterable[New], cursor: str = "spawned", portion: int = 200) -> int:
-        """Make any number of children in portions, counted in the document `cursor`: after a crash it goes on where it was.
+        """Make any number of children in portions, counted in the document `cursor`: after a crash it goes on where
+        it was.
 
-        With the last portion the document says that they are whole. `children` must come in the same order each time. A portion whose
-        documents are more than the store takes at once is made in smaller ones. Answers how many there are.
+        With the last portion the document says that they are whole. `children` must come in the same order each time. A
+        portion whose documents are more than the store takes at once is made in smaller ones. Answers how many there
+        are.
         """
 
     def remove_children(self, kind: str) -> int:
-        """Remove the children of that kind, and theirs, in portions; how many are left because a worker holds them now."""
+        """Remove the children of that kind, and theirs, in portions; how many are left because a worker holds them
+        now.
+        """
 
     def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
         """Shown as a bar; sent with the next heartbeat, kept nowhere else."""
 
     def earlier(self) -> list[Path]:
-        """The folders of earlier attempts of this record that this host has, latest first: finished parts may be linked or copied."""
+        """The folders of earlier attempts of this record that this host has, latest first: finished parts may be
+        linked or copied.
+        """
 
     def get(self, kind: str, id: str) -> Record: ...
 
-    def find(self, kind: str, *, state: str | None = None, parent: Ref | None = None, after: int | None = None, limit: int = 100,
-             docs: bool = False) -> Page: ...  # fmt: skip
+    def find(
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        parent: Ref | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        docs: bool = False,
+    ) -> Page: ...
 
     def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]: ...
 

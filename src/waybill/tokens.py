@@ -1,11 +1,13 @@
 """Tokens: who may do what.
 
-A token is a record of the built-in machine `token`, so it is made, revoked and written into history like everything else:
+A token is a record of the built-in machine `token`, so it is made, revoked and written into history like everything
+else:
 
     issue -> Active -> (revoke) -> Revoked
 
-What its holder shows is `wb_<id>_<secret>`. The secret is 256 random bits, seen once, by whoever made the token; the store keeps only its
-SHA-256 (a slow hash is for secrets that people choose), and it is compared in constant time. Roles include one another:
+What its holder shows is `wb_<id>_<secret>`. The secret is 256 random bits, seen once, by whoever made the token; the
+store keeps only its SHA-256 (a slow hash is for secrets that people choose), and it is compared in constant time. Roles
+include one another:
 
     reader < submitter < operator < admin
 """
@@ -99,7 +101,13 @@ def identify(store: Store, shown: str) -> Identity | None:
     body = record.docs.get("token") if record is not None else None
     kept = body.get("hash") if isinstance(body, dict) else None
     same = hmac.compare_digest(_hash(secret), kept if isinstance(kept, str) else _NOBODY)
-    if record is None or not isinstance(body, dict) or not same or record.state != "Active" or body.get("role") not in ROLES:
+    if (
+        record is None
+        or not isinstance(body, dict)
+        or not same
+        or record.state != "Active"
+        or body.get("role") not in ROLES
+    ):
         return None
     return Identity(str(body.get("name", "")), body["role"], id)
 
@@ -114,8 +122,9 @@ def is_active(store: Store, id: str) -> bool:
 def ensure_admin_token(engine: Engine, path: Path) -> str | None:
     """On the first start, make an admin token and leave it in a file that only its owner can read.
 
-    The file comes first and the record after it, so a crash between the two is mended by the next start, and of two processes that start
-    together both end with the same token. Once a store has tokens, a missing file is somebody's decision and stays missing: None.
+    The file comes first and the record after it, so a crash between the two is mended by the next start, and of two
+    processes that start together both end with the same token. Once a store has tokens, a missing file is somebody's
+    decision and stays missing: None.
     """
     shown = read_token(path)
     if shown is None:
@@ -124,7 +133,9 @@ def ensure_admin_token(engine: Engine, path: Path) -> str | None:
         shown = _keep(path, f"wb_{_new_id()}_{secrets.token_urlsafe(32)}")
     match = _SHOWN.fullmatch(shown)
     if match is None:
-        raise BadTokenFile(f"{path} does not hold a token; remove the file, then make a token with `waybill tokens new NAME --role ROLE`.")
+        raise BadTokenFile(
+            f"{path} does not hold a token; remove the file, then make a token with `waybill tokens new NAME --role ROLE`."
+        )
     try:
         engine.store.get(TOKEN.name, match[1])
     except NotFound:
@@ -144,7 +155,9 @@ def read_token(path: Path) -> str | None:
     except OSError as error:
         raise BadTokenFile(f"{path} cannot be read: {error.strerror}. Give a token with {VARIABLE}.") from error
     if mode & 0o077:
-        raise BadTokenFile(f"{path} can be read by others (mode {mode & 0o777:o}); revoke that token, or `chmod 600` the file.")
+        raise BadTokenFile(
+            f"{path} can be read by others (mode {mode & 0o777:o}); revoke that token, or `chmod 600` the file."
+        )
     return content.decode("ascii", "replace").strip()
 
 
@@ -186,7 +199,9 @@ def _keep(path: Path, token: str) -> str:
             return read_token(path) or token
         _sync(path.parent)
     except OSError as error:
-        raise BadTokenFile(f"{path} cannot be written: {error.strerror}. Choose another data folder with --data.") from error
+        raise BadTokenFile(
+            f"{path} cannot be written: {error.strerror}. Choose another data folder with --data."
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
     return token

@@ -53,7 +53,9 @@ def test_a_figure_under_its_goal_makes_the_exit_code_1(capsys: pytest.CaptureFix
         (1.0, None, None, "ratio at least", False),
     ],
 )
-def test_goals_are_met_or_missed(ours: float, peer: float | None, goal: float | None, sense: Sense, missed: bool) -> None:
+def test_goals_are_met_or_missed(
+    ours: float, peer: float | None, goal: float | None, sense: Sense, missed: bool
+) -> None:
     figure = Figure("some.figure", ours, "ms", peer, goal, sense, "a note")
     assert figure.missed is missed
     found = LINE.fullmatch(figure.line())
@@ -127,43 +129,67 @@ def test_engine_sqlite(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 def test_engine_postgres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in(monkeypatch)
     assert names("engine.postgres", capsys) == [
-        "engine.postgres.dbos", "engine.postgres.pgqueuer", "engine.postgres.pgqueuer-pooled", "engine.postgres.fsync",
-    ]  # fmt: skip
+        "engine.postgres.dbos",
+        "engine.postgres.pgqueuer",
+        "engine.postgres.pgqueuer-pooled",
+        "engine.postgres.fsync",
+    ]
 
 
 def test_engine_zookeeper(capsys: pytest.CaptureFixture[str]) -> None:
-    assert names("engine.zookeeper", capsys) == ["engine.zookeeper.merritt", "engine.zookeeper.kazoo", "engine.zookeeper.fsync"]
+    assert names("engine.zookeeper", capsys) == [
+        "engine.zookeeper.merritt",
+        "engine.zookeeper.kazoo",
+        "engine.zookeeper.fsync",
+    ]
 
 
 def test_scale(capsys: pytest.CaptureFixture[str]) -> None:
     assert names("scale", capsys) == [
-        "scale.sqlite.one", "scale.sqlite.ten", "scale.sqlite.tally", "scale.sqlite.first-page", "scale.sqlite.newest-page",
-        "scale.sqlite.fsync", "scale.postgres.one", "scale.postgres.ten", "scale.postgres.fsync",
-    ]  # fmt: skip
+        "scale.sqlite.one",
+        "scale.sqlite.ten",
+        "scale.sqlite.tally",
+        "scale.sqlite.first-page",
+        "scale.sqlite.newest-page",
+        "scale.sqlite.fsync",
+        "scale.postgres.one",
+        "scale.postgres.ten",
+        "scale.postgres.fsync",
+    ]
 
 
 def test_ingest_small(capsys: pytest.CaptureFixture[str]) -> None:
     assert names("ingest.small", capsys) == [
         f"ingest.small.{figure}" for figure in ("bare-loop", "alone", "curl", "memory", "memory-growth", "fsync")
-    ]  # fmt: skip
+    ]
 
 
 def test_ingest_large(capsys: pytest.CaptureFixture[str]) -> None:
-    assert names("ingest.large", capsys) == [f"ingest.large.{figure}" for figure in ("curl", "curl-unsynced", "memory", "fsync")]
+    assert names("ingest.large", capsys) == [
+        f"ingest.large.{figure}" for figure in ("curl", "curl-unsynced", "memory", "fsync")
+    ]
 
 
 def test_ingest_zookeeper(capsys: pytest.CaptureFixture[str]) -> None:
-    assert names("ingest.zookeeper", capsys) == [f"ingest.zookeeper.{figure}" for figure in ("merritt", "merritt-four", "fsync")]
+    assert names("ingest.zookeeper", capsys) == [
+        f"ingest.zookeeper.{figure}" for figure in ("merritt", "merritt-four", "fsync")
+    ]
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
 def test_latency(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert names(f"latency.{store}", capsys) == [f"latency.{store}.{figure}" for figure in ("start", "p95", "idle", "calls", "fsync")]
+    assert names(f"latency.{store}", capsys) == [
+        f"latency.{store}.{figure}" for figure in ("start", "p95", "idle", "calls", "fsync")
+    ]
 
 
 def test_every_part_is_there() -> None:
-    declared = {f"{module.__name__.rpartition('.')[2]}.{store}" for module in (engine, scale, latency)
-                for store in ("sqlite", "postgres", "zookeeper") if hasattr(module, store)}  # fmt: skip
+    declared = {
+        f"{module.__name__.rpartition('.')[2]}.{store}"
+        for module in (engine, scale, latency)
+        for store in ("sqlite", "postgres", "zookeeper")
+        if hasattr(module, store)
+    }
     declared |= {f"ingest.{part.__name__}" for part in (ingest.small, ingest.large, ingest.zookeeper)}
     assert set(PARTS) == declared
 

@@ -13,7 +13,9 @@ from waybill.apps.ingest.checkm import Kind, read
 
 
 def files(folder: Path) -> dict[str, int]:
-    """Each file below it with its size. Content is named by its digest: only what is alike in all objects is told apart."""
+    """Each file below it with its size. Content is named by its digest: only what is alike in all objects is told
+    apart.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -39,7 +41,10 @@ def test_large_files_are_served_whole(tmp_path: Path) -> None:
     with Web(tmp_path) as url, httpx2.Client() as client:
         rows = read(client.get(f"{url}/large.checkm").content, kind=Kind.OBJECT).rows
         for row in rows:
-            assert hashlib.sha256(client.get(row.url).content).digest() == hashlib.sha256((tmp_path / row.name).read_bytes()).digest()
+            assert (
+                hashlib.sha256(client.get(row.url).content).digest()
+                == hashlib.sha256((tmp_path / row.name).read_bytes()).digest()
+            )
     assert len(rows) == 2
 
 

@@ -47,10 +47,13 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
-    loggers = [logging.getLogger(name) for name in ("", "kazoo", "uvicorn.error", "uvicorn.access", "asyncio", "httpx2")]
+    loggers = [
+        logging.getLogger(name) for name in ("", "kazoo", "uvicorn.error", "uvicorn.access", "asyncio", "httpx2")
+    ]
     handlers, levels = loggers[0].handlers[:], [each.level for each in loggers]
     yield
-    loggers[0].handlers[:] = handlers  # what a command sets up for its process, and the stream that it writes to, end with the test
+    # what a command sets up for its process, and the stream that it writes to, end with the test
+    loggers[0].handlers[:] = handlers
     for each, level in zip(loggers, levels, strict=True):
         each.setLevel(level)
 
@@ -136,13 +139,20 @@ def stepped(waybill: Waybill, role: str) -> Any:
 class Running:
     """A command in a process of its own."""
 
-    def __init__(self, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None, under: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None, under: Sequence[str] = ()
+    ) -> None:
         """`under`: the command that starts it."""
         command = [*under, sys.executable, "-m", "waybill", *(str(argument) for argument in arguments)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
             env={**os.environ, **(env or {})},
-        )  # fmt: skip
+        )
 
     def line(self) -> str:
         assert self.process.stdout is not None

@@ -58,7 +58,12 @@ def test_an_action_moves_the_record_and_is_written_down(waybill: Waybill) -> Non
     done = waybill("act", "parcel", parcel, "resume", "--why", "try the neighbours")
     assert (done.code, done.out) == (0, f"parcel {parcel}: resume, now Sending\n")
     last = waybill("history", "parcel", parcel, "--json").json["lines"][-1]
-    assert (last["event"], last["before"], last["after"], last["why"]) == ("resume", "Failed", "Sending", "try the neighbours")
+    assert (last["event"], last["before"], last["after"], last["why"]) == (
+        "resume",
+        "Failed",
+        "Sending",
+        "try the neighbours",
+    )
 
 
 def test_arguments_become_documents(waybill: Waybill) -> None:
@@ -85,7 +90,9 @@ class Keyboard(io.StringIO):
 
 
 @pytest.mark.parametrize(("typed", "code", "after"), [("y\n", 0, "Returned"), ("n\n", 1, "Failed")])
-def test_a_person_at_a_terminal_is_asked(waybill: Waybill, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, after: str) -> None:
+def test_a_person_at_a_terminal_is_asked(
+    waybill: Waybill, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, after: str
+) -> None:
     (parcel,) = failed_parcels(waybill)
     with monkeypatch.context() as terminal:
         terminal.setattr(sys, "stdin", Keyboard(typed))
@@ -191,7 +198,12 @@ def test_once_takes_exactly_one_due_step_of_its_role(waybill: Waybill) -> None:
     assert waybill("work", "--once", "--role", "parcel", "--json").json == {"arrow": None}
     assert stepped(waybill, "shipment")["after"] == "Travelling"
     assert stepped(waybill, "parcel")["after"] == "Sending"
-    counts = {s["state"]: s["count"] for k in waybill("ls", "--json").json["kinds"] if k["kind"] == "parcel" for s in k["states"]}
+    counts = {
+        s["state"]: s["count"]
+        for k in waybill("ls", "--json").json["kinds"]
+        if k["kind"] == "parcel"
+        for s in k["states"]
+    }
     assert (counts["Packing"], counts["Sending"]) == (1, 1)
     assert waybill("work", "--once", "--role", "parcel.Nowhere").code == 3
     assert waybill("work", "--once", "--role", "nothing").code == 3
@@ -209,8 +221,12 @@ def test_trouble_is_tried_again_and_the_arrow_says_so(waybill: Waybill) -> None:
     assert arrow["message"] == "ConnectionError: the carrier does not answer"
 
 
-@pytest.mark.parametrize("doc", [(), ("--doc", "order=5"), ("--doc", 'order={"order": 5}'), ("--doc", 'order={"parcels": true}')])
-def test_a_shipment_whose_order_says_nothing_fails_at_once_and_shows_one_that_does(waybill: Waybill, doc: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "doc", [(), ("--doc", "order=5"), ("--doc", 'order={"order": 5}'), ("--doc", 'order={"parcels": true}')]
+)
+def test_a_shipment_whose_order_says_nothing_fails_at_once_and_shows_one_that_does(
+    waybill: Waybill, doc: tuple[str, ...]
+) -> None:
     assert waybill("submit", "shipment", *doc).code == 0
     arrow = stepped(waybill, "shipment")
     assert arrow["after"] == "Failed"
@@ -225,12 +241,19 @@ def test_a_mark_holds_what_it_concerns_and_release_says_how_to_go_on(waybill: Wa
     ship(waybill, 3)
     stepped(waybill, "shipment.Sorting")
     arrows = [stepped(waybill, "parcel.Packing") for _ in range(3)]
-    assert sorted((arrow["after"], arrow["event"]) for arrow in arrows) == [("Held", "hold"), ("Sending", "done"), ("Sending", "done")]
+    assert sorted((arrow["after"], arrow["event"]) for arrow in arrows) == [
+        ("Held", "hold"),
+        ("Sending", "done"),
+        ("Sending", "done"),
+    ]
     waybill("hold", "carrier/barge")
     assert waybill("release", "carrier/barge").err == "", "what rests for another mark is not led on"
     released = waybill("release", "carrier/mule")
     assert released.err == "1 parcel rests in Held: waybill act parcel unhold --all --state Held\n"
-    assert waybill("act", "parcel", "unhold", "--all", "--state", "Held", "--json").lines[-1] == {"done": 1, "refused": 0}
+    assert waybill("act", "parcel", "unhold", "--all", "--state", "Held", "--json").lines[-1] == {
+        "done": 1,
+        "refused": 0,
+    }
     missing = waybill("release", "carrier/mule")
     assert (missing.code, missing.err) == (3, "The mark carrier/mule is not set; set are: none.\n")
 
@@ -249,15 +272,21 @@ def test_a_single_step_of_a_paused_kind_says_so(waybill: Waybill) -> None:
     shipment = ship(waybill)
     waybill("pause", "shipment")
     refused = waybill("step", "shipment", shipment)
-    assert (refused.code, refused.err) == (4, f"Work on shipment {shipment} is paused by queue/shipment; `waybill release` that first.\n")
+    assert (refused.code, refused.err) == (
+        4,
+        f"Work on shipment {shipment} is paused by queue/shipment; `waybill release` that first.\n",
+    )
 
 
-@pytest.mark.parametrize(("mark", "sentence"), [
-    ("queue/shipment.Sortin", "no work is done on a shipment in 'Sortin', but in Sorting, Travelling.\n"),
-    ("queue/shipment.Delivered", "no work is done on a shipment in 'Delivered', but in Sorting, Travelling.\n"),
-    ("queue/shipmen", "queue/shipment, queue/token, and queue/KIND.STATE for a single state.\n"),
-    ("queue/shipmen.Sorting", "and queue/KIND.STATE for a single state.\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mark", "sentence"),
+    [
+        ("queue/shipment.Sortin", "no work is done on a shipment in 'Sortin', but in Sorting, Travelling.\n"),
+        ("queue/shipment.Delivered", "no work is done on a shipment in 'Delivered', but in Sorting, Travelling.\n"),
+        ("queue/shipmen", "queue/shipment, queue/token, and queue/KIND.STATE for a single state.\n"),
+        ("queue/shipmen.Sorting", "and queue/KIND.STATE for a single state.\n"),
+    ],
+)
 def test_a_queue_that_is_misspelt_cannot_be_held(waybill: Waybill, mark: str, sentence: str) -> None:
     refused = waybill("hold", mark)
     assert refused.code == 3

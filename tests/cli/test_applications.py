@@ -42,7 +42,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     info = tmp_path / "tried-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tried\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[waybill.applications]\nbakery = tried_bakery:APP\nbroken = tried_broken:APP\n")
+    (info / "entry_points.txt").write_text(
+        "[waybill.applications]\nbakery = tried_bakery:APP\nbroken = tried_broken:APP\n"
+    )
     (tmp_path / "tried_bakery.py").write_text(GOOD)
     (tmp_path / "tried_broken.py").write_text("raise RuntimeError('no licence')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -53,7 +55,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("words", [(), ("bake", "--loaves", "3"), ("--help",)])
-def test_whoever_calls_a_broken_application_hears_what_is_wrong(place: Path, bare: Waybill, words: tuple[str, ...]) -> None:
+def test_whoever_calls_a_broken_application_hears_what_is_wrong(
+    place: Path, bare: Waybill, words: tuple[str, ...]
+) -> None:
     said = bare("broken", *words)
     assert said.code == 2
     assert "The application broken (of tried) cannot be loaded: RuntimeError: no licence." in said.err
@@ -99,7 +103,9 @@ def test_an_application_that_is_not_installed_has_its_commands_too(
     assert bare("mill", "grind").out == "ground\n"
 
 
-def test_one_that_is_not_installed_and_cannot_be_loaded_says_so(place: Path, bare: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_not_installed_and_cannot_be_loaded_says_so(
+    place: Path, bare: Waybill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "tried_broken:APP")
     assert bare("--help").code == 0
     said = bare("tried_broken", "grind")

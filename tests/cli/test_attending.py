@@ -33,7 +33,9 @@ class Trouble:
 def test_a_disk_that_fails_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
     store = Trouble([Unavailable("full"), Unknown("failed in the middle")])
     work = SimpleNamespace(ttl=0.03)
-    store.attendance = Attendance(cast(Any, SimpleNamespace(host="h", config=SimpleNamespace(work=work), open_store=lambda: store)))
+    store.attendance = Attendance(
+        cast(Any, SimpleNamespace(host="h", config=SimpleNamespace(work=work), open_store=lambda: store))
+    )
     store.attendance.run()
     assert caplog.messages == [
         "the store is not told that this server lives: failed in the middle",

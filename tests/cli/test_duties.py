@@ -70,7 +70,10 @@ def test_doctor_looks_on_where_a_duty_stumbles(mill: None, waybill: Waybill) -> 
     assert said == {
         ("moths", "sack 1"): "Moths are in it.",
         ("not looked at", "mill-moths"): "Not all of it was looked at: KeyError: 'sack 2'.",
-        ("not looked at", "mill-walls"): "Not all of it was looked at: /srv/mill: Permission denied; see who may read and write there, "
+        (
+            "not looked at",
+            "mill-walls",
+        ): "Not all of it was looked at: /srv/mill: Permission denied; see who may read and write there, "
         "or choose another folder with --data.",
         ("rats", "cellar"): "Rats are there.",
         ("mice", "attic"): "Mice are there.",
@@ -82,8 +85,11 @@ def test_doctor_mends_the_others_where_one_cannot_be_mended(mill: None, waybill:
     mended = waybill("doctor", "--fix", "--json")
     assert mended.code == 1
     assert {(line["rule"], line["mended"]) for line in mended.lines[:-1]} == {
-        ("moths", True), ("not looked at", False), ("rats", False), ("mice", True),
-    }  # fmt: skip
+        ("moths", True),
+        ("not looked at", False),
+        ("rats", False),
+        ("mice", True),
+    }
     rats = next(line for line in mended.lines[:-1] if line["rule"] == "rats")
     assert rats["problem"] == "Rats are there. Mending it failed: The cat has moved on."
 
@@ -123,12 +129,23 @@ def application(name: str, *duties: str) -> Application:
             "The duty audit of the application bakery has the name of a duty of the application mill; call it bakery-audit.",
         ),
         ([application("mill", "audit", "audit")], "has the name of a duty of the application mill"),
-        ([application("mill", "audit@home")], "The duty 'audit@home' of the application mill needs another name: no @ in it."),
-        ([application("mill", "an audit")], "The duty 'an audit' of the application mill needs another name: 'an audit' is no id"),
-        ([application("mill"), application("mill")], "Two applications are called mill; leave one out with the setting `applications`."),
+        (
+            [application("mill", "audit@home")],
+            "The duty 'audit@home' of the application mill needs another name: no @ in it.",
+        ),
+        (
+            [application("mill", "an audit")],
+            "The duty 'an audit' of the application mill needs another name: 'an audit' is no id",
+        ),
+        (
+            [application("mill"), application("mill")],
+            "Two applications are called mill; leave one out with the setting `applications`.",
+        ),
     ],
 )
-def test_no_duty_or_application_takes_the_place_of_another(tmp_path: Path, applications: list[Application], sentence: str) -> None:
+def test_no_duty_or_application_takes_the_place_of_another(
+    tmp_path: Path, applications: list[Application], sentence: str
+) -> None:
     with pytest.raises(BadApplication) as refusal:
         Depot.of(load(env={}, overrides={"data": tmp_path}), applications)
     assert sentence in str(refusal.value)

@@ -16,27 +16,72 @@ from waybill.config import sqlite_url
 
 # What was asked, the exit code, the code in JSON, a part of the sentence.
 WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
-    (("ls", "colour"), 3, "not-found", "There is no kind 'colour'; there are duty, event, letter, parcel, shipment, token."),
+    (
+        ("ls", "colour"),
+        3,
+        "not-found",
+        "There is no kind 'colour'; there are duty, event, letter, parcel, shipment, token.",
+    ),
     (("show", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("history", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("act", "shipment", "shp1", "resume"), 3, "not-found", "shp1"),
-    (("act", "shipment", "shp1", "fly"), 3, "not-found", "A shipment has no action 'fly'; it has close, resume, cancel."),
+    (
+        ("act", "shipment", "shp1", "fly"),
+        3,
+        "not-found",
+        "A shipment has no action 'fly'; it has close, resume, cancel.",
+    ),
     (("priority", "shipment", "shp1", "3"), 3, "not-found", "shp1"),
     (("step", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("watch", "shipment", "shp1"), 3, "not-found", "shp1"),
-    (("ls", "shipment", "--state", "Flying"), 3, "not-found", "A shipment has no state 'Flying'; it has Sorting, Travelling"),
+    (
+        ("ls", "shipment", "--state", "Flying"),
+        3,
+        "not-found",
+        "A shipment has no state 'Flying'; it has Sorting, Travelling",
+    ),
     (("ls", "shipment", "--parent", "nothing"), 3, "not-found", "write KIND:ID"),
-    (("work", "--role", "parcel.Flying"), 3, "not-found", "parcel.Flying is no role: a parcel has no state 'Flying'. Roles of parcel:"),
-    (("work", "--once", "--role", "parcel.Flying"), 3, "not-found", "parcel.Flying is no role: a parcel has no state 'Flying'."),
+    (
+        ("work", "--role", "parcel.Flying"),
+        3,
+        "not-found",
+        "parcel.Flying is no role: a parcel has no state 'Flying'. Roles of parcel:",
+    ),
+    (
+        ("work", "--once", "--role", "parcel.Flying"),
+        3,
+        "not-found",
+        "parcel.Flying is no role: a parcel has no state 'Flying'.",
+    ),
     (("work", "--role", "parcel.Held"), 1, "refused", "parcel.Held is no role: no work is done there."),
     (("tokens", "revoke", "abc"), 3, "not-found", "abc"),
-    (("submit", "shipment", "--state", "Delivered"), 1, "refused", "A shipment cannot begin in Delivered; it begins in Sorting."),
+    (
+        ("submit", "shipment", "--state", "Delivered"),
+        1,
+        "refused",
+        "A shipment cannot begin in Delivered; it begins in Sorting.",
+    ),
     (("submit", "shipment", "--id", "a/b"), 1, "refused", "is no id"),
-    (("submit", "token"), 1, "refused", "No token is made here, where nobody would look at what is sent: it is made by `waybill tokens"),
+    (
+        ("submit", "token"),
+        1,
+        "refused",
+        "No token is made here, where nobody would look at what is sent: it is made by `waybill tokens",
+    ),
     (("submit", "parcel"), 1, "refused", "These documents are not what a parcel needs: KeyError: 'label'."),
-    (("submit", "parcel", "--doc", "label=" + "[" * 9000), 2, "usage", "The document label is not JSON: it is nested too deeply."),
+    (
+        ("submit", "parcel", "--doc", "label=" + "[" * 9000),
+        2,
+        "usage",
+        "The document label is not JSON: it is nested too deeply.",
+    ),
     (("submit", "parcel", "--doc", "label=5"), 1, "refused", "These documents are not what a parcel needs: TypeError"),
-    (("hold", ""), 1, "refused", "A mark's name is 1 to 200 printable characters without a blank at either end, such as carrier/mule."),
+    (
+        ("hold", ""),
+        1,
+        "refused",
+        "A mark's name is 1 to 200 printable characters without a blank at either end, such as carrier/mule.",
+    ),
     (("hold", "carrier/mule "), 1, "refused", "A mark's name is"),
     (("hold", "carrier\nmule"), 1, "refused", "A mark's name is"),
     (("hold", "m" * 201), 1, "refused", "A mark's name is"),
@@ -53,19 +98,33 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (("hold", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
     (("hold", "carrier/mule", "--why", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
     (("sim", "--seed", "1", "--seeds", "2"), 2, "usage", "Give one of --seeds, --seed and --minutes."),
-    (("ls", "--store", "postgresql://me:secret@[::1/db"), 2, "bad-config", "a URL as other programs read it (Invalid IPv6 URL)"),
+    (
+        ("ls", "--store", "postgresql://me:secret@[::1/db"),
+        2,
+        "bad-config",
+        "a URL as other programs read it (Invalid IPv6 URL)",
+    ),
     (("ls", "--store", "zookeeper://127.0.0.1:99999/x"), 5, "bad-store", "99999 is not a port"),
     (("ls", "--store", "mysql://host/db"), 5, "bad-store", "mysql is no kind of store; a store URL is sqlite:///path"),
     (("ls", "--store", "postgresql://me:secret@127.0.0.1:1/db"), 5, "unavailable", "127.0.0.1"),
-    (("doctor", "--config", "objects.toml"), 5, "objects", "ftp:// is not an address of objects: use a path, file:///path or s3://bucket"),
+    (
+        ("doctor", "--config", "objects.toml"),
+        5,
+        "objects",
+        "ftp:// is not an address of objects: use a path, file:///path or s3://bucket",
+    ),
     (("ls", "--config", "missing.toml"), 2, "bad-config", "missing.toml cannot be read: No such file or directory."),
     (("up", "--host", "192.0.2.1", "--open-loopback"), 2, "usage", "192.0.2.1 is not loopback"),
     (("up", "--host", "192.0.2.1"), 1, "no-socket", "give another with --port"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "code", "name", "part"), WRONG, ids=[ascii(" ".join(wrong[0])[:100]) for wrong in WRONG])
-def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments: tuple[str, ...], code: int, name: str, part: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "name", "part"), WRONG, ids=[ascii(" ".join(wrong[0])[:100]) for wrong in WRONG]
+)
+def test_each_mistake_has_its_code_and_its_sentence(
+    waybill: Waybill, arguments: tuple[str, ...], code: int, name: str, part: str
+) -> None:
     Path("objects.toml").write_text('data = "data"\nobjects = "ftp://host/x"\n')
     said = waybill(*arguments)
     assert (said.code, said.out) == (code, "")
@@ -81,7 +140,10 @@ def test_each_mistake_has_its_code_and_its_sentence(waybill: Waybill, arguments:
 
 def test_an_option_before_the_command_is_told_where_it_belongs(waybill: Waybill) -> None:
     said = waybill("--data", "elsewhere", "ls")
-    assert (said.code, said.err) == (2, "No such option: --data. Options follow the command; `waybill --help` lists the commands.\n")
+    assert (said.code, said.err) == (
+        2,
+        "No such option: --data. Options follow the command; `waybill --help` lists the commands.\n",
+    )
 
 
 @pytest.mark.parametrize("arguments", [wrong[0] for wrong in WRONG if wrong[3] == "shp1"], ids=" ".join)
@@ -98,7 +160,9 @@ def test_only_a_process_that_logs_tells_what_the_client_of_zookeeper_says(runnin
     sentence = "No ZooKeeper server answers at 127.0.0.1:1. Is it running, and is that its client port?\n"
     assert (plain.end().err, in_json.end().error["message"] + "\n") == (sentence, sentence)
     worker, curious = (log.end().err for log in logs)
-    assert ("Connection dropped" in worker, "Connecting to" in worker) == (False, False), "the worker says itself that the store is away"
+    assert ("Connection dropped" in worker, "Connecting to" in worker) == (False, False), (
+        "the worker says itself that the store is away"
+    )
     assert ("warning Connection dropped" in curious, "Connecting to" in curious) == (True, True)
 
 
@@ -107,7 +171,16 @@ def test_every_exit_code_is_met_by_a_test() -> None:
 
 
 def test_looking_at_a_store_that_is_not_there_makes_none(bare: Waybill, data: Path) -> None:
-    looks = (("ls",), ("show", "shipment", "x"), ("doctor",), ("watch",), ("marks",), ("hold", "x"), ("submit", "shipment"), ("sessions",))
+    looks = (
+        ("ls",),
+        ("show", "shipment", "x"),
+        ("doctor",),
+        ("watch",),
+        ("marks",),
+        ("hold", "x"),
+        ("submit", "shipment"),
+        ("sessions",),
+    )
     for command in looks:
         said = bare(*command)
         assert (said.code, "`waybill up` or `waybill migrate` makes one" in said.err) == (5, True)
@@ -143,14 +216,18 @@ def test_a_database_of_a_newer_schema_is_refused(waybill: Waybill, data: Path) -
 
 def test_what_is_no_database_is_refused_and_left_alone(bare: Waybill, data: Path) -> None:
     data.mkdir()
-    (data / "waybill.db").write_text("these are my notes, not a database; they are long enough to be looked at by whoever opens them")
+    (data / "waybill.db").write_text(
+        "these are my notes, not a database; they are long enough to be looked at by whoever opens them"
+    )
     assert bare("migrate").code == 5
     assert (data / "waybill.db").read_text().startswith("these are my notes")
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A place for half a megabyte: a file system of that size, or, for whoever may not mount one, files of at most that size."""
+    """A place for half a megabyte: a file system of that size, or, for whoever may not mount one, files of at most
+    that size.
+    """
     folder = tmp_path / "disk"
     folder.mkdir()
     if os.geteuid() == 0:
@@ -184,7 +261,9 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(bare: Waybill, small_disk
 
 @pytest.fixture
 def locked(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which nothing can be made; root is stopped by no permission, so for it the file system is read-only."""
+    """A folder in which nothing can be made; root is stopped by no permission, so for it the file system is
+    read-only.
+    """
     folder = tmp_path / "locked"
     folder.mkdir()
     if os.geteuid() == 0:

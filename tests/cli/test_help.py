@@ -45,9 +45,13 @@ def test_every_command_explains_itself_and_its_options(name: str, bare: Waybill)
     assert "Examples:" in said.out
 
 
-@pytest.mark.parametrize(("name", "example"), [(name, example) for name, examples in EXAMPLES.items() for example in examples])
+@pytest.mark.parametrize(
+    ("name", "example"), [(name, example) for name, examples in EXAMPLES.items() for example in examples]
+)
 def test_every_example_is_a_command_that_can_be_given(name: str, example: str) -> None:
-    words = [word for word in shlex.split(example.partition(" > ")[0]) if "=" not in word or not word.startswith("WAYBILL_")]
+    words = [
+        word for word in shlex.split(example.partition(" > ")[0]) if "=" not in word or not word.startswith("WAYBILL_")
+    ]
     assert words[0] == "waybill"
     assert words[1 : 1 + len(name.split())] == name.split()
     group = get_command(build())
@@ -69,8 +73,15 @@ def test_the_first_page_of_help_names_the_exit_codes(bare: Waybill) -> None:
 
 def complete(words: str) -> list[str]:
     """What a shell is told when the last of these words is to be completed."""
-    environment = {**os.environ, "_WAYBILL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    done = subprocess.run([sys.executable, "-m", "waybill"], env=environment, capture_output=True, text=True, check=True)
+    environment = {
+        **os.environ,
+        "_WAYBILL_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "waybill"], env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 
@@ -81,19 +92,28 @@ def test_a_shell_completes_commands_kinds_and_actions() -> None:
     assert "--state" in complete("waybill ls parcel --st")
 
 
-@pytest.mark.parametrize(("words", "completed"), [
-    ("ls ship", "shipment"),
-    ("act parcel pcl1 res", "resume"),
-    ("ls parcel --state Fa", "Failed"),
-    ("act parcel resume --all --state Fa", "Failed"),
-    ("submit shipment --state So", "Sorting"),
-    ("work --role ship", "shipment"),
-    ("work --role shipment.So", "shipment.Sorting"),
-    ("work --role no-kind.So", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("ls ship", "shipment"),
+        ("act parcel pcl1 res", "resume"),
+        ("ls parcel --state Fa", "Failed"),
+        ("act parcel resume --all --state Fa", "Failed"),
+        ("submit shipment --state So", "Sorting"),
+        ("work --role ship", "shipment"),
+        ("work --role shipment.So", "shipment.Sorting"),
+        ("work --role no-kind.So", ""),
+    ],
+)
 def test_kinds_states_actions_and_roles_are_completed(words: str, completed: str) -> None:
-    asked = {"_WAYBILL_COMPLETE": "complete_bash", "COMP_WORDS": f"waybill {words}", "COMP_CWORD": str(len(words.split()))}
-    said = subprocess.run([sys.executable, "-m", "waybill"], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    asked = {
+        "_WAYBILL_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"waybill {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    said = subprocess.run(
+        [sys.executable, "-m", "waybill"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
     assert (said.stdout.strip(), said.stderr) == (completed, "")
 
 
@@ -101,6 +121,10 @@ def test_kinds_states_actions_and_roles_are_completed(words: str, completed: str
 def test_completion_is_shown_for_each_shell(shell: str) -> None:
     environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "waybill", "--show-completion", shell], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "waybill", "--show-completion", shell],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "_WAYBILL_COMPLETE" in done.stdout

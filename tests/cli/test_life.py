@@ -1,4 +1,6 @@
-"""Signals and faults of a process that lives: whatever happens, and at whichever line, it comes to its end, and in order if it can."""
+"""Signals and faults of a process that lives: whatever happens, and at whichever line, it comes to its end, and in
+order if it can.
+"""
 
 import subprocess
 import sys

@@ -53,7 +53,9 @@ def test_more_may_listen_than_it_had_files_to_begin_with(running: Start, data: P
     asked = f"GET /api/v1/events HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     with ExitStack() as listeners:
         for _ in range(150):
-            ear = listeners.enter_context(socket.create_connection((str(address.hostname), address.port or 0), timeout=30))
+            ear = listeners.enter_context(
+                socket.create_connection((str(address.hostname), address.port or 0), timeout=30)
+            )
             ear.sendall(asked)
             assert ear.recv(20).startswith(b"HTTP/1.1 200")
     assert server.end(signal.SIGTERM).code == 0

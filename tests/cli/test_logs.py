@@ -10,7 +10,9 @@ from waybill.config import Log
 
 
 def test_a_line_of_the_log_is_one_line_that_can_be_printed() -> None:
-    record = logging.makeLogRecord({"msg": "broken: %s", "args": ("a\nb\0c\x1b[31m\ud800 é",), "levelname": "INFO", "id": "x\ny"})
+    record = logging.makeLogRecord(
+        {"msg": "broken: %s", "args": ("a\nb\0c\x1b[31m\ud800 é",), "levelname": "INFO", "id": "x\ny"}
+    )
     line = Text().format(record)
     assert line.endswith(r"info    broken: a\nb\x00c\x1b[31m\ud800 é  id=x\ny")
 
@@ -30,7 +32,9 @@ def as_before() -> Iterator[None]:
 @pytest.mark.usefixtures("as_before")
 @pytest.mark.parametrize("level", ["info", "debug"])
 def test_the_client_of_zookeeper_does_not_tell_of_each_try(level: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It tries several times a second, on each connection; the worker and the server say once that the store is away."""
+    """It tries several times a second, on each connection; the worker and the server say once that the store is
+    away.
+    """
     set_up(Log(level, "text"))
     tries = logging.getLogger("kazoo.client")
     tries.warning("Connection dropped: socket connection error: Connection refused")

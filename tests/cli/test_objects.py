@@ -1,4 +1,6 @@
-"""Objects in S3 from the command line: a short command asks nothing of the server, one that stays asks first what it is worth."""
+"""Objects in S3 from the command line: a short command asks nothing of the server, one that stays asks first what it
+is worth.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -25,7 +27,9 @@ def test_a_short_command_asks_nothing_of_the_server(waybill: Waybill, server: Fa
     assert server.requests == []
 
 
-def test_a_server_is_asked_what_it_is_worth_when_waybill_starts(server: FakeS3, running: Callable[..., Running]) -> None:
+def test_a_server_is_asked_what_it_is_worth_when_waybill_starts(
+    server: FakeS3, running: Callable[..., Running]
+) -> None:
     serve = running("serve", "--port", 0)
     assert serve.line().startswith("http://")
     assert list(server.objects) == ["place/.waybill/probe.json"]

@@ -12,7 +12,11 @@ def test_tokens_are_listed_page_by_page(waybill: Waybill) -> None:
         pages.append(page["tokens"])
         if (further := page["next"]) is None:
             break
-    assert [[token["name"] for token in page] for page in pages] == [["clerk 0", "clerk 1"], ["clerk 2", "clerk 3"], ["clerk 4"]]
+    assert [[token["name"] for token in page] for page in pages] == [
+        ["clerk 0", "clerk 1"],
+        ["clerk 2", "clerk 3"],
+        ["clerk 4"],
+    ]
     listed = [token for page in pages for token in page]
     assert [token["id"] for token in listed] == [token["id"] for token in made]
     assert {(token["role"], token["state"], frozenset(token)) for token in listed} == {

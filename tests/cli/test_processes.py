@@ -19,7 +19,9 @@ def sessions(waybill: Waybill) -> list[Any]:
 
 
 def workers(waybill: Waybill) -> list[Any]:
-    """The sessions of those who work: whoever starts opens another for a moment, to see whether it may, and that one has no roles."""
+    """The sessions of those who work: whoever starts opens another for a moment, to see whether it may, and that one
+    has no roles.
+    """
     return [session for session in sessions(waybill) if "roles" in session["about"]]
 
 

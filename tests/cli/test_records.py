@@ -21,10 +21,18 @@ def test_a_wait_until_another_day_is_shown_with_its_date() -> None:
     assert shapes.where(waits, noon + 86400) == "waits until 2030-05-04 13:30:00"
 
 
-@pytest.mark.parametrize(("option", "text"), [
-    ("--owner", "a\nb"), ("--owner", ""), ("--owner", "a" * 201), ("--request", "a\x1bb"), ("--request", "a b"), ("--request", "é"),
-    ("--request", "r1\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--owner", "a\nb"),
+        ("--owner", ""),
+        ("--owner", "a" * 201),
+        ("--request", "a\x1bb"),
+        ("--request", "a b"),
+        ("--request", "é"),
+        ("--request", "r1\n"),
+    ],
+)
 def test_what_is_refused_over_http_is_refused_here(waybill: Waybill, option: str, text: str) -> None:
     refused = waybill("submit", "shipment", option, text)
     assert refused.code == 2
@@ -33,12 +41,19 @@ def test_what_is_refused_over_http_is_refused_here(waybill: Waybill, option: str
 
 
 def test_submit_prints_the_id_and_asked_twice_makes_one(waybill: Waybill) -> None:
-    first = waybill("submit", "shipment", "--doc", 'order={"parcels": 2}', "--owner", "ann", "--priority", 3, "--request", "r1")
+    first = waybill(
+        "submit", "shipment", "--doc", 'order={"parcels": 2}', "--owner", "ann", "--priority", 3, "--request", "r1"
+    )
     again = waybill("submit", "shipment", "--doc", 'order={"parcels": 2}', "--request", "r1")
     assert first.code == again.code == 0
     assert first.out == again.out
     shown = waybill("show", "shipment", first.out.strip(), "--json").json
-    assert (shown["owner"], shown["priority"], shown["state"], shown["docs"]["order"]["parcels"]) == ("ann", 3, "Sorting", 2)
+    assert (shown["owner"], shown["priority"], shown["state"], shown["docs"]["order"]["parcels"]) == (
+        "ann",
+        3,
+        "Sorting",
+        2,
+    )
     assert len(waybill("ls", "shipment", "--json").json["records"]) == 1
 
 
@@ -51,8 +66,9 @@ def test_submit_reads_documents_from_files_and_refuses_what_is_none(waybill: Way
     assert waybill("submit", "shipment", "--doc", "order").code == 2
     missing = waybill("submit", "shipment", "--doc", "order=@/missing.json")
     assert (missing.code, missing.err) == (
-        2, "The file '/missing.json' with the document order cannot be read: No such file or directory.\n"
-    )  # fmt: skip
+        2,
+        "The file '/missing.json' with the document order cannot be read: No such file or directory.\n",
+    )
     (tmp_path / "latin.json").write_bytes(b'"\xe9"')
     latin = waybill("submit", "shipment", "--doc", "order=@latin.json")
     assert (latin.code, latin.err) == (2, "The file 'latin.json' with the document order is not UTF-8.\n")
@@ -87,7 +103,9 @@ def test_ls_pages_in_order_of_creation_until_the_last(waybill: Waybill) -> None:
     for newest in ([], ["--newest"]):
         seen, token = [], None
         while True:
-            page = waybill("ls", "shipment", "--limit", 2, *newest, *(["--token", token] if token else []), "--json").json
+            page = waybill(
+                "ls", "shipment", "--limit", 2, *newest, *(["--token", token] if token else []), "--json"
+            ).json
             seen += [record["id"] for record in page["records"]]
             if (token := page["next"]) is None:
                 break
@@ -134,7 +152,13 @@ def test_show_says_all_and_what_can_be_done(waybill: Waybill) -> None:
     assert view["children"][0]["total"] == 5
     text = waybill("show", "shipment", shipment).out
     assert shipment in text
-    for part in ("Travelling", "Lasts until every parcel has settled.", "parcels: 5 Packing", '"parcels": 5', "waits for children"):
+    for part in (
+        "Travelling",
+        "Lasts until every parcel has settled.",
+        "parcels: 5 Packing",
+        '"parcels": 5',
+        "waits for children",
+    ):
         assert part in text
 
 

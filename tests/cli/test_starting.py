@@ -1,4 +1,6 @@
-"""A store that goes away while a process starts: the command ends with the store's exit code and a sentence, whatever it was at."""
+"""A store that goes away while a process starts: the command ends with the store's exit code and a sentence,
+whatever it was at.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -57,7 +59,9 @@ def refused(waybill: Waybill, *command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command[0]))
-def test_a_store_that_goes_away_before_the_duties_are_made_is_a_sentence(bare: Waybill, mortal: Mortal, command: tuple[str, ...]) -> None:
+def test_a_store_that_goes_away_before_the_duties_are_made_is_a_sentence(
+    bare: Waybill, mortal: Mortal, command: tuple[str, ...]
+) -> None:
     mortal.dies_before(Post, "ensure")
     refused(bare, *command)
 

@@ -16,8 +16,16 @@ def test_a_shipment_is_led_by_hand_from_beginning_to_end(anywhere: Waybill) -> N
     assert len(held) == 2
     assert "carrier/mule" in anywhere("marks").out
     assert anywhere("release", "carrier/mule").code == 0
-    assert anywhere("act", "parcel", "unhold", "--all", "--state", "Held", "--json").lines[-1] == {"done": 2, "refused": 0}
-    counts = {s["state"]: s["count"] for k in anywhere("ls", "--json").json["kinds"] if k["kind"] == "parcel" for s in k["states"]}
+    assert anywhere("act", "parcel", "unhold", "--all", "--state", "Held", "--json").lines[-1] == {
+        "done": 2,
+        "refused": 0,
+    }
+    counts = {
+        s["state"]: s["count"]
+        for k in anywhere("ls", "--json").json["kinds"]
+        if k["kind"] == "parcel"
+        for s in k["states"]
+    }
     assert (counts["Packing"], counts["Sending"]) == (2, 3)
     page = anywhere("ls", "parcel", "--parent", f"shipment:{shipment}", "--limit", 2, "--json").json
     rest = anywhere("ls", "parcel", "--token", page["next"], "--limit", 10, "--json").json

@@ -57,8 +57,13 @@ def test_what_no_living_worker_serves_is_named_with_what_to_do(anywhere: Waybill
         (finding,) = named(anywhere).values()
         assert finding["where"] == "parcel.Sending"
         assert finding["problem"].startswith("1 parcel has waited in Sending since ")
-        assert finding["problem"].endswith(" ago), and no living worker serves parcel.Sending: 1 worker is alive, for other roles.")
-        assert (finding["remedy"], finding["mendable"]) == ("start one that does: waybill work --role parcel.Sending", False)
+        assert finding["problem"].endswith(
+            " ago), and no living worker serves parcel.Sending: 1 worker is alive, for other roles."
+        )
+        assert (finding["remedy"], finding["mendable"]) == (
+            "start one that does: waybill work --role parcel.Sending",
+            False,
+        )
         with worker("parcel.Sending"):
             assert named(anywhere) == {}
     assert anywhere("doctor").code == 0
@@ -168,10 +173,14 @@ def test_no_more_than_a_portion_is_looked_at(waybill: Waybill, monkeypatch: pyte
     for _ in range(3):
         ship(waybill)
     with worker(DUTIES):
-        assert named(waybill)["shipment.Sorting"]["problem"].startswith("at least 2 shipments have waited in Sorting since ")
+        assert named(waybill)["shipment.Sorting"]["problem"].startswith(
+            "at least 2 shipments have waited in Sorting since "
+        )
 
 
-def test_a_state_that_is_left_to_another_service_is_not_missed(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_is_left_to_another_service_is_not_missed(
+    waybill: Waybill, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ship(waybill)
     monkeypatch.delitem(SHIPMENT.steps, "Sorting")
     assert PARCEL.steps
@@ -186,8 +195,12 @@ def test_files_on_a_host_whose_workers_do_something_else(waybill: Waybill, data:
     with worker("film.Load", "film.Show", DUTIES):
         assert named(waybill) == {}
         # As on PostgreSQL, where there may be workers of another host; a SQLite file refuses them.
-        planted(data, "update record set host = 'mill' where kind = 'film'", "insert into session select 'm', 'mill', ttl, since, expires,"
-                " cast('{\"roles\": [\"film.Load\"]}' as blob), progress from session limit 1")  # fmt: skip
+        planted(
+            data,
+            "update record set host = 'mill' where kind = 'film'",
+            "insert into session select 'm', 'mill', ttl, since, expires,"
+            ' cast(\'{"roles": ["film.Load"]}\' as blob), progress from session limit 1',
+        )
         (finding,) = named(waybill).values()
         assert finding["where"] == "film.Show on mill"
         assert "with their working files on mill, whose workers do not serve film.Show." in finding["problem"]

@@ -1,4 +1,6 @@
-"""`waybill up`, `serve` and `work` as processes: one URL, a clean end by a signal, and what a `kill -9` leaves behind."""
+"""`waybill up`, `serve` and `work` as processes: one URL, a clean end by a signal, and what a `kill -9` leaves
+behind.
+"""
 
 import json
 import os
@@ -35,11 +37,19 @@ def get(url: str, token: str | None = None) -> tuple[int, Any]:
 
 def states(waybill: Waybill, kind: str) -> dict[str, int]:
     found = waybill("ls", "--json").json["kinds"]
-    return {state["state"]: state["count"] for each in found if each["kind"] == kind for state in each["states"] if state["count"]}
+    return {
+        state["state"]: state["count"]
+        for each in found
+        if each["kind"] == kind
+        for state in each["states"]
+        if state["count"]
+    }
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_up_prints_one_url_serves_works_and_ends_cleanly(running: Start, bare: Waybill, data: Path, number: int) -> None:
+def test_up_prints_one_url_serves_works_and_ends_cleanly(
+    running: Start, bare: Waybill, data: Path, number: int
+) -> None:
     up = running("up", "--demo", "--port", 0)
     url = up.line().strip()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
@@ -73,7 +83,9 @@ def test_up_again_goes_on_with_the_same_token_and_records(
     second = running("up", "--port", 0)
     second.line()
     assert (data / "admin.token").read_text() == token
-    assert sum(states(bare, "shipment").values()) == 6, "the folder remembers the demonstration, and makes its records once"
+    assert sum(states(bare, "shipment").values()) == 6, (
+        "the folder remembers the demonstration, and makes its records once"
+    )
     assert second.end(signal.SIGTERM).code == 0
 
 
@@ -92,16 +104,25 @@ def test_a_port_in_use_is_a_sentence(running: Start) -> None:
         port = taken.getsockname()[1]
         ended = running("up", "--port", port).end()
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == f"Port {port} of 127.0.0.1 cannot be used (Address already in use); give another with --port; 0 is a free one.\n"
+    assert (
+        ended.err
+        == f"Port {port} of 127.0.0.1 cannot be used (Address already in use); give another with --port; 0 is a free one.\n"
+    )
 
 
-@pytest.mark.parametrize("command", [("up", "--port", 0), ("serve", "--port", 0), ("work",)], ids=["up", "serve", "work"])
-def test_an_index_that_cannot_be_used_is_told_at_the_start(running: Start, data: Path, command: tuple[object, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [("up", "--port", 0), ("serve", "--port", 0), ("work",)], ids=["up", "serve", "work"]
+)
+def test_an_index_that_cannot_be_used_is_told_at_the_start(
+    running: Start, data: Path, command: tuple[object, ...]
+) -> None:
     ingest = {"WAYBILL_APPLICATIONS": "ingest"}
     ended = running(*command, env={**ingest, "WAYBILL_INDEX": "foo://x"}).end()
     assert (ended.code, ended.out) == (5, "")
     assert ended.err.startswith("foo is no database for an index; its URL is sqlite:///path")
-    (data / "waybill-index.db").write_text("these are my notes, not a database; they are long enough to be looked at by whoever opens them")
+    (data / "waybill-index.db").write_text(
+        "these are my notes, not a database; they are long enough to be looked at by whoever opens them"
+    )
     ended = running(*command, env=ingest).end()
     assert (ended.code, ended.out) == (5, "")
     assert "waybill-index.db is no sound SQLite database" in ended.err
@@ -149,7 +170,9 @@ def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None
 
 
 def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: Start, data: Path) -> None:
-    """The URLs that users are given lead there, whichever process makes them and whatever port was given to the server."""
+    """The URLs that users are given lead there, whichever process makes them and whatever port was given to the
+    server.
+    """
     for command, host in (("serve", "127.0.0.1"), ("up", "::1")):
         server = running(command, "--host", host, "--port", 0)
         url = server.line().strip()
@@ -160,7 +183,9 @@ def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: 
         assert server.end(signal.SIGTERM).code == 0
     assert f"{depot.address}/" == url, "where it listened last"
     assert [each.name for each in data.glob("address*")] == ["address"]
-    before = Depot.of(load(env={"WAYBILL_DATA": str(data / "other"), "WAYBILL_HTTP_HOST": "::1", "WAYBILL_HTTP_PORT": "9000"}), [])
+    before = Depot.of(
+        load(env={"WAYBILL_DATA": str(data / "other"), "WAYBILL_HTTP_HOST": "::1", "WAYBILL_HTTP_PORT": "9000"}), []
+    )
     assert before.address == "http://[::1]:9000", "where it is to listen"
 
 
@@ -199,7 +224,10 @@ def test_a_server_whose_address_cannot_be_written_serves_all_the_same(running: S
     assert get(f"{url}health")[0] == 200
     ended = server.end(signal.SIGTERM)
     assert ended.code == 0
-    assert f"address cannot be written (Is a directory): URLs in letters and answers may lead elsewhere than to {url[:-1]}" in ended.err
+    assert (
+        f"address cannot be written (Is a directory): URLs in letters and answers may lead elsewhere than to {url[:-1]}"
+        in ended.err
+    )
     assert [each.name for each in data.glob("address*")] == ["address"]
 
 
@@ -221,7 +249,8 @@ def test_work_serves_only_its_roles(running: Start, waybill: Waybill) -> None:
 
 def test_a_killed_worker_leaves_what_another_goes_on_with(running: Start, waybill: Waybill) -> None:
     shipments = [ship(waybill, 4) for _ in range(3)]
-    # What it holds comes free a second after its death; the other is not to lose what it holds whenever it is slow for a second.
+    # What it holds comes free a second after its death; the other is not to lose what it holds whenever it is slow for
+    # a second.
     first = running("work", "--role", "shipment", "--role", "parcel", env={"WAYBILL_WORK_TTL": "1"})
     wait_until(lambda: states(waybill, "parcel").get("Sending", 0) > 0, "parcels on their way", seconds=120)
     assert first.end(signal.SIGKILL).code == -signal.SIGKILL
@@ -234,8 +263,15 @@ def test_a_killed_worker_leaves_what_another_goes_on_with(running: Start, waybil
         lines = waybill("history", "shipment", shipment, "--json").json["lines"]
         assert [line["after"] for line in lines] == ["Sorting", "Travelling", "Delivered"]
     for parcel in waybill("ls", "parcel", "--json").json["records"]:
-        arrows = [(line["before"], line["after"]) for line in waybill("history", "parcel", parcel["id"], "--json").json["lines"]]
-        assert [arrow for arrow in arrows if arrow[0] != arrow[1]] == [(None, "Packing"), ("Packing", "Sending"), ("Sending", "Delivered")]
+        arrows = [
+            (line["before"], line["after"])
+            for line in waybill("history", "parcel", parcel["id"], "--json").json["lines"]
+        ]
+        assert [arrow for arrow in arrows if arrow[0] != arrow[1]] == [
+            (None, "Packing"),
+            ("Packing", "Sending"),
+            ("Sending", "Delivered"),
+        ]
 
 
 def test_what_is_read_by_a_pipe_that_closes_ends_quietly(waybill: Waybill) -> None:
@@ -280,7 +316,9 @@ APP = Application("stubborn", "Does not listen.", (RUN,))
 
 
 @pytest.mark.usefixtures("stubborn")
-def test_a_second_signal_does_not_wait_for_a_step_that_does_not_listen(running: Start, waybill: Waybill, tmp_path: Path) -> None:
+def test_a_second_signal_does_not_wait_for_a_step_that_does_not_listen(
+    running: Start, waybill: Waybill, tmp_path: Path
+) -> None:
     run = waybill("submit", "run").out.strip()
     work = running("work", "--role", "run.Sleeping", env={"WAYBILL_LOG_FORMAT": "json"})
     wait_until((tmp_path / "asleep").exists, "the step to sleep", seconds=120)
@@ -340,4 +378,6 @@ APP = Application("opening", "Opens the index.", (RUN,), outfit=Outfit)
     work = running("work", "--role", "run")
     wait_until(lambda: states(waybill, "run") == {"Ended": 1}, "the step to open the index", seconds=120)
     assert work.end(signal.SIGTERM).code == 0
-    assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], "nothing is left in a WAL file"
+    assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], (
+        "nothing is left in a WAL file"
+    )

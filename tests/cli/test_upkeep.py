@@ -32,17 +32,29 @@ def test_a_healthy_store_has_nothing_wrong(waybill: Waybill) -> None:
     assert waybill("doctor", "--json").json == {"found": 0, "mended": 0, "remark": None}
 
 
-def test_doctor_names_a_disk_that_is_nearly_full_and_what_lies_on_it(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_a_disk_that_is_nearly_full_and_what_lies_on_it(
+    waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(room, "LITTLE", 1 << 62)
-    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((4096, 4096, 1_000_000, 9_999, 9_999, 5_000, 5_000, 5_000, 0, 255)))
+    monkeypatch.setattr(
+        os,
+        "statvfs",
+        lambda path: os.statvfs_result((4096, 4096, 1_000_000, 9_999, 9_999, 5_000, 5_000, 5_000, 0, 255)),
+    )
     looked = waybill("doctor", "--fix")
     assert looked.code == 1
-    problem = "41 MB of 4.1 GB are free on the disk of the working folders and the store and the index and the objects; "
-    assert looked.out.startswith(f"room, {data}: {problem}what cannot be written is tried again later.\n  not mended: make room")
+    problem = (
+        "41 MB of 4.1 GB are free on the disk of the working folders and the store and the index and the objects; "
+    )
+    assert looked.out.startswith(
+        f"room, {data}: {problem}what cannot be written is tried again later.\n  not mended: make room"
+    )
 
 
 def test_doctor_names_a_disk_that_takes_no_more_files(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((4096, 4096, 1_000_000, 900_000, 900_000, 5_000, 9, 9, 0, 255)))
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: os.statvfs_result((4096, 4096, 1_000_000, 900_000, 900_000, 5_000, 9, 9, 0, 255))
+    )
     (finding, _) = waybill("doctor", "--json").lines
     assert (finding["rule"], finding["problem"][:32]) == ("room", "only 9 more files can be made on")
 
@@ -90,13 +102,18 @@ def test_what_is_mended_together_with_another_finding_counts_as_mended(waybill: 
     ship(waybill, 3)
     stepped(waybill, "shipment")
     planted(
-        data, "update tally set n = n + 7 where kind = 'parcel'", "insert into document values (999999, 'x', x'7b7d')",
+        data,
+        "update tally set n = n + 7 where kind = 'parcel'",
+        "insert into document values (999999, 'x', x'7b7d')",
         "insert into history values (999999, 5, 1, 'a', 'e', null, 'x', '')",
-    )  # fmt: skip
+    )
     mended = waybill("doctor", "--fix", "--json")
     assert [(line["rule"], line["mended"]) for line in mended.lines[:-1]] == [
-        ("rows without a record", True), ("tally", True), ("rows without a record", True), ("tally", True),
-    ]  # fmt: skip
+        ("rows without a record", True),
+        ("tally", True),
+        ("rows without a record", True),
+        ("tally", True),
+    ]
     assert (mended.code, mended.lines[-1]) == (0, {"found": 4, "mended": 4, "remark": None})
     assert waybill("doctor").code == 0
 
@@ -114,9 +131,10 @@ def test_doctor_frees_what_waits_for_nothing(waybill: Waybill, data: Path) -> No
     ship(waybill, 2)
     stepped(waybill, "shipment")
     planted(
-        data, "update record set parked = 'key van/none' where seq = (select min(seq) from record where kind = 'parcel')",
+        data,
+        "update record set parked = 'key van/none' where seq = (select min(seq) from record where kind = 'parcel')",
         "update record set parked = 'mark owner/none' where seq = (select max(seq) from record where kind = 'parcel')",
-    )  # fmt: skip
+    )
     rules = ["waiters wait for what is held", "marks stop while they are in force"]
     assert [line["rule"] for line in waybill("doctor", "--json").lines[:-1]] == rules
     assert waybill("doctor", "--fix").code == 0
@@ -160,7 +178,9 @@ def test_migrate_makes_the_store_and_can_be_repeated(bare: Waybill, data: Path) 
     assert bare("migrate").out == f"sqlite:///{data}/waybill.db is up to date.\n"
 
 
-def test_config_shows_every_setting_and_where_it_came_from(bare: Waybill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_config_shows_every_setting_and_where_it_came_from(
+    bare: Waybill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("WAYBILL_STORE", "postgresql://me:secret@host/db")
     monkeypatch.setenv("WAYBILL_STOER", "x")
     (tmp_path / "my.toml").write_text("[http]\nport = 9000\n")
@@ -182,7 +202,12 @@ def test_tokens_are_made_shown_once_listed_and_revoked(waybill: Waybill) -> None
         assert who is not None
         assert (who.name, who.role) == ("night shift", "operator")
     (listed,) = waybill("tokens", "--json").json["tokens"]
-    assert (listed["id"], listed["name"], listed["role"], listed["state"]) == (made["id"], "night shift", "operator", "Active")
+    assert (listed["id"], listed["name"], listed["role"], listed["state"]) == (
+        made["id"],
+        "night shift",
+        "operator",
+        "Active",
+    )
     secret = made["token"].split("_", 2)[2]
     of_it = ("token", made["id"])
     for command in (("tokens", "list"), ("show", *of_it), ("show", *of_it, "--json"), ("history", *of_it)):
@@ -225,7 +250,9 @@ def test_a_worker_that_is_gone_is_called_so(waybill: Waybill, data: Path) -> Non
     assert "its worker is gone; the next one takes it up" in shown
     assert f"{session} (expired)" in shown
     looked = waybill("doctor", "--fix", "--json")
-    assert [(line["rule"], line["where"], line["mended"]) for line in looked.lines[:-1]] == [("expired session", session, False)]
+    assert [(line["rule"], line["where"], line["mended"]) for line in looked.lines[:-1]] == [
+        ("expired session", session, False)
+    ]
     assert looked.code == 1, "doctor was not there to see that it was not renewed"
     assert "not mended: start a worker: it frees what this one held" in waybill("doctor", "--fix").out
     planted(data, "update session set ttl = 1e-9")  # so short that doctor is there for as long
@@ -283,7 +310,10 @@ def test_sim_answers_in_numbers(bare: Waybill, monkeypatch: pytest.MonkeyPatch) 
     failed = bare("sim", "--seeds", 50, "--scenario", "transfers", "--json")
     assert (failed.code, failed.json["failed"]) == (1, 1)
     assert set(failed.json["failure"]) == {"seed", "problem", "replay"}
-    assert failed.json["failure"]["replay"] == f"waybill sim --seed {failed.json['failure']['seed']} --store model --scenario transfers"
+    assert (
+        failed.json["failure"]["replay"]
+        == f"waybill sim --seed {failed.json['failure']['seed']} --store model --scenario transfers"
+    )
 
 
 def test_config_shows_webhooks_and_days_without_their_secrets(bare: Waybill, data: Path) -> None:

@@ -35,8 +35,10 @@ def test_one_record_is_followed_until_it_settles(running: Start, waybill: Waybil
     for part in ("submit", "· → Sorting", "Sorting → Travelling", "Travelling → Delivered"):
         assert part in said.out
     assert [(line["before"], line["after"]) for line in lines if "event" in line] == [
-        (None, "Sorting"), ("Sorting", "Travelling"), ("Travelling", "Delivered"),
-    ]  # fmt: skip
+        (None, "Sorting"),
+        ("Sorting", "Travelling"),
+        ("Travelling", "Delivered"),
+    ]
 
 
 def test_a_pipe_gets_a_line_whenever_something_changed(running: Start, waybill: Waybill) -> None:
@@ -63,7 +65,10 @@ def test_json_lines_have_the_counts_and_the_time(running: Start, waybill: Waybil
 
 
 def test_nothing_is_said_twice(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [{"kinds": [views.tally(PARCEL, {"Sending": n})], "steps": [], "workers": 1, "expired": 0} for n in (1, 1, 2, 2, 1)]
+    looks = [
+        {"kinds": [views.tally(PARCEL, {"Sending": n})], "steps": [], "workers": 1, "expired": 0}
+        for n in (1, 1, 2, 2, 1)
+    ]
     monkeypatch.setattr(watching, "_looks", lambda *arguments: iter(looks))
     assert [line["kinds"][0]["total"] for line in waybill("watch", "parcel", "--json").lines] == [1, 2, 1]
     assert waybill("watch", "parcel").out == "parcel: 1 Sending\nparcel: 2 Sending\nparcel: 1 Sending\n"
@@ -141,7 +146,12 @@ def test_progress_is_a_bar(waybill: Waybill) -> None:
     """What a worker says of a step with its heartbeat, as the picture shows it."""
     busy = {"pcl1": [1, 4, "stops"], "pcl2": [7, None, "files"], "pcl3": [7_335_940, 6e7, "bytes"]}
     info = SessionInfo("s1", "here", 0.0, 0.0, {}, {f"parcel {id}": [*said, "Sending"] for id, said in busy.items()})
-    look = {"kinds": [views.tally(PARCEL, {"Sending": 2})], "steps": views.session(info, 0.0)["steps"], "workers": 1, "expired": 0}
+    look = {
+        "kinds": [views.tally(PARCEL, {"Sending": 2})],
+        "steps": views.session(info, 0.0)["steps"],
+        "workers": 1,
+        "expired": 0,
+    }
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(watching._picture(look))
     text = console.export_text()
@@ -218,7 +228,16 @@ def test_an_outage_is_said_once_and_anything_else_passes() -> None:
     said: list[str] = []
     waits: list[float] = []
     looking = Looking(said.append, waits.append)
-    answers = iter([Unavailable("Nobody there."), Unavailable("Still nobody."), 7, Unavailable("Gone again."), 8, NotFound("no such")])
+    answers = iter(
+        [
+            Unavailable("Nobody there."),
+            Unavailable("Still nobody."),
+            7,
+            Unavailable("Gone again."),
+            8,
+            NotFound("no such"),
+        ]
+    )
 
     def read() -> int:
         answer = next(answers)

@@ -40,15 +40,21 @@ def test_applications_are_found_by_their_entry_points(place: Path) -> None:
 
 
 def test_a_broken_application_is_named(place: Path) -> None:
-    with pytest.raises(BadApplication, match=r"broken \(of tried\) cannot be loaded: RuntimeError: no licence. Mend or uninstall it"):
+    with pytest.raises(
+        BadApplication, match=r"broken \(of tried\) cannot be loaded: RuntimeError: no licence. Mend or uninstall it"
+    ):
         installed()
-    with pytest.raises(BadApplication, match=r"The application odd \(of tried\) is a int; it must be a waybill.application.Application"):
+    with pytest.raises(
+        BadApplication, match=r"The application odd \(of tried\) is a int; it must be a waybill.application.Application"
+    ):
         installed(["odd"])
     with pytest.raises(BadApplication, match=r"There is no application 'nope'; installed are: .*good"):
         installed(["nope"])
 
 
-def test_one_that_is_not_installed_is_named_by_its_module(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_that_is_not_installed_is_named_by_its_module(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine_here.py").write_text("from waybill.demo import DEMO as MINE\n")
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -64,8 +70,22 @@ def settings(tmp_path: Path, **overrides: object) -> Config:
 
 def test_a_depot_gathers_the_machines_of_its_applications(tmp_path: Path) -> None:
     assert sorted(Depot.of(settings(tmp_path), []).machines) == ["duty", "event", "letter", "token"]
-    assert sorted(Depot.of(settings(tmp_path), [DEMO]).machines) == ["duty", "event", "letter", "parcel", "shipment", "token"]
-    assert sorted(Depot.of(settings(tmp_path), [], demo=True).machines) == ["duty", "event", "letter", "parcel", "shipment", "token"]
+    assert sorted(Depot.of(settings(tmp_path), [DEMO]).machines) == [
+        "duty",
+        "event",
+        "letter",
+        "parcel",
+        "shipment",
+        "token",
+    ]
+    assert sorted(Depot.of(settings(tmp_path), [], demo=True).machines) == [
+        "duty",
+        "event",
+        "letter",
+        "parcel",
+        "shipment",
+        "token",
+    ]
     with pytest.raises(MachineError, match="Two machines are called shipment"):
         Depot.of(settings(tmp_path), [DEMO, replace(DEMO, name="twin")])
 
@@ -73,7 +93,9 @@ def test_a_depot_gathers_the_machines_of_its_applications(tmp_path: Path) -> Non
 def test_what_can_have_millions_of_records_refuses_zookeeper(tmp_path: Path) -> None:
     large = replace(DEMO, sql_only=True)
     Depot.of(settings(tmp_path, store="postgresql://host/db"), [large])
-    with pytest.raises(BadApplication, match="demo can have more records than ZooKeeper should carry: give it a sqlite"):
+    with pytest.raises(
+        BadApplication, match="demo can have more records than ZooKeeper should carry: give it a sqlite"
+    ):
         Depot.of(settings(tmp_path, store="zookeeper://host:2181/x"), [large])
 
 
@@ -86,7 +108,9 @@ def test_retention_of_what_is_not_declared_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
     depot = Depot.of(settings(tmp_path / "new"), [])
-    with pytest.raises(BadStore, match=r"There is no store at .*waybill.db; `waybill up` or `waybill migrate` makes one"):
+    with pytest.raises(
+        BadStore, match=r"There is no store at .*waybill.db; `waybill up` or `waybill migrate` makes one"
+    ):
         depot.open_store(migrate=False)
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
@@ -99,7 +123,9 @@ def test_retention_of_a_state_that_is_open_is_refused(tmp_path: Path) -> None:
     config_file = tmp_path / "waybill.toml"
     for state in ("Packing", "Held"):
         config_file.write_text(f'[retention]\n"parcel.{state}" = 3\n')
-        with pytest.raises(BadConfig, match=rf"parcel.{state}, in which a parcel is still open; .* settled: in .*Delivered"):
+        with pytest.raises(
+            BadConfig, match=rf"parcel.{state}, in which a parcel is still open; .* settled: in .*Delivered"
+        ):
             Depot.of(config.load(config_file), [DEMO])
     config_file.write_text('[retention]\n"parcel.Delivered" = 3\n')
     assert Depot.of(config.load(config_file), [DEMO]).config.retention == {"parcel.Delivered": 3.0}

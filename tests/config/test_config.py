@@ -84,7 +84,11 @@ def test_lists_and_tables(tmp_path: Path) -> None:
     assert (config.applications, config.work.roles) == (("ingest",), ("duty",))
     assert config.retention == {"parcel.Delivered": 30.0, "shipment.Delivered": 7.5}
     assert config.app == {"mail": {"host": "x"}}
-    env = {"WAYBILL_APPLICATIONS": "a, b", "WAYBILL_RETENTION": "parcel.Delivered=1,parcel.Returned=2", "WAYBILL_DATA": str(tmp_path / "x")}
+    env = {
+        "WAYBILL_APPLICATIONS": "a, b",
+        "WAYBILL_RETENTION": "parcel.Delivered=1,parcel.Returned=2",
+        "WAYBILL_DATA": str(tmp_path / "x"),
+    }
     config = load(env=env)
     assert (config.applications, config.retention) == (("a", "b"), {"parcel.Delivered": 1.0, "parcel.Returned": 2.0})
 
@@ -109,27 +113,33 @@ def test_a_folder_of_the_demonstration_remembers_it(tmp_path: Path) -> None:
         ("store = ''", "store is ''; it must be a text that is not empty."),
         ("[work]\nttl = 0.1", "work.ttl is 0.1; it must be a number of seconds from 1 to 3600."),
         ("[log]\nlevel = 'loud'", 'log.level is \'loud\'; it must be "debug" or "info"'),
-        ("[retention]\nparcel = 3", 'retention is {\'parcel\': 3}; it must be a table of days by "kind.State"'),
+        ("[retention]\nparcel = 3", "retention is {'parcel': 3}; it must be a table of days by \"kind.State\""),
         ("[retention]\n'a.B' = -1", "it must be a table of days"),
         ("applications = 3", "applications is 3; it must be a list of names"),
         ("app = 3", "app must be tables, one for each application"),
         ("http.port = ", "waybill.toml is not TOML: "),
     ],
 )
-def test_each_mistake_in_the_file_is_a_sentence_that_says_what_is_right(tmp_path: Path, text: str, sentence: str) -> None:
+def test_each_mistake_in_the_file_is_a_sentence_that_says_what_is_right(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
     with pytest.raises(BadConfig) as caught:
         load(write(tmp_path, text))
     assert sentence in str(caught.value)
 
 
 def test_mistakes_elsewhere_are_sentences_too(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match=r"the environment's WAYBILL_HTTP_PORT: http.port is 'x'; it must be a whole number"):
+    with pytest.raises(
+        BadConfig, match=r"the environment's WAYBILL_HTTP_PORT: http.port is 'x'; it must be a whole number"
+    ):
         load(env={"WAYBILL_HTTP_PORT": "x"})
     with pytest.raises(BadConfig, match=r"the command line: work.threads is 0; it must be"):
         load(overrides={"work.threads": 0})
     with pytest.raises(BadConfig, match="There is no setting colour"):
         load(overrides={"colour": 1})
-    with pytest.raises(BadConfig, match=r"missing.toml cannot be read: No such file or directory. Give the settings file"):
+    with pytest.raises(
+        BadConfig, match=r"missing.toml cannot be read: No such file or directory. Give the settings file"
+    ):
         load(tmp_path / "missing.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(BadConfig, match="is not UTF-8"):
@@ -175,11 +185,16 @@ def test_mail_and_webhooks_come_from_the_file_and_their_secrets_from_the_environ
     config = load(write(tmp_path, text), env={"WAYBILL_MAIL_PASSWORD": "sesame"})
     assert config.mail == Mail("starttls://mail.example.org", "waybill@example.org", "me", "sesame")
     assert config.webhooks == (
-        Webhook("ours", "https://example.org/hook?token=zzz", ("org.waybill.*",), "hush"), Webhook("theirs", "http://127.0.0.1:9/"),
-    )  # fmt: skip
+        Webhook("ours", "https://example.org/hook?token=zzz", ("org.waybill.*",), "hush"),
+        Webhook("theirs", "http://127.0.0.1:9/"),
+    )
     shown = effective(config)
     assert (shown["mail.password"], shown["mail.user"]) == ("***", "me")
-    assert shown["webhooks"]["ours"] == {"url": "https://example.org/hook?token=***", "types": ["org.waybill.*"], "secret": "***"}
+    assert shown["webhooks"]["ours"] == {
+        "url": "https://example.org/hook?token=***",
+        "types": ["org.waybill.*"],
+        "secret": "***",
+    }
     assert shown["webhooks"]["theirs"]["secret"] == ""
     for words in (repr(config), str(shown)):
         assert "hush" not in words
@@ -195,14 +210,21 @@ def test_webhooks_can_come_whole_from_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '[mail]\nurl = "http://mail.example.org"\n', '[mail]\nurl = "smtp://me:hush@mail.example.org"\n', '[mail]\nurl = "smtp://"\n',
-        '[mail]\nurl = "smtp://mail.example.org:99999"\n', '[mail]\nsender = "nobody"\n', '[mail]\nsender = "a@b\\nBcc: c@d"\n',
-        '[mail]\npassword = ["hush"]\n', '[webhooks.ours]\nsecret = "hush"\n',
+        '[mail]\nurl = "http://mail.example.org"\n',
+        '[mail]\nurl = "smtp://me:hush@mail.example.org"\n',
+        '[mail]\nurl = "smtp://"\n',
+        '[mail]\nurl = "smtp://mail.example.org:99999"\n',
+        '[mail]\nsender = "nobody"\n',
+        '[mail]\nsender = "a@b\\nBcc: c@d"\n',
+        '[mail]\npassword = ["hush"]\n',
+        '[webhooks.ours]\nsecret = "hush"\n',
         '[webhooks.ours]\nurl = "ftp://example.org"\nsecret = "hush"\n',
-        '[webhooks.ours]\nurl = "https://me:hush@example.org"\n', '[webhooks.ours]\nurl = "https://example.org"\nkind = "hush"\n',
-        '[webhooks.ours]\nurl = "https://example.org"\ntypes = "hush"\n', 'webhooks = "hush"\n',
+        '[webhooks.ours]\nurl = "https://me:hush@example.org"\n',
+        '[webhooks.ours]\nurl = "https://example.org"\nkind = "hush"\n',
+        '[webhooks.ours]\nurl = "https://example.org"\ntypes = "hush"\n',
+        'webhooks = "hush"\n',
     ],
-)  # fmt: skip
+)
 def test_mail_and_webhooks_that_cannot_be_used_are_refused_without_telling_secrets(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadConfig) as refused:
         load(write(tmp_path, text))

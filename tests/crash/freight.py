@@ -2,8 +2,8 @@
 
     python -m tests.crash.freight STORE_URL FOLDER      serve until killed
 
-A crate spawns parcels in portions and joins them; a parcel goes through eight states, fails now and then for a moment, waits, and, in one
-state, holds an exclusive key while it writes to a file that no other may write to at the same time.
+A crate spawns parcels in portions and joins them; a parcel goes through eight states, fails now and then for a moment,
+waits, and, in one state, holds an exclusive key while it writes to a file that no other may write to at the same time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ NAMES = ("Picking", "Packing", "Weighing", "Labelling", "Loading", "Driving", "H
 QUICK = Backoff(0.01, 1.5, 0.2)
 
 CRATE = Machine(
-    name="crate", plural="crates", prefix="crt", doc="Many parcels.",
+    name="crate",
+    plural="crates",
+    prefix="crt",
+    doc="Many parcels.",
     states=(
         work("Filling", "Waiting", "Make the parcels.", tries=1000, backoff=QUICK),
         join("Waiting", "Reporting", "Until all are signed for."),
@@ -39,9 +42,13 @@ CRATE = Machine(
         end("Shipped", "All are signed for."),
     ),
     actions=(action("resume", "Failed", RESUME, "Again."),),
-)  # fmt: skip
+)
 PARCEL = Machine(
-    name="parcel", plural="parcels", prefix="pcl", doc="One parcel.", parent="crate",
+    name="parcel",
+    plural="parcels",
+    prefix="pcl",
+    doc="One parcel.",
+    parent="crate",
     states=(
         *(
             work(name, then, "Do it.", tries=1000, backoff=QUICK, needs=("van",) if name == "Driving" else ())
@@ -52,7 +59,7 @@ PARCEL = Machine(
     ),
     actions=(action("resume", "Failed", RESUME, "Again."),),
     keys=(Keys("van", "one parcel in a van at a time"),),
-)  # fmt: skip
+)
 MACHINES = Machines.of((CRATE, PARCEL, DUTY))
 
 
@@ -89,7 +96,9 @@ def main(url: str, folder: str) -> None:
     store = open_store(url)
     post.ensure(Engine(store, MACHINES))
     store.close()
-    worker = Worker(lambda: open_store(url), MACHINES, host="here", work_root=Path(folder), objects=None, threads=2, ttl=2.0)  # type: ignore[arg-type]
+    worker = Worker(
+        lambda: open_store(url), MACHINES, host="here", work_root=Path(folder), objects=None, threads=2, ttl=2.0
+    )  # type: ignore[arg-type]
     signal.signal(signal.SIGTERM, lambda number, frame: worker.stop())
     worker.run()
 

@@ -1,7 +1,8 @@
 """Workers are killed with SIGKILL in a loop, on each store with its real server, and every record settles exactly once.
 
-On the way PostgreSQL is restarted and the leader of the ZooKeeper ensemble is killed. What is checked at the end is read from the store:
-every crate has exactly its parcels, each history is a path of its table and enters its end once, nobody holds a claim or a key.
+On the way PostgreSQL is restarted and the leader of the ZooKeeper ensemble is killed. What is checked at the end is
+read from the store: every crate has exactly its parcels, each history is a path of its table and enters its end once,
+nobody holds a claim or a key.
 """
 
 from __future__ import annotations
@@ -178,7 +179,9 @@ def test_postgres_with_restarts(tmp_path: Path, budget: Budget) -> None:
         run(server.create_database(), tmp_path, budget.pick(small=8, long=100), hurt)
 
 
-def test_zookeeper_ensemble_with_its_leader_killed(tmp_path: Path, budget: Budget, zookeeper_ensemble: ZooKeeperEnsemble) -> None:
+def test_zookeeper_ensemble_with_its_leader_killed(
+    tmp_path: Path, budget: Budget, zookeeper_ensemble: ZooKeeperEnsemble
+) -> None:
     def hurt(kill: int) -> None:
         if kill % 7 == 3:
             leader = zookeeper_ensemble.leader()

@@ -74,7 +74,11 @@ def test_every_setting_and_variable_is_documented() -> None:
 def fields(shape: type[msgspec.Struct], above: str = "") -> Iterator[str]:
     for field in msgspec.structs.fields(shape):
         inner = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        yield from fields(type(inner), f"{above}{field.name}.") if isinstance(inner, msgspec.Struct) else [f"{above}{field.name}"]
+        yield from (
+            fields(type(inner), f"{above}{field.name}.")
+            if isinstance(inner, msgspec.Struct)
+            else [f"{above}{field.name}"]
+        )
 
 
 def test_every_setting_and_variable_of_an_application_is_documented() -> None:
@@ -85,7 +89,9 @@ def test_every_setting_and_variable_of_an_application_is_documented() -> None:
         assert application.settings is not None
         section = text.partition(f"## [app.{application.name}]")[2].partition("\n## ")[0]
         for setting in fields(application.settings):
-            assert re.search(rf"^\| `{re.escape(setting)}` \| [^|]+ \| [A-Z][^|]+\. \|$", section, re.MULTILINE), setting
+            assert re.search(rf"^\| `{re.escape(setting)}` \| [^|]+ \| [A-Z][^|]+\. \|$", section, re.MULTILINE), (
+                setting
+            )
         for variable, doc in application.variables.items():
             assert f"| `{variable}` | {doc} |" in section
 
@@ -156,7 +162,9 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path, line: str
     found = re.search(r"\bwaybill ([^|;&)>]+)", line)
     if found is None:
         ours = r"\$ (export |sleep |curl |make |\.venv/bin/python (-m )?benchmarks\b)"
-        assert re.match(ours, line), "commands of Waybill's, calls of its API, what the tutorial does to its worker, measuring"
+        assert re.match(ours, line), (
+            "commands of Waybill's, calls of its API, what the tutorial does to its worker, measuring"
+        )
         return
     words = shlex.split(found[1].strip().rstrip(")"))
     group: object = get_command(build())

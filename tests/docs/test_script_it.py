@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "script-it.md"
-(SCRIPT,) = [block for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL) if "waybill act" in block]
+(SCRIPT,) = [
+    block
+    for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    if "waybill act" in block
+]
 
 
 @pytest.mark.parametrize("options", [(), ("-eu",)])
@@ -22,12 +26,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "script-it.md"
         (5, "the store is away\n", 75),
     ],
 )
-def test_the_script_tells_exit_codes_apart(tmp_path: Path, options: tuple[str, ...], code: int, said: str, ends: int) -> None:
+def test_the_script_tells_exit_codes_apart(
+    tmp_path: Path, options: tuple[str, ...], code: int, said: str, ends: int
+) -> None:
     fake = tmp_path / "waybill"
     fake.write_text(f'#!/bin/sh\necho "$@"\nexit {code}\n')
     fake.chmod(0o755)
     env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "id": "pcl0000000001"}
     script = f"{SCRIPT}echo went on\n"
-    done = subprocess.run(["sh", *options, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["sh", *options, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+    )
     assert (done.stdout, done.stderr, done.returncode) == (said, "", ends)
     assert (tmp_path / "answer.json").read_text() == "act parcel pcl0000000001 resume --json\n"

@@ -60,7 +60,9 @@ class Kitchen:
         return [sys.executable, "-m", "waybill", *arguments]
 
     def waybill(self, *arguments: str) -> str:
-        done = subprocess.run(self.command(*arguments), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            self.command(*arguments), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -68,7 +70,9 @@ class Kitchen:
         return json.loads(self.waybill(*arguments, "--json"))
 
     def work(self) -> subprocess.Popen[str]:
-        self.workers.append(subprocess.Popen(self.command("work"), cwd=self.folder, env=self.env, stderr=subprocess.PIPE, text=True))
+        self.workers.append(
+            subprocess.Popen(self.command("work"), cwd=self.folder, env=self.env, stderr=subprocess.PIPE, text=True)
+        )
         return self.workers[-1]
 
 
@@ -124,8 +128,8 @@ def test_a_loaf_survives_the_baker(kitchen: Kitchen) -> None:
     assert (done["state"], done["message"], done["docs"]["oven"]["minutes"]) == ("Baked", "golden brown", 10)
     second.send_signal(signal.SIGTERM)
     assert second.wait(timeout=60) == 0
-    # Each write moves the version by one: the end of the dead session, the claim, the missing minutes, the last step. Had the second baker
-    # begun with the first minute again, there would be more.
+    # Each write moves the version by one: the end of the dead session, the claim, the missing minutes, the last step.
+    # Had the second baker begun with the first minute again, there would be more.
     assert done["version"] - left["version"] <= (10 - had) + 3
 
 
@@ -135,7 +139,9 @@ def test_stopped_in_good_order_it_goes_on_as_well(kitchen: Kitchen) -> None:
     kitchen.waybill("migrate")
     loaf = kitchen.waybill("submit", "loaf")
     first = kitchen.work()
-    wait_until(lambda: "oven" in kitchen.show("show", "loaf", loaf)["docs"], "the oven to be lit", seconds=60, every=0.1)
+    wait_until(
+        lambda: "oven" in kitchen.show("show", "loaf", loaf)["docs"], "the oven to be lit", seconds=60, every=0.1
+    )
     first.send_signal(signal.SIGTERM)
     assert first.wait(timeout=60) == 0
     between = kitchen.show("show", "loaf", loaf)

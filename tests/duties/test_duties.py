@@ -62,7 +62,9 @@ def test_joins_calls_a_parent_whose_nudge_was_lost(yard: Yard) -> None:
 
 
 def test_joins_goes_through_all_that_wait_a_portion_in_each_round(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of them wait for something: a round looks at a portion, and the one that was not called is found in the end, and each time."""
+    """Most of them wait for something: a round looks at a portion, and the one that was not called is found in the
+    end, and each time.
+    """
     crates = [moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children") for _ in range(9)]
     for crate in crates[:7]:
         yard.store.commit([Group((Change(None, Record("parcel", "pcl*", "Packing", parent=crate.ref), "submit"),))])
@@ -105,7 +107,9 @@ def failed_parcels(yard: Yard, open: bool) -> tuple[Record, list[Record]]:
     drafts = [Record("parcel", "pcl*", "Failed", parent=crate.ref, open=open) for _ in range(2)]
     (answer,) = yard.store.commit([Group(tuple(Change(None, draft, "submit") for draft in drafts))])
     assert not isinstance(answer, Exception), answer
-    return moved(yard, crate, state="Waiting", parked="children"), [record for record in answer.records if record is not None]
+    return moved(yard, crate, state="Waiting", parked="children"), [
+        record for record in answer.records if record is not None
+    ]
 
 
 def test_joins_calls_a_parent_whose_children_are_settled_by_the_table_of_this_release(yard: Yard) -> None:
@@ -175,7 +179,9 @@ class Pages:
         return page
 
 
-def test_joins_looks_at_a_portion_in_each_round_and_goes_on_behind_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joins_looks_at_a_portion_in_each_round_and_goes_on_behind_it(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many children there are: neither a round nor what it keeps grows with them."""
     monkeypatch.setattr("waybill.duties.joins.MAX_PAGE", 10)
     crate = yard.engine.submit(New("crate"))
@@ -207,8 +213,13 @@ def test_joins_looks_first_where_the_table_has_changed(yard: Yard) -> None:
     failed_parcels(yard, open=False)
     another_release(yard, settled=False)
     with_hand.machines = yard.machines
-    with_hand.memory["looked"] = {name: (opened, 0.0) for name, (opened, _) in with_hand.memory["looked"].items()}  # all are due
-    assert [rule for rule, _ in found(Joins(portion=1), with_hand)] == ["lost nudge", "open by the table", "open by the table"]
+    # all are due
+    with_hand.memory["looked"] = {name: (opened, 0.0) for name, (opened, _) in with_hand.memory["looked"].items()}
+    assert [rule for rule, _ in found(Joins(portion=1), with_hand)] == [
+        "lost nudge",
+        "open by the table",
+        "open by the table",
+    ]
 
 
 def test_what_the_table_of_this_release_calls_settled_can_be_removed(yard: Yard) -> None:
@@ -257,10 +268,13 @@ def test_hosts_waits_before_it_believes_that_a_host_is_gone(yard: Yard) -> None:
     assert len(found(Hosts(grace=600), with_hand)) == 1
 
 
-def test_hosts_goes_by_the_record_where_nobody_has_watched_the_hosts(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_goes_by_the_record_where_nobody_has_watched_the_hosts(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As doctor does: its one look must do. What has not moved for so long has had no worker for so long."""
     parcel = moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="gone")
-    moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="h1")  # here, where somebody looks: it is not gone
+    # here, where somebody looks: it is not gone
+    moved(yard, yard.engine.submit(New("parcel")), state="Sending", host="h1")
     by_hand = hand(yard, thorough=True)
     assert found(Hosts(), by_hand) == [], "it moved a moment ago"
     later = yard.store.now() + 700
@@ -375,16 +389,30 @@ def post_of(
 
 def test_any_worker_does_the_duties_and_a_lost_nudge_is_mended_d2(duty_yard: Yard) -> None:
     yard = duty_yard
-    duties = {**all_duties(), "joins": Joins(every=3600)}  # one round, however long the others take: the next would mend nothing
+    # one round, however long the others take: the next would mend nothing
+    duties = {**all_duties(), "joins": Joins(every=3600)}
     post = post_of(yard, duties, yard.open_store)
     post.ensure(yard.engine)
     post.ensure(yard.engine)  # safe to repeat
     names = {r.id for r in yard.store.find("duty").records}
-    assert names == {"joins", "upkeep", "requests", "hosts", "retention", "folders@h1", "leftovers", "keys", "consistency"}
+    assert names == {
+        "joins",
+        "upkeep",
+        "requests",
+        "hosts",
+        "retention",
+        "folders@h1",
+        "leftovers",
+        "keys",
+        "consistency",
+    }
     crate = moved(yard, yard.engine.submit(New("crate")), state="Waiting", parked="children")
     yard.worker()
     yard.until_state(crate, "Shipped")
-    yard.until(lambda: all("memory" in r.docs for r in yard.store.find("duty", docs=True).records), "every duty has done a round")
+    yard.until(
+        lambda: all("memory" in r.docs for r in yard.store.find("duty", docs=True).records),
+        "every duty has done a round",
+    )
     memory = yard.store.get("duty", "joins").docs["memory"]
     assert memory["mended"] == 1
 
@@ -403,14 +431,18 @@ def test_a_round_can_be_asked_for_d2(duty_yard: Yard) -> None:
 
 
 def rounds(yard: Yard, duty: str) -> Iterator[dict[str, Any]]:
-    """What the duty keeps after its first round by a worker that does nothing else, and then after each that is asked for."""
+    """What the duty keeps after its first round by a worker that does nothing else, and then after each that is
+    asked for.
+    """
     yard.worker(roles=["duty"])
     yard.until(lambda: "memory" in yard.store.get("duty", duty).docs, "the first round")
     while True:
         memory = yard.store.get("duty", duty).docs["memory"]
         yield memory["kept"]
         yard.engine.act(Ref("duty", duty), "run", who="op")
-        yard.until(lambda before=memory["at"]: yard.store.get("duty", duty).docs["memory"]["at"] > before, "the next round")
+        yard.until(
+            lambda before=memory["at"]: yard.store.get("duty", duty).docs["memory"]["at"] > before, "the next round"
+        )
 
 
 def test_leftovers_removes_an_old_temporary_file_and_nothing_else(duty_yard: Yard, tmp_path: Path) -> None:

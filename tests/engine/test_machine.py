@@ -6,7 +6,21 @@ from typing import Any
 
 import pytest
 
-from waybill.machine import RESUME, STAY, Backoff, Document, Keys, Machine, MachineError, action, end, join, rest, retired, work
+from waybill.machine import (
+    RESUME,
+    STAY,
+    Backoff,
+    Document,
+    Keys,
+    Machine,
+    MachineError,
+    action,
+    end,
+    join,
+    rest,
+    retired,
+    work,
+)
 
 GOOD: dict[str, Any] = {
     "name": "parcel",

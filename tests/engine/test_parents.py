@@ -28,7 +28,9 @@ def test_a_parent_of_the_wrong_kind_is_refused(engine: Engine) -> None:
 
 
 def test_each_is_answered_for_itself(engine: Engine) -> None:
-    first, refused, last = engine.submit_each([New("crate", request="a"), New("crate", state="Nowhere"), New("crate", request="b")])
+    first, refused, last = engine.submit_each(
+        [New("crate", request="a"), New("crate", state="Nowhere"), New("crate", request="b")]
+    )
     assert isinstance(first, Record)
     assert isinstance(refused, Refused)
     assert isinstance(last, Record)

@@ -15,11 +15,7 @@ from waybill.step import Done, New
 from waybill.stores.model import ModelStore, World
 
 CRATE = Machine(
-    name="crate",
-    plural="crates",
-    prefix="crt",
-    doc="",
-    states=(join("Waiting", "Full", ""), end("Full", "")),
+    name="crate", plural="crates", prefix="crt", doc="", states=(join("Waiting", "Full", ""), end("Full", ""))
 )
 PARCEL = Machine(
     name="parcel",
@@ -28,7 +24,10 @@ PARCEL = Machine(
     doc="",
     parent="crate",
     states=(work("Packing", "Sent", "", fails="Shelved"), rest("Shelved", ""), end("Sent", ""), end("Lost", "")),
-    actions=(action("shelve", "Packing", "Shelved", "", claimed="wait"), action("lose", "Packing Shelved", "Lost", "", claimed="wait")),
+    actions=(
+        action("shelve", "Packing", "Shelved", "", claimed="wait"),
+        action("lose", "Packing Shelved", "Lost", "", claimed="wait"),
+    ),
 )
 PARCEL.steps["Packing"] = lambda record, ctx: Done()
 MACHINES = Machines.of((CRATE, PARCEL))
@@ -82,7 +81,6 @@ def test_a_request_that_closes_the_last_child_calls_the_parent() -> None:
     assert engine.store.get(*crate).nudges == 1
 
 
-
 def test_a_request_whose_record_moves_while_it_is_applied_is_applied_to_what_it_has_become() -> None:
     world, _, parcel = left_behind("shelve")
     engine = Engine(ModelStore(world), MACHINES)
@@ -98,7 +96,9 @@ def test_a_request_whose_record_moves_while_it_is_applied_is_applied_to_what_it_
 
 @pytest.mark.parametrize("trouble", [Unavailable("away"), Unknown("cut")])
 @pytest.mark.parametrize("raised", [True, False])
-def test_an_action_that_was_written_is_not_called_refused_when_its_nudge_is_lost(trouble: StoreError, raised: bool) -> None:
+def test_an_action_that_was_written_is_not_called_refused_when_its_nudge_is_lost(
+    trouble: StoreError, raised: bool
+) -> None:
     world, _, parcel = left_behind("shelve")
     store = ModelStore(world)
     commit = store.commit

@@ -10,7 +10,21 @@ import pytest
 from msgspec.structs import replace
 
 from waybill import rules
-from waybill.machine import RESUME, STAY, Backoff, Document, Keys, Machine, MachineError, action, end, join, rest, retired, work
+from waybill.machine import (
+    RESUME,
+    STAY,
+    Backoff,
+    Document,
+    Keys,
+    Machine,
+    MachineError,
+    action,
+    end,
+    join,
+    rest,
+    retired,
+    work,
+)
 from waybill.record import Ask, Docs, Record, Store, encode
 from waybill.rules import Machines, Refused
 from waybill.step import Done, Fail, New, Wait
@@ -21,11 +35,23 @@ def still_marked(record: Record, store: Store) -> str | None:
 
 
 PARCEL = Machine(
-    name="parcel", plural="parcels", prefix="pcl", doc="One parcel.", parent="crate",
+    name="parcel",
+    plural="parcels",
+    prefix="pcl",
+    doc="One parcel.",
+    parent="crate",
     states=(
         work("Packing", "Weighing", "Box it.", holds="Held", leaves_files=True),
         rest("Held", "Stopped."),
-        work("Weighing", "Sending", "Weigh it.", tries=2, backoff=Backoff(10, 2, 100), remakes="Packing", needs=("scale",)),
+        work(
+            "Weighing",
+            "Sending",
+            "Weigh it.",
+            tries=2,
+            backoff=Backoff(10, 2, 100),
+            remakes="Packing",
+            needs=("scale",),
+        ),
         work("Sending", "Sent", "Send it.", also=("Lost",), fails=None, every=30, needs=("scale", "van")),
         rest("Failed", "Gave up.", settled=True),
         retired("Wrapping", "Weighing"),
@@ -36,14 +62,32 @@ PARCEL = Machine(
         action("release", "Held", "Packing", "Go on.", guard=still_marked),
         action("resume", "Failed", RESUME, "Again."),
         action("drop", "Failed Held", "Lost", "Give up.", confirm="Nobody will hear of it."),
-        action("label", "Failed Sending", STAY, "Put a label on.", writes=lambda record, args: {"label": {"text": args["text"]}}),
+        action(
+            "label",
+            "Failed Sending",
+            STAY,
+            "Put a label on.",
+            writes=lambda record, args: {"label": {"text": args["text"]}},
+        ),
     ),
-    documents=(Document("label", "service", ""), Document("weight", "step", ""), Document("raw", "foreign", "", v=None)),
-    keys=(Keys("scale", "", of=lambda record: [record.docs["label"]["text"]] if "label" in record.docs else []), Keys("van", "")),
+    documents=(
+        Document("label", "service", ""),
+        Document("weight", "step", ""),
+        Document("raw", "foreign", "", v=None),
+    ),
+    keys=(
+        Keys("scale", "", of=lambda record: [record.docs["label"]["text"]] if "label" in record.docs else []),
+        Keys("van", ""),
+    ),
     gates=lambda record: ("collections/a",),
-)  # fmt: skip
+)
 CRATE = Machine(
-    name="crate", plural="crates", prefix="crt", doc="", states=(join("Filling", "Full", ""), end("Full", "")), documents=()
+    name="crate",
+    plural="crates",
+    prefix="crt",
+    doc="",
+    states=(join("Filling", "Full", ""), end("Full", "")),
+    documents=(),
 )
 MACHINES = Machines.of((PARCEL, CRATE))
 
@@ -67,17 +111,29 @@ def parcel(state: str = "Packing", **fields: Any) -> Record:
 
 
 def test_submit_begins_where_the_machine_begins_with_versioned_documents() -> None:
-    change = rules.create(MACHINES, New("parcel", {"label": {"text": "x"}, "raw": {"a": 1}}, priority=3, request="r"), who="ann", why="new")
+    change = rules.create(
+        MACHINES,
+        New("parcel", {"label": {"text": "x"}, "raw": {"a": 1}}, priority=3, request="r"),
+        who="ann",
+        why="new",
+    )
     assert change.before is None
     assert change.after is not None
-    assert (change.after.id, change.after.state, change.after.priority, change.after.gates) == ("pcl*", "Packing", 3, ("collections/a",))
+    assert (change.after.id, change.after.state, change.after.priority, change.after.gates) == (
+        "pcl*",
+        "Packing",
+        3,
+        ("collections/a",),
+    )
     assert change.docs == {"label": b'{"v":1,"text":"x"}', "raw": b'{"a":1}'}
     assert (change.event, change.who, change.why) == ("submit", "ann", "new")
 
 
 def test_a_record_that_its_caller_names_needs_an_id() -> None:
     states = (rest("Free", ""), end("Gone", ""))
-    shelf = Machine(name="shelf", plural="shelves", doc="", states=states, actions=(action("burn", "Free", "Gone", ""),))
+    shelf = Machine(
+        name="shelf", plural="shelves", doc="", states=states, actions=(action("burn", "Free", "Gone", ""),)
+    )
     with pytest.raises(Refused, match="A shelf needs an id from its caller"):
         rules.create(Machines.of((shelf,)), New("shelf"))
 
@@ -119,7 +175,13 @@ def test_done_goes_on_lets_go_and_remembers() -> None:
     change = rules.settle(PARCEL, before, Done({"weight": {"kg": 2}}, priority=20), here="h1", who="w")
     after = change.after
     assert after is not None
-    assert (after.state, after.session, after.last_done, after.tries, after.message) == ("Weighing", None, "Packing", 0, "")
+    assert (after.state, after.session, after.last_done, after.tries, after.message) == (
+        "Weighing",
+        None,
+        "Packing",
+        0,
+        "",
+    )
     assert (after.priority, after.host, after.gates) == (20, "h1", ())
     assert after.keys == ("scale/k",)  # the next state needs it, and the label names it
     assert (change.event, change.docs) == ("done", {"weight": b'{"v":1,"kg":2}'})
@@ -144,7 +206,10 @@ def test_done_may_choose_a_declared_target_and_no_other() -> None:
 def test_a_step_may_write_only_what_the_table_gives_it() -> None:
     after = rules.settle(PARCEL, parcel(), Done({"label": {}})).after
     assert after is not None
-    assert (after.state, after.message) == ("Failed", "The document label of parcel is written by its service, not by a step.")
+    assert (after.state, after.message) == (
+        "Failed",
+        "The document label of parcel is written by its service, not by a step.",
+    )
     unknown = rules.settle(PARCEL, parcel(), Done({"colour": {}})).after
     assert unknown is not None
     assert "declares no document colour" in unknown.message
@@ -153,11 +218,18 @@ def test_a_step_may_write_only_what_the_table_gives_it() -> None:
 def test_wait_lets_go_for_a_while_and_is_no_failure() -> None:
     change = rules.settle(PARCEL, parcel("Sending", tries=1), Wait(message="no van"))
     assert change.after is not None
-    assert (change.after.state, change.after.parked, change.after.session, change.after.tries) == ("Sending", "wait", None, 0)
+    assert (change.after.state, change.after.parked, change.after.session, change.after.tries) == (
+        "Sending",
+        "wait",
+        None,
+        0,
+    )
     assert (change.delay, change.event, change.after.message) == (30, "", "no van")
     assert rules.settle(PARCEL, parcel("Sending"), Wait(5)).delay == 5
     assert rules.settle(PARCEL, parcel("Sending"), Wait(0)).delay == 0
-    assert rules.settle(PARCEL, parcel("Packing"), Wait()).delay == 1, "a state that says nothing must not be looked at without a pause"
+    assert rules.settle(PARCEL, parcel("Packing"), Wait()).delay == 1, (
+        "a state that says nothing must not be looked at without a pause"
+    )
 
 
 def test_wait_with_a_document_that_tells_of_a_mark_is_gated_by_it() -> None:
@@ -172,11 +244,22 @@ def test_wait_with_a_document_that_tells_of_a_mark_is_gated_by_it() -> None:
 def test_trouble_is_tried_again_with_back_off_and_then_fails_with_the_last_reason() -> None:
     first = rules.settle(PARCEL, parcel("Weighing", last_done="Packing"), OSError("scale broken"))
     assert first.after is not None
-    assert (first.after.state, first.after.tries, first.after.parked, first.delay, first.event) == ("Weighing", 1, "wait", 10, "retry")
+    assert (first.after.state, first.after.tries, first.after.parked, first.delay, first.event) == (
+        "Weighing",
+        1,
+        "wait",
+        10,
+        "retry",
+    )
     assert first.after.message == "OSError: scale broken"
     second = rules.settle(PARCEL, replace(first.after, session="s"), OSError("scale gone"))
     assert second.after is not None
-    assert (second.after.state, second.after.last_done, second.after.session, second.event) == ("Failed", "Packing", None, "fail")
+    assert (second.after.state, second.after.last_done, second.after.session, second.event) == (
+        "Failed",
+        "Packing",
+        None,
+        "fail",
+    )
     assert second.after.message == "OSError: scale gone"
     assert not second.after.open
 
@@ -223,7 +306,13 @@ def test_resume_goes_on_after_the_last_success_and_counts() -> None:
     failed = parcel("Failed", session=None, last_done="Packing", retries=1, message="x")
     after = rules.act(PARCEL, failed, "resume", store=OPEN).after
     assert after is not None
-    assert (after.state, after.retries, after.last_done, after.message, after.open) == ("Weighing", 2, "Packing", "", True)
+    assert (after.state, after.retries, after.last_done, after.message, after.open) == (
+        "Weighing",
+        2,
+        "Packing",
+        "",
+        True,
+    )
 
 
 def test_an_action_that_is_not_possible_says_what_is() -> None:
@@ -234,10 +323,13 @@ def test_an_action_that_is_not_possible_says_what_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "why", "message"), [("bob", "it is wet", "drop by bob: it is wet"), ("bob", "", "drop by bob"), ("", "wet", "drop: wet")]
+    ("who", "why", "message"),
+    [("bob", "it is wet", "drop by bob: it is wet"), ("bob", "", "drop by bob"), ("", "wet", "drop: wet")],
 )
 def test_what_a_person_laid_to_rest_says_who_did_it_and_why(who: str, why: str, message: str) -> None:
-    after = rules.act(PARCEL, parcel("Failed", session=None, message="x"), "drop", store=OPEN, who=who, why=why, confirmed=True).after
+    after = rules.act(
+        PARCEL, parcel("Failed", session=None, message="x"), "drop", store=OPEN, who=who, why=why, confirmed=True
+    ).after
     assert after is not None
     assert (after.state, after.message) == ("Lost", message)
 
@@ -266,7 +358,12 @@ def test_what_was_asked_of_a_worker_is_applied_or_refused_in_its_commit() -> Non
     assert (done.event, done.who) == ("label", "ann")
     refused = rules.answer(PARCEL, sending, Ask(sending.ref, "release", "ann", ""), store=OPEN)
     assert refused.after is not None
-    assert (refused.event, refused.after.state, refused.after.session, refused.answers) == ("release refused", "Sending", None, True)
+    assert (refused.event, refused.after.state, refused.after.session, refused.answers) == (
+        "release refused",
+        "Sending",
+        None,
+        True,
+    )
     urgent = rules.answer(PARCEL, sending, Ask(sending.ref, "priority", "ann", "", b'{"priority":1}'), store=OPEN).after
     assert urgent is not None
     assert urgent.priority == 1
@@ -301,16 +398,28 @@ def test_a_record_in_a_state_of_another_release_is_moved_by_hand_only() -> None:
 
 
 def test_a_history_is_a_path_of_the_table_or_not() -> None:
-    good = [(None, "Packing", "submit"), ("Packing", "Weighing", "done"), ("Weighing", "Weighing", "retry"), ("Weighing", "Failed", "fail")]
+    good = [
+        (None, "Packing", "submit"),
+        ("Packing", "Weighing", "done"),
+        ("Weighing", "Weighing", "retry"),
+        ("Weighing", "Failed", "fail"),
+    ]
     assert rules.path_is_legal(PARCEL, good) is None
     assert rules.path_is_legal(PARCEL, [*good, ("Weighing", "Sending", "done")]) == "is in Failed, then leaves Weighing"
-    assert rules.path_is_legal(PARCEL, [*good, ("Failed", "Sent", "done")]) == "goes from Failed to Sent by done, which is no arrow"
+    assert (
+        rules.path_is_legal(PARCEL, [*good, ("Failed", "Sent", "done")])
+        == "goes from Failed to Sent by done, which is no arrow"
+    )
     assert rules.path_is_legal(PARCEL, [(None, "Sent", "submit")]) == "begins in Sent"
 
 
 def test_B15_a_document_is_read_in_its_version_and_the_one_before() -> None:
     table = Machine(
-        name="m", plural="ms", doc="", states=(work("A", "B", "", fails=None), end("B", "")), documents=(Document("d", "step", "", v=3),)
+        name="m",
+        plural="ms",
+        doc="",
+        states=(work("A", "B", "", fails=None), end("B", "")),
+        documents=(Document("d", "step", "", v=3),),
     )
 
     def holding(v: int) -> Record:
@@ -332,16 +441,26 @@ def test_reasons_are_clipped_not_unbounded() -> None:
 def test_what_is_called_off_in_its_second_round_is_resumed_where_it_was() -> None:
     """Its last round did everything; what was done then is not done now."""
     ward = Machine(
-        name="ward", plural="wards", prefix="wrd", doc="", gates=lambda record: ("quiet",),
+        name="ward",
+        plural="wards",
+        prefix="wrd",
+        doc="",
+        gates=lambda record: ("quiet",),
         states=(
-            work("Looking", "Noting", ""), work("Noting", "Resting", "", holds="Held"), rest("Resting", ""), rest("Held", ""),
-            rest("Failed", ""), end("Gone", ""),
+            work("Looking", "Noting", ""),
+            work("Noting", "Resting", "", holds="Held"),
+            rest("Resting", ""),
+            rest("Held", ""),
+            rest("Failed", ""),
+            end("Gone", ""),
         ),
         actions=(
-            action("again", "Resting", "Looking", ""), action("stop", "Looking Noting", "Failed", ""),
-            action("resume", "Failed Held", RESUME, ""), action("close", "Resting", "Gone", ""),
+            action("again", "Resting", "Looking", ""),
+            action("stop", "Looking Noting", "Failed", ""),
+            action("resume", "Failed Held", RESUME, ""),
+            action("close", "Resting", "Gone", ""),
         ),
-    )  # fmt: skip
+    )
     second = Record("ward", "w1", "Looking", last_done="Noting", seq=1, version=9)
     for change, back in (
         (rules.act(ward, second, "stop", store=OPEN), "Looking"),

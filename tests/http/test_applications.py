@@ -82,5 +82,7 @@ def test_a_route_that_is_none_is_named(tmp_path: Path) -> None:
 
 def test_routes_that_cannot_be_put_together_are_named(tmp_path: Path) -> None:
     broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda depot: {}["gate"])
-    with pytest.raises(BadApplication, match=r"routes of the application broken cannot be put together: KeyError: 'gate'\. Mend or"):
+    with pytest.raises(
+        BadApplication, match=r"routes of the application broken cannot be put together: KeyError: 'gate'\. Mend or"
+    ):
         Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))

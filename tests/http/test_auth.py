@@ -13,16 +13,7 @@ from tests.http.yard import Site, depot_at
 from waybill.depot import Depot
 from waybill.record import Ref
 from waybill.rules import Refused
-from waybill.tokens import (
-    BadTokenFile,
-    allows,
-    ensure_admin_token,
-    find_token,
-    identify,
-    issue,
-    read_token,
-    revoke,
-)
+from waybill.tokens import BadTokenFile, allows, ensure_admin_token, find_token, identify, issue, read_token, revoke
 
 API = "/api/v1"
 RANKS = ["reader", "submitter", "operator", "admin"]
@@ -64,7 +55,9 @@ def test_roles_include_one_another(site: Site, method: str, path: str, body: obj
 
 
 def test_an_unknown_role_allows_nothing_and_is_allowed_to_nobody() -> None:
-    assert [[allows(role, needed) for needed in RANKS] for role in RANKS] == [[i >= j for j in range(4)] for i in range(4)]
+    assert [[allows(role, needed) for needed in RANKS] for role in RANKS] == [
+        [i >= j for j in range(4)] for i in range(4)
+    ]
     assert not any(allows(role, "king") or allows("king", role) for role in [*RANKS, "king"])
 
 
@@ -88,9 +81,21 @@ def test_who_am_i(operator: TestClient) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer wb_", "Bearer wb_x_y", "bearer nonsense", "Bearer wb_{id}_" + "A" * 43,
-     "Bearer {token}x", "Bearer\t{token}", "Bearer {token} {token}", "Bearer \xff"],
-)  # fmt: skip
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic YTpi",
+        "Bearer wb_",
+        "Bearer wb_x_y",
+        "bearer nonsense",
+        "Bearer wb_{id}_" + "A" * 43,
+        "Bearer {token}x",
+        "Bearer\t{token}",
+        "Bearer {token} {token}",
+        "Bearer \xff",
+    ],
+)
 def test_what_is_no_token_is_401(site: Site, anyone: TestClient, header: str) -> None:
     token = site.tokens["admin"]
     sent = header.format(token=token, id=token.split("_")[1]).encode("latin-1")
@@ -115,7 +120,11 @@ def test_a_token_is_made_shown_once_used_and_revoked(site: Site, admin: TestClie
     assert made.status_code == 201
     token = made.json()["token"]
     bearer = {"Authorization": f"Bearer {token}"}
-    assert anyone.get(f"{API}/me", headers=bearer).json() == {"name": "the crane", "role": "submitter", "token": made.json()["id"]}
+    assert anyone.get(f"{API}/me", headers=bearer).json() == {
+        "name": "the crane",
+        "role": "submitter",
+        "token": made.json()["id"],
+    }
     listed = admin.get(f"{API}/tokens")
     assert "the crane" in listed.text
     secret = token.split("_", 2)[2]
@@ -158,7 +167,9 @@ def test_a_secret_of_another_token_does_not_open_this_one(site: Site) -> None:
         assert identify(engine.store, two) is not None
 
 
-def test_secrets_are_compared_in_constant_time_even_for_ids_that_do_not_exist(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_compared_in_constant_time_even_for_ids_that_do_not_exist(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compared: list[tuple[str, str]] = []
     monkeypatch.setattr("waybill.tokens.hmac.compare_digest", lambda a, b: compared.append((a, b)) or False)
     with site.engine() as engine:
@@ -169,7 +180,14 @@ def test_secrets_are_compared_in_constant_time_even_for_ids_that_do_not_exist(si
 
 def test_names_and_roles_of_tokens_are_checked(site: Site) -> None:
     with site.engine() as engine:
-        for name, role in (("", "reader"), ("  ", "reader"), ("x" * 101, "reader"), ("a\nb", "reader"), ("x", "king"), ("x", "")):
+        for name, role in (
+            ("", "reader"),
+            ("  ", "reader"),
+            ("x" * 101, "reader"),
+            ("a\nb", "reader"),
+            ("x", "king"),
+            ("x", ""),
+        ):
             with pytest.raises(Refused):
                 issue(engine, name, role)
 

@@ -92,7 +92,9 @@ def test_who_waits_gets_the_connection_that_is_given_back(watched: Watched) -> N
     assert watched.opened == 1
 
 
-@pytest.mark.parametrize(("error", "kept"), [(NotFound(), True), (Conflict(), True), (Unavailable(), False), (KeyError("x"), False)])
+@pytest.mark.parametrize(
+    ("error", "kept"), [(NotFound(), True), (Conflict(), True), (Unavailable(), False), (KeyError("x"), False)]
+)
 def test_a_connection_that_failed_is_not_lent_again(watched: Watched, error: Exception, kept: bool) -> None:
     pool = Connections(watched)  # type: ignore[arg-type]
     with pytest.raises(type(error)), pool.store():

@@ -21,12 +21,18 @@ def section(title: str) -> str:
 
 
 def rows(title: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in section(title).splitlines() if line.startswith("| `")]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" |")]
+        for line in section(title).splitlines()
+        if line.startswith("| `")
+    ]
 
 
 def test_every_route_is_described_with_its_role(anyone: TestClient) -> None:
     spec = anyone.get("/openapi.json").json()
-    there = {f"{method.upper()} {path}" for path, methods in spec["paths"].items() for method in methods} | {"GET /openapi.json"}
+    there = {f"{method.upper()} {path}" for path, methods in spec["paths"].items() for method in methods} | {
+        "GET /openapi.json"
+    }
     described = {row[0].strip("`"): row[1] for row in rows("Routes")}
     assert set(described) == there
     for method, path, _, role in NEEDS:
@@ -39,7 +45,12 @@ def test_every_route_is_described_with_its_role(anyone: TestClient) -> None:
 def test_every_code_of_a_refusal_is_described() -> None:
     made = set(re.findall(r'Problem\(\s*\d+,\s*"([a-z-]+)"', SOURCES)) | {code for _, code, _ in errors.REFUSALS}
     made |= set(errors.CODES.values()) | {"internal", "bad-token"}
-    described = {code for line in section("Refusals").splitlines() if line.startswith("| ") for code in re.findall(r"`([a-z-]+)`", line)}
+    described = {
+        code
+        for line in section("Refusals").splitlines()
+        if line.startswith("| ")
+        for code in re.findall(r"`([a-z-]+)`", line)
+    }
     assert made - {"no-token"} <= described
     assert described - {"bad-token"} <= made
 

@@ -43,10 +43,14 @@ LONG = Machine(
     gates=lambda record: (),
 )
 ODD = Machine(
-    name='<"&\'>',
+    name="<\"&'>",
     plural="odd",
     doc="\x00 ]]> --> é 💡",
-    states=(work('a "b" <c>', "d & e;\n:#", "<script>alert(1)</script>", fails="f\x01"), rest("f\x01", "?"), end("d & e;\n:#", "]]>")),
+    states=(
+        work('a "b" <c>', "d & e;\n:#", "<script>alert(1)</script>", fails="f\x01"),
+        rest("f\x01", "?"),
+        end("d & e;\n:#", "]]>"),
+    ),
     actions=(action("<go>", "f\x01", "d & e;\n:#", "&"),),
 )
 MACHINES = [CRATE, BOX, SHIPMENT, PARCEL, LONG, ODD]
@@ -59,7 +63,9 @@ def machine(request: pytest.FixtureRequest) -> Machine:
 
 
 def clean(text: str) -> str:
-    return "".join("\N{REPLACEMENT CHARACTER}" if (ord(c) < 32 and c not in "\t\n\r") or c in "\ufffe\uffff" else c for c in text)
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if (ord(c) < 32 and c not in "\t\n\r") or c in "\ufffe\uffff" else c for c in text
+    )
 
 
 def check_complete(machine: Machine, text: str) -> ET.Element:
@@ -67,7 +73,9 @@ def check_complete(machine: Machine, text: str) -> ET.Element:
     states = [g.get("data-state") for g in figure.iter(f"{SVG}g") if g.get("data-state") is not None]
     assert states == [clean(s.name) for s in machine.states]
     drawn = [p for p in figure.iter(f"{SVG}path") if p.get("data-from") is not None]
-    shown = {(p.get("data-from"), p.get("data-to"), label) for p in drawn for label in str(p.get("data-labels")).split(",")}
+    shown = {
+        (p.get("data-from"), p.get("data-to"), label) for p in drawn for label in str(p.get("data-labels")).split(",")
+    }
     assert shown == {(clean(a.source), clean(a.target), clean(a.label)) for a in machine.arrows()}
     return figure
 
@@ -81,8 +89,16 @@ def test_every_state_and_arrow_is_drawn_and_every_name_can_be_read(machine: Mach
         if link.text:
             assert clean(link.text) in texts or ", ".join(map(clean, link.labels)) in texts
     assert {element.tag.removeprefix(SVG) for element in figure.iter()} <= {
-        "svg", "title", "defs", "marker", "path", "rect", "g", "text", "circle",
-    }  # fmt: skip
+        "svg",
+        "title",
+        "defs",
+        "marker",
+        "path",
+        "rect",
+        "g",
+        "text",
+        "circle",
+    }
 
 
 def test_sorts_look_different() -> None:
@@ -142,7 +158,9 @@ def overlaps(placed: Layout) -> Iterator[str]:
     for (one, a, b), (two, c, d) in itertools.combinations(pieces, 2):
         for along, across in ((0, 1), (1, 0)):
             if a[across] == b[across] == c[across] == d[across]:
-                shared = min(max(a[along], b[along]), max(c[along], d[along])) - max(min(a[along], b[along]), min(c[along], d[along]))
+                shared = min(max(a[along], b[along]), max(c[along], d[along])) - max(
+                    min(a[along], b[along]), min(c[along], d[along])
+                )
                 if shared > 1 and one.labels != two.labels:
                     yield f"{one} and {two} share a line"
 
@@ -162,7 +180,14 @@ def test_rails_run_beside_all_boxes_and_texts(machine: Machine) -> None:
 
 def test_rows_are_the_longest_way_from_the_beginning() -> None:
     found = rows(LONG, links(LONG))
-    assert [found[name] for name in ("Pending", "Estimating", "Held", "Downloading", "Recording", "Notify")] == [1, 2, 2, 3, 4, 5]
+    assert [found[name] for name in ("Pending", "Estimating", "Held", "Downloading", "Recording", "Notify")] == [
+        1,
+        2,
+        2,
+        3,
+        4,
+        5,
+    ]
     assert found["Old"] == 0  # leads to the beginning
     assert found["Failed"] == found["Completed"] == 6
     assert found["Deleted"] == 7
@@ -186,7 +211,9 @@ def tables(draw: st.DrawFn) -> Machine:
     targets = st.sampled_from([*names, RESUME, STAY])
     actions = [Action(label, tuple(draw(sources)), draw(targets), "x") for label in labels]
     way_out = Action("way out", (failed,), last, "x")
-    return Machine("any", "anys", "Any.", (*states, rest(failed, "x"), end(last, "x")), (*actions, way_out), begins=(failed,))
+    return Machine(
+        "any", "anys", "Any.", (*states, rest(failed, "x"), end(last, "x")), (*actions, way_out), begins=(failed,)
+    )
 
 
 @given(tables())

@@ -57,7 +57,9 @@ def check_shape(answer: Any) -> dict[str, str]:
         ("POST", f"{API}/tokens", b'{"name": "x", "role": "king"}', 422, "invalid"),
     ],
 )
-def test_refusals_have_one_shape(admin: TestClient, method: str, path: str, body: bytes | None, status: int, code: str) -> None:
+def test_refusals_have_one_shape(
+    admin: TestClient, method: str, path: str, body: bytes | None, status: int, code: str
+) -> None:
     headers = {"Content-Type": "application/json"} if body is not None else {}
     answer = admin.request(method, path, content=body, headers=headers)
     assert answer.status_code == status, answer.text
@@ -134,7 +136,9 @@ def test_every_store_error_is_known_here() -> None:
     assert len(below(nouns.StoreError)) == 10
 
 
-def test_an_unknown_outcome_says_how_to_repeat(site: Site, submitter: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_says_how_to_repeat(
+    site: Site, submitter: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A11: it may have been written."""
     with site.engine() as engine:
         kind = type(engine.store)
@@ -171,7 +175,8 @@ def test_the_openapi_description_names_the_shape(anyone: TestClient) -> None:
         if path != "/ready"  # its "no" is no refusal
         for method, operation in methods.items()
         for status, response in operation["responses"].items()
-        if int(status) >= 400 and response["content"]["application/json"]["schema"] != {"$ref": "#/components/schemas/ErrorBody"}
+        if int(status) >= 400
+        and response["content"]["application/json"]["schema"] != {"$ref": "#/components/schemas/ErrorBody"}
     ]
     assert described == []
     assert set(spec["components"]["schemas"]["ErrorView"]["required"]) == {"code", "message", "hint"}

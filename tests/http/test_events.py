@@ -103,7 +103,9 @@ def counts(tally: dict[str, Any]) -> dict[str, int]:
     return {s["state"]: s["count"] for s in tally["states"] if s["count"]}
 
 
-def test_a_stream_begins_with_the_present_and_tells_of_changes_of_this_and_other_processes(site: Site, url: str) -> None:
+def test_a_stream_begins_with_the_present_and_tells_of_changes_of_this_and_other_processes(
+    site: Site, url: str
+) -> None:
     ref = site.submit()
     with Ears(url, site.tokens["reader"]) as ears:
         assert ears.next("marks") == {"marks": []}
@@ -154,11 +156,19 @@ def test_a_stream_of_one_kind_or_of_one_parents_children_shows_only_those(site: 
 
 @pytest.mark.parametrize(
     ("params", "status"),
-    [({"id": "x"}, 400), ({"kind": "cart"}, 404), ({"kind": "crate", "id": "x", "parent": "crate:y"}, 400), ({"kind": "token"}, 403),
-     ({"kind": "box", "parent": "crate"}, 400), ({"kind": "crate", "id": "a/b"}, 404)],
-)  # fmt: skip
+    [
+        ({"id": "x"}, 400),
+        ({"kind": "cart"}, 404),
+        ({"kind": "crate", "id": "x", "parent": "crate:y"}, 400),
+        ({"kind": "token"}, 403),
+        ({"kind": "box", "parent": "crate"}, 400),
+        ({"kind": "crate", "id": "a/b"}, 404),
+    ],
+)
 def test_a_stream_of_nothing_is_refused(site: Site, url: str, params: dict[str, str], status: int) -> None:
-    answer = httpx2.get(f"{url}{API}/events", params=params, headers={"Authorization": f"Bearer {site.tokens['admin']}"})
+    answer = httpx2.get(
+        f"{url}{API}/events", params=params, headers={"Authorization": f"Bearer {site.tokens['admin']}"}
+    )
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"code", "message", "hint"}
 
@@ -297,7 +307,9 @@ def test_a_reader_who_takes_nothing_holds_nobody_up(site: Site, url: str) -> Non
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        stuck.sendall(f"GET {API}/events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {site.tokens['reader']}\r\n\r\n".encode())
+        stuck.sendall(
+            f"GET {API}/events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {site.tokens['reader']}\r\n\r\n".encode()
+        )
         with Ears(url, site.tokens["reader"], kind="crate") as ears:
             for n in range(1, 4):
                 site.submit()

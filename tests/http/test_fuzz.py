@@ -1,7 +1,7 @@
 """Whatever is sent, the answer is one that the description names, of the shape it names, and never a 500.
 
-Schemathesis makes requests from the OpenAPI description, right ones and wrong ones, for a real store; hypothesis makes page tokens and
-Authorization headers of its own.
+Schemathesis makes requests from the OpenAPI description, right ones and wrong ones, for a real store; hypothesis makes
+page tokens and Authorization headers of its own.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from tests.budget import Budget
 from tests.http.yard import Site, depot_at, served
@@ -73,9 +77,11 @@ def test_any_request_is_answered_as_described(site: Site, url: str, budget: Budg
         for mode in GenerationMode:
 
             @settings(
-                max_examples=budget.pick(small=8, long=250), deadline=None, database=None,
+                max_examples=budget.pick(small=8, long=250),
+                deadline=None,
+                database=None,
                 suppress_health_check=list(HealthCheck),
-            )  # fmt: skip
+            )
             @given(operation.as_strategy(generation_mode=mode), st.data())
             def ask(case: Any, data: st.DataObject) -> None:
                 for name in case.path_parameters or {}:
@@ -85,7 +91,8 @@ def test_any_request_is_answered_as_described(site: Site, url: str, budget: Budg
                 seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
                 case.validate_response(answer, checks=CHECKS)
 
-            with suppress(Unsatisfiable) if mode.is_negative else nullcontext():  # a route without parameters cannot be asked wrongly
+            # a route without parameters cannot be asked wrongly
+            with suppress(Unsatisfiable) if mode.is_negative else nullcontext():
                 ask()
     assert {200, 404, 422} <= set(seen), seen
 
@@ -94,12 +101,7 @@ def test_any_request_is_answered_as_described(site: Site, url: str, budget: Budg
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 QUERIES = st.builds(
-    Query,
-    TEXTS,
-    st.none() | TEXTS,
-    st.none() | st.builds(Ref, TEXTS, TEXTS),
-    st.none() | TEXTS,
-    st.booleans(),
+    Query, TEXTS, st.none() | TEXTS, st.none() | st.builds(Ref, TEXTS, TEXTS), st.none() | TEXTS, st.booleans()
 )
 PLACES = st.integers(0, 2**63 - 1)
 
@@ -120,12 +122,15 @@ def test_a_page_token_that_was_changed_is_refused(query: Query, after: int, data
     changed = data.draw(
         st.one_of(
             st.integers(0, len(token) - 1).map(lambda n: token[:n]),
-            st.tuples(st.integers(0, len(token) - 1), st.characters()).map(lambda p: token[: p[0]] + p[1] + token[p[0] + 1 :]),
+            st.tuples(st.integers(0, len(token) - 1), st.characters()).map(
+                lambda p: token[: p[0]] + p[1] + token[p[0] + 1 :]
+            ),
             st.text(min_size=1, max_size=9).map(lambda more: token + more),
         ).filter(lambda text: text != token)
     )
     try:
-        assert tokens.verify(changed) == (query, after)  # the last letter has bits to spare: another letter can mean the same bytes
+        # the last letter has bits to spare: another letter can mean the same bytes
+        assert tokens.verify(changed) == (query, after)
         assert changed[:-1] == token[:-1]
     except BadToken:
         pass
@@ -152,7 +157,10 @@ HEADERS = st.binary(max_size=80).map(lambda raw: bytes(b if b >= 32 and b != 127
 
 
 @given(
-    st.one_of(HEADERS, st.tuples(st.sampled_from([b"Bearer ", b"bearer wb_", b"Bearer wb_x_", b"Basic "]), HEADERS).map(b"".join)),
+    st.one_of(
+        HEADERS,
+        st.tuples(st.sampled_from([b"Bearer ", b"bearer wb_", b"Bearer wb_x_", b"Basic "]), HEADERS).map(b"".join),
+    ),
     st.booleans(),
 )
 def test_any_authorization_is_refused_over_http(site: Site, header: bytes, cookie: bool) -> None:

@@ -21,8 +21,16 @@ def test_machines_come_with_their_tables(reader: TestClient) -> None:
     assert crate == listed["crate"]
     assert [(s["name"], s["sort"]) for s in crate["states"]] == [(s.name, s.sort) for s in CRATE.states]
     assert all(s["doc"] for s in crate["states"])
-    assert next(s for s in crate["states"] if s["name"] == "Failed")["actions"] == ["resume", "relabel", "inspect", "scrap", "forget"]
-    assert {(a["source"], a["target"], a["label"]) for a in crate["arrows"]} == {(a.source, a.target, a.label) for a in CRATE.arrows()}
+    assert next(s for s in crate["states"] if s["name"] == "Failed")["actions"] == [
+        "resume",
+        "relabel",
+        "inspect",
+        "scrap",
+        "forget",
+    ]
+    assert {(a["source"], a["target"], a["label"]) for a in crate["arrows"]} == {
+        (a.source, a.target, a.label) for a in CRATE.arrows()
+    }
     assert crate["mermaid"].startswith("stateDiagram-v2")
     scrap = next(a for a in crate["actions"] if a["name"] == "scrap")
     assert (scrap["confirm"], scrap["role"], scrap["waits"]) == ("What is in it is lost.", "operator", True)
@@ -57,7 +65,9 @@ def test_every_view_is_plain_json() -> None:
     assert shown["created"] == "1970-01-01T00:00:01.500Z"
     assert shown["wake_at"] == "9999-12-31T23:59:59.999Z"
     assert shown["progress"] == {"done": 5, "total": 0, "unit": "x", "fraction": None}
-    assert views.record(held, machines, progress={"crate c1": [5, 0, "x", "Sealing"]})["progress"] is None, "it has left that state"
+    assert views.record(held, machines, progress={"crate c1": [5, 0, "x", "Sealing"]})["progress"] is None, (
+        "it has left that state"
+    )
     assert shown["docs"] == {"label": {"sealed": True}, "weight": {"unreadable": "� not json"}}
     views_of_all = [
         shown,
@@ -74,4 +84,6 @@ def test_every_view_is_plain_json() -> None:
 
 def test_a_hash_is_shown_to_nobody() -> None:
     assert views.documents(TOKEN, Docs({"token": b'{"name":"x","hash":"secret"}'})) == {"token": {"name": "x"}}
-    assert views.documents(CRATE, Docs({"token": b'{"hash":"of something else"}'})) == {"token": {"hash": "of something else"}}
+    assert views.documents(CRATE, Docs({"token": b'{"hash":"of something else"}'})) == {
+        "token": {"hash": "of something else"}
+    }

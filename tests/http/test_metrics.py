@@ -70,14 +70,20 @@ def test_requests_are_counted_by_route_and_never_by_what_was_sent(site: Site, re
     labels = (("method", "GET"), ("route", f"{API}/records/{{kind}}/{{id}}"), ("status", "404"))
     assert found["waybill_http_requests_total", labels] == 3
     assert found["waybill_http_requests_total", (("method", "GET"), ("route", "no route"), ("status", "404"))] == 3
-    assert found["waybill_http_request_seconds_count", (("method", "GET"), ("route", f"{API}/records/{{kind}}/{{id}}"))] == 3
+    assert (
+        found["waybill_http_request_seconds_count", (("method", "GET"), ("route", f"{API}/records/{{kind}}/{{id}}"))]
+        == 3
+    )
 
 
 def test_routes_are_called_as_the_docs_call_them(site: Site, operator: TestClient) -> None:
     assert operator.put(f"{API}/marks/road/north", json={}).status_code == 200
     assert operator.get("/openapi.json").status_code == 200
     found = samples(operator)
-    assert found["waybill_http_requests_total", (("method", "PUT"), ("route", f"{API}/marks/{{name}}"), ("status", "200"))] == 1
+    assert (
+        found["waybill_http_requests_total", (("method", "PUT"), ("route", f"{API}/marks/{{name}}"), ("status", "200"))]
+        == 1
+    )
     assert found["waybill_http_requests_total", (("method", "GET"), ("route", "/openapi.json"), ("status", "200"))] == 1
 
 
@@ -89,7 +95,9 @@ def test_every_name_begins_with_waybill(site: Site, reader: TestClient) -> None:
     assert ("waybill_process_resident_memory_bytes", ()) in found
 
 
-def test_without_the_store_metrics_still_come_health_is_good_and_ready_is_not(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_store_metrics_still_come_health_is_good_and_ready_is_not(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.app = create_app(site.depot, open_loopback=True)
     client = site.client()
 

@@ -13,7 +13,9 @@ def test_one_walk_on_postgresql(fast_postgres_url: str, tmp_path: Path) -> None:
     site = Site(depot_at(tmp_path / "data", fast_postgres_url))
     with site.client("admin") as client:
         wait_until(lambda: client.get("/ready").json() == {"ready": True}, "the server to be ready")
-        made = client.post(f"{API}/records/crate", json={"docs": {"label": {"to": "Ada \u0000 é"}}}, headers={"Idempotency-Key": "k"})
+        made = client.post(
+            f"{API}/records/crate", json={"docs": {"label": {"to": "Ada \u0000 é"}}}, headers={"Idempotency-Key": "k"}
+        )
         assert made.status_code == 201
         again = client.post(f"{API}/records/crate", json={"docs": {"label": {}}}, headers={"Idempotency-Key": "k"})
         assert (again.status_code, again.json()["id"]) == (200, made.json()["id"])

@@ -1,4 +1,6 @@
-"""The question whether the server can do its work: answered soon whatever the store does, by one check at a time, and to anybody."""
+"""The question whether the server can do its work: answered soon whatever the store does, by one check at a time,
+and to anybody.
+"""
 
 import asyncio
 import logging
@@ -66,7 +68,14 @@ def test_those_who_ask_together_share_one_check() -> None:
 
 
 def test_the_log_says_why_once_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
-    troubles: list[Exception | None] = [Unavailable("out for lunch"), Unavailable("still out"), None, None, ValueError("a mistake"), None]
+    troubles: list[Exception | None] = [
+        Unavailable("out for lunch"),
+        Unavailable("still out"),
+        None,
+        None,
+        ValueError("a mistake"),
+        None,
+    ]
     checks = iter(troubles)
 
     def check() -> None:
@@ -76,7 +85,12 @@ def test_the_log_says_why_once_for_each_change(caplog: pytest.LogCaptureFixture)
     readiness = Readiness(check, patience=120.0)
     with caplog.at_level(logging.WARNING, "waybill.http"):
         assert [asyncio.run(readiness.ask()) for _ in troubles] == [False, False, True, True, False, True]
-    assert caplog.messages == ["not ready: out for lunch", "ready again", "not ready: ValueError: a mistake", "ready again"]
+    assert caplog.messages == [
+        "not ready: out for lunch",
+        "ready again",
+        "not ready: ValueError: a mistake",
+        "ready again",
+    ]
 
 
 def test_a_slow_store_is_said_to_be_slow_and_then_what_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,7 +150,9 @@ def test_the_description_says_what_is_answered(anyone: TestClient) -> None:
 def test_without_the_store_whoever_is_not_known_learns_nothing_of_it(anyone: TestClient, reader: TestClient) -> None:
     assert anyone.get("/ready").json() == {"ready": False}
     for client in (anyone, reader):
-        refused = client.get("/api/v1/marks", headers={"Authorization": "Bearer wb_abc_" + "A" * 43} if client is anyone else {})
+        refused = client.get(
+            "/api/v1/marks", headers={"Authorization": "Bearer wb_abc_" + "A" * 43} if client is anyone else {}
+        )
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "unavailable"
         assert refused.headers["retry-after"]

@@ -19,7 +19,9 @@ def ids(answer: object) -> list[str]:
 
 
 def test_a_submission_is_answered_with_the_record_and_can_be_read_back(submitter: TestClient) -> None:
-    made = submitter.post(f"{API}/records/crate", json={"docs": {"label": {"to": "Ada"}}, "priority": 3, "owner": "ada", "why": "a gift"})
+    made = submitter.post(
+        f"{API}/records/crate", json={"docs": {"label": {"to": "Ada"}}, "priority": 3, "owner": "ada", "why": "a gift"}
+    )
     assert made.status_code == 201
     assert made.headers["location"] == f"{API}/records/crate/{made.json()['id']}"
     read = submitter.get(made.headers["location"]).json()
@@ -75,7 +77,9 @@ def test_an_id_that_is_taken_is_refused(submitter: TestClient) -> None:
         ([], 422, "body"),
     ],
 )
-def test_a_wrong_submission_says_what_is_wrong_and_writes_nothing(submitter: TestClient, body: object, status: int, words: str) -> None:
+def test_a_wrong_submission_says_what_is_wrong_and_writes_nothing(
+    submitter: TestClient, body: object, status: int, words: str
+) -> None:
     refused = submitter.post(f"{API}/records/crate", json=body)
     assert refused.status_code == status, refused.text
     assert words in refused.json()["error"]["message"]
@@ -123,7 +127,9 @@ def test_lists_are_filtered_by_state_parent_or_owner(site: Site, reader: TestCli
 def test_a_list_shows_documents_only_when_asked(site: Site, reader: TestClient) -> None:
     site.submit()
     assert reader.get(f"{API}/records/crate").json()["records"][0]["docs"] is None
-    assert reader.get(f"{API}/records/crate", params={"docs": "true"}).json()["records"][0]["docs"]["label"]["to"] == "Ada"
+    assert (
+        reader.get(f"{API}/records/crate", params={"docs": "true"}).json()["records"][0]["docs"]["label"]["to"] == "Ada"
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,7 +268,12 @@ def test_a_held_record_is_asked_and_answers_202_or_refuses(site: Site, operator:
 
 def test_priority_is_set_in_any_state(site: Site, operator: TestClient) -> None:
     ref = site.submit()
-    assert operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 0, "why": "urgent"}).json()["record"]["priority"] == 0
+    assert (
+        operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 0, "why": "urgent"}).json()["record"][
+            "priority"
+        ]
+        == 0
+    )
     assert operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 100}).status_code == 422
     with site.worker(ref):
         assert operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 9}).status_code == 202
@@ -317,15 +328,20 @@ def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClie
     assert admin.get(f"{API}/records/token").status_code == 403
 
 
-@pytest.mark.parametrize(("method", "path", "known"), [
-    ("GET", "/tally/crate?paren=crate:c1", "parent"),
-    ("GET", "/events?knd=crate", "kind, id, parent"),
-    ("GET", "/machines?kind=crate", "none"),
-    ("GET", "/marks?name=x", "none"),
-    ("GET", "/tokens?limt=5", "state, token, limit"),
-    ("POST", "/records/crate?request=r1", "none"),
-])  # fmt: skip
-def test_a_parameter_that_a_route_does_not_know_is_refused(site: Site, admin: TestClient, method: str, path: str, known: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("GET", "/tally/crate?paren=crate:c1", "parent"),
+        ("GET", "/events?knd=crate", "kind, id, parent"),
+        ("GET", "/machines?kind=crate", "none"),
+        ("GET", "/marks?name=x", "none"),
+        ("GET", "/tokens?limt=5", "state, token, limit"),
+        ("POST", "/records/crate?request=r1", "none"),
+    ],
+)
+def test_a_parameter_that_a_route_does_not_know_is_refused(
+    site: Site, admin: TestClient, method: str, path: str, known: str
+) -> None:
     refused = admin.request(method, f"{API}{path}", json={} if method == "POST" else None)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
     assert refused.json()["error"]["message"].endswith(f"; it has {known}.")
@@ -333,7 +349,9 @@ def test_a_parameter_that_a_route_does_not_know_is_refused(site: Site, admin: Te
 
 
 @pytest.mark.parametrize("query", ["stat=Failed", "newest=maybe", "state=Packing&%F0%9F%93%A6=1"])
-def test_a_parameter_that_a_list_does_not_know_is_refused_and_the_known_ones_are_named(site: Site, reader: TestClient, query: str) -> None:
+def test_a_parameter_that_a_list_does_not_know_is_refused_and_the_known_ones_are_named(
+    site: Site, reader: TestClient, query: str
+) -> None:
     site.submit()
     refused = reader.get(f"{API}/records/crate?{query}")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")

@@ -74,9 +74,13 @@ def test_loopback_names() -> None:
     assert not any(map(is_loopback_name, ("", "example.org", "localhost.example.org", "128.0.0.1", "::2", "0.0.0.0")))
 
 
-@pytest.mark.parametrize("path", ["marks/a%20b%0A", "marks/a%0Ab", "marks/%0Aa", "marks%0A", "records/crate/x/scrap%0A", "records/box%0A"])
+@pytest.mark.parametrize(
+    "path", ["marks/a%20b%0A", "marks/a%0Ab", "marks/%0Aa", "marks%0A", "records/crate/x/scrap%0A", "records/box%0A"]
+)
 def test_a_line_break_in_a_path_leads_nowhere_wherever_it_stands(admin: TestClient, path: str) -> None:
-    """A route's end fits before a last line break too, which then was dropped: what was named is not what would be changed."""
+    """A route's end fits before a last line break too, which then was dropped: what was named is not what would be
+    changed.
+    """
     for method in ("GET", "PUT", "POST", "DELETE"):
         refused = admin.request(method, f"{API}/{path}", json={} if method in ("PUT", "POST") else None)
         assert refused.status_code == 404, (method, path)

@@ -1,4 +1,6 @@
-"""What an application's table stumbles over: one record that its own functions cannot read hides neither itself nor the others."""
+"""What an application's table stumbles over: one record that its own functions cannot read hides neither itself nor
+the others.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -29,7 +31,11 @@ def _shown(text: Any) -> Mapping[str, Any]:
 
 
 MEMO = Machine(
-    name="memo", plural="memos", prefix="mem", doc="A few words.", begins=("Held",),
+    name="memo",
+    plural="memos",
+    prefix="mem",
+    doc="A few words.",
+    begins=("Held",),
     states=(
         work("Reading", "Read", "Reads it.", holds="Held", fails=None),
         rest("Held", "Its desk is closed."),
@@ -41,7 +47,7 @@ MEMO = Machine(
     ),
     documents=(Document("text", "step", "The words.", shown=_shown),),
     gates=lambda memo: (f"desk/{memo.docs['text']['by'].lower()}",),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -65,8 +71,10 @@ def test_a_list_shows_the_others_and_nothing_of_what_cannot_be_shown(site: Site,
         page = client.get("/api/v1/records/memo", params={"docs": "true"})
         assert page.status_code == 200, page.text
         assert [record["docs"]["text"] for record in page.json()["records"]] == [
-            {"by": "ADA"}, {"not shown": "It is not of the form that a memo has: AttributeError."}, {"by": "BOB"},
-        ]  # fmt: skip
+            {"by": "ADA"},
+            {"not shown": "It is not of the form that a memo has: AttributeError."},
+            {"by": "BOB"},
+        ]
 
 
 def test_the_record_itself_says_of_which_actions_nothing_can_be_told(site: Site, odd: Ref) -> None:
@@ -86,7 +94,9 @@ def test_live_changes_go_on_for_all(site: Site, odd: Ref) -> None:
             assert others.next("tally")["total"] == 3
 
 
-def test_a_store_that_is_away_is_not_taken_for_a_mistake_of_the_table(site: Site, odd: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_not_taken_for_a_mistake_of_the_table(
+    site: Site, odd: Ref, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def away(memo: Record, store: Store) -> str | None:
         raise Unavailable("The store is away.")
 
@@ -97,8 +107,16 @@ def test_a_store_that_is_away_is_not_taken_for_a_mistake_of_the_table(site: Site
 
 def _with_guard(guard: Any) -> Machine:
     return Machine(
-        name="memo", plural="memos", prefix="mem", doc="A few words.", begins=("Held",),
-        states=(work("Reading", "Read", "Reads it.", holds="Held", fails=None), rest("Held", "Closed."), end("Read", "Done.")),
+        name="memo",
+        plural="memos",
+        prefix="mem",
+        doc="A few words.",
+        begins=("Held",),
+        states=(
+            work("Reading", "Read", "Reads it.", holds="Held", fails=None),
+            rest("Held", "Closed."),
+            end("Read", "Done."),
+        ),
         actions=(action("go", "Held", "Reading", "Go on.", guard=guard),),
         gates=lambda memo: ("desk/a",),
-    )  # fmt: skip
+    )

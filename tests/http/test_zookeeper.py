@@ -1,4 +1,6 @@
-"""The server on ZooKeeper while ZooKeeper is away: whoever asks is told so soon, and is served again when it is back."""
+"""The server on ZooKeeper while ZooKeeper is away: whoever asks is told so soon, and is served again when it is
+back.
+"""
 
 import time
 from pathlib import Path

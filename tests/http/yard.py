@@ -1,4 +1,6 @@
-"""Two kinds of record to serve, with every sort of state and action that the API treats differently, and a site that serves them."""
+"""Two kinds of record to serve, with every sort of state and action that the API treats differently, and a site that
+serves them.
+"""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -45,7 +47,14 @@ CRATE = Machine(
         action("resume", "Failed", RESUME, "Pack it again.", role="submitter"),
         action("relabel", "Packing Failed", STAY, "Send it to somebody else.", writes=_relabel),
         action("inspect", "Failed", "Packing", "Open it and look.", guard=_sealed),
-        action("scrap", "Packing Travelling Failed", "Scrapped", "Throw it away.", claimed="wait", confirm="What is in it is lost."),
+        action(
+            "scrap",
+            "Packing Travelling Failed",
+            "Scrapped",
+            "Throw it away.",
+            claimed="wait",
+            confirm="What is in it is lost.",
+        ),
         action("forget", "Failed", "Scrapped", "As if it had never been.", role="admin"),
     ),
     documents=(Document("label", "service", "To whom."), Document("weight", "step", "How heavy.")),
@@ -80,7 +89,9 @@ class Site:
         self.depot = depot
         self.app = create_app(depot, **options)
         with self.engine() as engine:
-            self.tokens = {role: issue(engine, f"the {role}", role).token for role in ("reader", "submitter", "operator", "admin")}
+            self.tokens = {
+                role: issue(engine, f"the {role}", role).token for role in ("reader", "submitter", "operator", "admin")
+            }
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
@@ -91,13 +102,24 @@ class Site:
         """What clients without a context have opened."""
         self.app.state.connections.close()
 
-    def client(self, role: str | None = None, *, address: str = "127.0.0.1", base: str = "http://127.0.0.1:8700") -> TestClient:
+    def client(
+        self, role: str | None = None, *, address: str = "127.0.0.1", base: str = "http://127.0.0.1:8700"
+    ) -> TestClient:
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role else {}
-        return TestClient(self.app, base, raise_server_exceptions=False, headers=headers, client=(address, 50000), follow_redirects=False)
+        return TestClient(
+            self.app,
+            base,
+            raise_server_exceptions=False,
+            headers=headers,
+            client=(address, 50000),
+            follow_redirects=False,
+        )
 
     def submit(self, kind: str = "crate", docs: Mapping[str, Any] | None = None, **fields: Any) -> Ref:
         with self.engine() as engine:
-            return engine.submit(New(kind, docs if docs is not None else {"label": {"to": "Ada"}}, **fields), who="yard").ref
+            return engine.submit(
+                New(kind, docs if docs is not None else {"label": {"to": "Ada"}}, **fields), who="yard"
+            ).ref
 
     def fail(self, ref: Ref, why: str = "too heavy") -> None:
         """As a worker would, whose step gives up."""
@@ -147,5 +169,3 @@ def served(site: Served) -> Iterator[str]:
         server.stop()
         thread.join(120)
         assert not thread.is_alive(), "the server did not stop"
-
-

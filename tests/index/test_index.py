@@ -33,7 +33,11 @@ def test_statements_by_name_find_what_was_entered(index: Index) -> None:
     shelf = index.shelf(TOY)
     for bill in BILLS:
         TOY.enter(shelf, bill)
-    assert shelf.query("under", folder="a") == [{"path": "a/1", "size": 10}, {"path": "a/2", "size": 20}, {"path": "a/3", "size": 40}]
+    assert shelf.query("under", folder="a") == [
+        {"path": "a/1", "size": 10},
+        {"path": "a/2", "size": 20},
+        {"path": "a/3", "size": 40},
+    ]
     assert shelf.execute("forget", bill="first") == 3
     assert [row["path"] for row in shelf.query("under", folder="a")] == ["a/3"]
 
@@ -145,7 +149,11 @@ def test_opening_again_keeps_what_is_there_and_drop_removes_it(index: Index, ind
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The toy's SQL files in a package that a test may change."""
     package = tmp_path / "packages" / "copied_toy"
-    shutil.copytree(Path(sys.modules["tests.index.toy"].__file__ or "").parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(sys.modules["tests.index.toy"].__file__ or "").parent,
+        package,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     monkeypatch.syspath_prepend(str(package.parent))
     yield package
     sys.modules.pop("copied_toy", None)
@@ -157,7 +165,9 @@ COPY = replace(TOY, package="copied_toy")
 def test_a_later_migration_upgrades_and_an_older_program_refuses(index: Index, copied: Path) -> None:
     old = index.shelf(TOY)
     TOY.enter(old, BILLS[0])
-    (copied / "migrations" / "0003_more.sql").write_text("alter table toy_file add column colour text; update toy_file set colour = 'red'")
+    (copied / "migrations" / "0003_more.sql").write_text(
+        "alter table toy_file add column colour text; update toy_file set colour = 'red'"
+    )
     (copied / "statements.sql").write_text("-- name: colours\nselect distinct colour from toy_file")
     assert index.shelf(COPY).query("colours") == [{"colour": "red"}]
     with pytest.raises(BadStore, match="version 3, newer than this program knows"):
@@ -269,7 +279,9 @@ def _is_gone(pid: int) -> bool:
 
 
 def test_a_connection_lost_between_two_calls_costs_none_of_them(fast_postgres_url: str) -> None:
-    """After a restart of the server each thread has a dead connection: a job that met three of them would fail, with the server up."""
+    """After a restart of the server each thread has a dead connection: a job that met three of them would fail, with
+    the server up.
+    """
     with closing(PostgresIndex(fast_postgres_url)) as index, closing(PostgresIndex(fast_postgres_url)) as other:
         shelf = index.shelf(TOY)
         for lost in range(1, 4):

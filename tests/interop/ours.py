@@ -1,10 +1,12 @@
-"""Waybill's side of a mixed run: the machines of ingest with steps that do next to nothing, on the tree that Merritt's services share.
+"""Waybill's side of a mixed run: the machines of ingest with steps that do next to nothing, on the tree that
+Merritt's services share.
 
     ours = Ours(url, folder)
     with ours.working():
         ours.until("job", id, "Completed")
 
-A step notes what it did in `ours.done`. As a program it works until it is killed: `python -m tests.interop.ours URL FOLDER`.
+A step notes what it did in `ours.done`. As a program it works until it is killed: `python -m tests.interop.ours URL
+FOLDER`.
 """
 
 import sys
@@ -35,7 +37,9 @@ DUTIES = (Upkeep(), Joins(), Requests(), Retention())
 
 
 class Ours:
-    def __init__(self, url: str, folder: Path, *, storing: bool = True, outside: tuple[str, ...] = (), grace: float = 0.0) -> None:
+    def __init__(
+        self, url: str, folder: Path, *, storing: bool = True, outside: tuple[str, ...] = (), grace: float = 0.0
+    ) -> None:
         self.url, self.folder, self.grace = url, folder, grace
         self.done: list[tuple[str, str]] = []  # (id, state) of each step that ran
         self.fails: dict[str, str] = {}  # state -> why its step fails
@@ -56,9 +60,13 @@ class Ours:
 
     def _step(self, machine: Machine, state: str) -> Callable[[Record, Context], Outcome]:
         special = {
-            ("batch", "Pending"): _pending, ("batch", "Processing"): _processing, ("batch", "Reporting"): _reporting,
-            ("batch", "UpdateReporting"): _reporting, ("job", "Estimating"): _estimating, ("job", "Processing"): _identifying,
-        }  # fmt: skip
+            ("batch", "Pending"): _pending,
+            ("batch", "Processing"): _processing,
+            ("batch", "Reporting"): _reporting,
+            ("batch", "UpdateReporting"): _reporting,
+            ("job", "Estimating"): _estimating,
+            ("job", "Processing"): _identifying,
+        }
 
         def step(record: Record, ctx: Context) -> Outcome:
             self.done.append((record.id, state))
@@ -74,7 +82,13 @@ class Ours:
 
     def worker(self, **options: Any) -> Worker:
         objects = open_objects((self.folder / "objects").absolute().as_uri())
-        defaults: dict[str, Any] = {"host": "h", "work_root": self.folder / "work", "objects": objects, "threads": 4, "ttl": 30.0}
+        defaults: dict[str, Any] = {
+            "host": "h",
+            "work_root": self.folder / "work",
+            "objects": objects,
+            "threads": 4,
+            "ttl": 30.0,
+        }
         kinds = [name for name, machine in self.machines.items() if machine.working()]
         return Worker(self.open_store, self.machines, **{**defaults, "roles": kinds, **options})
 
@@ -91,7 +105,9 @@ class Ours:
             except BaseException as error:  # noqa: BLE001 - raised below
                 faults.append(error)
 
-        threads = [threading.Thread(target=guarded, args=(run,)) for run in (worker.run, lambda: self._look_after(stop))]
+        threads = [
+            threading.Thread(target=guarded, args=(run,)) for run in (worker.run, lambda: self._look_after(stop))
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -111,7 +127,18 @@ class Ours:
 
     def rounds(self, store: ZookeeperStore | None = None) -> None:
         """One round of the duties that every worker has."""
-        hand = Hand(store or self.store, self.machines, "h", self.folder / "work", None, self.open_store, {}, {}, lambda: False, "duty")
+        hand = Hand(
+            store or self.store,
+            self.machines,
+            "h",
+            self.folder / "work",
+            None,
+            self.open_store,
+            {},
+            {},
+            lambda: False,
+            "duty",
+        )
         for duty in DUTIES:
             a_round(duty, hand)
 
@@ -125,8 +152,12 @@ class Ours:
             if record.state in states and record.session is None:
                 return record
             if time.monotonic() > end:
-                lines = "\n".join(f"{line.before} -> {line.after} {line.event} {line.why}" for line in self.store.history(kind, id))
-                raise AssertionError(f"{record.ref} is {record.state}, not {states}: {record.parked} {record.message}\n{lines}")
+                lines = "\n".join(
+                    f"{line.before} -> {line.after} {line.event} {line.why}" for line in self.store.history(kind, id)
+                )
+                raise AssertionError(
+                    f"{record.ref} is {record.state}, not {states}: {record.parked} {record.message}\n{lines}"
+                )
             self.store.watch(0.05)
 
     def jobs(self, batch: str, count: int) -> list[str]:
@@ -142,7 +173,12 @@ class Ours:
         objects = open_objects((self.folder / "objects").absolute().as_uri())
         kinds = [name for name, machine in self.machines.items() if machine.working()]
         return step_once(
-            self.open_store, self.machines, host="h", work_root=self.folder / "work", objects=objects, **{"roles": kinds, **options}
+            self.open_store,
+            self.machines,
+            host="h",
+            work_root=self.folder / "work",
+            objects=objects,
+            **{"roles": kinds, **options},
         )
 
     def gone(self, kind: str, id: str) -> bool:
@@ -153,7 +189,9 @@ class Ours:
         return False
 
     def submit(self, jobs: int = 1, **submission: Any) -> Record:
-        return self.engine.submit(New("batch", {"submission": {"profile": "p", "jobs": jobs, "update": False, **submission}}))
+        return self.engine.submit(
+            New("batch", {"submission": {"profile": "p", "jobs": jobs, "update": False, **submission}})
+        )
 
 
 def _pending(batch: Record, ctx: Context) -> Outcome:
@@ -164,7 +202,10 @@ def _processing(batch: Record, ctx: Context) -> Outcome:
     if not batch.docs["spawned"]["whole"] if "spawned" in batch.docs else False:
         said = batch.docs["submission"]
         ctx.spawn_each(
-            (New("job", {"configuration": {"profile": said.get("profile", ""), "jobID": f"jid-{n}"}}) for n in range(said.get("jobs", 1))),
+            (
+                New("job", {"configuration": {"profile": said.get("profile", ""), "jobID": f"jid-{n}"}})
+                for n in range(said.get("jobs", 1))
+            ),
             portion=2,
         )
         return Wait(0)

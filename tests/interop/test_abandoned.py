@@ -34,14 +34,27 @@ def listed(site: Site, count: int, **more: Any) -> dict[str, Any]:
     """The submission of a batch with so many files, as their ingest writes it, with the design's payload_url."""
     rows = "".join(f"{site.web.put(f'{n}.txt', b'%d' % n)} | | | | | {n}.txt | | local-{n}\n" for n in range(count))
     url = site.web.put("batch.checkm", f"{HEAD}{rows}#%eof\n".encode())
-    return {"batchID": "bid-1", "profile": "p", "type": "batchManifestFile", "update": False, "payload_url": url, **more}
+    return {
+        "batchID": "bid-1",
+        "profile": "p",
+        "type": "batchManifestFile",
+        "update": False,
+        "payload_url": url,
+        **more,
+    }
 
 
 def row(site: Site, n: int, **more: Any) -> dict[str, Any]:
     return {
-        "profile": "p", "type": "file", "update": False, "filename": f"{n}.txt", "payload_url": f"{site.web.url}/{n}.txt",
-        "jobID": f"jid-{n}", "batchID": "bid-1", **more,
-    }  # fmt: skip
+        "profile": "p",
+        "type": "file",
+        "update": False,
+        "filename": f"{n}.txt",
+        "payload_url": f"{site.web.url}/{n}.txt",
+        "jobID": f"jid-{n}",
+        "batchID": "bid-1",
+        **more,
+    }
 
 
 def taken(client: Client, said: dict[str, Any], jobs: list[dict[str, Any]]) -> str:
@@ -74,7 +87,9 @@ def files_of(site: Site, batch: str) -> list[str]:
 
 @DIALECTS
 @pytest.mark.parametrize("made", [0, 1, 3])
-def test_the_jobs_that_a_dead_taker_has_not_made_are_made_here(site: Site, theirs: Theirs, ruby: bool, made: int) -> None:
+def test_the_jobs_that_a_dead_taker_has_not_made_are_made_here(
+    site: Site, theirs: Theirs, ruby: bool, made: int
+) -> None:
     client = theirs(ruby=ruby)
     batch = taken(client, listed(site, 4), [row(site, n) for n in range(made)])
     client.close()
@@ -142,7 +157,9 @@ def test_a_batch_that_they_called_made_is_compared_too(site: Site, theirs: Their
     with site.workers():
         failed = ends(site, batch, "Failed")
     assert failed.message.startswith("2 of its 3 objects have no job. They are '1.txt', '2.txt'.")
-    assert files_of(site, batch) == ["0.txt"], "whoever says that they are all there may have removed some: they are not made again"
+    assert files_of(site, batch) == ["0.txt"], (
+        "whoever says that they are all there may have removed some: they are not made again"
+    )
 
 
 def test_a_job_that_was_there_and_was_deleted_and_cleared_away_is_not_missed(site: Site, theirs: Theirs) -> None:

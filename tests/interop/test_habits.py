@@ -28,7 +28,9 @@ MARK = "collections/p"
 # --- a last_successful_status of "Failed"
 
 
-def test_resume_goes_on_after_the_last_state_done_also_when_java_notes_failed_as_the_last_success(ours: Ours, theirs: Theirs) -> None:
+def test_resume_goes_on_after_the_last_state_done_also_when_java_notes_failed_as_the_last_success(
+    ours: Ours, theirs: Theirs
+) -> None:
     batch = ours.submit()
     ours.fails["Recording"] = "no inventory"
     with ours.working():
@@ -147,7 +149,9 @@ def test_a_held_batch_is_not_poisoned_by_acquiring_pending_batches(ours: Ours, t
 
 
 def test_a_batch_that_is_held_just_before_java_takes_it_outlives_that(ours: Ours, theirs: Theirs) -> None:
-    """Java saw it pending, then it was held, then Java locks it, stumbles, and leaves its lock until its session ends."""
+    """Java saw it pending, then it was held, then Java locks it, stumbles, and leaves its lock until its session
+    ends.
+    """
     batch = ours.submit(batchID="bid-1")
     java = theirs()
     assert not java.exists(f"/batches/{batch.id}/states")
@@ -207,7 +211,9 @@ def test_an_object_that_they_store_is_waited_for(ours: Ours, theirs: Theirs, rub
     job = Job.create(client, batch.id, {"profile": "p"}, identifiers={"primary_id": ark, "local_id": []})
     assert lock(client, "storage", ark)
     with ours.working():
-        wait_until(lambda: ours.store.get("job", job.id).parked == f"key storage/{ark}", "the job to wait for the object")
+        wait_until(
+            lambda: ours.store.get("job", job.id).parked == f"key storage/{ark}", "the job to wait for the object"
+        )
         assert ("Processing" in [state for id, state in ours.done if id == job.id]) is False
         unlock(client, "storage", ark)
         ours.until("job", job.id, "Completed")
@@ -232,12 +238,19 @@ def test_they_cannot_lock_what_is_stored_here_and_nothing_stays_locked(ours: Our
 def test_keys_of_a_job_that_they_led_on_are_free_for_others(ours: Ours, theirs: Theirs) -> None:
     """Waybill stopped in Storing with the object's lock; Java ends the job, and nobody would ever drop it."""
     batch = ours.submit()
-    with ours.working(roles=["batch", *(f"job.{name}" for name in ("Pending", "Estimating", "Provisioning", "Downloading", "Processing"))]):
+    with ours.working(
+        roles=[
+            "batch",
+            *(f"job.{name}" for name in ("Pending", "Estimating", "Provisioning", "Downloading", "Processing")),
+        ]
+    ):
         (job,) = ours.jobs(batch.id, 1)
         ours.until("job", job, "Storing")
     client = theirs()
     assert is_locked(client, "storage", f"ark:/99999/{job}")
-    other = Job.create(client, batch.id, {"profile": "p"}, identifiers={"primary_id": f"ark:/99999/{job}", "local_id": []})
+    other = Job.create(
+        client, batch.id, {"profile": "p"}, identifiers={"primary_id": f"ark:/99999/{job}", "local_id": []}
+    )
     java = Job(client, job).load()
     java.lock()
     for _ in range(3):
@@ -315,7 +328,9 @@ def test_a_job_that_is_deleted_under_our_step_harms_nobody(ours: Ours, theirs: T
 # --- what cannot be read
 
 
-@pytest.mark.parametrize("status", [b'{"status":"completed","retry_count":0}', b'{"status":"Dreaming"}', b"no json", b"", b"[1]"])
+@pytest.mark.parametrize(
+    "status", [b'{"status":"completed","retry_count":0}', b'{"status":"Dreaming"}', b"no json", b"", b"[1]"]
+)
 def test_a_status_that_nobody_understands_does_not_stop_the_others(ours: Ours, theirs: Theirs, status: bytes) -> None:
     client = theirs()
     batch = Batch.create(client, {"batchID": "bid-1"})
@@ -338,7 +353,10 @@ def test_a_status_that_nobody_understands_does_not_stop_the_others(ours: Ours, t
 def test_a_priority_that_no_entry_has_room_for_does_not_stop_the_worker(
     ours: Ours, theirs: Theirs, zk: KazooClient, number: bytes, queued: bool
 ) -> None:
-    """Nothing of theirs checks it. A worker that could neither store such a job nor give it back went from session to session for ever."""
+    """Nothing of theirs checks it.
+
+    A worker that could neither store such a job nor give it back went from session to session for ever.
+    """
     client = theirs()
     batch = Batch.create(client, {"batchID": "bid-1"})
     odd, fine = (Job.create(client, batch.id, {"profile": "p"}) for _ in range(2))
@@ -355,7 +373,9 @@ def test_a_priority_that_no_entry_has_room_for_does_not_stop_the_worker(
 
 
 @pytest.mark.parametrize("message", ["a stack trace " * 30_000, "half\0read"], ids=["long", "with a null character"])
-def test_a_message_that_cannot_be_written_again_does_not_stop_the_worker(ours: Ours, theirs: Theirs, zk: KazooClient, message: str) -> None:
+def test_a_message_that_cannot_be_written_again_does_not_stop_the_worker(
+    ours: Ours, theirs: Theirs, zk: KazooClient, message: str
+) -> None:
     client = theirs()
     batch = Batch.create(client, {"batchID": "bid-1"})
     odd, fine = (Job.create(client, batch.id, {"profile": "p"}) for _ in range(2))
@@ -410,7 +430,9 @@ def test_a_batch_deleted_here_harms_neither_their_reporter_nor_their_cleaner_and
         ours.until("batch", batch.id, "Failed")
     ours.engine.act(batch.ref, "delete", confirmed=True)
     client = theirs(ruby=ruby)
-    assert Service(client).report() is None, "their reporter stumbles over what is deleted and has an empty batch-processing"
+    assert Service(client).report() is None, (
+        "their reporter stumbles over what is deleted and has an empty batch-processing"
+    )
     assert not client.exists(f"/batches/{batch.id}/lock")
     assert nodedump.faults(client.zk) == []
     if ruby:
@@ -422,7 +444,9 @@ def test_a_batch_deleted_here_harms_neither_their_reporter_nor_their_cleaner_and
 
 
 @DIALECTS
-def test_a_batch_of_theirs_that_they_deleted_is_removed_here_with_its_jobs(ours: Ours, theirs: Theirs, ruby: bool) -> None:
+def test_a_batch_of_theirs_that_they_deleted_is_removed_here_with_its_jobs(
+    ours: Ours, theirs: Theirs, ruby: bool
+) -> None:
     client, admin = theirs(ruby=ruby), Admin(theirs(ruby=True))
     Batch.create(client, {"batchID": "bid-1"})
     batch = Service(client).take_batch(lambda submission: [{"profile": "p"}] * 2)
@@ -455,7 +479,9 @@ def test_deleted_jobs_that_they_clear_away_are_counted_no_longer(ours: Ours, the
 
 
 class Late:
-    """A client that is slow between two of its questions: what happens meanwhile, happens in the first `exists` of that path."""
+    """A client that is slow between two of its questions: what happens meanwhile, happens in the first `exists` of
+    that path.
+    """
 
     def __init__(self, client: Client, path: str, meanwhile: Callable[[], object]) -> None:
         self._ask, self._path, self._meanwhile = client.exists, path, [meanwhile]
@@ -472,7 +498,9 @@ class Late:
 def test_an_entry_made_by_one_who_loaded_a_job_just_before_we_moved_it_goes_away(
     ours: Ours, theirs: Theirs, ruby: bool, outcome: str
 ) -> None:
-    """They load every job to clear away deleted ones, and a load without a lock makes the entry of the state that it read."""
+    """They load every job to clear away deleted ones, and a load without a lock makes the entry of the state that it
+    read.
+    """
     client = theirs(ruby=ruby)
     ours.fails["Recording"] = "no"
     batch = ours.submit(batchID="bid-1")

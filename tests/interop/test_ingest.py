@@ -1,4 +1,6 @@
-"""The real ingest, with its real steps, beside services of Merritt's: files are fetched, stored, recorded and announced all the same."""
+"""The real ingest, with its real steps, beside services of Merritt's: files are fetched, stored, recorded and
+announced all the same.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,7 +55,15 @@ def theirs(site: Site, their_client: Callable[..., Client]) -> Iterator[Theirs]:
 def configuration(site: Site, name: str, data: bytes = b"hello", **more: Any) -> dict[str, Any]:
     """As their ingest writes it, with the design's payload_url."""
     url = site.web.put(name, data)
-    return {"profile": "p", "type": "file", "update": False, "filename": name, "payload_url": url, "submitter": "jane", **more}
+    return {
+        "profile": "p",
+        "type": "file",
+        "update": False,
+        "filename": name,
+        "payload_url": url,
+        "submitter": "jane",
+        **more,
+    }
 
 
 def look_after(site: Site) -> None:
@@ -83,7 +93,12 @@ def test_jobs_that_they_made_are_fetched_stored_and_recorded_here(site: Site, th
         assert (record.last_done, ark.startswith("ark:/99999/fk4")) == ("Notify", True)
         assert client.json(f"/jobs/{job}/inventory")["mode"] == "add"
         assert Job(client, job).load(writes=False).status == "Completed"
-    assert client.children("/locks/storage") == client.children("/locks/inventory") == client.children("/locks/localid") == []
+    assert (
+        client.children("/locks/storage")
+        == client.children("/locks/inventory")
+        == client.children("/locks/localid")
+        == []
+    )
     assert nodedump.faults(client.zk) == []
 
 
@@ -150,7 +165,9 @@ def test_hold_take_over_fail_requeue_delete_and_report_in_one_mixed_run(site: Si
 
 
 def test_a_job_that_they_led_into_a_state_without_our_files_is_not_lost(site: Site, theirs: Theirs) -> None:
-    """They downloaded on a disk of their own and died in Processing: Waybill says what is the matter, or fetches it again."""
+    """They downloaded on a disk of their own and died in Processing: Waybill says what is the matter, or fetches it
+    again.
+    """
     client = theirs()
     service = Service(client)
     batch = Batch.create(client, {"batchID": "bid-1", "profile": "p"})
@@ -197,7 +214,9 @@ HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/
 
 
 def submit(site: Site, manifest: bytes) -> str:
-    said = Submission(profile="p", url=site.web.put("batch.checkm", manifest), type=Type.FILES, batch_id="bid-1", submitter="jane")
+    said = Submission(
+        profile="p", url=site.web.put("batch.checkm", manifest), type=Type.FILES, batch_id="bid-1", submitter="jane"
+    )
     with site.engine() as engine:
         return engine.submit(New("batch", {"submission": said.document()}, owner="jane", request="bid-1")).id
 
@@ -245,7 +264,9 @@ def test_a_batch_that_they_let_begin_again_has_the_jobs_that_they_made(site: Sit
     client = theirs()
     url = site.web.put("a.txt", b"a")
     Batch.create(client, {"batchID": "bid-1", "profile": "p", "update": False, "type": "file", "payload_url": url})
-    taken = Service(client).take_batch(lambda submission: [configuration(site, "a.txt", jobID="jid-1", batchID="bid-1")])
+    taken = Service(client).take_batch(
+        lambda submission: [configuration(site, "a.txt", jobID="jid-1", batchID="bid-1")]
+    )
     assert taken is not None
     theirs_again = Batch(client, taken.id).load()
     if theirs_again.status == "Processing":
@@ -265,7 +286,11 @@ def test_what_they_made_without_naming_a_profile_is_done_and_reported(site: Site
     """Their library demands nothing of a submission but that it is there."""
     client = theirs(ruby=ruby)
     batch = Batch.create(client, {"batchID": "bid-1"})
-    job = Job.create(client, batch.id, {"type": "file", "filename": "a.txt", "payload_url": site.web.put("a.txt", b"a"), "jobID": "jid-1"})
+    job = Job.create(
+        client,
+        batch.id,
+        {"type": "file", "filename": "a.txt", "payload_url": site.web.put("a.txt", b"a"), "jobID": "jid-1"},
+    )
     with site.workers():
         done = site.wait("job", job.id, "Completed")
         look_after(site)
@@ -288,12 +313,16 @@ def test_what_names_a_profile_that_is_not_here_says_so(site: Site, theirs: Their
         look_after(site)
         site.wait("batch", batch.id, "Completed")
     assert done.message == ("" if known else f"With warnings: {done.docs['warnings']['first'][0]}")
-    assert known or done.message.startswith("With warnings: There is no profile 'p' here: the object has no owner and is in no collection")
+    assert known or done.message.startswith(
+        "With warnings: There is no profile 'p' here: the object has no owner and is in no collection"
+    )
     assert report_of(site, batch.id).get("warnings", 0) == (0 if known else 1)
 
 
 @DIALECTS
-def test_who_what_and_when_that_they_noted_beside_the_configuration_describe_the_object(site: Site, theirs: Theirs, ruby: bool) -> None:
+def test_who_what_and_when_that_they_noted_beside_the_configuration_describe_the_object(
+    site: Site, theirs: Theirs, ruby: bool
+) -> None:
     client = theirs(ruby=ruby)
     batch = Batch.create(client, {"batchID": "bid-1", "profile": "p"})
     noted = {"erc_who": "Jane", "erc_what": "A title", "erc_when": "2026", "erc_where": "(:unas)"}
@@ -308,4 +337,6 @@ def test_who_what_and_when_that_they_noted_beside_the_configuration_describe_the
     with site.depot.outfit("job").storage.open(ark, "system/mrt-erc.txt", 1) as erc:
         assert b"who: Jane" in erc.read()
     found = client.json(f"/jobs/{jobs[1].id}/metadata")
-    assert (found["erc_who"], found["erc_what"], found["erc_when"]) == ("Ann", "A title", "1999"), "the configuration stands before it"
+    assert (found["erc_who"], found["erc_what"], found["erc_when"]) == ("Ann", "A title", "1999"), (
+        "the configuration stands before it"
+    )

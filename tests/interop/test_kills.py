@@ -1,6 +1,8 @@
-"""A service of theirs killed between any two of its writes: every operation, every place; then Waybill goes on with what is left.
+"""A service of theirs killed between any two of its writes: every operation, every place; then Waybill goes on with
+what is left.
 
-Each test runs its operation again and again, in one tree: killed after no write, after one, after two ... until it comes to its end.
+Each test runs its operation again and again, in one tree: killed after no write, after one, after two ... until it
+comes to its end.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,7 +65,10 @@ def husks_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_batch_whose_maker_died_is_worked_on_or_cleared_away(ours: Ours, theirs: Theirs, ruby: bool) -> None:
     places = []
     for writes in killed_everywhere(
-        theirs, ruby, lambda client: Batch.create(client, {"batchID": f"bid-{len(places)}", "profile": "p"}), lambda: None
+        theirs,
+        ruby,
+        lambda client: Batch.create(client, {"batchID": f"bid-{len(places)}", "profile": "p"}),
+        lambda: None,
     ):
         places.append(writes)
         mended(ours)
@@ -77,14 +82,19 @@ def test_a_batch_whose_maker_died_is_worked_on_or_cleared_away(ours: Ours, their
 
 
 @DIALECTS
-def test_a_job_whose_maker_died_is_worked_on_or_cleared_away(ours: Ours, theirs: Theirs, ruby: bool, husks_are_old: None) -> None:
+def test_a_job_whose_maker_died_is_worked_on_or_cleared_away(
+    ours: Ours, theirs: Theirs, ruby: bool, husks_are_old: None
+) -> None:
     client = theirs(ruby=ruby)
     Batch.create(client, {"batchID": "bid-1", "profile": "p"})
     batch = Service(client).take_batch(lambda submission: [])
     assert batch is not None
     places = 0
     for writes in killed_everywhere(
-        theirs, ruby, lambda client: Job.create(client, batch.id, {"profile": "p"}, priority=28, metadata={"erc_who": "x"}), lambda: None
+        theirs,
+        ruby,
+        lambda client: Job.create(client, batch.id, {"profile": "p"}, priority=28, metadata={"erc_who": "x"}),
+        lambda: None,
     ):
         places = writes
         mended(ours)
@@ -93,7 +103,8 @@ def test_a_job_whose_maker_died_is_worked_on_or_cleared_away(ours: Ours, theirs:
     jobs = [name for name in client.children("/jobs") if name != "states"]
     with ours.working():
         for job in jobs:
-            if ours.until("job", job, "Completed", "Failed").state == "Failed":  # its status was lost, and it was in no queue
+            # its status was lost, and it was in no queue
+            if ours.until("job", job, "Completed", "Failed").state == "Failed":
                 ours.engine.act(Ref("job", job), "resume")
         for job in jobs:
             ours.until("job", job, "Completed")
@@ -103,8 +114,12 @@ def test_a_job_whose_maker_died_is_worked_on_or_cleared_away(ours: Ours, theirs:
 
 @pytest.mark.parametrize("operation", ["success", "fail", "retry", "priority", "hold", "resume", "force", "store"])
 @DIALECTS
-def test_a_job_that_somebody_was_moving_when_he_died_goes_on_once(ours: Ours, theirs: Theirs, ruby: bool, operation: str) -> None:
-    """No doctor: a round of the duties mends what is left, and then every job ends, none is lost, none is in two places."""
+def test_a_job_that_somebody_was_moving_when_he_died_goes_on_once(
+    ours: Ours, theirs: Theirs, ruby: bool, operation: str
+) -> None:
+    """No doctor: a round of the duties mends what is left, and then every job ends, none is lost, none is in two
+    places.
+    """
     client = theirs(ruby=ruby)
     Batch.create(client, {"batchID": "bid-1", "profile": "p"})
     batch = Service(client).take_batch(lambda submission: [])
@@ -112,7 +127,9 @@ def test_a_job_that_somebody_was_moving_when_he_died_goes_on_once(ours: Ours, th
     jobs: list[str] = []
 
     def another() -> None:
-        job = Job.create(client, batch.id, {"profile": "p"}, identifiers={"primary_id": f"ark:/1/{len(jobs)}", "local_id": []})
+        job = Job.create(
+            client, batch.id, {"profile": "p"}, identifiers={"primary_id": f"ark:/1/{len(jobs)}", "local_id": []}
+        )
         if operation in ("retry", "resume"):
             job.set_status("Estimating")
             job.fail("no")
@@ -169,13 +186,17 @@ def _move(job: Job, operation: str) -> None:
 def test_a_batch_whose_taker_died_is_reported_with_the_jobs_that_it_has(
     ours: Ours, theirs: Theirs, ruby: bool, husks_are_old: None, budget: Budget
 ) -> None:
-    """Between its lock and its last job: the batch is taken up again when it is still pending, and ends when it was not."""
+    """Between its lock and its last job: the batch is taken up again when it is still pending, and ends when it was
+    not.
+    """
     made: list[str] = []
     for writes in killed_everywhere(
-        theirs, ruby, lambda client: Service(client).take_batch(lambda submission: [{"profile": "p"}] * 2),
+        theirs,
+        ruby,
+        lambda client: Service(client).take_batch(lambda submission: [{"profile": "p"}] * 2),
         lambda: made.append(Batch.create(theirs(ruby=ruby), {"batchID": f"bid-{len(made)}", "jobs": 1}).id),
         budget.pick(small=3, long=1),
-    ):  # fmt: skip
+    ):
         mended(ours)
         with ours.working():
             batch = ours.until("batch", made[-1], "Completed", "Failed")
@@ -203,7 +224,9 @@ def test_a_report_whose_maker_died_is_made_here(ours: Ours, theirs: Theirs, ruby
 
 
 @DIALECTS
-def test_what_a_cleaner_left_that_died_is_cleared_away_here(ours: Ours, theirs: Theirs, ruby: bool, budget: Budget) -> None:
+def test_what_a_cleaner_left_that_died_is_cleared_away_here(
+    ours: Ours, theirs: Theirs, ruby: bool, budget: Budget
+) -> None:
     """Jobs half gone, a batch half gone: mended or buried, and at last nothing speaks of them."""
     made: list[tuple[str, ...]] = []
 
@@ -254,12 +277,17 @@ def test_a_cleaner_of_deleted_jobs_that_died_leaves_nothing(ours: Ours, theirs: 
     delete_deleted_jobs(theirs(ruby=ruby))
     mended(ours)
     left = [record.id for record in ours.store.find("job", parent=batch.ref).records if record.id in deleted]
-    assert [ours.store.get("job", id).state for id in left] == ["Failed"] * len(left), "those whose status was gone already"
+    assert [ours.store.get("job", id).state for id in left] == ["Failed"] * len(left), (
+        "those whose status was gone already"
+    )
 
 
 @DIALECTS
 def test_an_assembly_whose_maker_or_worker_died_is_made_or_cleared_away(ours: Ours, theirs: Theirs, ruby: bool) -> None:
-    for operation in (lambda client: Assembly.create(client, "small", {"token": "t"}), lambda client: Service(client).assemble("small")):
+    for operation in (
+        lambda client: Assembly.create(client, "small", {"token": "t"}),
+        lambda client: Service(client).assemble("small"),
+    ):
         for _ in killed_everywhere(theirs, ruby, operation, lambda: Assembly.create(theirs(), "small", {"token": "u"})):
             mended(ours)
     with ours.working():

@@ -101,7 +101,9 @@ def test_a_state_that_the_settings_leave_outside_is_done_by_them(
     sound(ours, client)
 
 
-def test_without_the_switch_there_is_no_storing_as_with_their_older_services(make_ours: Callable[..., Ours], theirs: Theirs) -> None:
+def test_without_the_switch_there_is_no_storing_as_with_their_older_services(
+    make_ours: Callable[..., Ours], theirs: Theirs
+) -> None:
     ours = make_ours(storing=False)
     client = theirs()
     service = Service(client, storing=False)
@@ -120,7 +122,14 @@ def test_without_the_switch_there_is_no_storing_as_with_their_older_services(mak
 @DIALECTS
 def test_assemblies_go_both_ways(ours: Ours, theirs: Theirs, ruby: bool) -> None:
     client, admin = theirs(ruby=ruby), Admin(theirs(ruby=True))
-    token = {"token": "t", "delivery-node": 9001, "cloud-content-byte": 10, "status": 202, "url": "", "anticipated-availability-time": ""}
+    token = {
+        "token": "t",
+        "delivery-node": 9001,
+        "cloud-content-byte": 10,
+        "status": 202,
+        "url": "",
+        "anticipated-availability-time": "",
+    }
     made = [Assembly.create(client, size, token) for size in ("small", "large")]
     mine = ours.engine.submit(New("access-small", {"token": token}))
     assert Service(client).assemble("small", fails=True) is not None, "the first of the queue is the one they made"

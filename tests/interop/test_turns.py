@@ -1,7 +1,8 @@
 """Both sides at work in one tree, in turns that a seed chooses; and Waybill killed at any moment.
 
-After each of Waybill's turns Merritt's own test finds nothing wrong, but for what a killed service of theirs has left, and that is gone
-after the next round of the duties. At the end every batch has been reported, and every job has settled.
+After each of Waybill's turns Merritt's own test finds nothing wrong, but for what a killed service of theirs has left,
+and that is gone after the next round of the duties. At the end every batch has been reported, and every job has
+settled.
 """
 
 import random
@@ -35,7 +36,9 @@ SETTLED = ("Completed", "Failed", "Deleted")
 
 
 class Players:
-    """Everybody who takes turns. `dirty`: a service was killed, or has removed too little, and the tree is as it left it."""
+    """Everybody who takes turns. `dirty`: a service was killed, or has removed too little, and the tree is as it
+    left it.
+    """
 
     def __init__(self, ours: Ours, theirs: Theirs, rng: random.Random) -> None:
         self.ours, self.theirs, self.rng = ours, theirs, rng
@@ -47,10 +50,19 @@ class Players:
     def turn(self) -> bool:
         """Whether it was one of Waybill's that wrote."""
         acts: list[tuple[int, Callable[[], bool]]] = [
-            (10, self.our_step), (2, self.our_rounds), (2, self.our_action), (1, self.our_submission),
-            (6, self.their_step), (2, self.their_killed_step), (1, self.their_batch), (1, self.their_report),
-            (2, self.their_click), (1, self.their_hold), (1, self.their_overwriting), (1, self.their_cleaning),
-        ]  # fmt: skip
+            (10, self.our_step),
+            (2, self.our_rounds),
+            (2, self.our_action),
+            (1, self.our_submission),
+            (6, self.their_step),
+            (2, self.their_killed_step),
+            (1, self.their_batch),
+            (1, self.their_report),
+            (2, self.their_click),
+            (1, self.their_hold),
+            (1, self.their_overwriting),
+            (1, self.their_cleaning),
+        ]
         act = self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
         self.turns.append(act.__name__)
         return act()
@@ -75,8 +87,18 @@ class Players:
         return True
 
     def our_action(self) -> bool:
-        kind, action = self.rng.choice([("job", "hold"), ("job", "release"), ("job", "resume"), ("job", "delete"), ("batch", "report"),
-                                        ("batch", "hold"), ("batch", "release"), ("batch", "delete")])  # fmt: skip
+        kind, action = self.rng.choice(
+            [
+                ("job", "hold"),
+                ("job", "release"),
+                ("job", "resume"),
+                ("job", "delete"),
+                ("batch", "report"),
+                ("batch", "hold"),
+                ("batch", "release"),
+                ("batch", "delete"),
+            ]
+        )
         found = self.ours.store.find(kind).records
         if found:
             try:
@@ -139,7 +161,8 @@ class Players:
 
     def their_cleaning(self) -> bool:
         delete_completed_batches(self.clients[True])
-        # A job that an operator forced to fail is in no list of its batch: then they report the batch as Completed, and delete it alone.
+        # A job that an operator forced to fail is in no list of its batch: then they report the batch as Completed, and
+        # delete it alone.
         self.dirty = self.dirty or nodedump.faults(self.clients[False].zk) != []
         return False
 
@@ -156,7 +179,10 @@ class Players:
             unlock(client, "collections", "p")
         for each in self.clients.values():
             each.close()  # with the locks that stumbling left
-        wait_until(lambda: not any(record.session for kind in ("batch", "job") for record in self._all(kind)), "their locks to go")
+        wait_until(
+            lambda: not any(record.session for kind in ("batch", "job") for record in self._all(kind)),
+            "their locks to go",
+        )
         self.ours.rounds()
         with self.ours.working():
             wait_until(self._over, "every batch to be reported and every job to settle", seconds=150)
@@ -165,7 +191,8 @@ class Players:
         for kind in ("job", "batch"):
             for record in self._all(kind):
                 if record.state == "Held":
-                    with suppress(Refused, Conflict, NotFound):  # its collection, or somebody else, was faster: next time
+                    # its collection, or somebody else, was faster: next time
+                    with suppress(Refused, Conflict, NotFound):
                         self.ours.engine.act(record.ref, "release")
         return all(record.state in SETTLED for kind in ("job", "batch") for record in self._all(kind))
 
@@ -217,7 +244,10 @@ def test_waybill_killed_while_both_work_leaves_the_tree_sound(
             ours.submit(jobs=3, batchID=f"bid-{rng.randrange(10**9)}-{n}")
         command = [sys.executable, "-m", "tests.interop.ours", zookeeper_url, str(tmp_path / "program")]
         with log.open("wb") as out:
-            workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, cwd=Path(__file__).parents[2]) for _ in range(2)]
+            workers = [
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, cwd=Path(__file__).parents[2])
+                for _ in range(2)
+            ]
             try:
                 for worker in workers:
                     assert worker.stdout is not None

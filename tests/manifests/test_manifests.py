@@ -62,7 +62,9 @@ def test_a_vector_in_figures() -> None:
     """The digest of one known line, so that the vector above cannot change with the code of this file."""
     line = f'{{"uri":"a.txt","size":3,"sha256":"{ABC}"}}\n'
     assert ABC == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert hashlib.sha256(line.encode()).hexdigest() == "7ded18ad3c5b714022e0eea6cd19f8c09894736828c3e23bd6e0e18f98aa1229"
+    assert (
+        hashlib.sha256(line.encode()).hexdigest() == "7ded18ad3c5b714022e0eea6cd19f8c09894736828c3e23bd6e0e18f98aa1229"
+    )
     assert hashlib.sha256(HEADER).hexdigest() == "60d555d2887e6a3f6dcd0f4e23f3ebfb132ec917673905e57dd1d256e8e136ff"
 
 
@@ -79,9 +81,15 @@ def test_an_empty_manifest(objects: Directory) -> None:
 
 def test_order_and_words_about_it(objects: Directory) -> None:
     manifests.write(
-        objects, "m", [Entry("a", 1, ABC), Entry("b", 2, ABC), Entry("é", 3, ABC)], ordered=True, about={"for": "people", "a": 1}
+        objects,
+        "m",
+        [Entry("a", 1, ABC), Entry("b", 2, ABC), Entry("é", 3, ABC)],
+        ordered=True,
+        about={"for": "people", "a": 1},
     )
-    assert content(objects, "m").startswith(b'{"waybill":"manifest","v":1,"order":"uri","about":{"a":1,"for":"people"}}\n')
+    assert content(objects, "m").startswith(
+        b'{"waybill":"manifest","v":1,"order":"uri","about":{"a":1,"for":"people"}}\n'
+    )
     with manifests.read(objects, "m") as reader:
         assert (reader.header.ordered, reader.header.about) == (True, {"a": 1, "for": "people"})
         with pytest.raises(ManifestError, match="not read yet"):
@@ -91,7 +99,8 @@ def test_order_and_words_about_it(objects: Directory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uris", "line", "what"), [(["b", "a"], 3, "out of order"), (["a", "b", "b"], 4, "repeats"), (["é", "z"], 3, "order")]
+    ("uris", "line", "what"),
+    [(["b", "a"], 3, "out of order"), (["a", "b", "b"], 4, "repeats"), (["é", "z"], 3, "order")],
 )
 def test_a_broken_promise_of_order(objects: Directory, uris: list[str], line: int, what: str) -> None:
     entries = [Entry(uri, 0, EMPTY) for uri in uris]
@@ -102,7 +111,9 @@ def test_a_broken_promise_of_order(objects: Directory, uris: list[str], line: in
     manifests.write(objects, "m", entries)  # nothing was promised
     head = b'{"waybill":"manifest","v":1,"order":"uri"}\n'
     unordered = content(objects, "m")
-    forged = unordered.replace(HEADER, head).replace(hashlib.sha256(HEADER).hexdigest().encode(), hashlib.sha256(head).hexdigest().encode())
+    forged = unordered.replace(HEADER, head).replace(
+        hashlib.sha256(HEADER).hexdigest().encode(), hashlib.sha256(head).hexdigest().encode()
+    )
     with pytest.raises(ManifestError, match=what) as raised:
         parse(forged)
     assert raised.value.line == line
@@ -119,12 +130,20 @@ def test_order_is_kept_across_batches(objects: Directory) -> None:
 
 
 def line_of(**fields: Any) -> bytes:
-    return json.dumps({"uri": "a", "size": 1, "sha256": ABC, **fields}, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    return (
+        json.dumps({"uri": "a", "size": 1, "sha256": ABC, **fields}, separators=(",", ":"), ensure_ascii=False).encode()
+        + b"\n"
+    )
 
 
 def sealed(lines: bytes, count: int, size: int, header: bytes = HEADER) -> bytes:
     end = {"waybill": "end", "count": count, "bytes": size, "sha256": hashlib.sha256(lines).hexdigest()}
-    return header + lines + json.dumps({**end, "header": hashlib.sha256(header).hexdigest()}, separators=(",", ":")).encode() + b"\n"
+    return (
+        header
+        + lines
+        + json.dumps({**end, "header": hashlib.sha256(header).hexdigest()}, separators=(",", ":")).encode()
+        + b"\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +198,7 @@ def sealed(lines: bytes, count: int, size: int, header: bytes = HEADER) -> bytes
         (HEADER + b'{"uri":"' + b"x" * LONGEST_LINE, 2, "longer than"),
         (b"x" * (LONGEST_LINE + 1), 1, "longer than"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told_with_its_line(data: bytes, line: int, what: str) -> None:
     for portion in (100_000, 10):
         if portion == 100_000 or len(data) < 10_000:

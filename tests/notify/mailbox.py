@@ -1,10 +1,10 @@
 """A real mail server in a test: takes mail over SMTP on loopback, and refuses as it is told.
 
-    with Mailbox() as box:
-        box.url                                          smtp://127.0.0.1:PORT
-        box.recipients["jane@example.org"] = "550 no"    what it answers to a recipient
-        box.data = "451 later"                           what it answers to a letter
-        box.letters                                      what came: sender, recipients, message
+with Mailbox() as box:
+    box.url                                          smtp://127.0.0.1:PORT
+    box.recipients["jane@example.org"] = "550 no"    what it answers to a recipient
+    box.data = "451 later"                           what it answers to a letter
+    box.letters                                      what came: sender, recipients, message
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ class Came(NamedTuple):
 
 
 class Mailbox:
-    def __init__(self, port: int = 0, *, host: str = "127.0.0.1", account: tuple[str, str] | None = None, **options: Any) -> None:
+    def __init__(
+        self, port: int = 0, *, host: str = "127.0.0.1", account: tuple[str, str] | None = None, **options: Any
+    ) -> None:
         """`account`: the user and password that it asks for. `options`: of aiosmtpd's SMTP."""
         self.letters: list[Came] = []
         self.recipients: dict[str, str] = {}
         self.data = ""
         self.sender = ""
-        self.reads: Callable[[EmailMessage], object] = lambda message: None  # called with each letter before it is taken
+        # called with each letter before it is taken
+        self.reads: Callable[[EmailMessage], object] = lambda message: None
         self.asked: list[str] = []  # recipients, in the order in which they were asked for
         self._came = threading.Condition()
         self._account = account
@@ -50,13 +53,17 @@ class Mailbox:
         self._controller.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._controller.stop()
 
     def wait(self, count: int = 1, patience: float = 120.0) -> list[Came]:
         """The letters, once so many have come."""
         with self._came:
-            assert self._came.wait_for(lambda: len(self.letters) >= count, patience), f"{len(self.letters)} of {count} letters came"
+            assert self._came.wait_for(lambda: len(self.letters) >= count, patience), (
+                f"{len(self.letters)} of {count} letters came"
+            )
             return list(self.letters)
 
     def _authenticate(self, server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:

@@ -49,7 +49,14 @@ class Receiver:
 
 
 def of(hooks: tuple[Webhook, ...], **said: Any) -> tuple[New, ...]:
-    usual = {"type": "org.waybill.ingest.job.completed", "source": "/ingest", "subject": "jid-1", "data": {"n": 1}, "key": "k", "at": AT}
+    usual = {
+        "type": "org.waybill.ingest.job.completed",
+        "source": "/ingest",
+        "subject": "jid-1",
+        "data": {"n": 1},
+        "key": "k",
+        "at": AT,
+    }
     return events(hooks, **(usual | said))
 
 
@@ -62,7 +69,9 @@ def told(folder: Path, *statuses: int, secret: str = "", store: str = "") -> Ite
         hook: dict[str, Any] = {"url": f"{web.url}/hook", "secret": secret}
         with Site(folder, store=store, webhooks={"ours": hook}) as site:
             machine = site.depot.machines["event"]
-            states = tuple(dataclasses.replace(s, backoff=Backoff(0.01, 1, 0.01), tries=min(s.tries, 5)) for s in machine.states)
+            states = tuple(
+                dataclasses.replace(s, backoff=Backoff(0.01, 1, 0.01), tries=min(s.tries, 5)) for s in machine.states
+            )
             site.depot.machines["event"] = dataclasses.replace(machine, states=states, _by_name={})
             with site.engine() as engine:
                 (new,) = of(site.depot.config.webhooks)
@@ -81,9 +90,15 @@ def test_event_waiting_to_delivered(tmp_path: Path, store: str, request: pytest.
     (body,) = receiver.bodies
     told_of = json.loads(body)
     assert told_of == {
-        "specversion": "1.0", "id": told_of["id"], "source": "/ingest", "type": "org.waybill.ingest.job.completed", "subject": "jid-1",
-        "time": "2023-11-14T22:13:20.250Z", "datacontenttype": "application/json", "data": {"n": 1},
-    }  # fmt: skip
+        "specversion": "1.0",
+        "id": told_of["id"],
+        "source": "/ingest",
+        "type": "org.waybill.ingest.job.completed",
+        "subject": "jid-1",
+        "time": "2023-11-14T22:13:20.250Z",
+        "datacontenttype": "application/json",
+        "data": {"n": 1},
+    }
     assert receiver.headers[0]["content-type"].startswith("application/cloudevents+json")
     assert receiver.headers[0][SIGNATURE.lower()] == "sha256=" + hmac.new(b"hush", body, hashlib.sha256).hexdigest()
     assert "hush" not in json.dumps([done.docs["event"], done.message])
@@ -144,11 +159,15 @@ def test_an_event_of_a_webhook_that_is_no_longer_named_waits(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("types", "wanted"),
     [
-        (("*",), True), (("org.waybill.ingest.*",), True), (("org.waybill.ingest.job.completed",), True),
+        (("*",), True),
+        (("org.waybill.ingest.*",), True),
+        (("org.waybill.ingest.job.completed",), True),
         (("org.waybill.ingest.job",), False),
-        (("org.waybill.ingest.batch.*", "org.waybill.*.completed"), True), ((), False), (("ORG.WAYBILL.*",), False),
+        (("org.waybill.ingest.batch.*", "org.waybill.*.completed"), True),
+        ((), False),
+        (("ORG.WAYBILL.*",), False),
     ],
-)  # fmt: skip
+)
 def test_a_webhook_gets_the_types_that_it_wants(types: tuple[str, ...], wanted: bool) -> None:
     assert bool(of((Webhook("a", "http://127.0.0.1", types),))) is wanted
 
@@ -168,7 +187,17 @@ def test_the_id_follows_from_what_happened() -> None:
 
 @pytest.mark.parametrize(
     ("status", "permanent"),
-    [(301, True), (400, True), (404, True), (410, True), (408, False), (425, False), (429, False), (500, False), (503, False)],
+    [
+        (301, True),
+        (400, True),
+        (404, True),
+        (410, True),
+        (408, False),
+        (425, False),
+        (429, False),
+        (500, False),
+        (503, False),
+    ],
 )
 def test_what_an_answer_means(status: int, permanent: bool) -> None:
     web = Web()

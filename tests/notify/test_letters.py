@@ -32,7 +32,12 @@ NO_OBJECTS = MemoryObjects(lambda: AT, lambda what: None)  # for letters without
 
 
 def a_letter(**said: Any) -> New:
-    return letter(**({"to": ["jane@example.org"], "subject": "OK", "text": "Done.\n", "key": "batch bid1 report 1", "at": AT} | said))
+    return letter(
+        **(
+            {"to": ["jane@example.org"], "subject": "OK", "text": "Done.\n", "key": "batch bid1 report 1", "at": AT}
+            | said
+        )
+    )
 
 
 @contextmanager
@@ -89,7 +94,9 @@ def test_back_off_grows_to_an_hour_and_never_ends() -> None:
 
 
 @pytest.mark.parametrize("answer", ["451 later", "421 busy"])
-def test_a_letter_that_is_refused_for_now_is_sent_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+def test_a_letter_that_is_refused_for_now_is_sent_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
     monkeypatch.setattr(module, "_BACKOFF", Backoff(0.05, 1, 0.05))
     with Mailbox() as box:
         box.data = answer
@@ -107,7 +114,10 @@ def test_who_has_had_it_does_not_get_it_again(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(module, "_BACKOFF", Backoff(0.05, 1, 0.05))
     with Mailbox() as box:
         box.recipients |= {"b@example.org": "450 greylisted", "c@example.org": "550 no such user"}
-        with posted(tmp_path, box, a_letter(to=["a@example.org", "b@example.org"], bcc=["c@example.org"])) as (site, (made,)):
+        with posted(tmp_path, box, a_letter(to=["a@example.org", "b@example.org"], bcc=["c@example.org"])) as (
+            site,
+            (made,),
+        ):
             with site.engine() as engine:
                 while engine.store.get("letter", made.id).docs.get("delivery", {}).get("rounds", 0) < 2:
                     engine.store.watch(0.05)
@@ -151,7 +161,10 @@ def test_letter_undeliverable_to_dropped(tmp_path: Path) -> None:
     with Mailbox() as box:
         box.data = "554 spam"
         with posted(tmp_path, box, a_letter()) as (site, (made,)):
-            assert site.wait("letter", made.id, "Undeliverable").message == "The mail server will not take the letter: 554 spam"
+            assert (
+                site.wait("letter", made.id, "Undeliverable").message
+                == "The mail server will not take the letter: 554 spam"
+            )
             with site.engine() as engine:
                 engine.act(made.ref, "drop", confirmed=True)
             assert site.get("letter", made.id).state == "Dropped"
@@ -181,9 +194,10 @@ def test_attachments_come_from_objects_and_from_texts(tmp_path: Path) -> None:
     with Mailbox() as box, Site(tmp_path, mail__url=box.url) as site:
         site.depot.objects.put("ingest/reports/1/failed.json", b'{"failedJobs":[]}')
         files = [
-            Attachment("failed.json", object="ingest/reports/1/failed.json"), Attachment("notes.txt", "text/plain", text="Grüße"),
+            Attachment("failed.json", object="ingest/reports/1/failed.json"),
+            Attachment("notes.txt", "text/plain", text="Grüße"),
             Attachment("gone.json", object="ingest/reports/1/gone.json"),
-        ]  # fmt: skip
+        ]
         with site.engine() as engine:
             engine.submit(a_letter(attachments=files))
         with site.workers(roles=["letter"]):
@@ -200,7 +214,9 @@ def test_attachments_come_from_objects_and_from_texts(tmp_path: Path) -> None:
 def test_an_attachment_that_is_too_large_is_named_instead(tmp_path: Path) -> None:
     objects = open_objects(str(tmp_path))
     objects.put("large.json", b"x" * (MOST + 1))
-    written = Letter(("jane@example.org",), "OK", "Done.", "1", AT, attachments=(Attachment("large.json", object="large.json"),))
+    written = Letter(
+        ("jane@example.org",), "OK", "Done.", "1", AT, attachments=(Attachment("large.json", object="large.json"),)
+    )
     message = compose(written, "waybill@example.org", objects)
     assert "large.json is too large to be sent" in message.get_content()
 
@@ -242,7 +258,9 @@ def a_message(**said: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:Requiring AUTH")  # the server's own, of a test on loopback
 def test_a_user_is_let_in_by_his_password_and_a_wrong_one_delays() -> None:
     with Mailbox(account=("me", "hush")) as box:
-        assert send(Mail(box.url, "waybill@example.org", "me", "hush"), a_message(), ["jane@example.org"]).accepted == ["jane@example.org"]
+        assert send(Mail(box.url, "waybill@example.org", "me", "hush"), a_message(), ["jane@example.org"]).accepted == [
+            "jane@example.org"
+        ]
         with pytest.raises(MailTrouble, match="does not let 'me' in") as trouble:
             send(Mail(box.url, "waybill@example.org", "me", "wrong"), a_message(), ["jane@example.org"])
         assert "wrong" not in str(trouble.value)
@@ -268,7 +286,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     command = [
         *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-        *("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
+        *(
+            "-addext",
+            "subjectAltName=IP:127.0.0.1,DNS:localhost",
+            "-keyout",
+            str(folder / "key.pem"),
+            "-out",
+            str(folder / "cert.pem"),
+        ),
     ]
     subprocess.run(command, check=True, capture_output=True)
     return folder
@@ -285,7 +310,9 @@ def test_an_encrypted_connection_is_trusted_only_with_a_certificate(
     certificate: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = (
-        {"ssl_context": _tls(certificate)} if scheme == "smtps" else {"tls_context": _tls(certificate), "require_starttls": True}
+        {"ssl_context": _tls(certificate)}
+        if scheme == "smtps"
+        else {"tls_context": _tls(certificate), "require_starttls": True}
     )
     with Mailbox(**options) as box:
         mail = Mail(box.url.replace("smtp:", f"{scheme}:"), "waybill@example.org")
@@ -298,7 +325,9 @@ def test_an_encrypted_connection_is_trusted_only_with_a_certificate(
 
 def test_an_address_in_letters_of_the_world_needs_a_server_that_takes_them() -> None:
     with Mailbox(enable_SMTPUTF8=True) as box:
-        assert send(Mail(box.url, "waybill@example.org"), a_message(), ["jörg@example.org"]).accepted == ["jörg@example.org"]
+        assert send(Mail(box.url, "waybill@example.org"), a_message(), ["jörg@example.org"]).accepted == [
+            "jörg@example.org"
+        ]
     with Mailbox(enable_SMTPUTF8=False) as box:
         with pytest.raises(Exception, match="SMTPUTF8"):
             send(Mail(box.url, "waybill@example.org"), a_message(), ["jörg@example.org"])

@@ -1,4 +1,5 @@
-"""A small S3 server in memory whose conditional writes are worth what a test wants them to be worth. It checks no signatures.
+"""A small S3 server in memory whose conditional writes are worth what a test wants them to be worth. It checks no
+signatures.
 
 How it treats each condition (`worth["create" | "swap" | "complete-create" | "complete-swap"]`):
 
@@ -31,7 +32,9 @@ class Trouble:
     method: str
     key: str
     what: (
-        str  # "503" | "409" | "cut answer" (done, but nobody is told) | "short" (half of the body, then the end) | "hang" | "error in 200"
+        # "503" | "409" | "cut answer" (done, but nobody is told) | "short" (half of the body, then the end) | "hang" |
+        # "error in 200"
+        str
     )
 
 
@@ -54,7 +57,9 @@ class FakeS3:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
@@ -91,7 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
                     self.trouble = trouble.what
                     break
         if self.trouble in ("503", "409"):
-            self._answer(int(self.trouble), b"<Error><Code>ConditionalRequestConflict</Code></Error>" if self.trouble == "409" else b"")
+            self._answer(
+                int(self.trouble),
+                b"<Error><Code>ConditionalRequestConflict</Code></Error>" if self.trouble == "409" else b"",
+            )
         elif self.trouble == "error in 200":
             self._answer(200, b'<?xml version="1.0"?>\n<Error><Code>InternalError</Code></Error>')
         elif self.trouble == "hang":
@@ -197,7 +205,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             self.fake.objects[self.key] = (data, meta)
             self.fake.uploads.pop(self.query.get("uploadId", ""), None)
-        return self._answer(200, f"<Result><ETag>{escape(etag_of(data))}</ETag></Result>".encode() if how else b"", etag=etag_of(data))
+        return self._answer(
+            200, f"<Result><ETag>{escape(etag_of(data))}</ETag></Result>".encode() if how else b"", etag=etag_of(data)
+        )
 
     def _holds(self, condition: str) -> bool:
         present = self.fake.objects.get(self.key)
@@ -206,7 +216,9 @@ class _Handler(BaseHTTPRequestHandler):
         return present is not None and etag_of(present[0]) == self.headers["if-match"]
 
     def _wait_for_rivals(self) -> None:
-        """Between the check and the write: until a second one has passed the check as well, if one comes for this key at all."""
+        """Between the check and the write: until a second one has passed the check as well, if one comes for this
+        key at all.
+        """
         with self.fake.lock:
             self.fake.checked[self.key] = self.fake.checked.get(self.key, 0) + 1
         contested = self.key[-1].isdigit()  # as the probe calls them: create-0, swap-3

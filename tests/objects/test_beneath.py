@@ -43,17 +43,20 @@ def test_what_is_there_is_opened(folder: int) -> None:
     os.fstat(folder)  # is still open
 
 
-@pytest.mark.parametrize(("path", "code"), [
-    ("up/secret", (errno.ELOOP, errno.ENOTDIR)),
-    ("a/link/file", (errno.ELOOP, errno.ENOTDIR)),
-    ("a/file-link", (errno.ELOOP,)),
-    ("a/none", (errno.ENOENT,)),
-    ("none/none", (errno.ENOENT,)),
-    ("../secret", (errno.EXDEV,)),
-    ("a/../../secret", (errno.EXDEV,)),
-    ("..", (errno.EXDEV,)),
-    ("a/b/file/more", (errno.ENOTDIR,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("up/secret", (errno.ELOOP, errno.ENOTDIR)),
+        ("a/link/file", (errno.ELOOP, errno.ENOTDIR)),
+        ("a/file-link", (errno.ELOOP,)),
+        ("a/none", (errno.ENOENT,)),
+        ("none/none", (errno.ENOENT,)),
+        ("../secret", (errno.EXDEV,)),
+        ("a/../../secret", (errno.EXDEV,)),
+        ("..", (errno.EXDEV,)),
+        ("a/b/file/more", (errno.ENOTDIR,)),
+    ],
+)
 def test_what_is_not_there_or_behind_a_link_is_not(folder: int, path: str, code: tuple[int, ...]) -> None:
     with pytest.raises(OSError, match=r".") as refused:
         beneath.open_beneath(folder, path, READ)

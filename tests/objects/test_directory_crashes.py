@@ -1,4 +1,6 @@
-"""A process that dies at any point of any verb leaves the old object or the new one, and nothing that `sweep` does not remove."""
+"""A process that dies at any point of any verb leaves the old object or the new one, and nothing that `sweep` does
+not remove.
+"""
 
 import os
 import threading
@@ -80,8 +82,12 @@ def survivors(root: Path, part: str) -> list[str]:
     return os.listdir(root / ".waybill" / part)
 
 
-@pytest.mark.parametrize(("prepare", "verb", "before", "after"), CASES, ids=lambda value: getattr(value, "__name__", ""))
-def test_old_or_new(tmp_path: Path, prepare: Verb, verb: Verb, before: dict[str, bytes], after: dict[str, bytes]) -> None:
+@pytest.mark.parametrize(
+    ("prepare", "verb", "before", "after"), CASES, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_old_or_new(
+    tmp_path: Path, prepare: Verb, verb: Verb, before: dict[str, bytes], after: dict[str, bytes]
+) -> None:
     points = []
     for number in range(1, 100):
         root = tmp_path / str(number)
@@ -169,8 +175,12 @@ def test_the_age_of_what_is_swept_is_taken_from_the_clock_that_was_passed_in(tmp
         assert objects.sweep(older_than=600).files == 1
 
 
-def test_everything_is_synced_before_it_is_named_and_the_folders_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a power cut needs, as the order of system calls: file synced, renamed, folder synced; and each new folder in its parent."""
+def test_everything_is_synced_before_it_is_named_and_the_folders_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut needs, as the order of system calls: file synced, renamed, folder synced; and each new folder
+    in its parent.
+    """
     happened: list[str] = []
     real = os.fsync
 
@@ -184,9 +194,17 @@ def test_everything_is_synced_before_it_is_named_and_the_folders_after(tmp_path:
         monkeypatch.setattr(os, "fsync", fsync)
         objects.put("a/b", b"1")
         assert happened == [
-            "temp made", "temp written", "sync temp", "temp synced",
-            "folder made", "sync /", "folder synced", "renamed", "sync /a", "published",
-        ]  # fmt: skip
+            "temp made",
+            "temp written",
+            "sync temp",
+            "temp synced",
+            "folder made",
+            "sync /",
+            "folder synced",
+            "renamed",
+            "sync /a",
+            "published",
+        ]
         happened.clear()
         objects.put("a/b", b"2", if_absent=False)
         assert happened == ["temp made", "temp written", "sync temp", "temp synced", "renamed", "sync /a", "published"]

@@ -62,14 +62,18 @@ def test_the_scheme_byte_by_byte() -> None:
     assert components("%" * 81) == ["%25" * 80 + "%+", "%25"]
 
 
-@pytest.mark.parametrize("entry", ["%", "%zz", "%2", "%41", "a%c3", "%C3", "%25%+", "a%+", "", "%o", "x" * 241, "\udcff"])
+@pytest.mark.parametrize(
+    "entry", ["%", "%zz", "%2", "%41", "a%c3", "%C3", "%25%+", "a%+", "", "%o", "x" * 241, "\udcff"]
+)
 def test_what_the_scheme_would_not_write_is_no_object(entry: str) -> None:
     assert text_of(entry) is None
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.sets(any_name, max_size=12), st.data())
-def test_listing_is_the_sorted_set_after_any_name(tmp_path_factory: pytest.TempPathFactory, names: set[str], data: st.DataObject) -> None:
+def test_listing_is_the_sorted_set_after_any_name(
+    tmp_path_factory: pytest.TempPathFactory, names: set[str], data: st.DataObject
+) -> None:
     with Directory(tmp_path_factory.mktemp("objects"), fsync=False) as objects:
         for name in names:
             objects.put(name, name.encode())
@@ -141,7 +145,9 @@ def test_empty_folders_do_not_pile_up(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == [".waybill"]
 
 
-def test_a_file_system_that_cannot_exchange_refuses_a_prefix_that_is_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_cannot_exchange_refuses_a_prefix_that_is_an_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folders, "_EXCHANGE", 1 << 20)  # a flag that the kernel does not know
     with Directory(tmp_path, fsync=False) as objects:
         objects.put("a", b"kept")
@@ -153,7 +159,9 @@ def test_a_file_system_that_cannot_exchange_refuses_a_prefix_that_is_an_object(t
 
 
 def test_a_file_system_that_folds_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No such file system is at hand, so the finding is made up; that the written names survive folding is tested above."""
+    """No such file system is at hand, so the finding is made up; that the written names survive folding is tested
+    above.
+    """
     monkeypatch.setattr(layout, "_folds", lambda tmp, token: True)
     names = ["A", "a", "é", "e\u0301", "a/B", "a/b"]
     with Directory(tmp_path / "folding", fsync=False) as objects:

@@ -1,4 +1,6 @@
-"""Many at once in one directory: threads, processes, and names that are objects and prefixes by turns; and a model to compare with."""
+"""Many at once in one directory: threads, processes, and names that are objects and prefixes by turns; and a model
+to compare with.
+"""
 
 import os
 import random
@@ -80,7 +82,9 @@ def test_one_of_many_processes_creates(tmp_path: Path) -> None:
 
 
 def test_objects_and_prefixes_by_turns(tmp_path: Path, budget: Budget) -> None:
-    """Names come and go as files and as folders under each other's feet; every put is there, every error is one of ours."""
+    """Names come and go as files and as folders under each other's feet; every put is there, every error is one of
+    ours.
+    """
     names = ["a", "a/b", "a/b/c", "a/b/c/d"]
     unexpected: list[BaseException] = []
     with Directory(tmp_path, fsync=False) as objects:
@@ -187,7 +191,9 @@ class AgainstAModel(RuleBasedStateMachine):
             with self.objects.get(name) as body:
                 assert body.read() == data
         for prefix in ("a", "a/b", "x/y"):
-            assert [info.name for info in self.objects.list(prefix)] == [name for name in listed if name.startswith(prefix + "/")]
+            assert [info.name for info in self.objects.list(prefix)] == [
+                name for name in listed if name.startswith(prefix + "/")
+            ]
 
     def teardown(self) -> None:
         self.objects.close()

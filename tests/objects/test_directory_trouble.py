@@ -199,7 +199,9 @@ def test_bit_rot_is_found_when_copying(tmp_path: Path) -> None:
         assert [found.name for found in objects.list()] == ["a"]
 
 
-def test_without_attributes_nothing_is_kept_and_versions_still_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_attributes_nothing_is_kept_and_versions_still_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def setxattr(*args: object) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 

@@ -23,7 +23,12 @@ from waybill.objects.s3 import S3
 
 
 def test_a_directory_by_path_or_url(tmp_path: Path) -> None:
-    for address in (tmp_path / "a b", str(tmp_path / "a b"), f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a%20b"):
+    for address in (
+        tmp_path / "a b",
+        str(tmp_path / "a b"),
+        f"file://{tmp_path}/a%20b",
+        f"file://localhost{tmp_path}/a%20b",
+    ):
         with open_objects(address) as objects:
             assert isinstance(objects, Directory)
             assert objects.root == tmp_path / "a b"
@@ -62,7 +67,8 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(address: str) ->
 
 
 @pytest.mark.parametrize(
-    "address", ["gs://bucket", "http://host/path", "file://host/path", "file:///path?x=1", "s3://", "s3://b?endpoint=ftp://h"]
+    "address",
+    ["gs://bucket", "http://host/path", "file://host/path", "file:///path?x=1", "s3://", "s3://b?endpoint=ftp://h"],
 )
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(Refused):

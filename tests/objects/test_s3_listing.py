@@ -1,4 +1,6 @@
-"""Pages of a listing on servers of both orders, whatever `start-after` means to them; and a body that ends too early."""
+"""Pages of a listing on servers of both orders, whatever `start-after` means to them; and a body that ends too
+early.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Literal, cast
@@ -28,7 +30,9 @@ class Listed:
         for key in self.keys:
             if folder and not key.startswith(folder + "/"):
                 continue
-            if after and (self.sort_key(key) <= self.sort_key(after) or (self.skips_below and key.startswith(after + "/"))):
+            if after and (
+                self.sort_key(key) <= self.sort_key(after) or (self.skips_below and key.startswith(after + "/"))
+            ):
                 continue
             yield {"path": key}
 

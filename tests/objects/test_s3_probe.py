@@ -26,14 +26,17 @@ def test_a_faithful_server(s3_server: SeaweedServer, s3_bucket: str) -> None:
     with connect(s3_server, s3_bucket) as objects:
         found = objects.conditions
         assert (found.create, found.swap, found.order, found.longest_segment) == ("atomic", "atomic", "tree", 255)
-        assert found.complete in ("racy", "atomic")  # SeaweedFS 4.48 is racy; a later one may not be, and luck is possible
+        # SeaweedFS 4.48 is racy; a later one may not be, and luck is possible
+        assert found.complete in ("racy", "atomic")
         record = json.loads(bytes(s3_server.bucket(s3_bucket).get("pre/.waybill/probe.json").bytes()))
         assert record["waybill"] == "probe"
         assert record["conditions"]["create"] == "atomic"
         assert record["endpoint"] == s3_server.endpoint
         assert list(objects.list()) == []
         # Nothing is left of what it was found out with, but the record.
-        assert [meta["path"] for page in s3_server.bucket(s3_bucket).list() for meta in page] == ["pre/.waybill/probe.json"]
+        assert [meta["path"] for page in s3_server.bucket(s3_bucket).list() for meta in page] == [
+            "pre/.waybill/probe.json"
+        ]
 
 
 def test_a_server_that_overwrites(rclone_s3_server: RcloneS3Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +70,8 @@ def test_a_server_that_overwrites(rclone_s3_server: RcloneS3Server, caplog: pyte
         ({"create": "racy", "swap": "racy", "complete-create": "racy"}, ("racy", "racy", "racy")),
         ({"create": "ignored"}, ("ignored", "atomic", "atomic")),
         ({"create": "refused", "swap": "refused", "complete-create": "refused"}, ("refused", "refused", "refused")),
-        ({"swap": "never", "complete-create": "ignored", "complete-swap": "ignored"}, ("atomic", "refused", "ignored")),  # Ceph 16
+        # Ceph 16
+        ({"swap": "never", "complete-create": "ignored", "complete-swap": "ignored"}, ("atomic", "refused", "ignored")),
         ({"complete-swap": "racy"}, ("atomic", "atomic", "racy")),
         ({"complete-swap": "never"}, ("atomic", "atomic", "refused")),
     ],

@@ -15,7 +15,8 @@ from waybill.objects.signing import Credentials  # noqa: E402
 
 
 class TestSeaweed(ObjectsSuite):
-    found: list[Finding] = []  # noqa: RUF012 - one probe for all tests of this class: it is slow, and has tests of its own
+    # one probe for all tests of this class: it is slow, and has tests of its own
+    found: list[Finding] = []  # noqa: RUF012
 
     @pytest.fixture
     def objects(self, s3_server: SeaweedServer, s3_bucket: str) -> Iterator[S3]:

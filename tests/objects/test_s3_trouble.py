@@ -1,4 +1,6 @@
-"""What a network and a server can do to the S3 driver: silence, cuts, answers that get lost, errors in disguise, wrong credentials."""
+"""What a network and a server can do to the S3 driver: silence, cuts, answers that get lost, errors in disguise,
+wrong credentials.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -41,8 +43,12 @@ def patience() -> float:
 
 @pytest.fixture
 def objects(server: FakeS3, patience: float) -> Iterator[S3]:
-    with S3("bucket", endpoint=server.endpoint, credentials=Credentials("key", "secret"), timeout=patience, tries=3) as objects:
-        objects._finding = Finding(server.endpoint, "bucket", datetime.now(UTC), Conditions("atomic", "atomic", "atomic"))
+    with S3(
+        "bucket", endpoint=server.endpoint, credentials=Credentials("key", "secret"), timeout=patience, tries=3
+    ) as objects:
+        objects._finding = Finding(
+            server.endpoint, "bucket", datetime.now(UTC), Conditions("atomic", "atomic", "atomic")
+        )
         yield objects
 
 
@@ -183,13 +189,21 @@ def test_a_failed_conditional_stream_leaves_no_upload(server: FakeS3, objects: S
 
 def test_wrong_credentials_say_so_and_show_nothing(s3_server: SeaweedServer, s3_bucket: str) -> None:
     secret = "not-the-secret-at-all"
-    with S3(s3_bucket, endpoint=s3_server.endpoint, credentials=Credentials("testkey", secret, "session-token")) as objects:
+    with S3(
+        s3_bucket, endpoint=s3_server.endpoint, credentials=Credentials("testkey", secret, "session-token")
+    ) as objects:
         asked: list[Callable[[], object]] = [lambda: objects.put("a", b""), lambda: objects.upload("a")]
         for ask in asked:
             with pytest.raises(NotAllowed) as raised:
                 ask()
             assert is_permanent(raised.value)
-            for shown in (repr(objects), str(raised.value), repr(raised.value.__cause__), repr(vars(objects)), repr(vars(objects._bucket))):
+            for shown in (
+                repr(objects),
+                str(raised.value),
+                repr(raised.value.__cause__),
+                repr(vars(objects)),
+                repr(vars(objects._bucket)),
+            ):
                 assert secret not in shown
                 assert "session-token" not in shown
 

@@ -1,4 +1,6 @@
-"""Several small objects put at once: each as `put` would, read back, with few syncs; the same where a store can only put one by one."""
+"""Several small objects put at once: each as `put` would, read back, with few syncs; the same where a store can only
+put one by one.
+"""
 
 import itertools
 import os
@@ -20,7 +22,13 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Objects]
 
 def test_all_of_them_are_there(objects: Objects) -> None:
     objects.put("a/2", b"before")
-    puts = [Put("a/1", b"one"), Put("a/2", b"two"), Put("b/c/d", b""), Put("b/c", b"a name that is also a prefix"), Put("x", b"top")]
+    puts = [
+        Put("a/1", b"one"),
+        Put("a/2", b"two"),
+        Put("b/c/d", b""),
+        Put("b/c", b"a name that is also a prefix"),
+        Put("x", b"top"),
+    ]
     assert put_several(objects, puts) == []
     assert contents(objects) == {put.name: put.data for put in puts}
     assert put_several(objects, []) == []

@@ -1,4 +1,6 @@
-"""Signatures of requests, against the examples in Amazon's documentation ("Signature Calculations for the Authorization Header")."""
+"""Signatures of requests, against the examples in Amazon's documentation ("Signature Calculations for the
+Authorization Header").
+"""
 
 import hashlib
 from datetime import UTC, datetime
@@ -16,13 +18,29 @@ PUT = {"date": "Fri, 24 May 2013 00:00:00 GMT", "x-amz-storage-class": "REDUCED_
 @pytest.mark.parametrize(
     ("method", "path", "query", "headers", "body", "signature"),
     [
-        ("GET", "/test.txt", "", {"range": "bytes=0-9"}, b"", "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"),
+        (
+            "GET",
+            "/test.txt",
+            "",
+            {"range": "bytes=0-9"},
+            b"",
+            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
+        ),
         ("PUT", "/test%24file.text", "", PUT, BODY, "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"),
         ("GET", "/", "lifecycle=", {}, b"", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"),
-        ("GET", "/", "max-keys=2&prefix=J", {}, b"", "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
+        (
+            "GET",
+            "/",
+            "max-keys=2&prefix=J",
+            {},
+            b"",
+            "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+        ),
     ],
 )
-def test_the_examples_of_amazon(method: str, path: str, query: str, headers: dict[str, str], body: bytes, signature: str) -> None:
+def test_the_examples_of_amazon(
+    method: str, path: str, query: str, headers: dict[str, str], body: bytes, signature: str
+) -> None:
     signed = sign(
         method,
         path,

@@ -1,4 +1,6 @@
-"""A new folder with all that is in it: there at once or not at all, whatever crashes, and never in the place of anything."""
+"""A new folder with all that is in it: there at once or not at all, whatever crashes, and never in the place of
+anything.
+"""
 
 import errno
 import itertools
@@ -13,7 +15,12 @@ from waybill.objects import Directory, Put, Refused, can_put_whole, put_whole
 from waybill.objects import folders as below
 from waybill.sim.objects import MemoryObjects
 
-PUTS = [Put("a/b/v1/content/1", b"one"), Put("a/b/v1/inventory", b"two"), Put("a/b/inventory", b""), Put("a/b/%", b"odd")]
+PUTS = [
+    Put("a/b/v1/content/1", b"one"),
+    Put("a/b/v1/inventory", b"two"),
+    Put("a/b/inventory", b""),
+    Put("a/b/%", b"odd"),
+]
 WHOLE = {put.name: put.data for put in PUTS}
 
 
@@ -125,7 +132,11 @@ def test_of_two_at_once_one_is_first(tmp_path: Path) -> None:
 
         def run(number: int) -> None:
             together.wait()
-            won.append(put_whole(objects, "x/y", [Put("x/y/who", str(number).encode()), Put("x/y/z/who", str(number).encode())]))
+            won.append(
+                put_whole(
+                    objects, "x/y", [Put("x/y/who", str(number).encode()), Put("x/y/z/who", str(number).encode())]
+                )
+            )
 
         threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
         for thread in threads:
@@ -140,7 +151,9 @@ def test_of_two_at_once_one_is_first(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Directory(tmp_path, fsync=False) as objects:
-        monkeypatch.setattr("waybill.objects.whole.write_all", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        monkeypatch.setattr(
+            "waybill.objects.whole.write_all", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))
+        )
         with pytest.raises(Exception, match="no space left"):
             put_whole(objects, "a/b", PUTS)
         assert contents(objects) == {}
@@ -168,7 +181,9 @@ def test_where_there_is_no_such_rename_it_is_not_done(tmp_path: Path, monkeypatc
 def test_a_sweep_leaves_alone_what_is_being_written(tmp_path: Path) -> None:
     with Directory(tmp_path, fsync=False) as other:
         swept: list[int] = []
-        with Directory(tmp_path, fsync=False, at=lambda point: swept.append(other.sweep(older_than=-60).files)) as objects:
+        with Directory(
+            tmp_path, fsync=False, at=lambda point: swept.append(other.sweep(older_than=-60).files)
+        ) as objects:
             swept.clear()
             assert put_whole(objects, "a/b", PUTS)
         assert len(swept) > 5

@@ -21,4 +21,6 @@ def unprivileged() -> Account | None:
         except KeyError:
             continue
         return Account(entry.pw_uid, entry.pw_gid)
-    raise LookupError("Running as root, and there is neither an account 'postgres' nor 'nobody' to run PostgreSQL under: add one.")
+    raise LookupError(
+        "Running as root, and there is neither an account 'postgres' nor 'nobody' to run PostgreSQL under: add one."
+    )

@@ -1,7 +1,7 @@
 """Temporary folders for servers: short names, owned by whoever runs the server, gone with the process that made them.
 
-A folder carries the id of its process in its name. One that was left behind because that process was killed is removed by the next run
-that makes a folder.
+A folder carries the id of its process in its name. One that was left behind because that process was killed is removed
+by the next run that makes a folder.
 """
 
 import os
@@ -29,7 +29,8 @@ def make_folder(owner: Account | None = None) -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    # A server that was killed may leave a child that still writes for a moment: what cannot be removed now is swept by the next run.
+    # A server that was killed may leave a child that still writes for a moment: what cannot be removed now is swept by
+    # the next run.
     shutil.rmtree(folder, ignore_errors=True)
 
 

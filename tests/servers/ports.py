@@ -1,9 +1,9 @@
 """Free TCP ports on loopback for servers that must be told their port.
 
-Binding port 0 and letting go again hands out a number that the kernel may give to any outgoing connection a moment later. These ports lie
-below the range from which the kernel takes such numbers, each is tried out first, and each is reserved for as long as this process lives
-by an abstract unix socket with its number in the name: two test runs, or two workers of one, never draw the same port, and a reservation
-cannot be left behind.
+Binding port 0 and letting go again hands out a number that the kernel may give to any outgoing connection a moment
+later. These ports lie below the range from which the kernel takes such numbers, each is tried out first, and each is
+reserved for as long as this process lives by an abstract unix socket with its number in the name: two test runs, or two
+workers of one, never draw the same port, and a reservation cannot be left behind.
 
 SeaweedFS listens for gRPC on port + 10000, so that number is kept free as well.
 """

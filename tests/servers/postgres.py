@@ -3,8 +3,8 @@
     with PostgresServer() as server:
         url = server.create_database()
 
-Commits are durable (fsync and synchronous_commit are on) unless `fast=True`, for tests in which no machine loses its power. Killing the
-processes loses nothing in either case: what was written is with the kernel.
+Commits are durable (fsync and synchronous_commit are on) unless `fast=True`, for tests in which no machine loses its
+power. Killing the processes loses nothing in either case: what was written is with the kernel.
 """
 
 import itertools
@@ -54,7 +54,12 @@ class PostgresServer(Server):
         }
         self._process = Process(
             "postgres",
-            [str(self._binaries / "postgres"), "-D", str(self._data), *(f"--{name}={value}" for name, value in chosen.items())],
+            [
+                str(self._binaries / "postgres"),
+                "-D",
+                str(self._data),
+                *(f"--{name}={value}" for name, value in chosen.items()),
+            ],
             folder=self._folder,
             ready=self._answers,
             stop_signal=signal.SIGINT,  # "fast": sessions are cut off, a checkpoint is written
@@ -81,7 +86,8 @@ class PostgresServer(Server):
 
     def kill(self) -> None:
         """SIGKILL the server and all its children at once, as when a machine goes away. `start` brings it back."""
-        self._process.pause()  # else it takes the death of its children for a crash, and starts others, which outlive it
+        # else it takes the death of its children for a crash, and starts others, which outlive it
+        self._process.pause()
         wait_until(lambda: _state(self._process.pid) == "T", "PostgreSQL to stand still")
         family = [self._process.pid, *_children(self._process.pid)]
         for pid in family[1:]:
@@ -115,7 +121,17 @@ class PostgresServer(Server):
 
     def _initialise(self) -> None:
         # --no-sync: nothing worth keeping is in it yet.
-        arguments = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8", "--no-instructions"]
+        arguments = [
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "--no-instructions",
+        ]
         account = self._account
         done = subprocess.run(
             [str(self._binaries / "initdb"), "-D", str(self._data), *arguments],

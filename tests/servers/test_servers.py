@@ -1,4 +1,6 @@
-"""Each server for tests does what its fixture promises: it keeps what was written, comes back, and never outlives its run."""
+"""Each server for tests does what its fixture promises: it keeps what was written, comes back, and never outlives
+its run.
+"""
 
 import signal
 import socket
@@ -29,7 +31,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def _connected(url: str) -> KazooClient:
     address = urlsplit(url)
-    client = KazooClient(address.netloc + address.path, timeout=30.0, connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.2))
+    client = KazooClient(
+        address.netloc + address.path,
+        timeout=30.0,
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.2),
+    )
     client.start(timeout=60)
     return client
 
@@ -139,7 +145,9 @@ def test_zookeeper_ensemble_replaces_a_leader_that_hangs(zookeeper_ensemble: Zoo
     leader = zookeeper_ensemble.leader()
     zookeeper_ensemble.pause(leader)
     others = [number for number in zookeeper_ensemble.numbers if number != leader]
-    wait_until(lambda: any(zookeeper_ensemble.mode(number) == "leader" for number in others), "another leader", seconds=60)
+    wait_until(
+        lambda: any(zookeeper_ensemble.mode(number) == "leader" for number in others), "another leader", seconds=60
+    )
     zookeeper_ensemble.resume(leader)
     wait_until(lambda: zookeeper_ensemble.mode(leader) == "follower", "the old leader to follow", seconds=60)
 
@@ -227,7 +235,9 @@ def test_servers_die_with_the_run_that_started_them(tmp_path: Path) -> None:
         print(process.pid, server._process.pid, flush=True)
         time.sleep(600)
     """
-    run = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    run = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert run.stdout is not None
     pids = [int(pid) for pid in run.stdout.readline().split()]
     assert len(pids) == 2

@@ -3,9 +3,10 @@
     with ZooKeeperServer() as server:            with ZooKeeperEnsemble() as ensemble:
         url = server.create_chroot()                 ensemble.kill(ensemble.leader())
 
-A tick is 200 ms instead of two seconds, so that a session may be as short as 400 ms and an election takes about a second. `settings` are
-lines of zoo.cfg; a name that ZooKeeper does not know there becomes the system property `zookeeper.NAME` (`forceSync=no`, say).
-`properties` are system properties by their full name (`jute.maxbuffer`, which is none of ZooKeeper's own).
+A tick is 200 ms instead of two seconds, so that a session may be as short as 400 ms and an election takes about a
+second. `settings` are lines of zoo.cfg; a name that ZooKeeper does not know there becomes the system property
+`zookeeper.NAME` (`forceSync=no`, say). `properties` are system properties by their full name (`jute.maxbuffer`, which
+is none of ZooKeeper's own).
 """
 
 import itertools
@@ -26,10 +27,17 @@ _numbers = itertools.count(1)
 
 
 class Member:
-    """One ZooKeeper server process, alone or of an ensemble. It can be killed and started again: its folder and ports stay."""
+    """One ZooKeeper server process, alone or of an ensemble. It can be killed and started again: its folder and
+    ports stay.
+    """
 
     def __init__(
-        self, name: str, folder: Path, *, settings: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+        self,
+        name: str,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self.port = free_port()
         self.host = f"127.0.0.1:{self.port}"
@@ -48,7 +56,11 @@ class Member:
             "maxClientCnxns": "0",
             **(settings or {}),
         }
-        defined = {"zookeeper.preAllocSize": "1024", "org.slf4j.simpleLogger.defaultLogLevel": "warn", **(properties or {})}
+        defined = {
+            "zookeeper.preAllocSize": "1024",
+            "org.slf4j.simpleLogger.defaultLogLevel": "warn",
+            **(properties or {}),
+        }
         classes = ":".join(str(jar) for jar in _JARS)
         self.process = Process(
             name,
@@ -59,7 +71,8 @@ class Member:
             ],
             folder=folder,
             ready=lambda: self.mode() is not None,
-            # Nothing is lost by it (what was acknowledged is in the log), and an orderly stop of the JVM takes its time.
+            # Nothing is lost by it (what was acknowledged is in the log), and an orderly stop of the JVM takes its
+            # time.
             stop_signal=signal.SIGKILL,
         )
 
@@ -80,7 +93,9 @@ class Member:
 
 
 class ZooKeeperServer(Server):
-    def __init__(self, *, settings: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, settings: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
         _require_installed()
         super().__init__()
         self._member = Member("zookeeper", self._folder, settings=settings, properties=properties)
@@ -111,7 +126,9 @@ class ZooKeeperServer(Server):
 class ZooKeeperEnsemble(Server):
     """Three servers, numbered 1 to 3, of which two are a quorum."""
 
-    def __init__(self, size: int = 3, *, settings: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, size: int = 3, *, settings: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
         _require_installed()
         super().__init__()
         self._members: dict[int, Member] = {}

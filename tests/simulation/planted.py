@@ -48,7 +48,9 @@ class Bug:
 
     def seeds(self) -> list[int]:
         """Those within which it must be found."""
-        fitting = (s for s in itertools.count() if self.weather in ("", profile_of(Case(s, "model", self.scenario)).weather))
+        fitting = (
+            s for s in itertools.count() if self.weather in ("", profile_of(Case(s, "model", self.scenario)).weather)
+        )
         return list(itertools.islice(fitting, SEEDS))
 
 
@@ -56,7 +58,9 @@ BUGS: list[Bug] = []
 SEEDS = 1000
 
 
-def bug(scenario: str = "orders", weather: str = "", says: str = "") -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def bug(
+    scenario: str = "orders", weather: str = "", says: str = ""
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def keep(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
         BUGS.append(Bug(plant, scenario, weather, says))
         return plant
@@ -104,7 +108,11 @@ def a_commit_is_fenced_by_the_version_only_and_a_reaper_does_not_move_it(patch: 
 def a_claim_by_a_session_that_has_ended_is_accepted(patch: Patch) -> None:
     """A3 (a): it would never be freed."""
     original = ModelStore._host
-    patch.setattr(ModelStore, "_host", lambda self, session: original(self, session) if session in self._shelf.sessions else "host0")
+    patch.setattr(
+        ModelStore,
+        "_host",
+        lambda self, session: original(self, session) if session in self._shelf.sessions else "host0",
+    )
 
 
 @bug(says="before its time")
@@ -135,7 +143,11 @@ def a_parent_is_looked_at_inside_the_commit(patch: Patch) -> None:
         looked: list[Answer] = []
         for group, of_group, answer in zip(groups, parents, answers, strict=True):
             if isinstance(answer, Committed):
-                closed = [c.before.parent for c in group.changes if c.before and c.before.open and not (c.after and c.after.open)]
+                closed = [
+                    c.before.parent
+                    for c in group.changes
+                    if c.before and c.before.open and not (c.after and c.after.open)
+                ]
                 idle = tuple(p for p in of_group if seen[p] - closed.count(p) <= 0)
                 answer = replace(answer, idle=idle)
             looked.append(answer)
@@ -152,7 +164,9 @@ def a_nudge_is_lost_while_the_parent_answers_wait(patch: Patch) -> None:
 
     def update(self: Shelves, change: Change, current: Record, after: Record, now: float) -> Record:
         assert change.before is not None
-        return original(self, replace(change, before=replace(change.before, nudges=current.nudges)), current, after, now)
+        return original(
+            self, replace(change, before=replace(change.before, nudges=current.nudges)), current, after, now
+        )
 
     patch.setattr(Shelves, "_update", update)
 
@@ -367,7 +381,9 @@ def what_was_asked_of_a_worker_is_forgotten(patch: Patch) -> None:
 
     patch.setattr(Core, "_heard", heard)
     patch.setattr(
-        Answers, "_written", lambda self, entry, task, answer, now: original(self, entry, task, replace(answer, asked=()), now)
+        Answers,
+        "_written",
+        lambda self, entry, task, answer, now: original(self, entry, task, replace(answer, asked=()), now),
     )
 
 

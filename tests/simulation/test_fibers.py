@@ -1,4 +1,6 @@
-"""Fibers: one at a time, in the seed's order, on a clock that only they move; and a crash lets nobody do anything more."""
+"""Fibers: one at a time, in the seed's order, on a clock that only they move; and a crash lets nobody do anything
+more.
+"""
 
 from __future__ import annotations
 

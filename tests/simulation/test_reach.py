@@ -75,7 +75,9 @@ def test_every_fault_strikes_and_crashes_come_before_and_after_each_sort_of_call
         assert reached.struck["crash", f"{call} done"], f"no crash after {call}"
     assert reached.struck["crash", "look after commit"]
     for side in ("before", "after"):
-        assert sum(reached.struck["crash", f"{side} {effect}"] for effect in ("label", "hand over", "tell", "write")) > 2
+        assert (
+            sum(reached.struck["crash", f"{side} {effect}"] for effect in ("label", "hand over", "tell", "write")) > 2
+        )
 
 
 def test_every_refusal_is_met(reached: Reached) -> None:

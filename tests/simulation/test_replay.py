@@ -1,4 +1,6 @@
-"""The same seed is the same history: in this process, in another, whatever the order of hashes; and one line replays a failure."""
+"""The same seed is the same history: in this process, in another, whatever the order of hashes; and one line replays
+a failure.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ for line in sys.stdin:
 def digests_elsewhere(hash_seed: str) -> list[str]:
     lines = "".join(f"{c.seed} {c.store} {c.scenario}\n" for c in CASES)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run([sys.executable, "-c", DIGESTS], input=lines, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", DIGESTS], input=lines, env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 
@@ -48,7 +52,12 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 def test_tracing_changes_nothing() -> None:
     for case in CASES:
         quiet, traced = simulate(case), simulate(case, trace=True)
-        assert (quiet.turns, quiet.seconds, quiet.commits, quiet.trace) == (traced.turns, traced.seconds, traced.commits, [])
+        assert (quiet.turns, quiet.seconds, quiet.commits, quiet.trace) == (
+            traced.turns,
+            traced.seconds,
+            traced.commits,
+            [],
+        )
 
 
 def test_a_failure_prints_the_one_line_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +70,11 @@ def test_a_failure_prints_the_one_line_that_replays_it(monkeypatch: pytest.Monke
     options = dict(zip(words[2::2], words[3::2], strict=True))
     again: list[str] = []
     code = main_sim(
-        seed=int(options["--seed"]), store=options["--store"], scenario=options["--scenario"], verbose=True, say=again.append
+        seed=int(options["--seed"]),
+        store=options["--store"],
+        scenario=options["--scenario"],
+        verbose=True,
+        say=again.append,
     )
     assert code == 1
     problem = said[-2].partition(": ")[2]

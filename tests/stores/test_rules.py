@@ -1,7 +1,8 @@
-"""The contract of the core, rule by rule: each is in the name of a test that breaks with it, and the races are in the suite of all stores.
+"""The contract of the core, rule by rule: each is in the name of a test that breaks with it, and the races are in
+the suite of all stores.
 
-A tag such as _a5 or B14_ in a test's name is one of these. Where the suite of all stores cannot ask for a rule, the tests of the worker,
-the engine or one driver do.
+A tag such as _a5 or B14_ in a test's name is one of these. Where the suite of all stores cannot ask for a rule, the
+tests of the worker, the engine or one driver do.
 """
 
 import re

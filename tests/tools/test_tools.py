@@ -1,4 +1,6 @@
-"""The tools of the house: fragments of the changelog are checked, pages of machines are complete, lock files name no place."""
+"""The tools of the house: fragments of the changelog are checked, pages of machines are complete, lock files name no
+place.
+"""
 
 import importlib.util
 import re
@@ -73,8 +75,17 @@ def test_a_page_says_all_that_the_table_says() -> None:
     for state in PARCEL.states:
         assert f"| `{state.name}` | {state.sort} |" in page
         assert state.doc.replace("|", "\\|") in page
-    assert "| `resume` | `Failed` | the state after the last one done | operator | Try again from where it stopped. |" in page
-    for line in ("[*] --> Packing", "Packing --> Sending", "Sending --> Failed: fail", "Failed --> Sending: resume", "Arrived --> [*]"):
+    assert (
+        "| `resume` | `Failed` | the state after the last one done | operator | Try again from where it stopped. |"
+        in page
+    )
+    for line in (
+        "[*] --> Packing",
+        "Packing --> Sending",
+        "Sending --> Failed: fail",
+        "Failed --> Sending: resume",
+        "Arrived --> [*]",
+    ):
         assert f"    {line}\n" in page
 
 
@@ -89,8 +100,14 @@ def test_lock_files_pin_everything_and_name_no_place(name: str) -> None:
 
 def test_lock_files_agree() -> None:
     def pins(name: str) -> dict[str, str]:
-        return dict(re.findall(r"^([a-z0-9._-]+)\S*==(\S+)", (ROOT / "requirements" / f"{name}.txt").read_text(), flags=re.MULTILINE))
+        return dict(
+            re.findall(
+                r"^([a-z0-9._-]+)\S*==(\S+)", (ROOT / "requirements" / f"{name}.txt").read_text(), flags=re.MULTILINE
+            )
+        )
 
     tested = pins("test")
     assert pins("run").items() <= tested.items()
-    assert {name: version for name, version in pins("bench").items() if name in tested and tested[name] != version} == {}
+    assert {
+        name: version for name, version in pins("bench").items() if name in tested and tested[name] != version
+    } == {}

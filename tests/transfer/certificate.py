@@ -1,4 +1,7 @@
-"""A certificate for `named.test`, made for these tests and worth nothing elsewhere. It signed itself, and is good from 2020 to 2120."""
+"""A certificate for `named.test`, made for these tests and worth nothing elsewhere.
+
+It signed itself, and is good from 2020 to 2120.
+"""
 
 KEY = """\
 -----BEGIN PRIVATE KEY-----

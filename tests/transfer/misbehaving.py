@@ -36,7 +36,9 @@ class Misbehaving:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
@@ -60,7 +62,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         state = self.server_of
         with state.lock:
-            state.asked[self.path].append({name.lower(): value for name, value in self.headers.items()} | {"method": self.command})
+            state.asked[self.path].append(
+                {name.lower(): value for name, value in self.headers.items()} | {"method": self.command}
+            )
             plan = state.does.setdefault(self.path, ["ok"])
             what, _, value = (plan.pop(0) if len(plan) > 1 else plan[0]).partition(" ")
             state.at_once += 1
@@ -172,7 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(self.data)
 
     def _wrongrange(self, value: str) -> None:
-        self._headers(206, len(self.data), content_range=f"bytes 0-{len(self.data) - 1}/{len(self.data)}", etag=self._tag())
+        self._headers(
+            206, len(self.data), content_range=f"bytes 0-{len(self.data) - 1}/{len(self.data)}", etag=self._tag()
+        )
         self.wfile.write(self.data)
 
     def _otherhalf(self, value: str) -> None:
@@ -187,7 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _meet(self, value: str) -> None:
-        """Nobody is answered before so many have asked, or never will; and a moment later, in which one too many would come."""
+        """Nobody is answered before so many have asked, or never will; and a moment later, in which one too many
+        would come.
+        """
         with self.server_of.lock:
             meeting = self.server_of.meetings.setdefault(int(value), threading.Barrier(int(value)))
         with suppress(threading.BrokenBarrierError):

@@ -16,7 +16,9 @@ REACH = Reach(allow=["127.0.0.0/8"])
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Notes from which port each request came, and with which cookie. `closes`: after each answer, as busy servers do."""
+    """Notes from which port each request came, and with which cookie. `closes`: after each answer, as busy servers
+    do.
+    """
 
     def __init__(self) -> None:
         self.ports: list[int] = []
@@ -68,11 +70,16 @@ def connections() -> Iterator[Connections]:
 
 def get(server: Server, folder: Path, connections: Connections | None, *names: str) -> None:
     wanted = [Fetch(server.url, name) for name in names]
-    assert all(fetched.ok for fetched in download(wanted, folder, reach=REACH, connections=connections, pause=lambda seconds: None))
+    assert all(
+        fetched.ok
+        for fetched in download(wanted, folder, reach=REACH, connections=connections, pause=lambda seconds: None)
+    )
 
 
 def test_one_connection_serves_many_downloads(server: Server, tmp_path: Path, connections: Connections) -> None:
-    assert [offer.size for offer in look([Fetch(server.url, "a")], reach=REACH, connections=connections, timeout=30.0)] == [len(BODY)]
+    assert [
+        offer.size for offer in look([Fetch(server.url, "a")], reach=REACH, connections=connections, timeout=30.0)
+    ] == [len(BODY)]
     get(server, tmp_path, connections, "a")
     get(server, tmp_path, connections, "b")
     assert len(server.ports) == 3
@@ -91,7 +98,9 @@ def test_cookies_are_not_kept(server: Server, tmp_path: Path, connections: Conne
     assert server.cookies == [None, None]
 
 
-def test_a_connection_that_the_server_has_closed_is_made_anew(server: Server, tmp_path: Path, connections: Connections) -> None:
+def test_a_connection_that_the_server_has_closed_is_made_anew(
+    server: Server, tmp_path: Path, connections: Connections
+) -> None:
     server.closes = True
     get(server, tmp_path, connections, "a")
     get(server, tmp_path, connections, "b")

@@ -34,7 +34,9 @@ def test_names_as_people_write_them() -> None:
             algorithm(bad)
 
 
-@pytest.mark.parametrize("digests", [{"md5": "abc"}, {"md5": "z" * 32}, {"md5": ""}, {"md5": "0" * 32, "MD-5": "1" * 32}])
+@pytest.mark.parametrize(
+    "digests", [{"md5": "abc"}, {"md5": "z" * 32}, {"md5": ""}, {"md5": "0" * 32, "MD-5": "1" * 32}]
+)
 def test_what_is_no_digest(digests: dict[str, str]) -> None:
     with pytest.raises(UnknownDigest):
         promised(digests)

@@ -36,7 +36,9 @@ def get(server: Misbehaving, into: Path, *requests: Fetch, **options: Any) -> di
 
 
 def finished(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and ".partial" not in path.parts)
+    return sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and ".partial" not in path.parts
+    )
 
 
 def unfinished(folder: Path) -> list[str]:
@@ -44,7 +46,12 @@ def unfinished(folder: Path) -> list[str]:
 
 
 def test_a_file_comes(server: Misbehaving, tmp_path: Path) -> None:
-    wanted = Fetch(f"{server.url}/a", "deep/er/a b.dat", size=len(DATA), digests={"SHA-256": sha256(DATA).upper(), "md5": md5(DATA)})
+    wanted = Fetch(
+        f"{server.url}/a",
+        "deep/er/a b.dat",
+        size=len(DATA),
+        digests={"SHA-256": sha256(DATA).upper(), "md5": md5(DATA)},
+    )
     fetched = get(server, tmp_path, wanted)["deep/er/a b.dat"]
     assert fetched == Fetched("deep/er/a b.dat", True, len(DATA), sha256(DATA), tries=1)
     assert (tmp_path / "deep/er/a b.dat").read_bytes() == DATA
@@ -77,7 +84,17 @@ def test_an_empty_file_comes(server: Misbehaving, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    ["status 500", "status 503", "status 429", "status 408", "garbage", "cut 0", "cut 1000", "cut_unversioned 1000", "cut_weak 1000"],
+    [
+        "status 500",
+        "status 503",
+        "status 429",
+        "status 408",
+        "garbage",
+        "cut 0",
+        "cut 1000",
+        "cut_unversioned 1000",
+        "cut_weak 1000",
+    ],
 )
 def test_a_passing_trouble_is_got_over(server: Misbehaving, tmp_path: Path, trouble: str) -> None:
     server.does["/a"] = [trouble, trouble, "ok"]
@@ -185,7 +202,11 @@ def test_no_server(tmp_path: Path, server: Misbehaving) -> None:
         ("says 300000", {"size": 256000}, "The server offers 300000 bytes, and 256000 were promised."),
         ("nolength", {"size": 5}, "More than 5 bytes came."),
         ("nolength", {"size": 300000}, "256000 bytes came, and 300000 were promised."),
-        ("ok", {"digests": {"md5": md5(b"other")}}, f"What came has the md5 {md5(DATA)}, and {md5(b'other')} was promised."),
+        (
+            "ok",
+            {"digests": {"md5": md5(b"other")}},
+            f"What came has the md5 {md5(DATA)}, and {md5(b'other')} was promised.",
+        ),
         ("ok", {"digests": {"sha-1": "x"}}, "'x' is not a SHA-1 in hex."),
         ("ok", {"digests": {"md2": "0" * 32}}, "'md2' is not a digest that can be checked"),
         ("gzip", {}, "compressed"),
@@ -194,7 +215,9 @@ def test_no_server(tmp_path: Path, server: Misbehaving) -> None:
         ("redirect /a", {}, "on and on: 5 redirects"),
     ],
 )
-def test_a_broken_promise_fails_at_once(server: Misbehaving, tmp_path: Path, does: str, wanted: dict[str, Any], reason: str) -> None:
+def test_a_broken_promise_fails_at_once(
+    server: Misbehaving, tmp_path: Path, does: str, wanted: dict[str, Any], reason: str
+) -> None:
     server.does["/a"] = [does]
     fetched = get(server, tmp_path, Fetch(f"{server.url}/a", "a", **wanted))["a"]
     assert (fetched.ok, fetched.permanent) == (False, True)
@@ -326,7 +349,13 @@ def test_sizes_before_fetching(server: Misbehaving) -> None:
     server.files["/e"] = b"12345"
     requests = [Fetch(f"{server.url}/{name}", name) for name in "abcde"]
     offers = {offer.name: offer for offer in look(requests, reach=Reach(["127.0.0.1"]), pause=lambda seconds: None)}
-    assert {name: offer.size for name, offer in offers.items()} == {"a": len(DATA), "b": None, "c": None, "d": 1, "e": 5}
+    assert {name: offer.size for name, offer in offers.items()} == {
+        "a": len(DATA),
+        "b": None,
+        "c": None,
+        "d": 1,
+        "e": 5,
+    }
     assert (offers["b"].permanent, "404" in offers["b"].reason) == (True, True)
     assert [headers["method"] for headers in server.asked["/d"]] == ["HEAD", "GET"]
 
@@ -366,7 +395,9 @@ class TestEarlierAttempts:
         fetched = get(server, tmp_path / "2", self.wanted(server), earlier=[tmp_path / "1"])["deep/a"]
         assert (fetched.ok, fetched.taken_over) == (True, False)
 
-    def test_where_there_are_no_links_it_is_copied(self, server: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_where_there_are_no_links_it_is_copied(
+        self, server: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         get(server, tmp_path / "1", self.wanted(server))
 
         def link(*args: object, **options: object) -> None:
@@ -385,7 +416,9 @@ class TestEarlierAttempts:
         assert "there already" in get(server, tmp_path, self.wanted(server))["deep/a"].reason
 
     @pytest.mark.parametrize("promise", [{}, PROMISE])
-    def test_an_unfinished_file_is_copied_and_resumed(self, server: Misbehaving, tmp_path: Path, promise: dict[str, str]) -> None:
+    def test_an_unfinished_file_is_copied_and_resumed(
+        self, server: Misbehaving, tmp_path: Path, promise: dict[str, str]
+    ) -> None:
         wanted = Fetch(f"{server.url}/a", "a", digests=promise)
         server.does["/a"] = ["cut 1000"]
         assert not get(server, tmp_path / "1", wanted, tries=1)["a"].ok
@@ -405,7 +438,9 @@ class TestEarlierAttempts:
         assert server.asked["/a"][1]["range"] == "bytes=1000-"
 
     @pytest.mark.parametrize("spoil", ["bytes", "json", "url", "version", "gone"])
-    def test_an_unfinished_file_that_is_not_to_be_trusted(self, server: Misbehaving, tmp_path: Path, spoil: str) -> None:
+    def test_an_unfinished_file_that_is_not_to_be_trusted(
+        self, server: Misbehaving, tmp_path: Path, spoil: str
+    ) -> None:
         server.does["/a"] = ["cut 1000"]
         wanted = self.wanted(server)
         get(server, tmp_path / "1", wanted, tries=1)
@@ -416,7 +451,9 @@ class TestEarlierAttempts:
         elif spoil == "gone":
             part.unlink()
         else:
-            about.write_text({"json": "{", "url": '{"url":"other","version":"x"}', "version": f'{{"url":"{server.url}/a"}}'}[spoil])
+            about.write_text(
+                {"json": "{", "url": '{"url":"other","version":"x"}', "version": f'{{"url":"{server.url}/a"}}'}[spoil]
+            )
         server.does["/a"] = ["ok"]
         assert get(server, tmp_path / "2", wanted, earlier=[tmp_path / "1"])["deep/a"].ok
         assert (tmp_path / "2/deep/a").read_bytes() == DATA
@@ -459,7 +496,9 @@ def test_nothing_waits_for_a_slow_neighbour(server: Misbehaving, tmp_path: Path)
 
 def test_a_small_file_is_written_at_once(server: Misbehaving, tmp_path: Path) -> None:
     server.files["/a"] = b"small"
-    assert get(server, tmp_path, Fetch(f"{server.url}/a", "deep/a"))["deep/a"] == Fetched("deep/a", True, 5, sha256(b"small"), tries=1)
+    assert get(server, tmp_path, Fetch(f"{server.url}/a", "deep/a"))["deep/a"] == Fetched(
+        "deep/a", True, 5, sha256(b"small"), tries=1
+    )
     assert (tmp_path / "deep" / "a").read_bytes() == b"small"
     assert os.listdir(tmp_path) == ["deep"], "no folder of unfinished files"
 
@@ -474,5 +513,9 @@ def test_a_small_file_for_which_there_is_no_room_leaves_nothing(
     server.files["/a"] = b"small"
     monkeypatch.setattr("waybill.transfer.partial.open", lambda path, mode, buffering: Full(path, "x"), raising=False)
     fetched = get(server, tmp_path)["a"]
-    assert (fetched.ok, fetched.permanent, fetched.reason) == (False, False, "The file could not be written: No space left on device.")
+    assert (fetched.ok, fetched.permanent, fetched.reason) == (
+        False,
+        False,
+        "The file could not be written: No space left on device.",
+    )
     assert os.listdir(tmp_path) == []

@@ -15,18 +15,48 @@ from waybill.transfer.reach import Unresolved, is_public, resolve
 @pytest.mark.parametrize(
     "text",
     [
-        "127.0.0.1", "127.255.255.254", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
-        "100.64.0.1", "192.0.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
-        "::1", "::", "fe80::1", "fc00::1", "fd12:3456::1", "ff02::1", "2001:db8::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
-        "64:ff9b::a00:1", "2002:7f00:1::", "2001:0:1:2::", "100::1", "fec0::1", "::127.0.0.1", "3fff::1",
+        "127.0.0.1",
+        "127.255.255.254",
+        "0.0.0.0",
+        "10.1.2.3",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "192.0.0.1",
+        "192.0.2.1",
+        "198.18.0.1",
+        "198.51.100.1",
+        "203.0.113.1",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1",
+        "fc00::1",
+        "fd12:3456::1",
+        "ff02::1",
+        "2001:db8::1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a00:1",
+        "2002:7f00:1::",
+        "2001:0:1:2::",
+        "100::1",
+        "fec0::1",
+        "::127.0.0.1",
+        "3fff::1",
     ],
-)  # fmt: skip
+)
 def test_addresses_that_are_not_public(text: str) -> None:
     assert not is_public(ipaddress.ip_address(text))
 
 
 @pytest.mark.parametrize(
-    "text", ["8.8.8.8", "1.1.1.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2001:4860:4860::8888", "::ffff:8.8.8.8"]
+    "text",
+    ["8.8.8.8", "1.1.1.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2001:4860:4860::8888", "::ffff:8.8.8.8"],
 )
 def test_addresses_that_are_public(text: str) -> None:
     assert is_public(ipaddress.ip_address(text))
@@ -37,7 +67,13 @@ def reach(answers: dict[str, list[str]], *allow: str) -> Reach:
 
 
 def test_a_name_is_as_public_as_its_addresses() -> None:
-    answers = {"good": ["8.8.8.8"], "bad": ["10.0.0.1"], "both": ["10.0.0.1", "8.8.8.8"], "none": [], "odd": ["fe80::1%eth0"]}
+    answers = {
+        "good": ["8.8.8.8"],
+        "bad": ["10.0.0.1"],
+        "both": ["10.0.0.1", "8.8.8.8"],
+        "none": [],
+        "odd": ["fe80::1%eth0"],
+    }
     assert reach(answers).addresses(httpx2.URL("http://good/")) == ["8.8.8.8"]
     assert reach(answers).addresses(httpx2.URL("http://both/")) == ["8.8.8.8"]
     for host in ("bad", "none", "odd"):
@@ -58,7 +94,8 @@ def test_the_list_of_those_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["file:///etc/passwd", "ftp://host/x", "gopher://host/", "//host/x", "host/x", "data:text/plain,x", "http:///x"]
+    "address",
+    ["file:///etc/passwd", "ftp://host/x", "gopher://host/", "//host/x", "host/x", "data:text/plain,x", "http:///x"],
 )
 def test_only_http(address: str, tmp_path: Path) -> None:
     (fetched,) = download([Fetch(address, "a")], tmp_path)
@@ -73,7 +110,8 @@ def test_what_is_no_address_at_all(address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "[::ffff:127.0.0.1]", "0"]
+    "host",
+    ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "[::ffff:127.0.0.1]", "0"],
 )
 def test_loopback_by_any_spelling_is_not_reached(host: str, tmp_path: Path) -> None:
     with Misbehaving() as server:
@@ -110,7 +148,10 @@ def test_a_redirect_to_another_scheme(tmp_path: Path, target: str) -> None:
 
 
 def test_a_name_server_that_changes_its_mind_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: public when it is checked, loopback when it is connected to. The connection goes to what was checked."""
+    """DNS rebinding: public when it is checked, loopback when it is connected to.
+
+    The connection goes to what was checked.
+    """
     connected: list[object] = []
 
     def connect(address: tuple[str, int], *args: object, **options: object) -> socket.socket:
@@ -124,7 +165,9 @@ def test_a_name_server_that_changes_its_mind_changes_nothing(tmp_path: Path, mon
         return ["8.8.8.8"] if len(asked) == 1 else ["127.0.0.1"]
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    (fetched,) = download([Fetch("http://rebinding.test:1234/a", "a")], tmp_path, reach=Reach(resolve=rebinding), tries=1)
+    (fetched,) = download(
+        [Fetch("http://rebinding.test:1234/a", "a")], tmp_path, reach=Reach(resolve=rebinding), tries=1
+    )
     assert not fetched.ok
     assert connected == [("8.8.8.8", 1234)]
     assert asked == ["rebinding.test"]
@@ -134,13 +177,17 @@ def test_the_server_is_told_the_name_it_was_asked_by(tmp_path: Path) -> None:
     with Misbehaving() as server:
         server.files["/a"] = b"x"
         answers = {"named.test": ["127.0.0.2", "127.0.0.1"]}  # nobody listens on the first
-        (fetched,) = download([Fetch(f"http://named.test:{server.port}/a", "a")], tmp_path, reach=reach(answers, "named.test"))
+        (fetched,) = download(
+            [Fetch(f"http://named.test:{server.port}/a", "a")], tmp_path, reach=reach(answers, "named.test")
+        )
         assert fetched.ok
         assert server.asked["/a"][0]["host"] == f"named.test:{server.port}"
 
 
 def test_a_password_in_the_address_is_refused(tmp_path: Path) -> None:
-    (fetched,) = download([Fetch("http://user:secret@named.test/a", "a")], tmp_path, reach=reach({"named.test": ["8.8.8.8"]}))
+    (fetched,) = download(
+        [Fetch("http://user:secret@named.test/a", "a")], tmp_path, reach=reach({"named.test": ["8.8.8.8"]})
+    )
     assert (fetched.ok, fetched.permanent) == (False, True)
     assert "secret" not in fetched.reason
 
@@ -152,5 +199,7 @@ def test_a_name_that_nobody_knows_is_worth_another_try(tmp_path: Path) -> None:
     def nobody(host: str, port: int) -> list[str]:
         raise Unresolved("The host could not be resolved.")
 
-    (fetched,) = download([Fetch("http://x/a", "a")], tmp_path, reach=Reach(resolve=nobody), tries=3, pause=lambda seconds: None)
+    (fetched,) = download(
+        [Fetch("http://x/a", "a")], tmp_path, reach=Reach(resolve=nobody), tries=3, pause=lambda seconds: None
+    )
     assert (fetched.ok, fetched.permanent, fetched.tries) == (False, False, 3)

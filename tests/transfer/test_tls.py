@@ -55,7 +55,10 @@ def test_a_connection_is_not_used_for_another_name(server: Misbehaving, tmp_path
     """Both names have the same address; a connection that was opened for one must not carry a request for the other."""
     reach = Reach(["127.0.0.1"], resolve=lambda host, port: ["127.0.0.1"])
     requests = [Fetch(f"https://{host}:{server.port}/a", host) for host in ("named.test", "other.test")]
-    results = {fetched.name: fetched.ok for fetched in download(requests, tmp_path / "into", reach=reach, parallel=1, client=trusting)}
+    results = {
+        fetched.name: fetched.ok
+        for fetched in download(requests, tmp_path / "into", reach=reach, parallel=1, client=trusting)
+    }
     assert results == {"named.test": True, "other.test": False}
 
 

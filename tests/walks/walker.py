@@ -1,6 +1,8 @@
-"""A random walk over a set of machines on a real store: claims, every outcome a step may have, every action, marks, dead sessions.
+"""A random walk over a set of machines on a real store: claims, every outcome a step may have, every action, marks,
+dead sessions.
 
-One connection stands for the workers and one for the people. The table alone says what may happen; the walk checks that nothing else does.
+One connection stands for the workers and one for the people. The table alone says what may happen; the walk checks that
+nothing else does.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from waybill.step import Done, Fail, New, Outcome, Wait
 
 
 class Walker:
-    def __init__(self, open_store: Callable[[], Store], machines: Machines, seed: int, make: Callable[[Machine], New]) -> None:
+    def __init__(
+        self, open_store: Callable[[], Store], machines: Machines, seed: int, make: Callable[[Machine], New]
+    ) -> None:
         self.rng, self.machines, self.make = random.Random(seed), machines, make
         self.worker, self.people = open_store(), open_store()
         self.engine = Engine(self.people, machines)
@@ -29,7 +33,8 @@ class Walker:
     def walk(self, moves: int) -> None:
         for _ in range(moves):
             self.rng.choices(
-                (self.submit, self.claim, self.finish, self.act, self.mark, self.prioritise, self.die, self.wake), (3, 8, 14, 8, 1, 1, 1, 3)
+                (self.submit, self.claim, self.finish, self.act, self.mark, self.prioritise, self.die, self.wake),
+                (3, 8, 14, 8, 1, 1, 1, 3),
             )[0]()
         self.check()
 
@@ -64,12 +69,19 @@ class Walker:
         kinds = self.machines.children_of(record.kind) if state.sort == "work" else []
         spawn = [self.make(m) for m in kinds for _ in range(self.rng.randint(0, 3))]
         outcomes: list[Outcome | Exception] = [
-            *(Done(to=to) for to in (state.then, *state.also)), Done(), Done(), Wait(0.0), Fail("a mistake"), OSError("trouble"),
-        ]  # fmt: skip
+            *(Done(to=to) for to in (state.then, *state.also)),
+            Done(),
+            Done(),
+            Wait(0.0),
+            Fail("a mistake"),
+            OSError("trouble"),
+        ]
         outcome = self.rng.choice(outcomes)
         go_on = isinstance(outcome, Done) and self.rng.random() < 0.5 and self._works(machine, outcome.to or state.then)
         change = rules.settle(machine, record, outcome, who="walker", go_on=go_on)
-        children = tuple(rules.create(self.machines, n, maker=record) for n in spawn) if isinstance(outcome, Done) else ()
+        children = (
+            tuple(rules.create(self.machines, n, maker=record) for n in spawn) if isinstance(outcome, Done) else ()
+        )
         self._commit(change, *children)
 
     def _works(self, machine: Machine, name: str | None) -> bool:

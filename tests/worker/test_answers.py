@@ -77,7 +77,13 @@ def test_a_guard_that_fails_refuses_and_the_worker_goes_on(mistake: Exception, t
 
 def test_a_request_to_a_kind_that_is_not_known_here_is_left_to_others(tmp_path: Path) -> None:
     machines, world, ref = asked(lambda record, store: None)
-    other = Machine(name="crate", plural="crates", prefix="crt", doc="", states=(work("Filling", "Full", "", fails=None), end("Full", "")))
+    other = Machine(
+        name="crate",
+        plural="crates",
+        prefix="crt",
+        doc="",
+        states=(work("Filling", "Full", "", fails=None), end("Full", "")),
+    )
     knows_crates = Engine(ModelStore(world), Machines.of((other,)))
     assert knows_crates.pending() == 0
     hand = Hand(knows_crates.store, knows_crates.machines, "h", tmp_path)

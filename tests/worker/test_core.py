@@ -1,4 +1,7 @@
-"""The worker's pure core: which commands follow which events. No store, no threads, no clock but the numbers given here."""
+"""The worker's pure core: which commands follow which events.
+
+No store, no threads, no clock but the numbers given here.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from waybill.record import (
     TooLarge,
     Unavailable,
     Unknown,
-)  # fmt: skip
+)
 from waybill.rules import Machines
 from waybill.step import Done, Fail, New, Stopped, Wait
 from waybill.worker import messages as m
@@ -50,7 +53,9 @@ class Driver:
                 if state.sort == "work":
                     machine.steps.setdefault(state.name, lambda record, ctx: Done())
         self.machines = Machines.of(machines)
-        self.core = Core(self.machines, roles_of(self.machines), who="w", answer=answer, threads=threads, ttl=TTL, **options)
+        self.core = Core(
+            self.machines, roles_of(self.machines), who="w", answer=answer, threads=threads, ttl=TTL, **options
+        )
         self.now = 100.0
         self.seen: list[m.Command] = []
 
@@ -86,7 +91,12 @@ class Driver:
         return list(self.core.bench.tasks.values())
 
     def committed(self, command: m.Commit, *answers: Any) -> None:
-        self.on(m.Answered(command.batch, [a if a is not None else committed(e) for e, a in zip(command.batch, answers, strict=True)]))
+        self.on(
+            m.Answered(
+                command.batch,
+                [a if a is not None else committed(e) for e, a in zip(command.batch, answers, strict=True)],
+            )
+        )
 
 
 def committed(entry: m.Entry, **fields: Any) -> Committed:
@@ -173,8 +183,19 @@ def test_B14_a_claim_answered_without_the_claim_is_let_go() -> None:
 
 def long_table() -> Machine:
     names = [f"S{n}" for n in range(20)]
-    states = (*(work(a, b, "") for a, b in zip(names, (*names[1:], "E"), strict=True)), rest("Failed", "", settled=True), end("E", ""))
-    return Machine(name="long", plural="longs", prefix="l", doc="", states=states, actions=(action("resume", "Failed", RESUME, ""),))
+    states = (
+        *(work(a, b, "") for a, b in zip(names, (*names[1:], "E"), strict=True)),
+        rest("Failed", "", settled=True),
+        end("E", ""),
+    )
+    return Machine(
+        name="long",
+        plural="longs",
+        prefix="l",
+        doc="",
+        states=states,
+        actions=(action("resume", "Failed", RESUME, ""),),
+    )
 
 
 def test_B14_a_claim_is_kept_for_so_many_states_only() -> None:
@@ -283,7 +304,12 @@ def test_A9_a_taken_key_ends_the_step_and_parks_the_record_on_it() -> None:
     assert isinstance(driver.next(m.Reply).result, Stopped)
     change = done(driver, task, Stopped()).batch[0].group.changes[0]
     assert change.after is not None
-    assert (change.after.parked, change.after.keys, change.after.session, change.event) == ("key van/1", ("van/1",), None, "")
+    assert (change.after.parked, change.after.keys, change.after.session, change.event) == (
+        "key van/1",
+        ("van/1",),
+        None,
+        "",
+    )
 
 
 def test_A5_parents_left_without_open_children_are_called_and_the_call_is_repeated_until_heard() -> None:
@@ -383,7 +409,9 @@ def test_what_can_neither_be_stored_nor_given_back_is_tried_again_ever_more_seld
         assert not any(isinstance(c, m.Commit) for c in driver.tick()), "not before its time"
         driver.now += 0.01
         commit = driver.next(m.Commit)
-        assert [change.event for entry in commit.batch for change in entry.group.changes] == [""], "given back as it was"
+        assert [change.event for entry in commit.batch for change in entry.group.changes] == [""], (
+            "given back as it was"
+        )
         said = refused_in_any_form(driver, commit)
     assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     driver.core.lease.renewed = driver.now
@@ -429,10 +457,13 @@ def test_B11_what_a_step_has_done_is_not_done_again_for_a_request_that_leaves_th
     assert child.before is None
 
 
-@pytest.mark.parametrize(("outcome", "state", "event", "why"), [
-    (Done(), "Sending", "done", ""), (Fail("no box"), "Failed", "fail", "no box"),
-])  # fmt: skip
-def test_B11_a_request_that_comes_too_late_is_refused_and_the_step_counts(outcome: Any, state: str, event: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "state", "event", "why"),
+    [(Done(), "Sending", "done", ""), (Fail("no box"), "Failed", "fail", "no box")],
+)
+def test_B11_a_request_that_comes_too_late_is_refused_and_the_step_counts(
+    outcome: Any, state: str, event: str, why: str
+) -> None:
     driver = Driver().opened()
     driver.take(parcel())
     (task,) = started(driver)
@@ -440,7 +471,9 @@ def test_B11_a_request_that_comes_too_late_is_refused_and_the_step_counts(outcom
     change = done(driver, task, outcome).batch[0].group.changes[0]
     assert change.after is not None
     assert (change.after.state, change.event, change.answers) == (state, event, True)
-    said = "resume refused, asked by ann: parcel pcl1 is Packing; resume needs it to be Failed. Possible now: drop, shake."
+    said = (
+        "resume refused, asked by ann: parcel pcl1 is Packing; resume needs it to be Failed. Possible now: drop, shake."
+    )
     assert change.why == (f"{why} ({said})" if why else said)
 
 
@@ -492,7 +525,8 @@ def test_stop_recalls_signals_waits_for_the_steps_and_closes() -> None:
     commit = done(driver, task, OSError("interrupted"))
     change = commit.batch[0].group.changes[0]
     assert change.after is not None
-    assert (change.after.state, change.after.tries, change.after.session) == ("Packing", 0, None)  # a deploy fails nothing
+    # a deploy fails nothing
+    assert (change.after.state, change.after.tries, change.after.session) == ("Packing", 0, None)
     driver.committed(commit, None)
     assert isinstance(driver.next(m.Close), m.Close)
     assert isinstance(driver.next(m.Exit), m.Exit)
@@ -538,7 +572,9 @@ def test_what_is_claimed_behind_a_slow_step_is_given_back_once_it_is_there_and_t
     driver.on(m.Heard(Renewed(True), driver.now))
     driver.on(m.Took([Claimed(parcel("behind"))], 10))
     kinds = [type(c) for c in driver.tick()]
-    assert kinds.index(m.Recall) > kinds.index(m.Start), "recalled before it was there, it would lie behind the slow step"
+    assert kinds.index(m.Recall) > kinds.index(m.Start), (
+        "recalled before it was there, it would lie behind the slow step"
+    )
     driver.now += 1.5
     driver.on(m.Heard(Renewed(True), driver.now))
     assert driver.next(m.Sleep).until > driver.now, "a worker that looks at its clock again and again"
@@ -556,7 +592,11 @@ def test_a_fast_step_is_claimed_in_portions_and_a_slow_one_by_the_thread() -> No
 def test_a_retired_state_is_left_without_a_step() -> None:
     crate, parcels = tables()
     old = Machine(
-        name="old", plural="olds", prefix="o", doc="", states=(work("New", "End", "", fails=None), retired("Old", "New"), end("End", ""))
+        name="old",
+        plural="olds",
+        prefix="o",
+        doc="",
+        states=(work("New", "End", "", fails=None), retired("Old", "New"), end("End", "")),
     )
     driver = Driver(crate, parcels, old).opened()
     driver.take(Record("old", "o1", "Old", session="s1", version=1))

@@ -12,13 +12,19 @@ from waybill.record import Record
 from waybill.worker import folders
 
 FILM = Machine(
-    name="film", plural="films", prefix="flm", doc="A film.", folder=Folder("films", lambda record: (record.id,)),
+    name="film",
+    plural="films",
+    prefix="flm",
+    doc="A film.",
+    folder=Folder("films", lambda record: (record.id,)),
     states=(work("Cutting", "Cut", "Cuts.", fails=None), end("Cut", "Cut.")),
-)  # fmt: skip
+)
 RECORD = Record("film", "flm1", "Cutting")
 
 
-def test_a_folder_that_goes_while_a_run_begins_in_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_goes_while_a_run_begins_in_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "films" / "flm1"
     folders.make_attempt(folder, FILM, RECORD, 1)
     mkdir = Path.mkdir
@@ -35,7 +41,9 @@ def test_a_folder_that_goes_while_a_run_begins_in_it_is_made_again(tmp_path: Pat
     assert (folder / ".record").read_text() == "film flm1"
 
 
-def test_a_run_that_begins_while_the_last_things_go_keeps_whose_folder_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_begins_while_the_last_things_go_keeps_whose_folder_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else no duty would know whose it is, and it would stay for ever."""
     folder = tmp_path / "films" / "flm1"
     folders.make_attempt(folder, FILM, RECORD, 1)

@@ -60,7 +60,9 @@ def test_a_lane_that_fails_ends_the_worker_with_its_error(postgres_url: str, tmp
     yard = Yard(opener, tmp_path / "work")
     yard.steps()
     with yard.closing():
-        worker = Worker(opener, yard.machines, host="h1", work_root=tmp_path / "work", objects=cast(Any, None), threads=2)
+        worker = Worker(
+            opener, yard.machines, host="h1", work_root=tmp_path / "work", objects=cast(Any, None), threads=2
+        )
         with pytest.raises(BadStore, match="no more connections"):
             worker.run()
         assert yard.store.sessions() == []

@@ -67,8 +67,29 @@ MISTAKES: list[tuple[Callable[[Record, Context], Any], str]] = [
     (lambda chore, ctx: Wait(1e18), "wait for 1e+18 seconds"),
 ]
 NAMES = [
-    *("save", "spawn", "done", "exit", "characters", "speechless", "save a list", "name a number", "key a number", "spawn a word"),
-    *("half a request", "owner a number", "progress", "call", "done a list", "null in a name", "no name", "done a word", "half a priority"),
+    *(
+        "save",
+        "spawn",
+        "done",
+        "exit",
+        "characters",
+        "speechless",
+        "save a list",
+        "name a number",
+        "key a number",
+        "spawn a word",
+    ),
+    *(
+        "half a request",
+        "owner a number",
+        "progress",
+        "call",
+        "done a list",
+        "null in a name",
+        "no name",
+        "done a word",
+        "half a priority",
+    ),
     *("wait nan", "wait for ever", "wait for less than nothing", "wait for too long"),
 ]
 
@@ -89,7 +110,14 @@ def test_what_a_step_says_is_cut_in_the_log_as_in_its_record(yard: Yard, caplog:
 @pytest.mark.parametrize(("mistake", "sentence"), MISTAKES, ids=NAMES)
 def test_a_mistake_fails_the_record(mistake: Callable[[Record, Context], Any], sentence: str, tmp_path: Path) -> None:
     states = (work("Trying", "Finished", "", tries=1), rest("Failed", "", settled=True), end("Finished", ""))
-    chore = Machine(name="chore", plural="chores", prefix="chr", doc="", states=states, actions=(action("resume", "Failed", RESUME, ""),))
+    chore = Machine(
+        name="chore",
+        plural="chores",
+        prefix="chr",
+        doc="",
+        states=states,
+        actions=(action("resume", "Failed", RESUME, ""),),
+    )
     chore.steps["Trying"] = mistake
     machines, world = Machines.of((chore,)), World(lambda: 1000.0)
     engine = Engine(ModelStore(world), machines)
@@ -101,7 +129,9 @@ def test_a_mistake_fails_the_record(mistake: Callable[[Record, Context], Any], s
     assert engine.store.get(*ref).session is None
 
 
-@pytest.mark.parametrize("saving", [{"docs": {"label": object()}}, {"docs": {}, "spawn": (New("parcel", {"label": object()}),)}])
+@pytest.mark.parametrize(
+    "saving", [{"docs": {"label": object()}}, {"docs": {}, "spawn": (New("parcel", {"label": object()}),)}]
+)
 def test_a_checkpoint_that_is_no_json_is_answered_with_the_error(saving: dict[str, Any]) -> None:
     driver = Driver().opened()
     driver.take(parcel())
@@ -149,11 +179,20 @@ def test_a_table_that_cannot_say_what_it_needs_fails_the_record(tmp_path: Path) 
     def of(record: Record) -> list[str]:
         raise ZeroDivisionError("no van")
 
-    states = (work("Trying", "Driving", ""), work("Driving", "Finished", "", needs=("van",)), rest("Failed", "", needs=("van",)))
+    states = (
+        work("Trying", "Driving", ""),
+        work("Driving", "Finished", "", needs=("van",)),
+        rest("Failed", "", needs=("van",)),
+    )
     chore = Machine(
-        name="chore", plural="chores", prefix="chr", doc="", states=(*states, end("Finished", "")), keys=(Keys("van", "", of),),
+        name="chore",
+        plural="chores",
+        prefix="chr",
+        doc="",
+        states=(*states, end("Finished", "")),
+        keys=(Keys("van", "", of),),
         actions=(action("resume", "Failed", RESUME, ""),),
-    )  # fmt: skip
+    )
     chore.steps["Trying"] = chore.steps["Driving"] = lambda record, ctx: Done()
     machines, world = Machines.of((chore,)), World(lambda: 1000.0)
     engine = Engine(ModelStore(world), machines)
@@ -194,8 +233,12 @@ def test_a_step_that_ends_with_a_child_made_before_is_not_left_held(yard: Yard) 
 
 
 @pytest.mark.parametrize("back", ["again", "remake"])
-def test_resume_comes_back_to_the_state_that_failed_also_when_the_record_was_led_back(back: str, tmp_path: Path) -> None:
-    """A download that is done again, and fails, must not be resumed after it: the step that follows would find no files."""
+def test_resume_comes_back_to_the_state_that_failed_also_when_the_record_was_led_back(
+    back: str, tmp_path: Path
+) -> None:
+    """A download that is done again, and fails, must not be resumed after it: the step that follows would find no
+    files.
+    """
     states = (
         work("Fetching", "Opening", "", leaves_files=True),
         work("Opening", "Finished", "", remakes="Fetching"),

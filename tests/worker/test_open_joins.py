@@ -26,7 +26,10 @@ COUNT = 450
 def opening(yard: Yard) -> Machine:
     """A crate that makes its parcels in the join itself."""
     table = Machine(
-        name="crate", plural="crates", prefix="crt", doc="Many parcels.",
+        name="crate",
+        plural="crates",
+        prefix="crt",
+        doc="Many parcels.",
         states=(
             work("Filling", "Waiting", "Light."),
             join("Waiting", "Shipped", "Make them, and wait for them.", opens="spawned"),
@@ -34,7 +37,7 @@ def opening(yard: Yard) -> Machine:
             end("Shipped", "All are sent."),
         ),
         actions=(action("drop", "Failed", "Shipped", "Give it up."),),
-    )  # fmt: skip
+    )
     yard.crate = table
     yard.machines = Machines.of((table, yard.parcel))
     yard.engine.machines = yard.machines
@@ -205,7 +208,9 @@ def test_steps_are_given_their_applications_outfit(yard: Yard) -> None:
 
 
 def test_confirmation_is_asked_for_only_where_it_matters(yard: Yard) -> None:
-    asked = dataclasses.replace(yard.parcel.actions[0], confirm="Really?", unless=lambda record, store: record.priority == 7)
+    asked = dataclasses.replace(
+        yard.parcel.actions[0], confirm="Really?", unless=lambda record, store: record.priority == 7
+    )
     table = dataclasses.replace(yard.parcel, actions=(asked, *yard.parcel.actions[1:]), _by_name={}, steps={})
     failed = Record("parcel", "pcl1", "Failed")
     with pytest.raises(rules.Refused, match="Really"):
@@ -219,4 +224,3 @@ def test_a_record_made_by_others_says_what_was_done_before(yard: Yard) -> None:
     made = yard.engine.submit(New("parcel", last_done="Packing"))
     assert yard.get(made).last_done == "Packing"
     assert Ref("parcel", made.id) == made.ref
-

@@ -1,4 +1,6 @@
-"""Children are made in portions, however long their documents are: an application need not know how much a store takes at once."""
+"""Children are made in portions, however long their documents are: an application need not know how much a store
+takes at once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Types that many threads read for the first time at the same moment: msgspec alone would end the process with SIGSEGV."""
+"""Types that many threads read for the first time at the same moment: msgspec alone would end the process with
+SIGSEGV.
+"""
 
 import subprocess
 import sys

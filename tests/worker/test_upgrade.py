@@ -72,7 +72,9 @@ def test_a_record_bound_to_another_host_is_left_to_it(yard: Yard) -> None:
     assert yard.get(record).state == "Packing"
 
 
-def test_two_hosts_that_name_a_shared_root_at_the_same_moment_agree(yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_hosts_that_name_a_shared_root_at_the_same_moment_agree(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "shared"
     write = Path.write_text
 

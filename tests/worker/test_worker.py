@@ -1,4 +1,6 @@
-"""Real workers, real threads: what a worker does to records, and what becomes of them when it is stopped, lost or refused."""
+"""Real workers, real threads: what a worker does to records, and what becomes of them when it is stopped, lost or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def test_a_record_goes_through_its_states_and_its_history_says_who(yard: Yard) -
     after = yard.until_state(parcel, "Sent")
     assert after.session is None
     assert after.last_done == "Sending"
-    assert arrows(yard, parcel) == [("submit", None, "Packing"), ("done", "Packing", "Sending"), ("done", "Sending", "Sent")]
+    assert arrows(yard, parcel) == [
+        ("submit", None, "Packing"),
+        ("done", "Packing", "Sending"),
+        ("done", "Sending", "Sent"),
+    ]
     lines = yard.store.history("parcel", parcel.id)
     assert (lines[0].who, lines[0].why) == ("ann", "a gift")
     assert lines[1].who.startswith("worker h1")
@@ -370,7 +376,9 @@ def test_a_worker_does_not_start_without_its_steps(yard: Yard) -> None:
     from waybill.worker import Worker
 
     with pytest.raises(MachineError, match=r"parcel.Sending has no step"):
-        Worker(yard.open_store, yard.machines, host="h", work_root=yard.root, objects=None, roles=["parcel.Sending"]).run()  # type: ignore[arg-type]
+        Worker(
+            yard.open_store, yard.machines, host="h", work_root=yard.root, objects=None, roles=["parcel.Sending"]
+        ).run()  # type: ignore[arg-type]
 
 
 def test_roles_choose_what_is_served(yard: Yard) -> None:
@@ -472,8 +480,12 @@ def test_a_machine_without_work_needs_no_role(yard: Yard) -> None:
 def test_once_keeps_its_session_while_the_step_lasts(yard: Yard) -> None:
     def pack(record: Record, ctx: Context) -> Outcome:
         begun = ctx.call(lambda store: store.sessions())[0].expires
-        # A heartbeat is due within a second, and the ttl is much longer: a process that stands still for a while does not lose its session.
-        yard.until(lambda: ctx.call(lambda store: store.sessions())[0].expires > begun, "the session is kept beyond its first ttl")
+        # A heartbeat is due within a second, and the ttl is much longer: a process that stands still for a while does
+        # not lose its session.
+        yard.until(
+            lambda: ctx.call(lambda store: store.sessions())[0].expires > begun,
+            "the session is kept beyond its first ttl",
+        )
         return Done()
 
     yard.steps(Packing=pack)
@@ -513,7 +525,9 @@ def test_steps_that_ask_without_a_pause_do_not_keep_the_owner_from_its_heartbeat
     assert len(asked) == 2
 
 
-def test_a_step_that_removes_many_children_gives_way_between_portions_b16(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_removes_many_children_gives_way_between_portions_b16(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "PORTION", 10)
     removed: list[int] = []
 
@@ -637,7 +651,8 @@ def test_steps_are_told_to_stop_also_when_the_owner_is_stuck_in_a_call(yard: Yar
     yard.steps(Packing=pack)
     yard.open_store = open_and_hang
     yard.engine.submit(New("parcel"))
-    yard.worker(ttl=3.0)  # long enough for the first heartbeat to be sent in time, also where the process stands still for a moment
+    # long enough for the first heartbeat to be sent in time, also where the process stands still for a moment
+    yard.worker(ttl=3.0)
     assert told.wait(30)
     answer.set()
 

@@ -1,4 +1,6 @@
-"""A small yard to run real workers in: a store, machines with steps that the test controls, and waiting on conditions, never on time."""
+"""A small yard to run real workers in: a store, machines with steps that the test controls, and waiting on
+conditions, never on time.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,14 @@ class Yard:
 
     def worker(self, **options: Any) -> Worker:
         """Start a worker in a thread of its own."""
-        defaults: dict[str, Any] = {"host": "h1", "work_root": self.root, "objects": None, "threads": 2, "ttl": 10.0, "grace": 10.0}
+        defaults: dict[str, Any] = {
+            "host": "h1",
+            "work_root": self.root,
+            "objects": None,
+            "threads": 2,
+            "ttl": 10.0,
+            "grace": 10.0,
+        }
         worker = Worker(self.open_store, self.machines, **{**defaults, **options})
         thread = threading.Thread(target=worker.run, daemon=True)
         thread.start()
@@ -86,7 +95,10 @@ class Yard:
 
 def tables() -> tuple[Machine, Machine]:
     crate = Machine(
-        name="crate", plural="crates", prefix="crt", doc="Many parcels.",
+        name="crate",
+        plural="crates",
+        prefix="crt",
+        doc="Many parcels.",
         states=(
             work("Filling", "Waiting", "Make the parcels."),
             join("Waiting", "Shipped", "Until all are sent."),
@@ -99,13 +111,28 @@ def tables() -> tuple[Machine, Machine]:
             action("resume", "Failed", RESUME, "Again."),
             action("delete", "Waiting Failed", "Deleting", "Remove all.", claimed="wait"),
         ),
-    )  # fmt: skip
+    )
     parcel = Machine(
-        name="parcel", plural="parcels", prefix="pcl", doc="One parcel.", parent="crate",
+        name="parcel",
+        plural="parcels",
+        prefix="pcl",
+        doc="One parcel.",
+        parent="crate",
         states=(
-            work("Packing", "Sending", "Box it.", holds="Held", tries=3, backoff=Backoff(0.01, 1, 1), leaves_files=True),
+            work(
+                "Packing", "Sending", "Box it.", holds="Held", tries=3, backoff=Backoff(0.01, 1, 1), leaves_files=True
+            ),
             rest("Held", "Stopped by a mark."),
-            work("Sending", "Sent", "Send it.", needs=("van",), tries=2, backoff=Backoff(0.01, 1, 1), every=0.05, remakes="Packing"),
+            work(
+                "Sending",
+                "Sent",
+                "Send it.",
+                needs=("van",),
+                tries=2,
+                backoff=Backoff(0.01, 1, 1),
+                every=0.05,
+                remakes="Packing",
+            ),
             rest("Failed", "Gave up.", settled=True),
             end("Sent", "Gone."),
             end("Dropped", "Given up."),
@@ -118,5 +145,5 @@ def tables() -> tuple[Machine, Machine]:
         ),
         keys=(Keys("van", "one parcel in a van at a time"),),
         gates=lambda record: ("collections/a",),
-    )  # fmt: skip
+    )
     return crate, parcel

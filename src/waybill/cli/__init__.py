@@ -43,18 +43,26 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Bytes that are no text come from the shell as halves of surrogate pairs, which neither a store nor JSON can hold."""
+    """Bytes that are no text come from the shell as halves of surrogate pairs, which neither a store nor JSON can
+    hold.
+    """
     for argument in arguments:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            shown = argument.encode(errors="backslashreplace").decode().replace(r"\udc", r"\x")  # as the byte that it was
+            # as the byte that it was
+            shown = argument.encode(errors="backslashreplace").decode().replace(r"\udc", r"\x")
             raise Misuse(f"The argument '{shown}' is not UTF-8. Write it in UTF-8.") from None
 
 
 def _unforeseen(error: Exception) -> Problem:
     what = f"{type(error).__name__}: {error}"
-    return Problem(FAILED, "unforeseen", f"Something unforeseen went wrong: {what}", "WAYBILL_DEBUG=1 shows where; please report it.")
+    return Problem(
+        FAILED,
+        "unforeseen",
+        f"Something unforeseen went wrong: {what}",
+        "WAYBILL_DEBUG=1 shows where; please report it.",
+    )
 
 
 def _say(problem: Problem, arguments: Sequence[str]) -> int:

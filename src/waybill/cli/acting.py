@@ -21,35 +21,55 @@ from waybill.step import New
 
 
 def register(app: typer.Typer) -> None:
-    command(app, panel=PANEL, examples=(
-        """waybill submit shipment --doc order='{"parcels": 3}'""",
-        "waybill submit shipment --doc order=@order.json --request order-17 --json",
-    ))(submit)  # fmt: skip
-    command(app, panel=PANEL, examples=(
-        "waybill act parcel pcl0000000001 resume --why 'the carrier is back'",
-        "waybill act parcel pcl0000000001 readdress --arg address='7 Mill Lane'",
-        "waybill act parcel resume --all --state Failed --yes",
-        "waybill act parcel pcl0000000001 --to Packing",
-    ))(act)  # fmt: skip
+    command(
+        app,
+        panel=PANEL,
+        examples=(
+            """waybill submit shipment --doc order='{"parcels": 3}'""",
+            "waybill submit shipment --doc order=@order.json --request order-17 --json",
+        ),
+    )(submit)
+    command(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill act parcel pcl0000000001 resume --why 'the carrier is back'",
+            "waybill act parcel pcl0000000001 readdress --arg address='7 Mill Lane'",
+            "waybill act parcel resume --all --state Failed --yes",
+            "waybill act parcel pcl0000000001 --to Packing",
+        ),
+    )(act)
     command(app, panel=PANEL, examples=("waybill priority parcel pcl0000000001 0 --why urgent",))(priority)
 
 
 def submit(
     desk: Desk,
     kind: KIND,
-    doc: Annotated[list[str] | None, typer.Option("--doc", metavar="NAME=JSON", help="A document; NAME=@FILE reads a file.")] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The id, for kinds whose records are named by their callers.")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="Where it begins, if its machine lets it choose.",
-                                                 autocompletion=complete_begin)] = None,
+    doc: Annotated[
+        list[str] | None, typer.Option("--doc", metavar="NAME=JSON", help="A document; NAME=@FILE reads a file.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The id, for kinds whose records are named by their callers.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="Where it begins, if its machine lets it choose.", autocompletion=complete_begin),
+    ] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", min=0, max=99, help="0 to 99, lower first.", show_default="5")] = None,
-    request: Annotated[str | None, typer.Option("--request", help="Your own key of this request: asked twice, made once.")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=0, max=99, help="0 to 99, lower first.", show_default="5")
+    ] = None,
+    request: Annotated[
+        str | None, typer.Option("--request", help="Your own key of this request: asked twice, made once.")
+    ] = None,
     why: WHY = "",
-) -> None:  # fmt: skip
+) -> None:
     """Make a record; its id is printed."""
     machine = desk.machine(kind)
     if machine.made_by:
-        raise Refused(f"No {kind} is made here, where nobody would look at what is sent: it is made by {machine.made_by}.")
+        raise Refused(
+            f"No {kind} is made here, where nobody would look at what is sent: it is made by {machine.made_by}."
+        )
     _check("--owner", owner, words.owner)
     _check("--request", request, words.request)
     new = New(kind, _documents(doc), id=id, state=state, owner=owner, priority=priority, request=request)
@@ -92,7 +112,9 @@ def _content(name: str, file: str) -> str:
     try:
         return Path(file).read_text("utf-8")
     except OSError as error:
-        raise Misuse(f"The file {file!r} with the document {name} cannot be read: {error.strerror or error}.") from error
+        raise Misuse(
+            f"The file {file!r} with the document {name} cannot be read: {error.strerror or error}."
+        ) from error
     except UnicodeDecodeError as error:
         raise Misuse(f"The file {file!r} with the document {name} is not UTF-8.") from error
 
@@ -101,17 +123,26 @@ def act(
     desk: Desk,
     kind: KIND,
     id: Annotated[str | None, typer.Argument(metavar="ID", help="The record's id; none with --all.")] = None,
-    action: Annotated[str | None, typer.Argument(metavar="ACTION", help="The action; none with --to.",
-                                                 autocompletion=complete_action)] = None,
+    action: Annotated[
+        str | None, typer.Argument(metavar="ACTION", help="The action; none with --to.", autocompletion=complete_action)
+    ] = None,
     why: WHY = "",
-    arg: Annotated[list[str] | None, typer.Option("--arg", metavar="NAME=VALUE", help="An argument of the action: JSON or text.")] = None,
+    arg: Annotated[
+        list[str] | None, typer.Option("--arg", metavar="NAME=VALUE", help="An argument of the action: JSON or text.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to what the action asks to be confirmed.")] = False,
     every: Annotated[bool, typer.Option("--all", help="On all records that fit --state, --parent or --owner.")] = False,
-    state: Annotated[str | None, typer.Option("--state", help="With --all: those in this state.", autocompletion=complete_state)] = None,
-    parent: Annotated[str | None, typer.Option("--parent", metavar="KIND:ID", help="With --all: the children of this record.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="With --all: those in this state.", autocompletion=complete_state)
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="KIND:ID", help="With --all: the children of this record.")
+    ] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="With --all: those of this owner.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="STATE", help="By hand, out of a state that is no longer declared.")] = None,
-) -> int | None:  # fmt: skip
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="STATE", help="By hand, out of a state that is no longer declared.")
+    ] = None,
+) -> int | None:
     """Take an action on a record, or on all that fit. `waybill show` and `waybill machines` say which there are."""
     machine = desk.machine(kind)
     if every:
@@ -176,14 +207,23 @@ def _acted(desk: Desk, what: str, acted: Acted) -> None:
     if desk.as_json:
         return desk.print_json({"record": views.record(record, desk.depot.machines), "pending": acted.pending})
     if acted.pending:
-        return desk.say(f"{record.ref}: a worker holds it in {record.state}; it was asked, and applies {what} when its step has ended.")
+        return desk.say(
+            f"{record.ref}: a worker holds it in {record.state}; it was asked, and applies {what} when its step has ended."
+        )
     return desk.say(f"{record.ref}: {what}, now {record.state}")
 
 
 def _act_on_all(
-    desk: Desk, machine: Machine, action: Action, yes: bool, why: str, state: str | None, parent: str | None, owner: str | None,
+    desk: Desk,
+    machine: Machine,
+    action: Action,
+    yes: bool,
+    why: str,
+    state: str | None,
+    parent: str | None,
+    owner: str | None,
     arg: list[str] | None,
-) -> int | None:  # fmt: skip
+) -> int | None:
     if sum(given is not None for given in (state, parent, owner)) != 1:
         raise Misuse("With --all give exactly one of --state, --parent and --owner.")
     if arg:
@@ -195,7 +235,14 @@ def _act_on_all(
         confirmed = yes or _agreed(desk, action, f"all {whole}")
         parent_ref = desk.ref(parent) if parent else None
         for ref, answer in engine.act_all(
-            machine.name, action.name, state=state, parent=parent_ref, owner=owner, who=desk.who, why=why, confirmed=confirmed
+            machine.name,
+            action.name,
+            state=state,
+            parent=parent_ref,
+            owner=owner,
+            who=desk.who,
+            why=why,
+            confirmed=confirmed,
         ):
             if isinstance(answer, Refused):
                 refused += 1
@@ -231,5 +278,3 @@ def priority(
     with desk.engine() as engine:
         acted = engine.priority(Ref(kind, id), number, who=desk.who, why=why)
     return _acted(desk, f"priority {number}", acted)
-
-

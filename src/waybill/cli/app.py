@@ -26,13 +26,19 @@ def version(wanted: bool) -> None:
 
 def build(*, with_applications: bool = True) -> typer.Typer:
     app = typer.Typer(
-        name="waybill", help=HELP, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False,
+        name="waybill",
+        help=HELP,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-    )  # fmt: skip
+    )
 
     @app.callback()
     def main(
-        show_version: bool = typer.Option(False, "--version", help="Show the version.", callback=version, is_eager=True),
+        show_version: bool = typer.Option(
+            False, "--version", help="Show the version.", callback=version, is_eager=True
+        ),
     ) -> None:
         pass
 
@@ -45,7 +51,9 @@ def build(*, with_applications: bool = True) -> typer.Typer:
 
 
 def _add_applications(app: typer.Typer) -> None:
-    """An application that cannot be loaded must not take `waybill --help` with it: whoever calls it hears what is wrong."""
+    """An application that cannot be loaded must not take `waybill --help` with it: whoever calls it hears what is
+    wrong.
+    """
     taken = {each.name for each in app.registered_commands}
     for name in (*application.names(), *_named()):
         try:
@@ -61,7 +69,9 @@ def _add_applications(app: typer.Typer) -> None:
 
 
 def _named() -> list[str]:
-    """The applications that the settings name as module:object: those in force before a command is read, without its options."""
+    """The applications that the settings name as module:object: those in force before a command is read, without its
+    options.
+    """
     try:
         chosen = config.load(env=os.environ).applications
     except (config.BadConfig, OSError):  # said by whatever command needs the settings
@@ -70,6 +80,10 @@ def _named() -> list[str]:
 
 
 def _add_broken(app: typer.Typer, name: str, error: application.BadApplication) -> None:
-    @app.command(name, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
+    @app.command(
+        name,
+        hidden=True,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    )
     def broken(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:
         raise error

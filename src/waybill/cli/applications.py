@@ -1,4 +1,6 @@
-"""The settings of applications, [app.NAME], as people are shown them: every one with its value, and whether the file says so."""
+"""The settings of applications, [app.NAME], as people are shown them: every one with its value, and whether the file
+says so.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from waybill.application import Application
 from waybill.config import masked
 
 
-def effective(applications: Iterable[Application], given: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any, str]]:
+def effective(
+    applications: Iterable[Application], given: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Any, str]]:
     """Name, value and origin of every setting of every application that declares its own."""
     for application in applications:
         if application.settings is not None:

@@ -1,8 +1,10 @@
 """A server's presence on a SQLite file: while one host serves it, no other host works or serves there.
 
-A worker has a session, by which others see it. A server has one for this alone: it claims nothing, and is not listed among the workers.
+A worker has a session, by which others see it. A server has one for this alone: it claims nothing, and is not listed
+among the workers.
 
-    opened at the start, or refused with the other host's name -> renewed -> lost while the machine slept? opened again -> closed
+    opened at the start, or refused with the other host's name -> renewed -> lost while the machine slept? opened again
+    -> closed
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Attendance:
                 try:
                     if not store.renew(self._session).alive:
                         self._session = self._open(store)
-                except (Unavailable, Unknown) as error:  # a full disk, a disk that failed, or a file that is busy: it is tried again
+                # a full disk, a disk that failed, or a file that is busy: it is tried again
+                except (Unavailable, Unknown) as error:
                     log.warning("the store is not told that this server lives: %s", error)
             try:
                 store.close_session(self._session)

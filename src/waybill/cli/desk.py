@@ -1,6 +1,7 @@
 """What every command works with: the common options, the settings, the store, and the way to say things.
 
-A command is a function whose first parameter is a `Desk`; `command` adds the options that all commands have and hands it one:
+A command is a function whose first parameter is a `Desk`; `command` adds the options that all commands have and hands
+it one:
 
     @command(app, examples=("waybill ls parcel --state Failed",))
     def ls(desk: Desk, kind: ...) -> int | None: ...
@@ -38,6 +39,7 @@ COMMON = "Common options"
 _FILLING = re.compile(r" +(?=\n)")
 WIDEST = 2000  # columns of a table that no terminal shows
 
+
 def _common(name: str, help: str, metavar: str | None = None, default: str | bool = False) -> Any:
     return typer.Option(name, help=help, metavar=metavar, show_default=default, rich_help_panel=COMMON)
 
@@ -46,7 +48,11 @@ _COMMON: tuple[tuple[str, Any, Any], ...] = (
     ("as_json", Annotated[bool, _common("--json", "Answer in JSON.")], False),
     ("data", Annotated[Path | None, _common("--data", "The data folder.", "FOLDER", "waybill-data")], None),
     ("store", Annotated[str | None, _common("--store", "The store's URL.", "URL", "in the data folder")], None),
-    ("config_file", Annotated[Path | None, _common("--config", "The settings file.", "FILE", "waybill.toml in the data folder")], None),
+    (
+        "config_file",
+        Annotated[Path | None, _common("--config", "The settings file.", "FILE", "waybill.toml in the data folder")],
+        None,
+    ),
 )
 
 EXAMPLES: dict[str, tuple[str, ...]] = {}  # by command, for the docs
@@ -154,9 +160,16 @@ Command = Callable[..., int | None]
 
 
 def command(
-    app: typer.Typer, name: str | None = None, *, examples: tuple[str, ...], panel: str | None = None, alone: bool = False
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    examples: tuple[str, ...],
+    panel: str | None = None,
+    alone: bool = False,
 ) -> Callable[[Command], Command]:
-    """Register a command, with the options that all have. `alone`: what a group does when none of its commands is named."""
+    """Register a command, with the options that all have. `alone`: what a group does when none of its commands is
+    named.
+    """
 
     def register(function: Command) -> Command:
         title = name or function.__name__
@@ -175,7 +188,10 @@ def command(
 def _with_common_options(function: Command, *, alone: bool = False) -> Command:
     """The function as Typer reads it: its own parameters after the desk, then the common ones."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    common = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind) for n, kind, default in _COMMON]
+    common = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for n, kind, default in _COMMON
+    ]
     context = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
 
     def run(context: typer.Context, **values: Any) -> int | None:
@@ -208,7 +224,9 @@ def _completed(names: Callable[[], Iterable[str]], incomplete: str) -> list[str]
 
 
 def _machine_named(context: typer.Context) -> Machine:
-    """Of the kind that was typed; while the value of an option is awaited, it is the first of the words that are left over."""
+    """Of the kind that was typed; while the value of an option is awaited, it is the first of the words that are
+    left over.
+    """
     return Desk().machine(context.params.get("kind") or context.args[0])
 
 
@@ -226,7 +244,9 @@ def complete_state(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_begin(context: typer.Context, incomplete: str) -> list[str]:
     """The states in which a record may begin."""
-    return _completed(lambda: dict.fromkeys((_machine_named(context).initial, *_machine_named(context).begins)), incomplete)
+    return _completed(
+        lambda: dict.fromkeys((_machine_named(context).initial, *_machine_named(context).begins)), incomplete
+    )
 
 
 def complete_role(incomplete: str) -> list[str]:
@@ -242,7 +262,9 @@ def complete_role(incomplete: str) -> list[str]:
     return _completed(roles, incomplete)
 
 
-KIND = Annotated[str, typer.Argument(metavar="KIND", help="The kind of record, such as parcel.", autocompletion=complete_kind)]
+KIND = Annotated[
+    str, typer.Argument(metavar="KIND", help="The kind of record, such as parcel.", autocompletion=complete_kind)
+]
 ID = Annotated[str, typer.Argument(metavar="ID", help="The record's id.")]
 WHY = Annotated[str, typer.Option("--why", help="The reason, for the record's history.")]
 

@@ -2,8 +2,9 @@
 
     start -> say where -> until a signal or a fault -> stop in order
 
-SIGTERM and SIGINT end it cleanly: no new claims, running steps end or give up at a safe point, requests are answered, the session is
-closed, and what applications have opened. A second signal does not wait. Nothing makes the end take longer than `PATIENCE`.
+SIGTERM and SIGINT end it cleanly: no new claims, running steps end or give up at a safe point, requests are answered,
+the session is closed, and what applications have opened. A second signal does not wait. Nothing makes the end take
+longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ class Part(Protocol):
 
 
 def until_stopped(
-    desk: Desk, *, site: Site | None = None, worker: Worker | None = None, others: Processes | None = None,
+    desk: Desk,
+    *,
+    site: Site | None = None,
+    worker: Worker | None = None,
+    others: Processes | None = None,
     attendance: Attendance | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Run until a signal, or until a part ends by itself, which is a fault."""
     settle_in()
     strangers = set(threading.enumerate())
@@ -58,7 +63,8 @@ def until_stopped(
                         parts.start(part, name)
                 _say_where(desk, site)
                 summons.wait()
-        except BaseException as error:  # noqa: BLE001 - raised below, once the parts have ended: nobody could stop them any more
+        # raised below, once the parts have ended: nobody could stop them any more
+        except BaseException as error:  # noqa: BLE001
             own.append(error)
         leave = time.monotonic() + PATIENCE
         with _leaving_after(PATIENCE, others):
@@ -131,7 +137,10 @@ def _leaving_after(seconds: float, others: Processes | None) -> Iterator[None]:
 
 
 def _wait_for(threads: set[threading.Thread], until: float) -> bool:
-    """Whether all of them have ended in time. A request that was given up still has its thread, and Python would wait for it for ever."""
+    """Whether all of them have ended in time.
+
+    A request that was given up still has its thread, and Python would wait for it for ever.
+    """
     for thread in threads:
         if not thread.daemon:
             thread.join(max(0.0, until - time.monotonic()))
@@ -150,7 +159,9 @@ def _say_where(desk: Desk, site: Site | None) -> None:
     if site is None:
         return desk.note(f"Working as {desk.config.work.host}.")
     if desk.as_json:
-        return desk.print_json({"url": site.url, "token_file": str(site.token_file) if site.token_file else None}, line=True)
+        return desk.print_json(
+            {"url": site.url, "token_file": str(site.token_file) if site.token_file else None}, line=True
+        )
     desk.out.print(site.url)
     if site.token_file is not None:
         desk.note(f"The admin token is in {site.token_file}")

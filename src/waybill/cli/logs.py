@@ -28,7 +28,12 @@ def _printable(text: str) -> str:
 
 class Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = {"at": round(record.created, 3), "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        line = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
         line |= fields(record)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
@@ -53,7 +58,8 @@ def set_up(log: Log) -> None:
     root.setLevel(log.level.upper())
     for noisy in ("uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING if log.level != "debug" else logging.DEBUG)
-    # It warns of each try to reach ZooKeeper, several a second; that the store is away is said once, by whoever needs it.
+    # It warns of each try to reach ZooKeeper, several a second; that the store is away is said once, by whoever needs
+    # it.
     logging.getLogger("kazoo").setLevel(logging.ERROR if log.level != "debug" else logging.DEBUG)
     # It names whole URLs, and the URL of a payload may hold a signature that lets everybody fetch it.
     logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -1,4 +1,6 @@
-"""Looking again and again at a store that may go away meanwhile: whoever watches need not begin anew because a server was restarted."""
+"""Looking again and again at a store that may go away meanwhile: whoever watches need not begin anew because a
+server was restarted.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Found = TypeVar("Found")
 
 
 class Looking:
-    """Reads what it is given to read; while the store is away it says so once, and tries again until somebody interrupts it."""
+    """Reads what it is given to read; while the store is away it says so once, and tries again until somebody
+    interrupts it.
+    """
 
     def __init__(self, say: Callable[[str], None], wait: Callable[[float], None] = time.sleep) -> None:
         self._say = say

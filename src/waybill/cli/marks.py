@@ -37,8 +37,12 @@ def release(desk: Desk, mark: MARK, why: WHY = "") -> None:
         for kind, machine in sorted(desk.depot.machines.items()):
             for state in {s.holds for s in machine.states if s.holds}:
                 actions = [a.name for a in machine.leaves(state)]
-                # Only those that rest for this mark: an action on others would be refused. The first page is enough for a hint.
-                count = sum(record.message == f"held by {mark}" for record in store.find(kind, state=state, limit=MAX_PAGE).records)
+                # Only those that rest for this mark: an action on others would be refused. The first page is enough for
+                # a hint.
+                count = sum(
+                    record.message == f"held by {mark}"
+                    for record in store.find(kind, state=state, limit=MAX_PAGE).records
+                )
                 if count and actions:
                     several = f"1 {kind} rests" if count == 1 else f"{count} {machine.plural} rest"
                     desk.note(f"{several} in {state}: waybill act {kind} {actions[0]} --all --state {state}")

@@ -30,7 +30,9 @@ def register(app: typer.Typer) -> None:
 def list_tokens(
     desk: Desk,
     limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="How many tokens a page has.")] = 50,
-    token: Annotated[str | None, typer.Option("--token", help="Go on after an earlier page; it is printed with that page.")] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", help="Go on after an earlier page; it is printed with that page.")
+    ] = None,
 ) -> None:
     """List the tokens, page by page: who has one, and what it allows. Secrets are never shown again."""
     query, after = Query(TOKEN.name), None
@@ -57,15 +59,20 @@ def list_tokens(
 def _shown(record: Record) -> dict[str, Any]:
     about = record.docs.get("token") or {}
     return {
-        "id": record.id, "name": about.get("name", ""), "role": about.get("role", ""), "state": record.state,
+        "id": record.id,
+        "name": about.get("name", ""),
+        "role": about.get("role", ""),
+        "state": record.state,
         "created": views.moment(record.created),
-    }  # fmt: skip
+    }
 
 
 def new_token(
     desk: Desk,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who will hold it.")],
-    role: Annotated[Role, typer.Option("--role", help="What it allows; each role includes those before it.")] = "reader",
+    role: Annotated[
+        Role, typer.Option("--role", help="What it allows; each role includes those before it.")
+    ] = "reader",
 ) -> None:
     """Make a token and show it, this once."""
     with desk.engine() as engine:
@@ -90,7 +97,9 @@ def revoke_token(
 
 
 def sessions(desk: Desk) -> None:
-    """List the workers and what they are busy with. One that has expired is gone; the next worker frees what it held."""
+    """List the workers and what they are busy with. One that has expired is gone; the next worker frees what it
+    held.
+    """
     with desk.store() as store:
         now = store.now()
         found = [views.session(s, now) for s in store.sessions()]

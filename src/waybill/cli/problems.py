@@ -7,7 +7,8 @@
     4  the record moved on, a worker holds it, or a name is taken: look again, then decide again
     5  the store, or the objects' store, cannot be reached, opened or written; nothing was lost
 
-A sentence goes to stderr; with --json it is {"error": {"code", "message", "hint"}}. A traceback is shown only with WAYBILL_DEBUG=1.
+A sentence goes to stderr; with --json it is {"error": {"code", "message", "hint"}}. A traceback is shown only with
+WAYBILL_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -71,17 +72,31 @@ def describe(error: BaseException) -> Problem | None:
     match error:
         case TyperException():
             message = error.format_message()
-            return Problem(error.exit_code, "usage" if error.exit_code == USAGE else "failed", sentence(message), _help_of(error))
+            return Problem(
+                error.exit_code, "usage" if error.exit_code == USAGE else "failed", sentence(message), _help_of(error)
+            )
         case Misuse() | BadToken():
             return Problem(USAGE, "usage", text)
         case BadConfig():
-            return Problem(USAGE, "bad-config", text, "`waybill config` shows the settings in force and where each came from.")
+            return Problem(
+                USAGE, "bad-config", text, "`waybill config` shows the settings in force and where each came from."
+            )
         case BadApplication():
             return Problem(USAGE, "bad-application", text)
         case UnknownKind():
-            return Problem(MISSING, "not-found", text, "`waybill machines` lists the kinds; the demonstration's need the setting demo.")
+            return Problem(
+                MISSING,
+                "not-found",
+                text,
+                "`waybill machines` lists the kinds; the demonstration's need the setting demo.",
+            )
         case NotFound():
-            return Problem(MISSING, "not-found", text, error.hint or "Look at the id, or list what there is with `waybill ls KIND`.")
+            return Problem(
+                MISSING,
+                "not-found",
+                text,
+                error.hint or "Look at the id, or list what there is with `waybill ls KIND`.",
+            )
         case Missing() | UnknownState() | UnknownQueue():
             return Problem(MISSING, "not-found", text)
         case Held():

@@ -1,8 +1,11 @@
-"""Processes: more workers beside that of this process, for a machine with several cores: one Python process keeps one of them busy.
+"""Processes: more workers beside that of this process, for a machine with several cores: one Python process keeps
+one of them busy.
 
-    started -> one that ends by itself is said to have, and started again after a pause -> told to stop together with this one
+    started -> one that ends by itself is said to have, and started again after a pause -> told to stop together with
+    this one
 
-Each is a `waybill work` with the same settings and a session of its own. They end with this process however it ends: the kernel tells them.
+Each is a `waybill work` with the same settings and a session of its own. They end with this process however it ends:
+the kernel tells them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-STOP = signal.SIGUSR1  # from the process that started it. A supervisor may tell all of them too, and two of its signals mean: at once.
+# from the process that started it. A supervisor may tell all of them too, and two of its signals mean: at once.
+STOP = signal.SIGUSR1
 PAUSE = 5.0  # seconds before one that ended is started again
 _END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 log = logging.getLogger("waybill")
@@ -34,17 +38,25 @@ class Processes:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> None:
-        """In the thread that starts them, which must live as long as they do: the kernel takes its end for that of the parent."""
+        """In the thread that starts them, which must live as long as they do: the kernel takes its end for that of
+        the parent.
+        """
         self._running = [self._start() for _ in range(self._count)]
         while not self._stopped.wait(0.2):
             for place, process in enumerate(self._running):
                 if process.poll() is not None:
-                    log.error("worker process %d ended with code %d: another is started in %.0f s", process.pid, process.returncode, PAUSE)
+                    log.error(
+                        "worker process %d ended with code %d: another is started in %.0f s",
+                        process.pid,
+                        process.returncode,
+                        PAUSE,
+                    )
                     if self._stopped.wait(PAUSE):
                         break
                     try:
                         self._running[place] = self._start()
-                    except OSError as error:  # too many processes, or too little memory, at the moment: it is tried again
+                    # too many processes, or too little memory, at the moment: it is tried again
+                    except OSError as error:
                         log.error("no other worker process can be started: %s", error)
         for process in self._running:
             if process.poll() is None:
@@ -63,10 +75,13 @@ class Processes:
                 process.kill()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, env=self._env, stdin=subprocess.DEVNULL, preexec_fn=partial(_end_with_parent, os.getpid()))
+        return subprocess.Popen(
+            self._command, env=self._env, stdin=subprocess.DEVNULL, preexec_fn=partial(_end_with_parent, os.getpid())
+        )
 
 
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux; elsewhere they outlive a parent that was killed, until they are stopped
+# Linux; elsewhere they outlive a parent that was killed, until they are stopped
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -1,4 +1,6 @@
-"""Room on the disks that a Waybill writes to: `doctor` names the ones that are nearly full, before a step fails for want of it."""
+"""Room on the disks that a Waybill writes to: `doctor` names the ones that are nearly full, before a step fails for
+want of it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def shortages(settings: Config) -> Iterator[Finding]:
         else:
             continue
         problem = f"{short} on the disk of {' and '.join(kept)}; what cannot be written is tried again later."
-        yield Finding("room", str(there), problem, "make room on that disk, or move the folder to a larger one", mendable=False)
+        yield Finding(
+            "room", str(there), problem, "make room on that disk, or move the folder to a larger one", mendable=False
+        )
 
 
 def _existing(place: Path) -> Path:

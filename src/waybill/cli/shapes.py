@@ -98,9 +98,14 @@ def records(found: Iterable[Any]) -> Table:
     made = table("id", "state", "prio", "owner", "updated", "", "message")
     for r in found:
         made.add_row(
-            r["id"], state(r["state"], r["sort"]), str(r["priority"]), r["owner"], age(r["updated"]),
-            progress(r["progress"]) or where(r), clip(r["message"]),
-        )  # fmt: skip
+            r["id"],
+            state(r["state"], r["sort"]),
+            str(r["priority"]),
+            r["owner"],
+            age(r["updated"]),
+            progress(r["progress"]) or where(r),
+            clip(r["message"]),
+        )
     return made
 
 

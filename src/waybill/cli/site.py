@@ -76,7 +76,9 @@ class Site:
         self.server.stop()
 
     def _give_back(self) -> None:
-        """People are told of the server that was there before, if it still is; otherwise of this one, which may come again."""
+        """People are told of the server that was there before, if it still is; otherwise of this one, which may come
+        again.
+        """
         if address_in(self._data) == self._address and _listens(self._before):
             _leave_word(self._data, self._before)
 
@@ -98,14 +100,21 @@ def _leave_word(data: Path, url: str) -> None:
         new.write_text(f"{url}\n", encoding="utf-8")
         new.replace(path)
     except OSError as error:  # a full disk keeps nobody from looking at what is there
-        log.warning("%s cannot be written (%s): URLs in letters and answers may lead elsewhere than to %s", path, error.strerror, url)
+        log.warning(
+            "%s cannot be written (%s): URLs in letters and answers may lead elsewhere than to %s",
+            path,
+            error.strerror,
+            url,
+        )
         with suppress(OSError):
             new.unlink(missing_ok=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
@@ -113,5 +122,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except socket.gaierror as error:
         raise NoSocket(f"{host} is no address of this machine ({error.strerror}); give one with --host.") from error
     except OSError as error:
-        raise NoSocket(f"Port {port} of {host} cannot be used ({error.strerror}); give another with --port; 0 is a free one.") from error
+        raise NoSocket(
+            f"Port {port} of {host} cannot be used ({error.strerror}); give another with --port; 0 is a free one."
+        ) from error
     return made

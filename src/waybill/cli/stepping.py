@@ -27,9 +27,17 @@ def take_one(desk: Desk, target: Ref | None, kinds: Iterable[str], take_up: Call
     make_folder(settings.root)
     take_up()
     arrow = step_once(
-        depot.open_store, depot.machines, host=depot.host, work_root=settings.root, objects=depot.objects, target=target,
-        roles=roles, shared=settings.shared, ttl=settings.ttl, outfit=depot.outfit,
-    )  # fmt: skip
+        depot.open_store,
+        depot.machines,
+        host=depot.host,
+        work_root=settings.root,
+        objects=depot.objects,
+        target=target,
+        roles=roles,
+        shared=settings.shared,
+        ttl=settings.ttl,
+        outfit=depot.outfit,
+    )
     return _say_arrow(desk, arrow)
 
 
@@ -44,11 +52,15 @@ def _unpaused(depot: Depot, kinds: Iterable[str], marks: Iterable[str], target: 
 
     if target is not None:
         if stops := by(target.kind, target.state):
-            raise Conflict(f"Work on {target.ref} is paused by {', '.join(sorted(stops))}; `waybill release` that first.")
+            raise Conflict(
+                f"Work on {target.ref} is paused by {', '.join(sorted(stops))}; `waybill release` that first."
+            )
         return (target.kind,)
     # Upkeep is due at any time, so it is taken only by whoever asks for it.
     words = depot.config.work.roles or tuple(kind for kind in kinds if kind != "duty")
-    return tuple(f"{role.kind}.{role.state}" for role in roles_of(depot.machines, words) if not by(role.kind, role.state))
+    return tuple(
+        f"{role.kind}.{role.state}" for role in roles_of(depot.machines, words) if not by(role.kind, role.state)
+    )
 
 
 def _say_arrow(desk: Desk, arrow: Arrow | None) -> int | None:
@@ -58,10 +70,18 @@ def _say_arrow(desk: Desk, arrow: Arrow | None) -> int | None:
         desk.note("No step is due.")
         return MISSING
     if desk.as_json:
-        desk.print_json({"arrow": {
-            "kind": arrow.ref.kind, "id": arrow.ref.id, "before": arrow.before, "after": arrow.after, "event": arrow.event,
-            "message": arrow.message,
-        }})  # fmt: skip
+        desk.print_json(
+            {
+                "arrow": {
+                    "kind": arrow.ref.kind,
+                    "id": arrow.ref.id,
+                    "before": arrow.before,
+                    "after": arrow.after,
+                    "event": arrow.event,
+                    "message": arrow.message,
+                }
+            }
+        )
     else:
         said = f" ({arrow.message})" if arrow.message else ""
         desk.say(f"{arrow.ref}: {arrow.before} → {arrow.after}, {arrow.event}{said}")

@@ -2,9 +2,10 @@
 
     answers signals -> waits -> told -> a second signal of a person does not wait any more
 
-Python runs a handler in the main thread, between two of its steps: a signal that comes in the moment in which that thread begins to wait
-for a lock, or that the system gives to another thread, would not be seen before the next one. So the main thread waits for a socket, into
-which the interpreter itself writes at every signal. Handlers take no lock: the thread that they interrupt may hold it.
+Python runs a handler in the main thread, between two of its steps: a signal that comes in the moment in which that
+thread begins to wait for a lock, or that the system gives to another thread, would not be seen before the next one. So
+the main thread waits for a socket, into which the interpreter itself writes at every signal. Handlers take no lock: the
+thread that they interrupt may hold it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Summons:
         signal.signal(STOP, self._hear_parent)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         signal.set_wakeup_fd(-1)
         self._ear.close()
         self._mouth.close()
@@ -57,7 +60,8 @@ class Summons:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self._asked.append(number)
         if len(self._asked) > 1:
-            os._exit(128 + number)  # asked twice: as after a crash, claims are left to expire, and other processes end with this one
+            # asked twice: as after a crash, claims are left to expire, and other processes end with this one
+            os._exit(128 + number)
 
     def _hear_parent(self, number: int, frame: FrameType | None) -> None:
         self._asked_by_parent = True

@@ -15,11 +15,15 @@ PANEL = "Machines"
 
 
 def register(app: typer.Typer) -> None:
-    machines = typer.Typer(name="machines", help="List the machines with all their states, arrows and actions, or draw one.")
+    machines = typer.Typer(
+        name="machines", help="List the machines with all their states, arrows and actions, or draw one."
+    )
     app.add_typer(machines, rich_help_panel=PANEL)
     command(machines, alone=True, examples=("waybill machines", "waybill machines --json"))(list_all)
     command(machines, "list", examples=("waybill machines list parcel", "waybill machines list --json"))(list_machines)
-    command(machines, "draw", examples=("waybill machines draw parcel", "waybill machines draw parcel --svg > parcel.svg"))(draw)
+    command(
+        machines, "draw", examples=("waybill machines draw parcel", "waybill machines draw parcel --svg > parcel.svg")
+    )(draw)
 
 
 def list_all(desk: Desk) -> None:
@@ -29,7 +33,9 @@ def list_all(desk: Desk) -> None:
 
 def list_machines(
     desk: Desk,
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this machine.", autocompletion=complete_kind)] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="Only this machine.", autocompletion=complete_kind)
+    ] = None,
 ) -> None:
     """List the machines, or one of them, with all states, arrows and actions."""
     machines = [desk.machine(kind)] if kind is not None else [m for _, m in sorted(desk.depot.machines.items())]
@@ -60,9 +66,7 @@ def _print(desk: Desk, machine: Machine) -> None:
 
 
 def draw(
-    desk: Desk,
-    kind: KIND,
-    svg: Annotated[bool, typer.Option("--svg", help="As SVG; otherwise as Mermaid.")] = False,
+    desk: Desk, kind: KIND, svg: Annotated[bool, typer.Option("--svg", help="As SVG; otherwise as Mermaid.")] = False
 ) -> None:
     """Draw a machine as a figure, from the same table that the workers follow."""
     from waybill import drawing

@@ -1,10 +1,12 @@
 """Work that waits in silence: records that are due, in a state that no living worker serves.
 
-A worker announces its roles with its session. Who was started for other roles, or without the application that declares the kind, is well
-and idle, and nothing else would say why the records do not move. What only looks like it is left out: records that became due a moment ago,
-queues that are paused, records that a mark holds. Where no worker lives at all there is one remark, and nothing is called wrong.
+A worker announces its roles with its session. Who was started for other roles, or without the application that declares
+the kind, is well and idle, and nothing else would say why the records do not move. What only looks like it is left out:
+records that became due a moment ago, queues that are paused, records that a mark holds. Where no worker lives at all
+there is one remark, and nothing is called wrong.
 
-At most LOOKED records of a state are looked at, and none of a state that is served, unless its records are bound to hosts.
+At most LOOKED records of a state are looked at, and none of a state that is served, unless its records are bound to
+hosts.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ def remark(store: Store, machines: Machines) -> str | None:
 
 
 def _queues(store: Store, machines: Machines) -> Iterator[Queue]:
-    """Those that hold records, are not paused, and are Waybill's to serve: a state without a step is left to another service."""
+    """Those that hold records, are not paused, and are Waybill's to serve: a state without a step is left to another
+    service.
+    """
     marks = store.marks()
     for kind, machine in sorted(machines.items()):
         lacking = machine.without_steps() if kind != calls.DUTY else ()  # whose step is registered by workers alone
@@ -90,7 +94,9 @@ def _queues(store: Store, machines: Machines) -> Iterator[Queue]:
                 yield Queue(machine, state.name)
 
 
-def _waiting(store: Store, queue: Queue, now: float, of: Callable[[Record], bool] = lambda record: True) -> Waiting | None:
+def _waiting(
+    store: Store, queue: Queue, now: float, of: Callable[[Record], bool] = lambda record: True
+) -> Waiting | None:
     """What is due there for longer than GRACE, of the oldest records."""
     marks = store.marks()
     many, first, looked = 0, now, 0
@@ -129,8 +135,17 @@ def _nobody(queue: Queue, waiting: Waiting, living: list[SessionInfo], now: floa
 
 
 def _elsewhere(store: Store, queue: Queue, hosts: set[str], now: float) -> Iterator[Finding]:
-    """Bound to one of these hosts, which have workers, but none for this queue. (What is bound to a host without any is the duty's.)"""
+    """Bound to one of these hosts, which have workers, but none for this queue.
+
+    (What is bound to a host without any is the duty's.)
+    """
     for host in sorted(hosts):
         if waiting := _waiting(store, queue, now, lambda record, host=host: record.host == host):  # type: ignore[misc]
             problem = f"{waiting.sentence(queue, now)} with their working files on {host}, whose workers do not serve {queue.role}."
-            yield Finding(RULE, f"{queue.role} on {host}", problem, f"start one there: waybill work --role {queue.role}", mendable=False)
+            yield Finding(
+                RULE,
+                f"{queue.role} on {host}",
+                problem,
+                f"start one there: waybill work --role {queue.role}",
+                mendable=False,
+            )

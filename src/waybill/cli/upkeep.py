@@ -35,17 +35,27 @@ log = logging.getLogger("waybill")
 def register(app: typer.Typer) -> None:
     command(app, panel=PANEL, examples=("waybill doctor", "waybill doctor --fix", "waybill doctor --json"))(doctor)
     command(app, panel=PANEL, examples=("waybill migrate --store postgresql://waybill@db/waybill",))(migrate)
-    command(app, "config", panel=PANEL, examples=("waybill config", "WAYBILL_HTTP_PORT=9000 waybill config --json"))(show_config)
-    command(app, panel=PANEL, examples=(
-        "waybill sim --seeds 100", "waybill sim --seed 7 --store sqlite --verbose", "waybill sim --minutes 10",
-    ))(sim)  # fmt: skip
+    command(app, "config", panel=PANEL, examples=("waybill config", "WAYBILL_HTTP_PORT=9000 waybill config --json"))(
+        show_config
+    )
+    command(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill sim --seeds 100",
+            "waybill sim --seed 7 --store sqlite --verbose",
+            "waybill sim --minutes 10",
+        ),
+    )(sim)
 
 
 def doctor(
-    desk: Desk,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+    desk: Desk, fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False
 ) -> int | None:
-    """Look for what is wrong in the store, the working folders and the tables, and explain it. Exit code 1 when something stays wrong."""
+    """Look for what is wrong in the store, the working folders and the tables, and explain it.
+
+    Exit code 1 when something stays wrong.
+    """
     found = mended = 0
     with desk.store() as store, Status("looking …", console=desk.err) as status:
         if not desk.err.is_terminal or desk.as_json:
@@ -65,7 +75,9 @@ def doctor(
     elif not found:
         desk.say("Nothing is wrong.")
     else:
-        desk.say(f"{found} found, {mended} mended." + ("" if fix else " `waybill doctor --fix` mends what can be mended."))
+        desk.say(
+            f"{found} found, {mended} mended." + ("" if fix else " `waybill doctor --fix` mends what can be mended.")
+        )
     return FAILED if found > mended else None
 
 
@@ -78,7 +90,9 @@ class _Place(NamedTuple):
 
 
 def _looked_at(place: _Place, fix: bool) -> Iterator[tuple[Finding, bool]]:
-    """What is found, and whether it is mended. What mends one finding may mend others with it: what is gone at a second look is mended."""
+    """What is found, and whether it is mended. What mends one finding may mend others with it: what is gone at a
+    second look is mended.
+    """
     left: list[Finding] = []
     for finding in _found(place):
         if not fix or not finding.mendable:
@@ -97,7 +111,9 @@ def _looked_at(place: _Place, fix: bool) -> Iterator[tuple[Finding, bool]]:
 
 
 def _found(place: _Place) -> Iterator[Finding]:
-    """What is found there, until something cannot be read: that is a finding, and the look goes on at the next place."""
+    """What is found there, until something cannot be read: that is a finding, and the look goes on at the next
+    place.
+    """
     try:
         yield from place.check()
     except BadStore as error:
@@ -145,8 +161,19 @@ def _places(desk: Desk, store: Store) -> Iterator[_Place]:
     for duty in all_duties(more).values():
         if duty.routine:  # so is the store's check, which was made above without waiting for a second round
             continue
-        hand = Hand(store, depot.machines, depot.host, depot.config.work.root, depot.objects, depot.open_store, keep,
-                    _missing_hosts(store) if duty.name == Hosts.name else {}, who=desk.who, outfit=depot.outfit, thorough=True)
+        hand = Hand(
+            store,
+            depot.machines,
+            depot.host,
+            depot.config.work.root,
+            depot.objects,
+            depot.open_store,
+            keep,
+            _missing_hosts(store) if duty.name == Hosts.name else {},
+            who=desk.who,
+            outfit=depot.outfit,
+            thorough=True,
+        )
         yield _Place(duty.name, partial(duty.check, hand), partial(duty.mend, hand))
 
 
@@ -158,7 +185,9 @@ def _remark(desk: Desk, store: Store) -> str | None:
 
 
 def _expired(store: Store) -> Iterator[Finding]:
-    """Workers that are gone. Only who has been connected for as long as they might be silent may end their sessions: often not doctor."""
+    """Workers that are gone. Only who has been connected for as long as they might be silent may end their sessions:
+    often not doctor.
+    """
     now = store.now()
     for session in store.sessions():
         if session.expires <= now:
@@ -167,7 +196,9 @@ def _expired(store: Store) -> Iterator[Finding]:
 
 
 def _missing_hosts(store: Store) -> dict[str, Any]:
-    """What the duty has noted, which is not written here: how long a host has been missing is known only to whoever looked before."""
+    """What the duty has noted, which is not written here: how long a host has been missing is known only to whoever
+    looked before.
+    """
     from waybill.duties import DUTY, Hosts, kept_of
 
     try:
@@ -181,7 +212,9 @@ def _tables(desk: Desk, store: Store) -> Iterator[Finding]:
     for kind, machine in sorted(desk.depot.machines.items()):
         for state, count in rules.undeclared(machine, store.tally(kind)).items():
             problem = f"{count} {machine.plural} are in {state}, which this release does not declare."
-            yield Finding("undeclared state", f"{kind}.{state}", problem, f"waybill act {kind} ID --to STATE", mendable=False)
+            yield Finding(
+                "undeclared state", f"{kind}.{state}", problem, f"waybill act {kind} ID --to STATE", mendable=False
+            )
 
 
 def _say_finding(desk: Desk, finding: Finding, fix: bool, done: bool) -> None:
@@ -238,12 +271,20 @@ def _said(value: object) -> str:
 
 def sim(
     desk: Desk,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds to simulate.", show_default="1000")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="How many seeds to simulate.", show_default="1000")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Only this seed.")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, max=100_000, help="Seed after seed, for so long.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.01, max=100_000, help="Seed after seed, for so long.")
+    ] = None,
     scenario: Annotated[str, typer.Option("--scenario", help="What is simulated.")] = "all",
-    processes: Annotated[int, typer.Option("--processes", min=1, max=256, help="Seeds simulated at the same time.")] = 1,
-    verbose: Annotated[bool, typer.Option("--verbose", help="With --seed, the whole trace; otherwise, progress more often.")] = False,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=256, help="Seeds simulated at the same time.")
+    ] = 1,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --seed, the whole trace; otherwise, progress more often.")
+    ] = False,
 ) -> int:
     """Run the whole system in a simulator, with crashes, lost sessions and unknown outcomes, each seed its own story.
 
@@ -270,7 +311,15 @@ def sim(
         else:
             reports.append(report)
 
-    run = partial(main_sim, store=desk.store_url or "model", scenario=scenario, verbose=verbose, processes=processes, say=say, tell=tell)
+    run = partial(
+        main_sim,
+        store=desk.store_url or "model",
+        scenario=scenario,
+        verbose=verbose,
+        processes=processes,
+        say=say,
+        tell=tell,
+    )
     if minutes is None:
         code = run(seeds=seeds or 1000, seed=seed)
     else:

@@ -1,8 +1,9 @@
-"""The command that shows records moving: live in a terminal with progress bars, line by line in a pipe, JSON lines with --json.
+"""The command that shows records moving: live in a terminal with progress bars, line by line in a pipe, JSON lines
+with --json.
 
-A look reads the tallies and the workers' progress; between two looks it sleeps on the store's hint that something happened. Progress
-rings no bell (heartbeats would wake every worker), so it is seen at the next look. One record is followed by its history instead. A store
-that goes away is waited for.
+A look reads the tallies and the workers' progress; between two looks it sleeps on the store's hint that something
+happened. Progress rings no bell (heartbeats would wake every worker), so it is seen at the next look. One record is
+followed by its history instead. A store that goes away is waited for.
 """
 
 from __future__ import annotations
@@ -29,22 +30,43 @@ CLOSEST = 0.2  # seconds between two looks, at least
 
 
 def register(app: typer.Typer) -> None:
-    command(app, panel=PANEL, examples=(
-        "waybill watch", "waybill watch parcel", "waybill watch parcel pcl0000000001", "waybill watch parcel --settled --json",
-    ))(watch)  # fmt: skip
+    command(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill watch",
+            "waybill watch parcel",
+            "waybill watch parcel pcl0000000001",
+            "waybill watch parcel --settled --json",
+        ),
+    )(watch)
 
 
 def watch(
     desk: Desk,
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Only this kind.", autocompletion=complete_kind)] = None,
-    id: Annotated[str | None, typer.Argument(metavar="ID", help="Only this record: each line of its history, until it settles.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="Only this kind.", autocompletion=complete_kind)
+    ] = None,
+    id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Only this record: each line of its history, until it settles.")
+    ] = None,
     every: Annotated[
-        float, typer.Option("--every", min=CLOSEST, max=3600, help="Seconds between two looks, at most; progress is seen at the next look.")
+        float,
+        typer.Option(
+            "--every",
+            min=CLOSEST,
+            max=3600,
+            help="Seconds between two looks, at most; progress is seen at the next look.",
+        ),
     ] = 1.0,
-    settled: Annotated[bool, typer.Option("--settled", help="End when no record that is watched is open any more.")] = False,
+    settled: Annotated[
+        bool, typer.Option("--settled", help="End when no record that is watched is open any more.")
+    ] = False,
 ) -> None:
     """Watch records move, live. A store that goes away is waited for; Ctrl-C ends it."""
-    chosen = [kind] if kind is not None else [name for name in sorted(desk.depot.machines) if name not in BEHIND_THE_SCENES]
+    chosen = (
+        [kind] if kind is not None else [name for name in sorted(desk.depot.machines) if name not in BEHIND_THE_SCENES]
+    )
     machines = [desk.machine(name) for name in chosen]
     with desk.store() as store:
         try:
@@ -115,7 +137,11 @@ def _picture(look: Look) -> RenderableType:
         for state in tally["states"]:
             if state["count"]:
                 bar = "█" * max(1, round(30 * state["count"] / total))
-                made.add_row(shapes.state(f"  {state['state']}", state["sort"]), str(state["count"]), shapes.state(bar, state["sort"]))
+                made.add_row(
+                    shapes.state(f"  {state['state']}", state["sort"]),
+                    str(state["count"]),
+                    shapes.state(bar, state["sort"]),
+                )
         parts += [made, Text("")]
     parts.append(Text(f"{look['workers']} workers", style="dim"))
     if look["expired"]:
@@ -164,7 +190,9 @@ def _follow(desk: Desk, store: Store, ref: Ref, every: float) -> None:
     looking = Looking(desk.note)
     while True:
         began = time.monotonic()
-        record, history, sessions, at = looking(lambda: (store.get(*ref), list(store.history(*ref)), list(store.sessions()), store.now()))
+        record, history, sessions, at = looking(
+            lambda: (store.get(*ref), list(store.history(*ref)), list(store.sessions()), store.now())
+        )
         for line in history:
             if line.version > seen:
                 seen = line.version
@@ -173,7 +201,9 @@ def _follow(desk: Desk, store: Store, ref: Ref, every: float) -> None:
                     desk.print_json(view, line=True)
                 else:
                     said = f"  {view['why']}" if view["why"] else ""
-                    desk.say(f"{shapes.local(view['at'])}  {view['event']:8} {shapes.arrow(view['before'], view['after'])}{said}")
+                    desk.say(
+                        f"{shapes.local(view['at'])}  {view['event']:8} {shapes.arrow(view['before'], view['after'])}{said}"
+                    )
         now = views.progress_of(sessions).get(str(ref))
         if now != progress and now is not None:
             shown = views.record(record, desk.depot.machines, progress={str(ref): now})["progress"]

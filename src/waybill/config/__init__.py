@@ -2,9 +2,9 @@
 
     given on the command line  >  environment (WAYBILL_...)  >  waybill.toml  >  default
 
-The file is the one given by `--config` or WAYBILL_CONFIG, or else `waybill.toml` in the data folder. A path in the file is relative to the
-file; one from the environment or the command line is relative to where the process was started. `SETTINGS` is the only list of settings:
-the reader, `waybill config` and docs/reference/config.md all follow it.
+The file is the one given by `--config` or WAYBILL_CONFIG, or else `waybill.toml` in the data folder. A path in the file
+is relative to the file; one from the environment or the command line is relative to where the process was started.
+`SETTINGS` is the only list of settings: the reader, `waybill config` and docs/reference/config.md all follow it.
 """
 
 from waybill.config.reading import ADDRESS_FILE, DEMO_FILE, FILE, BadConfig, load

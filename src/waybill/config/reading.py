@@ -1,4 +1,6 @@
-"""From the command line, the environment and a file to the effective settings, each value knowing where it came from."""
+"""From the command line, the environment and a file to the effective settings, each value knowing where it came
+from.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from waybill.config.showing import in_words
 from waybill.config.urls import anchored, sqlite_path, sqlite_url
 
 FILE = "waybill.toml"
-DEMO_FILE = "demo"  # in a data folder that was started with the demonstration: its records need their machines ever after
+# in a data folder that was started with the demonstration: its records need their machines ever after
+DEMO_FILE = "demo"
 ADDRESS_FILE = "address"  # in a data folder that is served: where its server listens, or listened last
 
 
@@ -24,7 +27,9 @@ class BadConfig(Exception):
     """A setting that cannot be used; the text says which, where it was given, and what is right."""
 
 
-def load(path: Path | None = None, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
+def load(
+    path: Path | None = None, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Config:
     """The effective settings. `overrides` are by the settings' names; None means that it was not given."""
     env = env or {}
     given: dict[str, tuple[Any, str]] = {}
@@ -32,7 +37,10 @@ def load(path: Path | None = None, env: Mapping[str, str] | None = None, overrid
     outside: dict[str, tuple[Any, str]] = {}
     for setting in SETTINGS:
         if env.get(setting.variable):
-            outside[setting.name] = (_parse(setting, env[setting.variable], f"the environment's {setting.variable}"), setting.variable)
+            outside[setting.name] = (
+                _parse(setting, env[setting.variable], f"the environment's {setting.variable}"),
+                setting.variable,
+            )
         if overrides and overrides.get(setting.name) is not None:
             outside[setting.name] = (_parse(setting, overrides[setting.name], "the command line"), "command line")
     if unknown := [name for name in overrides or {} if name not in BY_NAME]:
@@ -43,7 +51,9 @@ def load(path: Path | None = None, env: Mapping[str, str] | None = None, overrid
         if (data / FILE).is_file():
             given, apps = _read(data / FILE)
             if "data" in given and given["data"][0].resolve() != data.resolve():
-                raise BadConfig(f"{data / FILE} lies in one data folder and names another; give the right one with --data or use --config.")
+                raise BadConfig(
+                    f"{data / FILE} lies in one data folder and names another; give the right one with --data or use --config."
+                )
     else:
         given, apps = _read(chosen)
     return _put_together({**given, **outside}, apps)
@@ -59,7 +69,9 @@ def _read(path: Path) -> tuple[dict[str, tuple[Any, str]], Mapping[str, Mapping[
     except UnicodeDecodeError as error:
         raise BadConfig(f"{path} is not UTF-8 text.") from error
     except OSError as error:
-        raise BadConfig(f"{path} cannot be read: {error.strerror}. Give the settings file with --config or WAYBILL_CONFIG.") from error
+        raise BadConfig(
+            f"{path} cannot be read: {error.strerror}. Give the settings file with --config or WAYBILL_CONFIG."
+        ) from error
     given: dict[str, tuple[Any, str]] = {}
     apps = content.pop("app", {})
     if not isinstance(apps, dict) or not all(isinstance(table, dict) for table in apps.values()):
@@ -77,7 +89,9 @@ def _read(path: Path) -> tuple[dict[str, tuple[Any, str]], Mapping[str, Mapping[
         if name in TABLES:
             raise BadConfig(f"{where}: {name} is a table: write [{name}] and its settings below it.")
         if name not in BY_NAME:
-            raise BadConfig(f"{where}: there is no setting {name}; there are {', '.join(BY_NAME)}, and tables [app.NAME].")
+            raise BadConfig(
+                f"{where}: there is no setting {name}; there are {', '.join(BY_NAME)}, and tables [app.NAME]."
+            )
         parsed = _parse(BY_NAME[name], value, where)
         given[name] = (path.parent / parsed if isinstance(parsed, Path) else parsed, str(path))
     if "objects" in given and "://" not in given["objects"][0]:
@@ -107,7 +121,9 @@ def _line(text: str, name: str) -> int:
             inside = header[1]
             if inside == name:
                 return number
-        elif (start := re.match(r"\s*[\"']?([\w.\-]+)[\"']?\s*=", line)) and (start[1] == name or (start[1] == key and inside == table)):
+        elif (start := re.match(r"\s*[\"']?([\w.\-]+)[\"']?\s*=", line)) and (
+            start[1] == name or (start[1] == key and inside == table)
+        ):
             return number
     return 1
 
@@ -121,7 +137,9 @@ def _parse(setting: Setting, value: Any, where: str) -> Any:
 
 
 def _index_beside(store: str, data: Path) -> Path:
-    """A file of its own, also beside SQLite: there can be one writer to a file, and the store's must not wait for a long one."""
+    """A file of its own, also beside SQLite: there can be one writer to a file, and the store's must not wait for a
+    long one.
+    """
     file = sqlite_path(store)
     return file.with_name(f"{file.stem}-index.db") if file else data / "index.db"
 
@@ -160,8 +178,10 @@ def _put_together(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
         app=apps,
         origins=origins,
         mail=Mail(
-            value("mail.url", ""), value("mail.sender", f"waybill@{platform.node() or 'localhost'}"), value("mail.user", ""),
+            value("mail.url", ""),
+            value("mail.sender", f"waybill@{platform.node() or 'localhost'}"),
+            value("mail.user", ""),
             value("mail.password", ""),
         ),
         webhooks=value("webhooks", ()),
-    )  # fmt: skip
+    )

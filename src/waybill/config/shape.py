@@ -45,7 +45,9 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A receiver of events. `types`: which, `*` standing for any part of a name; `secret`: what its events are signed with."""
+    """A receiver of events. `types`: which, `*` standing for any part of a name; `secret`: what its events are
+    signed with.
+    """
 
     name: str
     url: str

@@ -20,7 +20,10 @@ def effective(config: Config) -> dict[str, Any]:
         if isinstance(value, Path):
             value = str(value)
         elif setting.name == "webhooks":
-            value = {w.name: {"url": masked(w.url), "types": list(w.types), "secret": hidden(w.secret)} for w in config.webhooks}
+            value = {
+                w.name: {"url": masked(w.url), "types": list(w.types), "secret": hidden(w.secret)}
+                for w in config.webhooks
+            }
         elif setting.secret:
             value = hidden(value)
         elif isinstance(value, str):

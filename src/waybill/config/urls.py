@@ -8,8 +8,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 # What a PostgreSQL URL may say otherwise: a server that does not answer is given up before a worker's session is.
 POSTGRES_PATIENCE = {
-    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000,
-}  # fmt: skip
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
 
 
 def sqlite_url(path: Path) -> str:
@@ -35,5 +39,7 @@ def masked(value: str) -> str:
     if not start:
         return value
     user, colon, _ = account.partition(":")
-    rest = re.sub(r"(?i)([?&][\w-]*(?:password|secret|key|token|signature))=[^&#]*", r"\1=***", value[len(start) + len(account) :])
+    rest = re.sub(
+        r"(?i)([?&][\w-]*(?:password|secret|key|token|signature))=[^&#]*", r"\1=***", value[len(start) + len(account) :]
+    )
     return f"{start}{f'{user}:***@' if colon else account}{rest}"

@@ -1,4 +1,7 @@
-"""What a setting's value may be, from a file (its own type) or from the environment (text). Each raises ValueError with what is right."""
+"""What a setting's value may be, from a file (its own type) or from the environment (text).
+
+Each raises ValueError with what is right.
+"""
 
 from __future__ import annotations
 
@@ -102,11 +105,18 @@ def url(value: Any) -> str:
 
 def mail_url(value: Any) -> str:
     right = (
-        "smtp://host:port, starttls://host:port or smtps://host:port, without a user and a password (those are mail.user and mail.password)"
+        "smtp://host:port, starttls://host:port or smtps://host:port, "
+        "without a user and a password (those are mail.user and mail.password)"
     )
     try:
         parts = urlsplit(text(value).strip())
-        good = parts.scheme in MAIL_SCHEMES and parts.hostname and "@" not in parts.netloc and parts.path in ("", "/") and parts.port != 0
+        good = (
+            parts.scheme in MAIL_SCHEMES
+            and parts.hostname
+            and "@" not in parts.netloc
+            and parts.path in ("", "/")
+            and parts.port != 0
+        )
     except ValueError:
         good = False
     if not good or parts.query or parts.fragment:
@@ -136,12 +146,18 @@ def webhooks(value: Any) -> tuple[Webhook, ...]:
 
 
 def _webhook(name: str, said: Any, right: str) -> Webhook:
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) or not isinstance(said, Mapping) or set(said) - {"url", "types", "secret"}:
+    if (
+        not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
+        or not isinstance(said, Mapping)
+        or set(said) - {"url", "types", "secret"}
+    ):
         raise ValueError(right)
     url, types, secret = said.get("url"), said.get("types", ["*"]), said.get("secret", "")
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+        good = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+        )
     except ValueError:
         good = False
     listed = isinstance(types, list) and all(isinstance(each, str) and each for each in types)

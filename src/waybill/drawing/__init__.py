@@ -1,4 +1,5 @@
-"""Figures of machines, made from nothing but their tables: Mermaid text for pages of documentation, SVG for the web page.
+"""Figures of machines, made from nothing but their tables: Mermaid text for pages of documentation, SVG for the web
+page.
 
 Both show every state and every arrow of `Machine.arrows`, and the same table always makes the same figure.
 """

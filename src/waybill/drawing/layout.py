@@ -1,7 +1,7 @@
 """Where everything of a machine's figure lies.
 
-States stand in rows: a state's row is the longest way to it from where records begin. The way of success is the first column; the others
-stand beside it, under the state that leads to them where there is room. Lines never cross a box:
+States stand in rows: a state's row is the longest way to it from where records begin. The way of success is the first
+column; the others stand beside it, under the state that leads to them where there is room. Lines never cross a box:
 
     straight   to the state right below
     near       out of the bottom, along a track between the two rows, into the top
@@ -57,7 +57,10 @@ class Box:
 
 @dataclass(eq=False)
 class Rail:
-    """What links of the same meaning share. Near ones have no rail of their own, only a track between their two rows."""
+    """What links of the same meaning share.
+
+    Near ones have no rail of their own, only a track between their two rows.
+    """
 
     links: list[Link]
     side: int  # where it goes: 1: right, -1: left
@@ -142,7 +145,9 @@ def _far(boxes: dict[str, Box], bent: list[Link]) -> list[Rail]:
     side = {link: 1 if boxes[link.target].row > boxes[link.source].row else -1 for link in far}
     shared: dict[tuple[str, str, tuple[str, ...], int], list[Link]] = {}
     for link in far:
-        ways = sum(1 for other in far if (other.source, other.labels, side[other]) == (link.source, link.labels, side[link]))
+        ways = sum(
+            1 for other in far if (other.source, other.labels, side[other]) == (link.source, link.labels, side[link])
+        )
         source, target = (link.source, "") if ways > 1 else ("", link.target)
         shared.setdefault((source, target, link.labels, side[link]), []).append(link)
     return [Rail(members, way, far=True) for (_, _, _, way), members in shared.items()]
@@ -151,7 +156,9 @@ def _far(boxes: dict[str, Box], bent: list[Link]) -> list[Rail]:
 def _place_columns(boxes: dict[str, Box], outs: list[End], ins: list[End]) -> None:
     """Boxes as wide as their names and the lines at them ask for; then each line its port, from the middle outwards."""
     for box in boxes.values():
-        ports = max(sum(1 for end in ends if end.box is box and end.side == side) for ends in (outs, ins) for side in (1, -1))
+        ports = max(
+            sum(1 for end in ends if end.box is box and end.side == side) for ends in (outs, ins) for side in (1, -1)
+        )
         box.width = max(96.0, NAME_LETTER * len(box.name) + 28, 2 * (ports + 1) * PORT)
     left = 0.0
     for column in range(max(box.column for box in boxes.values()) + 1):
@@ -161,7 +168,8 @@ def _place_columns(boxes: dict[str, Box], outs: list[End], ins: list[End]) -> No
             box.x = left + width / 2
         loops = max((box.right + 30 + LETTER * len(box.loops) for box in inside if box.loops), default=0.0)
         left = max(left + width + GAP, loops + GAP / 2)
-    for ends, offset in ((outs, -PORT / 2), (ins, 0.0)):  # what leaves a box above and what enters one below must not share a line
+    # what leaves a box above and what enters one below must not share a line
+    for ends, offset in ((outs, -PORT / 2), (ins, 0.0)):
         used: dict[tuple[str, int], int] = {}
         for end in ends:
             place = (end.box.name, end.side)
@@ -192,10 +200,13 @@ def _place_rails(boxes: dict[str, Box], rails: list[Rail], outs: list[End]) -> N
 
 
 def _place_rows(boxes: dict[str, Box], outs: list[End], ins: list[End], told: set[int]) -> None:
-    """From the top down: the tracks that enter a row, the row, the tracks that leave it, and (`told`) room for texts of straight lines."""
+    """From the top down: the tracks that enter a row, the row, the tracks that leave it, and (`told`) room for texts
+    of straight lines.
+    """
     y = 0.0
     for row in range(max(box.row for box in boxes.values()) + 1):
-        # An outer port takes the lower track when entering and the upper one when leaving: then no two lines of one box cross.
+        # An outer port takes the lower track when entering and the upper one when leaving: then no two lines of one box
+        # cross.
         entering = sorted((e for e in ins if e.box.row == row and e.rail.far), key=lambda e: e.side * e.x)
         for end in entering:
             y += THIN
@@ -224,7 +235,9 @@ def _drawn(boxes: dict[str, Box], every: list[Link], outs: list[End], ins: list[
         if link in rail_of:
             out, end = out_of[rail_of[link], link.source], into[rail_of[link], link.target]
             start: list[Point] = [(out.x, source.bottom), (out.x, out.y)]
-            over: list[Point] = [(end.rail.x, out.y), (end.rail.x, end.y), (end.x, end.y)] if end.rail.far else [(end.x, out.y)]
+            over: list[Point] = (
+                [(end.rail.x, out.y), (end.rail.x, end.y), (end.x, end.y)] if end.rail.far else [(end.x, out.y)]
+            )
             placed.lines.append((link, [*start, *over, (end.x, target.y)]))
         elif source is not target:
             placed.lines.append((link, [(source.x, source.bottom), (target.x, target.y)]))

@@ -43,7 +43,9 @@ def _walk(start: str, after: Mapping[str, list[str]], forward: dict[str, list[st
 
 
 def columns(machine: Machine, every: list[Link], row: Mapping[str, int]) -> dict[str, int]:
-    """The way of success is column 0; others stand below the state that leads to them, or in the next free place of their row."""
+    """The way of success is column 0; others stand below the state that leads to them, or in the next free place of
+    their row.
+    """
     success: list[str] = []
     name: str | None = machine.initial
     while name is not None and name not in success:

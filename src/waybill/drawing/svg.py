@@ -1,7 +1,8 @@
 """A machine as an SVG picture: no program, no font and no style sheet from outside.
 
-Colours and dashes are attributes, so that a page may inline the picture under any content policy, and its style sheet may still change them
-by class. Each state carries its sentence as a tooltip; each line says which arrows it stands for (`data-from`, `data-to`, `data-labels`).
+Colours and dashes are attributes, so that a page may inline the picture under any content policy, and its style sheet
+may still change them by class. Each state carries its sentence as a tooltip; each line says which arrows it stands for
+(`data-from`, `data-to`, `data-labels`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ SAYS: dict[Sort, str] = {
 
 
 def svg(machine: Machine, counts: Mapping[str, int] | None = None, link: Callable[[str], str] | None = None) -> str:
-    """The figure. `counts` writes into each box how many records are there; `link` makes each box a link to what it answers for a state."""
+    """The figure. `counts` writes into each box how many records are there; `link` makes each box a link to what it
+    answers for a state.
+    """
     placed = layout(machine, box_height=30.0 if counts is None else 46.0)
     left, top, right, bottom = placed.bounds
     right = max(right, left + 360.0)
@@ -84,7 +87,7 @@ def _line(machine: Machine, link: Link, points: list[Point]) -> str:
     return (
         f'<path class="arrow {tone}" data-from={quoteattr(link.source)} data-to={quoteattr(link.target)} '
         f'data-labels={quoteattr(",".join(link.labels))} d="{_path(points)}" fill="none" stroke="{LINE[tone]}" stroke-width="1.4"{dashes} '
-        f'marker-end={quoteattr(f"url(#{_head(machine, tone)})")}><title>{escape(says)}</title></path>'
+        f"marker-end={quoteattr(f'url(#{_head(machine, tone)})')}><title>{escape(says)}</title></path>"
     )
 
 
@@ -106,14 +109,17 @@ def _towards(corner: Point, other: Point) -> Point:
     return corner[0] + dx * share, corner[1] + dy * share
 
 
-def _box(state: State, box: Box, begins: bool, counts: Mapping[str, int] | None, link: Callable[[str], str] | None) -> str:
+def _box(
+    state: State, box: Box, begins: bool, counts: Mapping[str, int] | None, link: Callable[[str], str] | None
+) -> str:
     dashes = {"rest": ' stroke-dasharray="6 3"', "retired": ' stroke-dasharray="2 3"'}.get(state.sort, "")
     parts = [_rect(box, 0, FILL[state.sort], f'stroke="{INK}" stroke-width="1.3"{dashes}')]
     if state.sort == "end":
         parts.append(_rect(box, 3.5, "none", f'stroke="{INK}" stroke-width="1"'))
     if state.sort == "join":
         parts += [
-            f'<path d="M{_n(x)} {_n(box.y)} V{_n(box.bottom)}" stroke="{INK}" stroke-width="1.3"/>' for x in (box.left + 6, box.right - 6)
+            f'<path d="M{_n(x)} {_n(box.y)} V{_n(box.bottom)}" stroke="{INK}" stroke-width="1.3"/>'
+            for x in (box.left + 6, box.right - 6)
         ]
     middle = box.y + box.height / 2
     parts.append(_text(box.x, middle + (4.5 if counts is None else -3), state.name, 13, INK, weight="600"))
@@ -138,7 +144,17 @@ def _rect(box: Box, inset: float, fill: str, rest: str) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, size: int, colour: str, *, anchor: str = "middle", weight: str = "400", kind: str = "name") -> str:
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    size: int,
+    colour: str,
+    *,
+    anchor: str = "middle",
+    weight: str = "400",
+    kind: str = "name",
+) -> str:
     return (
         f'<text class="{kind}" x="{_n(x)}" y="{_n(y)}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
         f'fill="{colour}">{escape(text)}</text>'

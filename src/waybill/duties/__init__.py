@@ -18,7 +18,17 @@ from waybill.duties.upkeep import Upkeep
 
 def all_duties(more: Iterable[Duty] = ()) -> dict[str, Duty]:
     """The built-in duties and those of applications, by name."""
-    built_in: tuple[Duty, ...] = (Joins(), Upkeep(), Requests(), Hosts(), Retention(), Folders(), Leftovers(), Keys(), Consistency())
+    built_in: tuple[Duty, ...] = (
+        Joins(),
+        Upkeep(),
+        Requests(),
+        Hosts(),
+        Retention(),
+        Folders(),
+        Leftovers(),
+        Keys(),
+        Consistency(),
+    )
     return {duty.name: duty for duty in (*built_in, *more)}
 
 

@@ -1,4 +1,5 @@
-"""The store's own rules, looked at slowly over a connection of its own; what breaks them in two rounds running is mended.
+"""The store's own rules, looked at slowly over a connection of its own; what breaks them in two rounds running is
+mended.
 
 Once is not enough: outside services write a ZooKeeper tree in many small steps, and a rule may not hold for a moment.
 """

@@ -1,12 +1,14 @@
-"""A duty is upkeep that nobody asked for: a record of the built-in machine `duty`, so that any worker serves it and none runs it twice.
+"""A duty is upkeep that nobody asked for: a record of the built-in machine `duty`, so that any worker serves it and
+none runs it twice.
 
     Watching: a round -> Wait(every) -> a round -> ...        `waybill act duty NAME run` asks for a round now
 
-A round looks for what is wrong and mends it: `check` names findings, `mend` mends one, and `waybill doctor` calls the same two by hand.
-A round is bounded; what it did not get to, the next one does. A duty of each host (working folders) has one record per host, bound to it.
+A round looks for what is wrong and mends it: `check` names findings, `mend` mends one, and `waybill doctor` calls the
+same two by hand. A round is bounded; what it did not get to, the next one does. A duty of each host (working folders)
+has one record per host, bound to it.
 
-Two kinds of upkeep are no duties, because the duty's own record might be what needs them: ending sessions that died and waking waits that
-are due. Every worker does those itself, with its heartbeat.
+Two kinds of upkeep are no duties, because the duty's own record might be what needs them: ending sessions that died and
+waking waits that are due. Every worker does those itself, with its heartbeat.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Hand:
 
 
 class Duty(Protocol):
-    """`check` is read-only and may be long; `mend` is safe to repeat and does nothing when the finding no longer holds."""
+    """`check` is read-only and may be long; `mend` is safe to repeat and does nothing when the finding no longer
+    holds.
+    """
 
     @property
     def name(self) -> str: ...
@@ -127,9 +131,18 @@ class Post:
             return Wait(3600, "this release has no such duty")
         memory = kept_of(record)
         hand = Hand(
-            cast(Store, ByMessage(ctx)), self.machines, self.host, self.root, self.objects, self.open_store, self.retention, memory,
-            lambda: ctx.stop, f"duty {duty.name}", self.outfit,
-        )  # fmt: skip
+            cast(Store, ByMessage(ctx)),
+            self.machines,
+            self.host,
+            self.root,
+            self.objects,
+            self.open_store,
+            self.retention,
+            memory,
+            lambda: ctx.stop,
+            f"duty {duty.name}",
+            self.outfit,
+        )
         mended = a_round(duty, hand)
         return Wait(duty.every, docs={"memory": {"kept": hand.memory, "mended": mended, "at": ctx.now()}})
 

@@ -1,8 +1,8 @@
 """Working folders of this host that no record needs, and records of this host whose working folder is not there.
 
-A folder is needed while its record exists and is in a state that does not clear its files. A worker that died between the commit and the
-clearing leaves one behind, and so does an action of a person's, which calls this duty on every host. The other way round: a state that
-works on files of an earlier state finds none, and is led back to make them.
+A folder is needed while its record exists and is in a state that does not clear its files. A worker that died between
+the commit and the clearing leaves one behind, and so does an action of a person's, which calls this duty on every host.
+The other way round: a state that works on files of an earlier state finds none, and is led back to make them.
 """
 
 from __future__ import annotations
@@ -53,11 +53,15 @@ class Folders:
             for state in (s for s in machine.states if s.remakes is not None):
                 after: int | None = None
                 while True:
-                    page = hand.store.find(machine.name, state=state.name, after=after, limit=500, docs=machine.folder is not None)
+                    page = hand.store.find(
+                        machine.name, state=state.name, after=after, limit=500, docs=machine.folder is not None
+                    )
                     for record in page.records:
                         if _misses_folder(hand, record):
                             problem = f"{record.ref} is {state.name} and its working folder is not on {hand.host}."
-                            yield Finding(NO_FOLDER, str(record.ref), problem, f"go back to {state.remakes}", ref=record.ref)
+                            yield Finding(
+                                NO_FOLDER, str(record.ref), problem, f"go back to {state.remakes}", ref=record.ref
+                            )
                     if page.after is None:
                         break
                     after = page.after
@@ -79,7 +83,9 @@ class Folders:
             return False
         if not _misses_folder(hand, record):
             return False
-        return isinstance(hand.store.commit([Group((rules.remake(hand.machines[ref.kind], record, hand.who),))])[0], Committed)
+        return isinstance(
+            hand.store.commit([Group((rules.remake(hand.machines[ref.kind], record, hand.who),))])[0], Committed
+        )
 
     def _needed(self, hand: Hand, ref: Ref) -> bool:
         machine = hand.machines.get(ref.kind)

@@ -24,7 +24,8 @@ class Hosts:
         now = hand.store.now()
         live = {s.host for s in hand.store.sessions()}
         missing: dict[str, float] = {h: at for h, at in hand.memory.get("missing", {}).items() if h not in live}
-        watched = now - hand.memory.get("at", 0.0) < self.grace  # a host that is not among the missing was there a moment ago
+        # a host that is not among the missing was there a moment ago
+        watched = now - hand.memory.get("at", 0.0) < self.grace
         hand.memory["missing"] = missing
         if not hand.thorough:  # a look by hand is no watching
             hand.memory["at"] = now
@@ -42,7 +43,9 @@ class Hosts:
                     if now - since >= self.grace:
                         target = state.remakes or state.name
                         problem = f"{record.ref} has its working files on {record.host}, which has had no worker for {self.grace:.0f} s."
-                        yield Finding("host gone", str(record.ref), problem, f"go back to {target}, on any host", ref=record.ref)
+                        yield Finding(
+                            "host gone", str(record.ref), problem, f"go back to {target}, on any host", ref=record.ref
+                        )
 
     def mend(self, hand: Hand, finding: Finding) -> bool:
         ref = ref_of(finding)

@@ -1,7 +1,8 @@
-"""Parents that wait for nothing: their call was lost, or a child is noted as open that the table in force calls settled.
+"""Parents that wait for nothing: their call was lost, or a child is noted as open that the table in force calls
+settled.
 
-A worker may die between its child's commit and the call to the parent. And a release may change its mind about which states are settled,
-while records keep what was true when they were written.
+A worker may die between its child's commit and the call to the parent. And a release may change its mind about which
+states are settled, while records keep what was true when they were written.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ class Joins:
     every: float = 30.0
     per_host: bool = False
     routine: bool = False
-    again: float = 3600.0  # seconds before the records of a state are looked through again: an older release may still have been at work
-    portion: int = 20_000  # records looked at in one round: a million take half an hour, at a hundredth of a core or less
+    # seconds before the records of a state are looked through again: an older release may still have been at work
+    again: float = 3600.0
+    # records looked at in one round: a million take half an hour, at a hundredth of a core or less
+    portion: int = 20_000
 
     def check(self, hand: Hand) -> Iterator[Finding]:
         yield from self._not_called(hand)
         yield from self._noted_otherwise(hand)
 
     def _not_called(self, hand: Hand) -> Iterator[Finding]:
-        """Page by page of those that wait, a portion in each round; the next round goes on at the page where this one ended."""
+        """Page by page of those that wait, a portion in each round; the next round goes on at the page where this
+        one ended.
+        """
         after: str | None = hand.memory.get("waiting", "")
         left = self.portion
         while after is not None and (left > 0 or hand.thorough) and not hand.stop():
@@ -46,7 +51,9 @@ class Joins:
         hand.memory["waiting"] = after or ""
 
     def _noted_otherwise(self, hand: Hand) -> Iterator[Finding]:
-        """State by state and page by page, a portion in each round; the next round goes on at the page where this one ended."""
+        """State by state and page by page, a portion in each round; the next round goes on at the page where this
+        one ended.
+        """
         now = hand.store.now()
         looked: dict[str, Looked] = hand.memory.setdefault("looked", {})
         begun: dict[str, Begun] = hand.memory.setdefault("begun", {})
@@ -97,7 +104,8 @@ class Joins:
         change = rules.reckon(hand.machines[ref.kind], record, hand.who)
         if change is None or record.session is not None:
             return False
-        # Safe to repeat: fenced by the version just read. A parent whose last open child this was is called, now or by the next round.
+        # Safe to repeat: fenced by the version just read. A parent whose last open child this was is called, now or by
+        # the next round.
         answer = hand.store.commit([Group((change,))])[0]
         if isinstance(answer, Committed):
             hand.engine.nudge(answer.idle)

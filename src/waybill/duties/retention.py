@@ -1,4 +1,6 @@
-"""Records that have rested or ended long enough: removed, with their children, after the time that their state, or a setting, says."""
+"""Records that have rested or ended long enough: removed, with their children, after the time that their state, or a
+setting, says.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ class Retention:
                     page = hand.store.find(machine.name, state=state.name, after=after, limit=500)
                     for record in page.records:
                         # A child goes with its parent while there is one, so that the parent's report stays true.
-                        if (keep == 0 or now - record.updated > keep) and record.session is None and not _has_parent(hand, record.parent):
+                        if (
+                            (keep == 0 or now - record.updated > keep)
+                            and record.session is None
+                            and not _has_parent(hand, record.parent)
+                        ):
                             long = f" for more than {keep:.0f} s" if keep else ""
                             problem = f"{record.ref} has been {state.name}{long}."
                             yield Finding("kept long enough", str(record.ref), problem, "remove it", ref=record.ref)

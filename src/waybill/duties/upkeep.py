@@ -18,7 +18,8 @@ class Upkeep:
     routine: bool = True
 
     def check(self, hand: Hand) -> Iterator[Finding]:
-        # The store finds and mends in one transaction each, so nothing is reported here; `doctor` asks the store's own check.
+        # The store finds and mends in one transaction each, so nothing is reported here; `doctor` asks the store's own
+        # check.
         hand.memory["swept"] = hand.store.sweep()
         return iter(())
 

@@ -1,6 +1,7 @@
 """Waybill over HTTP: `create_app` puts the application together, `Server` runs it until it is told to stop.
 
-The names are looked up when they are asked for: a process that only needs the token machine does not load a web framework.
+The names are looked up when they are asked for: a process that only needs the token machine does not load a web
+framework.
 """
 
 from __future__ import annotations

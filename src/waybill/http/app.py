@@ -1,6 +1,7 @@
 """The application, put together: what every request passes, then the routes.
 
-    Measured -> Shield -> errors -> guard -> /health /ready /metrics /openapi.json /api/v1/... and the applications' own routes
+Measured -> Shield -> errors -> guard -> /health /ready /metrics /openapi.json /api/v1/... and the applications' own
+routes
 """
 
 from __future__ import annotations
@@ -52,11 +53,14 @@ class ReadyView(TypedDict):
     ready: bool
 
 
-NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": ReadyView, "description": "The store cannot be read, or is slow to answer."}}
+NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"model": ReadyView, "description": "The store cannot be read, or is slow to answer."}
+}
 
 
 def create_app(depot: Depot, *, open_loopback: bool = False, hosts: Iterable[str] = ()) -> FastAPI:
-    """`open_loopback`: whoever comes from this machine needs no token. `hosts`: other names that the server is called by ("*": any).
+    """`open_loopback`: whoever comes from this machine needs no token. `hosts`: other names that the server is
+    called by ("*": any).
 
     What is put together is in `app.state.front`, for routes that are added later.
     """
@@ -107,10 +111,15 @@ def _own(front: Front, metrics: Metrics) -> APIRouter:
     @routes.get("/", summary="Where things are", response_model=IndexView)
     async def index() -> Response:
         """For whoever opens the printed URL."""
-        return answer({
-            "name": "Waybill", "description": "Records are below /api/v1 and need a token; the description of the API does not.",
-            "api": "/openapi.json", "health": "/health", "ready": "/ready",
-        })  # fmt: skip
+        return answer(
+            {
+                "name": "Waybill",
+                "description": "Records are below /api/v1 and need a token; the description of the API does not.",
+                "api": "/openapi.json",
+                "health": "/health",
+                "ready": "/ready",
+            }
+        )
 
     @routes.get("/health", summary="Is the process alive?", response_model=HealthView)
     async def health() -> Response:
@@ -131,7 +140,10 @@ def _own(front: Front, metrics: Metrics) -> APIRouter:
         summary="For Prometheus",
         response_class=Response,
         responses=errors.responses(
-            401, 403, 503, also={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics."}}
+            401,
+            403,
+            503,
+            also={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics."}},
         ),
     )
     def read_metrics(identity: Annotated[Identity, need("reader")]) -> Response:
@@ -142,7 +154,9 @@ def _own(front: Front, metrics: Metrics) -> APIRouter:
 
 
 def _add_applications(app: FastAPI, depot: Depot, guard: Guard) -> None:
-    """Routers are guarded as `Guard.routes_of_applications` says; plain routes and mounts are protocols with a guard of their own."""
+    """Routers are guarded as `Guard.routes_of_applications` says; plain routes and mounts are protocols with a guard
+    of their own.
+    """
     for application in depot.applications:
         if application.routes is None:
             continue
@@ -161,7 +175,9 @@ def _add_applications(app: FastAPI, depot: Depot, guard: Guard) -> None:
             elif isinstance(part, BaseRoute):
                 app.router.routes.append(part)
             else:
-                raise BadApplication(f"The application {application.name} brings {part!r} as a route; it must be a router or a route.")
+                raise BadApplication(
+                    f"The application {application.name} brings {part!r} as a route; it must be a router or a route."
+                )
 
 
 __all__ = ["create_app"]

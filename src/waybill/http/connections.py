@@ -2,9 +2,10 @@
 
     free -> lent to one request -> free again, or closed when the store failed under it
 
-A connection that rested is asked whether it still lives before it is lent, so that a store that was away is served again with the first
-request after it is back. A new connection is made in a thread of its own: to a store that is away it may take long, and whoever asks is
-told within HURRY to come again. While a store is known to be away one such thread looks for it, and all requests wait for that one.
+A connection that rested is asked whether it still lives before it is lent, so that a store that was away is served
+again with the first request after it is back. A new connection is made in a thread of its own: to a store that is away
+it may take long, and whoever asks is told within HURRY to come again. While a store is known to be away one such thread
+looks for it, and all requests wait for that one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Connections:
         self._size = size
         self._places = threading.BoundedSemaphore(size)
         self._lock = threading.Lock()  # guards all below
-        self._free: list[tuple[Store, float]] = []  # each with the time since when it rests; the last one in is the first one out
+        # each with the time since when it rests; the last one in is the first one out
+        self._free: list[tuple[Store, float]] = []
         self._away: Unavailable | None = None  # what the store said when it was last asked, if it is away
         self._search: Future[None] | None = None  # for a store that is away: the one new connection that is being made
         self._closed = False
@@ -61,7 +63,9 @@ class Connections:
     def store(self) -> Iterator[Store]:
         until = self._clock() + self._hurry
         if not self._places.acquire(timeout=self._patience if self._away is None else min(self._patience, self._hurry)):
-            raise Unavailable("Too many requests are at work; all connections to the store are in use. Try again in a moment.")
+            raise Unavailable(
+                "Too many requests are at work; all connections to the store are in use. Try again in a moment."
+            )
         try:
             store = self._take(until)
             try:
@@ -150,7 +154,9 @@ class Connections:
             search = self._search
             if search is None:
                 search = Future()
-                threading.Thread(target=self._look_for_the_store, args=(search,), name="waybill-search", daemon=True).start()
+                threading.Thread(
+                    target=self._look_for_the_store, args=(search,), name="waybill-search", daemon=True
+                ).start()
                 self._search = search  # it runs: none that could not be started is waited for
         try:
             search.result(max(0.0, until - self._clock()))

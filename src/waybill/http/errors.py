@@ -39,7 +39,9 @@ class ErrorBody(TypedDict):
 class Problem(HTTPException):
     """A refusal of the HTTP layer itself."""
 
-    def __init__(self, status: int, code: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(status, message, dict(headers or {}))
         self.code = code
         self.hint = hint
@@ -57,7 +59,11 @@ TROUBLES = (nouns.Unavailable, nouns.BadStore, nouns.Unknown)  # whose sentences
 # The first class that fits, from the special to the general.
 REFUSALS: tuple[tuple[type[Exception], str, Refusal], ...] = (
     (UnknownKind, "unknown-kind", Refusal(404, "GET /api/v1/machines lists the kinds.")),
-    (nouns.NotFound, "not-found", Refusal(404, "Look at the id, or list what there is with GET /api/v1/records/{kind}.")),
+    (
+        nouns.NotFound,
+        "not-found",
+        Refusal(404, "Look at the id, or list what there is with GET /api/v1/records/{kind}."),
+    ),
     (BadToken, "bad-page-token", Refusal(400, "Ask for the first page again, without a token.")),
     (UnknownQueue, "unknown-queue", Refusal(422, "GET /api/v1/machines lists the kinds with their states.")),
     (BadMark, "bad-name", Refusal(422, "Names are parted by single slashes, such as queue/shipment.")),
@@ -68,13 +74,25 @@ REFUSALS: tuple[tuple[type[Exception], str, Refusal], ...] = (
     (nouns.SessionLost, "session-lost", Refusal(409, "Open a new session.")),
     (nouns.TooLarge, "too-large", Refusal(413, "Put bulk into a manifest in object storage and name that instead.")),
     (nouns.Unavailable, "unavailable", Refusal(503, "Nothing was written; try again in a moment.", AGAIN)),
-    (nouns.BadStore, "bad-store", Refusal(503, "The server's operator must look at its store: `waybill doctor`.", AGAIN)),
+    (
+        nouns.BadStore,
+        "bad-store",
+        Refusal(503, "The server's operator must look at its store: `waybill doctor`.", AGAIN),
+    ),
     (
         nouns.Unknown,
         "unknown",
-        Refusal(504, "It may have been written. Repeat with the same Idempotency-Key, or read the record before you decide.", AGAIN),
+        Refusal(
+            504,
+            "It may have been written. Repeat with the same Idempotency-Key, or read the record before you decide.",
+            AGAIN,
+        ),
     ),
-    (MachineError, "bad-documents", Refusal(422, "GET /api/v1/machines/{kind} says which documents the kind has and who writes them.")),
+    (
+        MachineError,
+        "bad-documents",
+        Refusal(422, "GET /api/v1/machines/{kind} says which documents the kind has and who writes them."),
+    ),
 )
 
 HINTS = {
@@ -130,7 +148,10 @@ def _words(code: str, message: str, hint: str) -> ErrorView:
 
 
 def said(error: Exception, known: bool) -> tuple[int, ErrorView, dict[str, str]]:
-    """`known`: it is said to somebody who showed a token. To others a store in trouble says nothing of where it is and who its user is."""
+    """`known`: it is said to somebody who showed a token.
+
+    To others a store in trouble says nothing of where it is and who its user is.
+    """
     status, words, headers = describe(error)
     if not known and isinstance(error, TROUBLES):
         log.debug("said to nobody: %s", error)
@@ -150,7 +171,13 @@ async def _handle(request: Request, error: Exception) -> Response:
 
 def install(app: FastAPI) -> None:
     """Make every error of the application speak this way."""
-    for kind in (StarletteHTTPException, RequestValidationError, Exception, nouns.StoreError, *(kind for kind, _, _ in REFUSALS)):
+    for kind in (
+        StarletteHTTPException,
+        RequestValidationError,
+        Exception,
+        nouns.StoreError,
+        *(kind for kind, _, _ in REFUSALS),
+    ):
         app.add_exception_handler(kind, _handle)
 
 

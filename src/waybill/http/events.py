@@ -5,9 +5,9 @@
     event: tally
     data: {"kind": "shipment", "total": 3, ...}
 
-A line that begins with a colon is a comment: a heartbeat, or why the stream ends. A stream begins with the present snapshot of all that it
-shows, so after a break the client listens again and has missed nothing that is still true. Documents are not sent: whoever shows them reads
-the record again when its version moved.
+A line that begins with a colon is a comment: a heartbeat, or why the stream ends. A stream begins with the present
+snapshot of all that it shows, so after a break the client listens again and has missed nothing that is still true.
+Documents are not sent: whoever shows them reads the record again when its version moved.
 """
 
 from __future__ import annotations
@@ -104,13 +104,16 @@ def reader(machines: Machines) -> Callable[[Store, Iterable[Topic]], dict[Topic,
                 return {"marks": [{"name": name, "about": about} for name, about in sorted(store.marks().items())]}
             if topic.what == "sessions":
                 # When a session expires moves with every heartbeat and is no change; that it has expired is one.
-                return {"sessions": [{k: v for k, v in views.session(s, now).items() if k != "expires"} for s in sessions]}
+                return {
+                    "sessions": [{k: v for k, v in views.session(s, now).items() if k != "expires"} for s in sessions]
+                }
             try:
                 (record,) = views.current([store.get(topic.kind, topic.id)], machines, store, docs=True)
                 return views.record(record, machines, progress=progress)
             except NotFound:
                 return {"kind": topic.kind, "id": topic.id, "removed": True}
-            except BadStore as error:  # a damaged record is told to those who listen to it, and hides nothing from the others
+            # a damaged record is told to those who listen to it, and hides nothing from the others
+            except BadStore as error:
                 return {"kind": topic.kind, "id": topic.id, "problem": str(error)}
 
         return {topic: one(topic) for topic in wanted}
@@ -126,17 +129,31 @@ def router(front: Front) -> APIRouter:
         summary="Live changes, as server-sent events",
         response_class=Response,
         responses=responses(
-            400, 401, 403, 404, 422, 503,
-            also={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "A stream that does not end."}},
+            400,
+            401,
+            403,
+            404,
+            422,
+            503,
+            also={
+                200: {
+                    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                    "description": "A stream that does not end.",
+                }
+            },
         ),
     )
     async def events(
         identity: Annotated[Identity, need("reader")],
         kind: Annotated[Kind | None, Query(description="Only this kind of record.")] = None,
         id: Annotated[Id | None, Query(description="Only this record (with kind).")] = None,
-        parent: Annotated[Parent | None, Query(description="KIND:ID; only the tally of the children of this record (with kind).")] = None,
+        parent: Annotated[
+            Parent | None, Query(description="KIND:ID; only the tally of the children of this record (with kind).")
+        ] = None,
     ) -> Response:
-        """Event names: `tally` (one kind), `sessions`, `marks`, `record` (with kind and id) and `store` (whether it can be reached)."""
+        """Event names: `tally` (one kind), `sessions`, `marks`, `record` (with kind and id) and `store` (whether it
+        can be reached).
+        """
         try:
             listener = front.hub.join(_topics(front, identity, kind, id, parent), identity.token)
         except Full as error:
@@ -154,7 +171,9 @@ def _topics(front: Front, identity: Identity, kind: str | None, id: str | None, 
             raise Problem(400, "bad-query", "An id or a parent needs a kind.", "Add kind=KIND.")
         return [Topic("tally", name) for name in front.depot.machines if name != TOKEN.name] + common
     if id is not None and parent is not None:
-        raise Problem(400, "bad-query", "Listen to one record or to the children of one, not both.", "Leave out id or parent.")
+        raise Problem(
+            400, "bad-query", "Listen to one record or to the children of one, not both.", "Leave out id or parent."
+        )
     front.shown_kind(kind)
     if id is not None:
         return [Topic("record", kind, front.ref(kind, id).id)]

@@ -1,4 +1,6 @@
-"""What every endpoint is handed: the depot, the connections, the guard, the page tokens and the live changes of one application."""
+"""What every endpoint is handed: the depot, the connections, the guard, the page tokens and the live changes of one
+application.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Front:
             await self.guard.check(request)
             check_parameters(request)
 
-        return APIRouter(prefix=PREFIX, tags=[tag], route_class=json_route(check), dependencies=[DESCRIBED], responses=responses(400))
+        return APIRouter(
+            prefix=PREFIX, tags=[tag], route_class=json_route(check), dependencies=[DESCRIBED], responses=responses(400)
+        )
 
     def pages(self, store: Store) -> PageTokens:
         """The store's page tokens; its secret is read once."""
@@ -53,7 +57,10 @@ class Front:
             return self._pages
 
     def shown_kind(self, kind: str) -> Machine:
-        """The machine of a kind, or a refusal. Tokens have routes of their own, which show no hash and let nobody make one by hand."""
+        """The machine of a kind, or a refusal.
+
+        Tokens have routes of their own, which show no hash and let nobody make one by hand.
+        """
         machine = self.depot.machines[kind]
         if machine.name == TOKEN.name:
             raise Problem(403, "forbidden", "Tokens are not records for everybody.", f"Use {PREFIX}/tokens.")

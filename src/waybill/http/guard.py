@@ -1,8 +1,9 @@
 """Who asks, and may they? The request's side of tokens (waybill.tokens).
 
-A request is let in by the header `Authorization: Bearer wb_...`, by the token as the password of HTTP's basic authentication (what older
-programs can send, `curl -u name:wb_...`), or by the cookie that the web page keeps it in. A server started with
-`open_loopback` also lets in whoever comes from this machine without a token, as admin: for one's own computer, not for a shared one.
+A request is let in by the header `Authorization: Bearer wb_...`, by the token as the password of HTTP's basic
+authentication (what older programs can send, `curl -u name:wb_...`), or by the cookie that the web page keeps it in. A
+server started with `open_loopback` also lets in whoever comes from this machine without a token, as admin: for one's
+own computer, not for a shared one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ from waybill.http.shield import host_of, is_loopback_name
 from waybill.tokens import Identity, identify
 
 # Tells the description of the API that routes want a token; the guard reads it.
-DESCRIBED = Depends(HTTPBearer(scheme_name="token", description="A token, `wb_...`, of the role that the route needs.", auto_error=False))
+DESCRIBED = Depends(
+    HTTPBearer(
+        scheme_name="token", description="A token, `wb_...`, of the role that the route needs.", auto_error=False
+    )
+)
 COOKIE = "waybill_token"
 LOCAL = Identity("loopback", "admin")
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
@@ -46,7 +51,9 @@ class Guard:
             raise unauthorized("This needs a token.", error="")
         identity = await run_in_threadpool(self._look_up, shown)
         if identity is None:
-            raise unauthorized("This token is not valid: it is misspelt, revoked, or of another server.", error="invalid_token")
+            raise unauthorized(
+                "This token is not valid: it is misspelt, revoked, or of another server.", error="invalid_token"
+            )
         return identity
 
     def _look_up(self, shown: str) -> Identity | None:
@@ -56,7 +63,8 @@ class Guard:
     def routes_of_applications(self) -> Callable[[Request], Coroutine[Any, Any, None]]:
         """What guards the routes that applications bring: reader to look, operator to change, or what the route says.
 
-        A route says it with `openapi_extra={"x-role": "submitter"}`; "open" is for a protocol that has its own authentication.
+        A route says it with `openapi_extra={"x-role": "submitter"}`; "open" is for a protocol that has its own
+        authentication.
         """
 
         async def check(request: Request) -> None:
@@ -92,7 +100,9 @@ def _password(shown: str) -> str:
 
 
 def _is_local(request: Request) -> bool:
-    """From this machine, by a name of this machine, and not through a proxy: no other site's page can make a browser ask so."""
+    """From this machine, by a name of this machine, and not through a proxy: no other site's page can make a browser
+    ask so.
+    """
     if request.client is None or any(name in request.headers for name in FORWARDED):
         return False
     try:

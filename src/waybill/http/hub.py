@@ -1,8 +1,8 @@
 """Live changes: one thread looks at the store for all who listen.
 
-A store has no feed of changes, so what is sent are snapshots: a *topic* is one thing that can be read (how many shipments are in each
-state, one record, who works now), and listeners are told when what is read differs from what was read before. Every listener begins with
-the present snapshot of its topics; to resume is to listen again.
+A store has no feed of changes, so what is sent are snapshots: a *topic* is one thing that can be read (how many
+shipments are in each state, one record, who works now), and listeners are told when what is read differs from what was
+read before. Every listener begins with the present snapshot of its topics; to resume is to listen again.
 
     nobody listens          the thread sleeps and holds no connection
     somebody listens        it reads each topic that somebody wants once: after a hint of the store (`watch`), after a change made by this
@@ -29,7 +29,8 @@ from waybill.record import Ref, Store, StoreError
 log = logging.getLogger("waybill.http")
 
 GAP = 0.25  # seconds between two looks, at least
-LOOK = 2.0  # seconds between two looks when nothing hints at a change: hints are lossy, and tell of claimable records only
+# seconds between two looks when nothing hints at a change: hints are lossy, and tell of claimable records only
+LOOK = 2.0
 RECHECK = 30.0  # seconds after which a stream whose token was revoked ends, at the latest
 AWAY = 2.0  # seconds between two tries to reach a store that is away
 QUEUE = 64  # events that wait for a slow listener
@@ -86,9 +87,16 @@ class Hub:
     """`read` answers a topic's snapshot from the store; `valid` whether a token still lets its holder listen."""
 
     def __init__(
-        self, open_store: Callable[[], Store], read: Read, valid: Callable[[Store, str], bool], *, gap: float = GAP, look: float = LOOK,
-        recheck: float = RECHECK, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        open_store: Callable[[], Store],
+        read: Read,
+        valid: Callable[[Store, str], bool],
+        *,
+        gap: float = GAP,
+        look: float = LOOK,
+        recheck: float = RECHECK,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._open_store = open_store
         self._read = read
         self._valid = valid
@@ -207,7 +215,9 @@ class Hub:
             store.close()
 
     def _wanted(self) -> set[Topic]:
-        """What somebody listens to now; the rest is forgotten, so that whoever comes later begins with a fresh reading."""
+        """What somebody listens to now; the rest is forgotten, so that whoever comes later begins with a fresh
+        reading.
+        """
         with self._changed:
             topics = set() if self._stopping else {topic for listener in self._listeners for topic in listener.topics}
             self._last = {topic: body for topic, body in self._last.items() if topic in topics}
@@ -219,7 +229,12 @@ class Hub:
         with self._changed:
             changed = {topic: body for topic, body in found.items() if self._last.get(topic) != body}
             self._last.update(changed)
-            self._send({listener: [(t.what, b) for t, b in changed.items() if t in listener.topics] for listener in self._listeners})
+            self._send(
+                {
+                    listener: [(t.what, b) for t, b in changed.items() if t in listener.topics]
+                    for listener in self._listeners
+                }
+            )
 
     def _tell(self, available: bool) -> None:
         with self._changed:
@@ -230,7 +245,9 @@ class Hub:
     def _send(self, changes: dict[Listener, list[Change]]) -> None:
         """One call into each event loop, whoever listens there."""
         for loop in {listener.loop for listener, some in changes.items() if some}:
-            loop.call_soon_threadsafe(_deliver, [(listener, some) for listener, some in changes.items() if listener.loop is loop])
+            loop.call_soon_threadsafe(
+                _deliver, [(listener, some) for listener, some in changes.items() if listener.loop is loop]
+            )
 
     def _dismiss(self, store: Store) -> None:
         """Streams whose token was revoked since they began."""

@@ -27,11 +27,21 @@ def router(front: Front) -> APIRouter:
     routes = front.router("machines")
     machines = front.depot.machines
 
-    @routes.get("/machines", summary="All machines with their tables", response_model=MachinesView, responses=responses(401, 403, 503))
+    @routes.get(
+        "/machines",
+        summary="All machines with their tables",
+        response_model=MachinesView,
+        responses=responses(401, 403, 503),
+    )
     def every(identity: Annotated[Identity, need("reader")]) -> Response:
         return answer({"machines": [views.machine(m) for _, m in sorted(machines.items())]})
 
-    @routes.get("/machines/{kind}", summary="One machine", response_model=MachineView, responses=responses(401, 403, 404, 422, 503))
+    @routes.get(
+        "/machines/{kind}",
+        summary="One machine",
+        response_model=MachineView,
+        responses=responses(401, 403, 404, 422, 503),
+    )
     def one(identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()]) -> Response:
         return answer(views.machine(machines[kind]))
 
@@ -40,7 +50,11 @@ def router(front: Front) -> APIRouter:
         summary="A machine as a picture",
         response_class=Response,
         responses=responses(
-            401, 403, 404, 422, 503,
+            401,
+            403,
+            404,
+            422,
+            503,
             also={200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}, "description": "The figure."}},
         ),
     )

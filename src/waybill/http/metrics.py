@@ -1,6 +1,7 @@
 """`GET /metrics`: what Prometheus reads. All names begin with waybill_; no label is an id, so their number stays small.
 
-Records are counted when they are asked for, from the store's tally. While the store is away `waybill_store_up` is 0, and the rest is there.
+Records are counted when they are asked for, from the store's tally. While the store is away `waybill_store_up` is 0,
+and the rest is there.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(namespace="waybill", registry=self.registry)
         self.requests = Counter(
-            "waybill_http_requests", "Requests, by route and status.", ("method", "route", "status"), registry=self.registry
+            "waybill_http_requests",
+            "Requests, by route and status.",
+            ("method", "route", "status"),
+            registry=self.registry,
         )
         self.seconds = Histogram(
-            "waybill_http_request_seconds", "Seconds until the answer began.", ("method", "route"), registry=self.registry
+            "waybill_http_request_seconds",
+            "Seconds until the answer began.",
+            ("method", "route"),
+            registry=self.registry,
         )
         self.registry.register(StoreCollector(front))
 
@@ -63,7 +70,9 @@ class StoreCollector(Collector):
     def _of(self, store: Store) -> Iterator[Metric]:
         records = GaugeMetricFamily("waybill_records", "Records, by kind and state.", labels=("kind", "state"))
         oldest = GaugeMetricFamily(
-            "waybill_oldest_record_seconds", "Age of the oldest record in a working state, since its creation.", labels=("kind", "state")
+            "waybill_oldest_record_seconds",
+            "Age of the oldest record in a working state, since its creation.",
+            labels=("kind", "state"),
         )
         now = store.now()
         for kind, machine in sorted(self._front.depot.machines.items()):
@@ -79,7 +88,9 @@ class StoreCollector(Collector):
         yield oldest
         expired = sum(session.expires <= now for session in sessions)
         yield GaugeMetricFamily("waybill_sessions", "Workers that are alive.", value=len(sessions) - expired)
-        yield GaugeMetricFamily("waybill_sessions_expired", "Workers that are gone and have not been missed yet.", value=expired)
+        yield GaugeMetricFamily(
+            "waybill_sessions_expired", "Workers that are gone and have not been missed yet.", value=expired
+        )
         yield GaugeMetricFamily("waybill_steps_with_progress", "Steps at work that say how far they are.", value=steps)
         yield GaugeMetricFamily("waybill_marks", "Marks in force.", value=len(store.marks()))
 
@@ -111,6 +122,7 @@ class Measured:
 def _route(scope: Scope) -> str:
     """The route's text as the docs have it: {name}, where the code says {name:path}."""
     route = scope.get("route")
-    if route is None and (endpoint := scope.get("endpoint")) is not None:  # only FastAPI's own routes say themselves who they are
+    # only FastAPI's own routes say themselves who they are
+    if route is None and (endpoint := scope.get("endpoint")) is not None:
         route = next((each for each in scope["app"].routes if getattr(each, "endpoint", None) is endpoint), None)
     return re.sub(r":\w+}", "}", str(getattr(route, "path", NO_ROUTE)))

@@ -1,9 +1,11 @@
-"""Can the server do its work? Asked of the store by one thread at a time, and answered within PATIENCE, whatever the store does.
+"""Can the server do its work? Asked of the store by one thread at a time, and answered within PATIENCE, whatever the
+store does.
 
-    asked -> a check begins, or the one under way is joined -> its answer, or "not ready" when it has taken longer than PATIENCE
+    asked -> a check begins, or the one under way is joined -> its answer, or "not ready" when it has taken longer than
+    PATIENCE
 
-Whoever probes learns yes or no. Why it is not ready stands in the log, once for each change: a store's sentences name its address and its
-user, and anybody may probe.
+Whoever probes learns yes or no. Why it is not ready stands in the log, once for each change: a store's sentences name
+its address and its user, and anybody may probe.
 """
 
 from __future__ import annotations
@@ -23,18 +25,24 @@ PATIENCE = 1.0  # seconds that a check may take; supervisors give up after a few
 
 
 class Readiness:
-    """`check` raises when the store cannot be read. Asked on the event loop, for the pool's threads may all wait for that store."""
+    """`check` raises when the store cannot be read.
+
+    Asked on the event loop, for the pool's threads may all wait for that store.
+    """
 
     def __init__(self, check: Callable[[], None], patience: float = PATIENCE) -> None:
         self._check = check
         self._patience = patience
         self._lock = threading.Lock()  # guards all below
         self._under_way: tuple[Future[bool], float] | None = None  # with the time of its begin
-        self._said = 0  # of the present trouble: 0 nothing (or there is none), 1 that the store is slow, 2 what is wrong
+        # of the present trouble: 0 nothing (or there is none), 1 that the store is slow, 2 what is wrong
+        self._said = 0
 
     async def ask(self) -> bool:
         answer, began = self._join()
-        done, _ = await asyncio.wait([asyncio.wrap_future(answer)], timeout=max(0.0, began + self._patience - time.monotonic()))
+        done, _ = await asyncio.wait(
+            [asyncio.wrap_future(answer)], timeout=max(0.0, began + self._patience - time.monotonic())
+        )
         if done:
             return done.pop().result()
         self._say(1, f"the store has not answered within {self._patience:g} s")

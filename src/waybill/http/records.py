@@ -1,6 +1,7 @@
 """The records of every kind: list, look at, submit, act.
 
-A write is answered when it is written. A submission with an `Idempotency-Key` is safe to repeat: the first record is answered again.
+A write is answered when it is written. A submission with an `Idempotency-Key` is safe to repeat: the first record is
+answered again.
 """
 
 from __future__ import annotations
@@ -31,17 +32,25 @@ KEY = words.REQUEST
 
 
 class Submission(Body):
-    id: Annotated[str, Field(max_length=600)] | None = Field(None, description="Only for kinds whose caller names the records.")
-    docs: dict[str, Any] = Field(default_factory=dict, description="The documents that the record begins with, by name.")
+    id: Annotated[str, Field(max_length=600)] | None = Field(
+        None, description="Only for kinds whose caller names the records."
+    )
+    docs: dict[str, Any] = Field(
+        default_factory=dict, description="The documents that the record begins with, by name."
+    )
     priority: int | None = Field(None, ge=0, le=99, strict=True, description="0 to 99, lower first.")
     owner: Name | None = Field(None, description="Whose it is: a depositor, a project, an account.")
-    request: Annotated[str, Field(pattern=KEY)] | None = Field(None, description="The same as the header Idempotency-Key.")
+    request: Annotated[str, Field(pattern=KEY)] | None = Field(
+        None, description="The same as the header Idempotency-Key."
+    )
     why: Text = ""
 
 
 class Act(Body):
     why: Text = ""
-    args: dict[str, Any] = Field(default_factory=dict, description="What the action needs to know, where it needs something.")
+    args: dict[str, Any] = Field(
+        default_factory=dict, description="What the action needs to know, where it needs something."
+    )
     confirmed: bool = Field(False, description="Whoever asks was told what the action's `confirm` says, and agreed.")
 
 
@@ -75,29 +84,48 @@ def router(front: Front) -> APIRouter:
         state: Annotated[Name | None, Query(description="Only those in this state.")] = None,
         parent: Annotated[Parent | None, Query(description="KIND:ID: only the children of this record.")] = None,
         owner: Annotated[Name | None, Query(description="Only those of this owner.")] = None,
-        order: Annotated[Literal["oldest", "newest"] | None, Query(description="Which come first; oldest if not given.")] = None,
-        token: Annotated[str | None, Query(description="The `next` of the page before; it knows the filter and the order.")] = None,
+        order: Annotated[
+            Literal["oldest", "newest"] | None, Query(description="Which come first; oldest if not given.")
+        ] = None,
+        token: Annotated[
+            str | None, Query(description="The `next` of the page before; it knows the filter and the order.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Records in a page.")] = 100,
         docs: Annotated[bool, Query(description="With their documents.")] = False,
     ) -> Response:
         """At most one of state, parent and owner."""
         machine = front.shown_kind(kind)
-        asked = views.Query(kind, state, front.parse_ref(parent) if parent is not None else None, owner, order == "newest")
+        asked = views.Query(
+            kind, state, front.parse_ref(parent) if parent is not None else None, owner, order == "newest"
+        )
         if sum(f is not None for f in (state, parent, owner)) > 1:
-            raise Problem(400, "bad-query", "A list has at most one filter.", "Leave all but one of state, parent and owner away.")
+            raise Problem(
+                400, "bad-query", "A list has at most one filter.", "Leave all but one of state, parent and owner away."
+            )
         with front.connections.store() as store:
             tokens, after = front.pages(store), None
             if token is not None:
                 query, after = tokens.verify(token)
                 if not _same_list(query, asked, order):
-                    raise BadToken("This page token belongs to another list. Give it with the same kind, filter and order, or alone.")
+                    raise BadToken(
+                        "This page token belongs to another list. Give it with the same kind, filter and order, or alone."
+                    )
                 asked = query
             elif state is not None:
                 check_state(machine, state, store)
             page = store.find(
-                kind, state=asked.state, parent=asked.parent, owner=asked.owner, after=after, newest=asked.newest, limit=limit, docs=docs
+                kind,
+                state=asked.state,
+                parent=asked.parent,
+                owner=asked.owner,
+                after=after,
+                newest=asked.newest,
+                limit=limit,
+                docs=docs,
             )
-            view = views.page(page, machines, store, tokens.sign(asked, page.after), docs, progress=_progress(store, page.records))
+            view = views.page(
+                page, machines, store, tokens.sign(asked, page.after), docs, progress=_progress(store, page.records)
+            )
         return answer(view)
 
     @routes.get(
@@ -106,7 +134,9 @@ def router(front: Front) -> APIRouter:
         response_model=RecordView,
         responses=responses(401, 403, 404, 422, 503),
     )
-    def get(identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()], id: Annotated[Id, Path()]) -> Response:
+    def get(
+        identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()], id: Annotated[Id, Path()]
+    ) -> Response:
         """Each of its actions says in `why_not` what its guard would say now."""
         ref = front.ref(kind, id)
         with front.connections.store() as store:
@@ -119,7 +149,9 @@ def router(front: Front) -> APIRouter:
         response_model=HistoryView,
         responses=responses(401, 403, 404, 422, 503),
     )
-    def history(identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()], id: Annotated[Id, Path()]) -> Response:
+    def history(
+        identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()], id: Annotated[Id, Path()]
+    ) -> Response:
         ref = front.ref(kind, id)
         with front.connections.store() as store:
             lines = store.history(*ref)
@@ -133,32 +165,54 @@ def router(front: Front) -> APIRouter:
         status_code=201,
         response_model=RecordView,
         responses=responses(
-            400, 401, 403, 404, 409, 413, 415, 422, 503, 504,
-            also={200: {"model": RecordView, "description": "The key was known: this is the record that was made first."}},
+            400,
+            401,
+            403,
+            404,
+            409,
+            413,
+            415,
+            422,
+            503,
+            504,
+            also={
+                200: {"model": RecordView, "description": "The key was known: this is the record that was made first."}
+            },
         ),
     )
     def submit(
         identity: Annotated[Identity, need("submitter")],
         kind: Annotated[Kind, Path()],
         body: Submission,
-        idempotency_key: Annotated[str | None, Header(pattern=KEY, description="Asked twice with one key, made once.")] = None,
+        idempotency_key: Annotated[
+            str | None, Header(pattern=KEY, description="Asked twice with one key, made once.")
+        ] = None,
     ) -> Response:
         machine = front.shown_kind(kind)
         if machine.made_by:
             said = f"No {kind} is made here, where nobody would look at what is sent."
             raise Problem(403, "forbidden", said, f"It is made by {machine.made_by}.")
         if idempotency_key is not None and body.request is not None and idempotency_key != body.request:
-            raise Problem(400, "bad-query", "The header Idempotency-Key and the body's request differ.", "Send one of them.")
+            raise Problem(
+                400, "bad-query", "The header Idempotency-Key and the body's request differ.", "Send one of them."
+            )
         request = idempotency_key if idempotency_key is not None else body.request
         new = New(kind, body.docs, id=body.id, owner=body.owner, priority=body.priority, request=request)
         with rules.users_documents(machine):
-            rules.create(machines, new, who=identity.name, why=body.why)  # pure: what is wrong with the documents is found before any write
+            # pure: what is wrong with the documents is found before any write
+            rules.create(machines, new, who=identity.name, why=body.why)
         with front.connections.engine() as engine:
-            began = engine.store.now() if request is not None else 0.0  # what was made before this was made by an earlier request
+            # what was made before this was made by an earlier request
+            began = engine.store.now() if request is not None else 0.0
             record = engine.submit(new, who=identity.name, why=body.why)
         repeated = request is not None and record.created < began
         if repeated and body.id is not None and record.id != body.id:
-            raise Problem(409, "conflict", f"The key {request} made {record.ref} before, not {body.id}.", "Use a new key for a new record.")
+            raise Problem(
+                409,
+                "conflict",
+                f"The key {request} made {record.ref} before, not {body.id}.",
+                "Use a new key for a new record.",
+            )
         front.hub.hint()
         where = f"{PREFIX}/records/{kind}/{quote(record.id, safe='')}"
         return answer(views.record(record, machines), 200 if repeated else 201, {"Location": where})
@@ -168,8 +222,22 @@ def router(front: Front) -> APIRouter:
         summary="Take an action",
         response_model=ActedView,
         responses=responses(
-            400, 401, 403, 404, 409, 413, 415, 422, 503, 504,
-            also={202: {"model": ActedView, "description": "A worker holds the record and was asked; it applies the action."}},
+            400,
+            401,
+            403,
+            404,
+            409,
+            413,
+            415,
+            422,
+            503,
+            504,
+            also={
+                202: {
+                    "model": ActedView,
+                    "description": "A worker holds the record and was asked; it applies the action.",
+                }
+            },
         ),
     )
     def act(
@@ -184,12 +252,20 @@ def router(front: Front) -> APIRouter:
         declared = machines[kind].action(action)
         if declared is None:
             names = ", ".join(a.name for a in machines[kind].actions) or "none"
-            raise Problem(404, "unknown-action", f"A {kind} has no action {action!r}; it has {names}.", f"GET /api/v1/machines/{kind}.")
+            raise Problem(
+                404,
+                "unknown-action",
+                f"A {kind} has no action {action!r}; it has {names}.",
+                f"GET /api/v1/machines/{kind}.",
+            )
         demand(identity, declared.role)
-        with front.connections.engine() as engine, rules.users_documents(
-            machines[kind], "arguments", read=declared.writes is not None
+        with (
+            front.connections.engine() as engine,
+            rules.users_documents(machines[kind], "arguments", read=declared.writes is not None),
         ):
-            acted = engine.act(ref, action, who=identity.name, why=asked.why, args=asked.args, confirmed=asked.confirmed)
+            acted = engine.act(
+                ref, action, who=identity.name, why=asked.why, args=asked.args, confirmed=asked.confirmed
+            )
         return _acted(acted)
 
     @routes.put(
@@ -197,12 +273,29 @@ def router(front: Front) -> APIRouter:
         summary="Set the priority",
         response_model=ActedView,
         responses=responses(
-            400, 401, 403, 404, 409, 413, 415, 422, 503, 504,
-            also={202: {"model": ActedView, "description": "A worker holds the record and was asked; it applies the priority."}},
+            400,
+            401,
+            403,
+            404,
+            409,
+            413,
+            415,
+            422,
+            503,
+            504,
+            also={
+                202: {
+                    "model": ActedView,
+                    "description": "A worker holds the record and was asked; it applies the priority.",
+                }
+            },
         ),
     )
     def priority(
-        identity: Annotated[Identity, need("operator")], kind: Annotated[Kind, Path()], id: Annotated[Id, Path()], body: Priority
+        identity: Annotated[Identity, need("operator")],
+        kind: Annotated[Kind, Path()],
+        id: Annotated[Id, Path()],
+        body: Priority,
     ) -> Response:
         ref = front.ref(kind, id)
         with front.connections.engine() as engine:
@@ -210,7 +303,9 @@ def router(front: Front) -> APIRouter:
 
     def _acted(acted: Acted) -> Response:
         front.hub.hint()
-        return answer({"record": views.record(acted.record, machines), "pending": acted.pending}, 202 if acted.pending else 200)
+        return answer(
+            {"record": views.record(acted.record, machines), "pending": acted.pending}, 202 if acted.pending else 200
+        )
 
     return routes
 

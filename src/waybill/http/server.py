@@ -1,7 +1,7 @@
 """Runs the application: uvicorn, which ends live streams first when it is told to stop.
 
-A stream of events has no end of its own, and uvicorn waits for every answer to end before it lets the application close. So the streams
-are told to end at the moment the stop begins.
+A stream of events has no end of its own, and uvicorn waits for every answer to end before it lets the application
+close. So the streams are told to end at the moment the stop begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ GRACE = 10  # seconds for requests at work when the server stops
 class Server(uvicorn.Server):
     """`run()` blocks until `should_exit` is set or a signal comes; signals are heard in the main thread only."""
 
-    def __init__(self, app: FastAPI, host: str, port: int, *, log_level: str = "info", access_log: bool = False) -> None:
+    def __init__(
+        self, app: FastAPI, host: str, port: int, *, log_level: str = "info", access_log: bool = False
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,

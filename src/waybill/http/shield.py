@@ -1,8 +1,10 @@
-"""What stands before every route: a check that a browser was not tricked into asking, and headers that keep answers where they belong.
+"""What stands before every route: a check that a browser was not tricked into asking, and headers that keep answers
+where they belong.
 
-A server on loopback is asked by every page that the machine's browser shows. A page of another site can name our address by its own DNS
-name (rebinding), so a Host header that is not ours is refused; and it can send forms here, so a change whose Origin is not ours is refused.
-No other site's page may read our answers: there are no CORS headers at all. A path with a line break in it leads nowhere.
+A server on loopback is asked by every page that the machine's browser shows. A page of another site can name our
+address by its own DNS name (rebinding), so a Host header that is not ours is refused; and it can send forms here, so a
+change whose Origin is not ours is refused. No other site's page may read our answers: there are no CORS headers at all.
+A path with a line break in it leads nowhere.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Shield:
         self._app = app
         named = tuple(hosts)
         self._hosts = {host_of(host) for host in named} | {listens_on}
-        # A server that other machines reach is called by names we do not know; it has tokens, which no rebinding page can send.
+        # A server that other machines reach is called by names we do not know; it has tokens, which no rebinding page
+        # can send.
         self._any = "*" in named or (not named and not is_loopback_name(listens_on))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +84,12 @@ class Shield:
                 hint = "Changes are made from this server's own pages, or by programs, which send no Origin."
                 return Problem(403, "foreign-origin", "A page of another site asked for this.", hint)
         if "\n" in path:  # the routes would not see one at the end, and take the path for another
-            return Problem(404, "no-route", "There is no such route: the path holds a line break (%0A).", "Write the path without it.")
+            return Problem(
+                404,
+                "no-route",
+                "There is no such route: the path holds a line break (%0A).",
+                "Write the path without it.",
+            )
         return None
 
     def _knows(self, host: str) -> bool:

@@ -66,7 +66,9 @@ def router(front: Front) -> APIRouter:
     def me(identity: Annotated[Identity, need("reader")]) -> Response:
         return answer({"name": identity.name, "role": identity.role, "token": identity.token})
 
-    @routes.get("/tokens", summary="All tokens", response_model=TokensView, responses=responses(400, 401, 403, 422, 503))
+    @routes.get(
+        "/tokens", summary="All tokens", response_model=TokensView, responses=responses(400, 401, 403, 422, 503)
+    )
     def tokens(
         identity: Annotated[Identity, need("admin")],
         state: Annotated[Literal["Active", "Revoked"] | None, Query()] = None,

@@ -49,7 +49,9 @@ def router(front: Front) -> APIRouter:
         response_model=MarkView,
         responses=responses(400, 401, 403, 404, 413, 415, 422, 503, 504),
     )
-    def set_mark(identity: Annotated[Identity, need("operator")], name: Annotated[Name, Path()], body: Why | None = None) -> Response:
+    def set_mark(
+        identity: Annotated[Identity, need("operator")], name: Annotated[Name, Path()], body: Why | None = None
+    ) -> Response:
         with front.connections.engine() as engine:
             engine.hold(name, who=identity.name, why=body.why if body is not None else "")
             about = engine.store.marks().get(name, "")
@@ -75,7 +77,12 @@ def router(front: Front) -> APIRouter:
         front.hub.hint()
         return Response(status_code=204)
 
-    @routes.get("/sessions", summary="Who works now, on what, and how far", response_model=SessionsView, responses=responses(401, 403, 503))
+    @routes.get(
+        "/sessions",
+        summary="Who works now, on what, and how far",
+        response_model=SessionsView,
+        responses=responses(401, 403, 503),
+    )
     def sessions(identity: Annotated[Identity, need("reader")]) -> Response:
         with front.connections.store() as store:
             now = store.now()

@@ -1,7 +1,7 @@
 """JSON in and out.
 
-Bodies are read up to a limit and decoded strictly: no NaN, no half surrogates, so that what is written is what was sent. A route of this
-class knows who asks before it reads the body.
+Bodies are read up to a limit and decoded strictly: no NaN, no half surrogates, so that what is written is what was
+sent. A route of this class knows who asks before it reads the body.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class JsonRequest(Request):
                 parts.append(part)
             self._body = b"".join(parts)
             if self._body and "json" not in self.headers.get("content-type", ""):
-                raise Problem(415, "not-json", "The body is not JSON.", "Send the header Content-Type: application/json.")
+                raise Problem(
+                    415, "not-json", "The body is not JSON.", "Send the header Content-Type: application/json."
+                )
         return self._body
 
     async def json(self) -> Any:
@@ -64,7 +66,9 @@ class JsonRequest(Request):
 
 
 def check_parameters(request: Request) -> None:
-    """A parameter that is misspelt must not be ignored: without the filter that was meant, the answer would be a wrong one."""
+    """A parameter that is misspelt must not be ignored: without the filter that was meant, the answer would be a
+    wrong one.
+    """
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     if strays := sorted(set(request.query_params) - set(known)):
         said = f"This route has no parameter {strays[0][:100]!r}; it has {', '.join(known) or 'none'}."
@@ -77,7 +81,10 @@ def _reason(error: Exception) -> str:
 
 def too_large() -> Problem:
     return Problem(
-        413, "too-large", f"The body has more than {MAX_BODY} bytes.", "Put bulk into a manifest in object storage and name that instead."
+        413,
+        "too-large",
+        f"The body has more than {MAX_BODY} bytes.",
+        "Put bulk into a manifest in object storage and name that instead.",
     )
 
 

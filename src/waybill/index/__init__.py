@@ -1,8 +1,8 @@
 """The index: SQL tables in which people search, each of which can be rebuilt from manifests.
 
-Records live in the store and bytes in objects; what must be *searchable* (an inventory, the entries of a directory, the files of a
-migration) lives in a catalogue: some tables of an application, in the store's own database or, beside ZooKeeper, in one of their own. A
-catalogue is never the truth, so it may be dropped and built again.
+Records live in the store and bytes in objects; what must be *searchable* (an inventory, the entries of a directory, the
+files of a migration) lives in a catalogue: some tables of an application, in the store's own database or, beside
+ZooKeeper, in one of their own. A catalogue is never the truth, so it may be dropped and built again.
 
     with closing(open_index(url)) as index:
         shelf = index.shelf(CATALOGUE)                      makes or upgrades the catalogue's tables
@@ -11,9 +11,9 @@ catalogue is never the truth, so it may be dropped and built again.
         rows = shelf.query("under", folder="a", most=100)   never more rows than asked for
         rebuild(shelf, CATALOGUE, lambda: manifests)        from nothing
 
-A catalogue's package holds `statements.sql` (named statements) and `migrations/0001_words.sql`, `0002_...`; both databases read the same
-files. Where one must differ, `statements.postgres.sql` or `0002_words.sqlite.sql` takes the place of the common one. Parameters are
-written `:name`. Its tables begin with its own name: `inventory_object`.
+A catalogue's package holds `statements.sql` (named statements) and `migrations/0001_words.sql`, `0002_...`; both
+databases read the same files. Where one must differ, `statements.postgres.sql` or `0002_words.sqlite.sql` takes the
+place of the common one. Parameters are written `:name`. Its tables begin with its own name: `inventory_object`.
 
 One connection is for one thread, as with a store.
 """
@@ -41,7 +41,9 @@ class TooMany(StoreError):
 
 
 class Catalogue(Protocol[Source]):
-    """What an application declares: where its SQL lies, and how one manifest (or whatever it is built from) is entered."""
+    """What an application declares: where its SQL lies, and how one manifest (or whatever it is built from) is
+    entered.
+    """
 
     @property
     def name(self) -> str:
@@ -70,7 +72,9 @@ class Shelf(Protocol):
         """Run a named statement; how many rows it changed. Outside a transaction it is one of its own."""
 
     def execute_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Run a named statement for each of these values, in one transaction and few round trips; how many rows it changed."""
+        """Run a named statement for each of these values, in one transaction and few round trips; how many rows it
+        changed.
+        """
 
     def query(self, statement: str, *, most: int = MOST_ROWS, **values: Any) -> list[Row]:
         """The rows of a named statement, or TooMany: a statement that pages has its own limit."""
@@ -118,8 +122,9 @@ def open_index(url: str) -> Index:
 def rebuild(shelf: Shelf, catalogue: Catalogue[Source], sources: Callable[[], Iterable[Source]]) -> int:
     """Build a catalogue again from all its sources; how many. Safe to repeat, and to run while new sources are entered.
 
-    `sources` is called when the tables are empty: whoever enters a manifest has written it before, so what is removed here is listed there.
-    Transactions are short, for the database may be the store's own, and its workers wait meanwhile.
+    `sources` is called when the tables are empty: whoever enters a manifest has written it before, so what is removed
+    here is listed there. Transactions are short, for the database may be the store's own, and its workers wait
+    meanwhile.
     """
     shelf.set_state("rebuilding")
     while True:

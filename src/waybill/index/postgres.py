@@ -71,27 +71,38 @@ class PostgresIndex:
             try:
                 db.execute("commit")
             except psycopg.OperationalError as error:
-                raise Unknown(f"The connection to {self.url} was lost while writing; what was written may be repeated.") from error
+                raise Unknown(
+                    f"The connection to {self.url} was lost while writing; what was written may be repeated."
+                ) from error
 
     def lock(self, name: str) -> None:
         self.run("select pg_advisory_xact_lock(hashtext('waybill_index'), hashtext(:name))", {"name": name}, 1)
 
     def tables(self) -> set[str]:
-        return {row["tablename"] for row in self.run("select tablename from pg_tables where schemaname = :s", {"s": SCHEMA}, 100_000)[0]}
+        return {
+            row["tablename"]
+            for row in self.run("select tablename from pg_tables where schemaname = :s", {"s": SCHEMA}, 100_000)[0]
+        }
 
     def close(self) -> None:
         self._db.close()
 
     def _connect(self) -> psycopg.Connection[Row]:
         with self._refusals():
-            given: dict[str, Any] = {"application_name": "waybill index", **POSTGRES_PATIENCE, **conninfo_to_dict(self._url)}
+            given: dict[str, Any] = {
+                "application_name": "waybill index",
+                **POSTGRES_PATIENCE,
+                **conninfo_to_dict(self._url),
+            }
             db: psycopg.Connection[Row] = psycopg.connect(**given, autocommit=True, row_factory=dict_row)
             db.execute(f"set search_path = {SCHEMA}")
             db.execute("set idle_in_transaction_session_timeout = '60s'")
             return db
 
     def _open(self) -> psycopg.Connection[Row]:
-        """The connection, or a new one when it broke since the last call; never inside a transaction, half of which would be missing."""
+        """The connection, or a new one when it broke since the last call; never inside a transaction, half of which
+        would be missing.
+        """
         if self._inside:
             if self._db.closed:
                 raise Unavailable(f"The connection to the index {self.url} was lost; nothing was written. Try again.")
@@ -101,9 +112,11 @@ class PostgresIndex:
         return self._db
 
     def _hung_up(self) -> bool:
-        """Whether the server has gone since the last call. Nobody waits for an answer now, so what can be read is its last word.
+        """Whether the server has gone since the last call. Nobody waits for an answer now, so what can be read is
+        its last word.
 
-        Every thread of a worker has a connection: without this look each would find out by itself, at the cost of a try of some job.
+        Every thread of a worker has a connection: without this look each would find out by itself, at the cost of a try
+        of some job.
         """
         look = select.poll()
         try:
@@ -118,7 +131,12 @@ class PostgresIndex:
     def _refusals(self) -> Iterator[None]:
         try:
             yield
-        except (errors.DiskFull, errors.InsufficientResources, errors.LockNotAvailable, errors.ReadOnlySqlTransaction) as error:
+        except (
+            errors.DiskFull,
+            errors.InsufficientResources,
+            errors.LockNotAvailable,
+            errors.ReadOnlySqlTransaction,
+        ) as error:
             raise Unavailable(f"The index {self.url} cannot be written now: {_first(error)}") from error
         except (errors.InsufficientPrivilege, errors.InvalidCatalogName, errors.InvalidPassword) as error:
             raise BadStore(f"The index {self.url} cannot be used: {_first(error)}") from error

@@ -1,4 +1,5 @@
-"""What both databases do alike: a catalogue's tables are made and upgraded, statements are found by name, rows are counted.
+"""What both databases do alike: a catalogue's tables are made and upgraded, statements are found by name, rows are
+counted.
 
 A dialect brings a few verbs (`Connection`); everything else is here, once.
 """
@@ -83,7 +84,9 @@ class TableShelf:
                 self._depth -= 1
 
     def state(self) -> str:
-        rows, _ = self._connection.run("select state from index_state where catalogue = :catalogue", {"catalogue": self.name}, 1)
+        rows, _ = self._connection.run(
+            "select state from index_state where catalogue = :catalogue", {"catalogue": self.name}, 1
+        )
         return str(rows[0]["state"]) if rows else "ready"
 
     def set_state(self, state: str) -> None:
@@ -116,7 +119,9 @@ class TableShelf:
         """Under a lock: see which migrations were run, that they are the ones of the files, and run the rest."""
         with self.transaction():
             self._connection.lock(self.name)
-            done = {row["number"]: row for row in self._run("select * from index_migration where catalogue = :catalogue")}
+            done = {
+                row["number"]: row for row in self._run("select * from index_migration where catalogue = :catalogue")
+            }
             if done and max(done) > len(wanted):
                 raise BadStore(
                     f"The catalogue {self.name} is of version {max(done)}, newer than this program knows ({len(wanted)}). "
@@ -142,5 +147,7 @@ class TableShelf:
             )
         self._run(
             "insert into index_migration (catalogue, number, words, digest) values (:catalogue, :number, :words, :digest)",
-            number=migration.number, words=migration.words, digest=migration.digest,
-        )  # fmt: skip
+            number=migration.number,
+            words=migration.words,
+            digest=migration.digest,
+        )

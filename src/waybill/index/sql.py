@@ -1,6 +1,7 @@
 """A catalogue's SQL files, read for one of the two databases.
 
-A text is cut into tokens once, so that neither a quoted string, a comment nor a cast (`::text`) is taken for a parameter or an end.
+A text is cut into tokens once, so that neither a quoted string, a comment nor a cast (`::text`) is taken for a
+parameter or an end.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def migrations(package: str, dialect: Dialect) -> list[Migration]:
     for file in _files(resources.files(package).joinpath("migrations")):
         match = _MIGRATION.fullmatch(file.name)
         if match is None:
-            raise BadStore(f"{package}: {file.name} is no name for a migration; write 0001_words.sql or 0001_words.{dialect}.sql.")
+            raise BadStore(
+                f"{package}: {file.name} is no name for a migration; write 0001_words.sql or 0001_words.{dialect}.sql."
+            )
         if match["dialect"] not in (None, dialect):
             continue
         number, own = int(match["number"]), match["dialect"] is not None
@@ -92,7 +95,9 @@ def migrations(package: str, dialect: Dialect) -> list[Migration]:
         if number not in chosen or own:
             chosen[number] = own, Migration(number, match["words"], file.read_text("utf-8"))
     if sorted(chosen) != list(range(1, len(chosen) + 1)):
-        raise BadStore(f"{package}: the migrations for {dialect} are numbered {sorted(chosen)}; they must be 1, 2, 3 without a gap.")
+        raise BadStore(
+            f"{package}: the migrations for {dialect} are numbered {sorted(chosen)}; they must be 1, 2, 3 without a gap."
+        )
     return [chosen[number][1] for number in sorted(chosen)]
 
 

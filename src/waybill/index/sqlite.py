@@ -1,7 +1,8 @@
 """The index on SQLite: in the store's own file, or in one of its own.
 
-In the store's file the index is one more writer, so its transactions are short and it waits for its turn as the workers do: but SQLite
-waits by looking again after a while, so by default it has a file of its own, and threads of one process queue up for it.
+In the store's file the index is one more writer, so its transactions are short and it waits for its turn as the workers
+do: but SQLite waits by looking again after a while, so by default it has a file of its own, and threads of one process
+queue up for it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class SqliteIndex:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise BadStore(f"The folder {self._path.parent} cannot be made: {error.strerror}. Choose another place.") from error
+            raise BadStore(
+                f"The folder {self._path.parent} cannot be made: {error.strerror}. Choose another place."
+            ) from error
         make_file(self._path)
 
     def _begin_log(self) -> None:
@@ -123,12 +126,18 @@ class SqliteIndex:
         try:
             yield
         except (apsw.FullError, apsw.IOError) as error:
-            raise Unavailable(f"The index {self._path} cannot be written ({error}); is its disk full? Nothing is lost.") from error
+            raise Unavailable(
+                f"The index {self._path} cannot be written ({error}); is its disk full? Nothing is lost."
+            ) from error
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Unavailable(f"The index {self._path} is being written by another process; try again.") from error
         except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError) as error:
-            raise BadStore(f"The index {self._path} cannot be opened for writing ({error}); see who may write there.") from error
+            raise BadStore(
+                f"The index {self._path} cannot be opened for writing ({error}); see who may write there."
+            ) from error
         except (apsw.NotADBError, apsw.CorruptError) as error:
-            raise BadStore(f"{self._path} is no sound SQLite database ({error}). An index can be removed and rebuilt.") from error
+            raise BadStore(
+                f"{self._path} is no sound SQLite database ({error}). An index can be removed and rebuilt."
+            ) from error
         except apsw.Error as error:
             raise StoreError(f"The index {self._path} refused: {error}.") from error

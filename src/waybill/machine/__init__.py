@@ -1,4 +1,5 @@
-"""A machine is the table that declares a kind of record: pure data in the words of its domain, checked when it is built.
+"""A machine is the table that declares a kind of record: pure data in the words of its domain, checked when it is
+built.
 
 A state is of one of four sorts: **work** (a step runs), **join** (a work state with a built-in step: until the children have settled),
 **rest** (until a person or an event acts), **end**. A fifth, **retired**, is a state on its way out of the table: not entered, still left.
@@ -14,11 +15,11 @@ A state is of one of four sorts: **work** (a step runs), **join** (a work state 
         actions=(action("resume", "Failed", RESUME, "Try again from where it stopped."),),
     )
 
-Every arrow of the machine follows from the table (`arrows`), and everything else from the arrows: the engine's checks, the worker's roles,
-the API's routes, the page's buttons, the figures.
+Every arrow of the machine follows from the table (`arrows`), and everything else from the arrows: the engine's checks,
+the worker's roles, the API's routes, the page's buttons, the figures.
 
-The words of a table are in states.py, actions.py and belongings.py, the machine in table.py, and when it is sound in soundness.py; all are
-imported from here.
+The words of a table are in states.py, actions.py and belongings.py, the machine in table.py, and when it is sound in
+soundness.py; all are imported from here.
 """
 
 from waybill.machine.actions import RESUME, STAY, Action, Guard, Rewrite, action

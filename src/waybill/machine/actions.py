@@ -12,7 +12,8 @@ RESUME = "<resume>"  # the state after the last one that was done
 STAY = "<stay>"  # an action that changes documents but not the state
 
 Guard = Callable[[Record, Store], str | None]  # says why not, or None
-Rewrite = Callable[[Record, Mapping[str, Any]], Mapping[str, Any]]  # from an action's arguments to the documents it writes
+# from an action's arguments to the documents it writes
+Rewrite = Callable[[Record, Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,17 @@ class Action:
     doc: str
     guard: Guard | None = None
     confirm: str | None = None  # what the asker must be told and agree to first
-    claimed: Literal["refuse", "wait"] = "refuse"  # while a worker holds the record: refuse, or ask the worker to stop and apply it then
+    # while a worker holds the record: refuse, or ask the worker to stop and apply it then
+    claimed: Literal["refuse", "wait"] = "refuse"
     role: Literal["submitter", "operator", "admin"] = "operator"
     writes: Rewrite | None = None
     unless: Callable[[Record, Store], bool] | None = None  # when it needs no confirmation after all
 
     def question(self, record: Record, store: Store) -> str | None:
         """What the asker must agree to first, for this record now; None: nothing."""
-        return None if self.confirm is None or (self.unless is not None and self.unless(record, store)) else self.confirm
+        return (
+            None if self.confirm is None or (self.unless is not None and self.unless(record, store)) else self.confirm
+        )
 
 
 def action(

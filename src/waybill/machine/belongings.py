@@ -16,14 +16,18 @@ class Document:
     name: str
     writer: Literal["step", "service", "foreign"]
     doc: str
-    v: int | None = 1  # the number in its "v"; readers take this one and the one before. None: a foreign format without one
+    # the number in its "v"; readers take this one and the one before. None: a foreign format without one
+    v: int | None = 1
     secret: tuple[str, ...] = ()  # fields that nobody is shown: "hash", or "callback.password" for one inside another
-    shown: Callable[[Any], Any] | None = None  # what people are shown in its place, if it may hold something secret anywhere
+    # what people are shown in its place, if it may hold something secret anywhere
+    shown: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A family of exclusive names, and which of them a record needs: known from its documents, or asked for by its step."""
+    """A family of exclusive names, and which of them a record needs: known from its documents, or asked for by its
+    step.
+    """
 
     family: str
     doc: str

@@ -17,7 +17,9 @@ class MachineError(Exception):
 
 
 def check(machine: Machine) -> None:
-    """Names once, every target declared, every state reachable, a way to an end from everywhere, keys taken in one order."""
+    """Names once, every target declared, every state reachable, a way to an end from everywhere, keys taken in one
+    order.
+    """
     name, states = machine.name, machine.states
 
     def wrong(sentence: str) -> MachineError:
@@ -83,7 +85,9 @@ def _check_paths(machine: Machine, wrong: Callable[[str], MachineError]) -> None
 
 
 def _check_keys(machine: Machine, wrong: Callable[[str], MachineError]) -> None:
-    """A record that holds a key may ask only for keys of later families: then no two records can wait for each other."""
+    """A record that holds a key may ask only for keys of later families: then no two records can wait for each
+    other.
+    """
     order = {k.family: i for i, k in enumerate(machine.keys)}
     for arrow in machine.arrows():
         held = set(_state(machine, arrow.source).needs) & set(_state(machine, arrow.target).needs)

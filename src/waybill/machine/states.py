@@ -47,7 +47,8 @@ class State:
     leaves_files: bool = False  # its step leaves files in the working folder of its host
     remakes: str | None = None  # where the record goes when the host that had its working files is gone
     clears_files: bool = False  # the working folder is removed on entering
-    opens: str | None = None  # of a join: the document that says whether all children are made; until it does, the step makes them
+    # of a join: the document that says whether all children are made; until it does, the step makes them
+    opens: str | None = None
     keep: float | None = None  # seconds after which a record that rests or ended here is removed; None: never
 
     @property
@@ -76,7 +77,9 @@ def work(
     leaves_files: bool = False,
     remakes: str | None = None,
 ) -> State:
-    """A state in which a step runs. An exception is trouble and tried again; `Fail` and the last try lead to `fails`."""
+    """A state in which a step runs. An exception is trouble and tried again; `Fail` and the last try lead to
+    `fails`.
+    """
     return State(
         name, "work", doc, then, tuple(also), fails, holds, gated, tries, backoff, every,
         needs=tuple(needs), leaves_files=leaves_files, remakes=remakes,
@@ -89,13 +92,20 @@ def join(
 ) -> State:  # fmt: skip
     """A state that lasts until no child is open. A step registered for it runs then, and may choose among `also`.
 
-    With `opens` the step makes the children too: it runs until that document, as `ctx.spawn_each` writes it, says that they are whole.
+    With `opens` the step makes the children too: it runs until that document, as `ctx.spawn_each` writes it, says that
+    they are whole.
     """
     return State(name, "join", doc, then, tuple(also), fails, needs=tuple(needs), opens=opens)
 
 
 def rest(
-    name: str, doc: str, *, settled: bool = False, needs: Iterable[str] = (), clears_files: bool = False, keep: float | None = None
+    name: str,
+    doc: str,
+    *,
+    settled: bool = False,
+    needs: Iterable[str] = (),
+    clears_files: bool = False,
+    keep: float | None = None,
 ) -> State:
     """A state that lasts until somebody acts."""
     return State(name, "rest", doc, settled=settled, needs=tuple(needs), clears_files=clears_files, keep=keep)

@@ -40,7 +40,8 @@ class Machine:
     gates: Callable[[Record], Iterable[str]] | None = None  # the marks that may hold or park a record
     queue: str = ""  # the mark that pauses all work of this machine; "": queue/<name>
     folder: Folder | None = None  # None: <kind>/<id>
-    made_by: str = ""  # the route or the part of the system that makes its records, and looks at them; "": whoever may submit
+    # the route or the part of the system that makes its records, and looks at them; "": whoever may submit
+    made_by: str = ""
     v: int = 1  # moves when a state is added or retired
     steps: dict[str, Step] = field(default_factory=dict, repr=False)
     _by_name: dict[str, State] = field(default_factory=dict, repr=False)
@@ -76,8 +77,8 @@ class Machine:
     def before(self, state: str, last_done: str | None) -> str | None:
         """What was last done when `state` failed, so that resume comes back to it.
 
-        A record that was led back (by an action, or because its files are gone) has done more than counts now; one that took another way,
-        or began here, has not done what leads here.
+        A record that was led back (by an action, or because its files are gone) has done more than counts now; one that
+        took another way, or began here, has not done what leads here.
         """
         if self.resume(last_done) == state:
             return last_done
@@ -96,7 +97,9 @@ class Machine:
                 names = ", ".join(s.name for s in self.working())
                 raise MachineError(f"{self.name}: {state} is no state in which a step runs; those are {names}.")
             if state in self.steps:
-                raise MachineError(f"{self.name}: {state} has two steps, {self.steps[state].__name__} and {function.__name__}.")
+                raise MachineError(
+                    f"{self.name}: {state} has two steps, {self.steps[state].__name__} and {function.__name__}."
+                )
             self.steps[state] = function
             return function
 
@@ -132,7 +135,8 @@ class Machine:
             return (source,)
         if action.target != RESUME:
             return (action.target,)
-        # A failure leaves last_done at the state before the one that failed, so resume leads to any state that fails to `source`.
+        # A failure leaves last_done at the state before the one that failed, so resume leads to any state that fails to
+        # `source`.
         return tuple(s.name for s in self.states if s.fails == source and s.sort != "retired") or (self.initial,)
 
     def leaves(self, source: str) -> tuple[Action, ...]:

@@ -1,7 +1,7 @@
 """Lines of manifests: entries, first and last line, as canonical bytes and back.
 
-A block of lines is decoded and encoded again at once; if that gives the same bytes, each line was canonical (but for the order of
-further fields, which is looked at). Only a block with a fault is looked at line by line, to say where.
+A block of lines is decoded and encoded again at once; if that gives the same bytes, each line was canonical (but for
+the order of further fields, which is looked at). Only a block with a fault is looked at line by line, to say where.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _DEEPEST = 20
 _HEX = re.compile("[0-9a-f]*")
 _OWN = ["uri", "size", "sha256"]
 
-Digest = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]  # and lower-case hex, which is looked at for many at once
+# and lower-case hex, which is looked at for many at once
+Digest = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 
 
@@ -51,7 +52,9 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """The last line: how many objects, how many bytes they have, the digest of their lines, and that of the first line."""
+    """The last line: how many objects, how many bytes they have, the digest of their lines, and that of the first
+    line.
+    """
 
     count: Count
     bytes: Count
@@ -154,7 +157,9 @@ def _encode(entry: Entry, number: int) -> bytes:
         if entry.extra:
             line = line[:-1] + b"," + _encoder.encode(entry.extra)[1:]
     except UnicodeEncodeError:
-        raise ManifestError(number, "cannot be written: a text holds half of a surrogate pair, which UTF-8 cannot express.") from None
+        raise ManifestError(
+            number, "cannot be written: a text holds half of a surrogate pair, which UTF-8 cannot express."
+        ) from None
     if len(line) >= LONGEST_LINE:
         raise ManifestError(number, f"would be longer than {LONGEST_LINE} bytes.")
     return line + b"\n"

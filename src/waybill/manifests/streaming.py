@@ -1,7 +1,7 @@
 """Streaming of manifests: entries into an object and out of it again, in bounded memory, checked on the way.
 
-A Writer turns entries into bytes that `put` pulls; a Reader turns the portions of a body into lists of entries, each list checked before it
-is handed out, and at the end compares totals and digests with what the last line states.
+A Writer turns entries into bytes that `put` pulls; a Reader turns the portions of a body into lists of entries, each
+list checked before it is handed out, and at the end compares totals and digests with what the last line states.
 """
 
 from __future__ import annotations
@@ -168,7 +168,9 @@ class Reader:
             raise ManifestError(number + 1, "follows the last line.")
         for name in ("count", "bytes", "sha256", "header"):
             if getattr(stated, name) != getattr(seen, name):
-                raise ManifestError(number, f"says {name} {getattr(stated, name)}, and the lines before it have {getattr(seen, name)}.")
+                raise ManifestError(
+                    number, f"says {name} {getattr(stated, name)}, and the lines before it have {getattr(seen, name)}."
+                )
         self._totals = stated
 
     def close(self) -> None:
@@ -177,7 +179,9 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -1,6 +1,7 @@
 """Composing: from a letter to the message that is sent, the same each time.
 
-Whatever is in the letter, it cannot add a header: values are single lines, addresses have been looked at, and the library refuses the rest.
+Whatever is in the letter, it cannot add a header: values are single lines, addresses have been looked at, and the
+library refuses the rest.
 """
 
 from __future__ import annotations

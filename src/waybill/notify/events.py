@@ -1,4 +1,5 @@
-"""Events: what programs are told by webhooks, as CloudEvents 1.0, each a record that any worker delivers to one receiver.
+"""Events: what programs are told by webhooks, as CloudEvents 1.0, each a record that any worker delivers to one
+receiver.
 
     Waiting -> Delivered
     Waiting -> Undeliverable -> (resend) -> Waiting, (drop) -> Dropped    the receiver refuses it, or was away for a week
@@ -7,8 +8,8 @@
     Content-Type: application/cloudevents+json
     X-Waybill-Signature-256: sha256=<HMAC-SHA256 of the body with the webhook's secret, in hex>
 
-An event may come twice, with the same `id` and `source`; a receiver that has seen the pair has seen the event. The order is not promised.
-The record names its webhook; address and secret stand in the settings alone.
+An event may come twice, with the same `id` and `source`; a receiver that has seen the pair has seen the event. The
+order is not promised. The record names its webhook; address and secret stand in the settings alone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _ANYWHERE = Reach(allow=("0.0.0.0/0", "::/0"))  # whoever writes the settings ma
 def events(
     webhooks: Iterable[Webhook], *, type: str, source: str, subject: str, data: Mapping[str, Any], key: str, at: float
 ) -> tuple[New, ...]:
-    """The event, once for each webhook that wants its type; none if nobody does. `key` names what happened: the same key, the same id."""
+    """The event, once for each webhook that wants its type; none if nobody does. `key` names what happened: the same
+    key, the same id.
+    """
     wanted = [hook.name for hook in webhooks if any(fnmatchcase(type, pattern) for pattern in hook.types)]
     if not wanted:
         return ()
@@ -67,14 +70,28 @@ def event_machine(webhooks: Iterable[Webhook]) -> Machine:
         doc="News on its way to one webhook. A receiver that is away delays it.",
         made_by="steps that have something to tell",
         states=(
-            work("Waiting", "Delivered", "To be posted to its webhook.", fails="Undeliverable", tries=TRIES, backoff=Backoff(10, 2, 3600)),
+            work(
+                "Waiting",
+                "Delivered",
+                "To be posted to its webhook.",
+                fails="Undeliverable",
+                tries=TRIES,
+                backoff=Backoff(10, 2, 3600),
+            ),
             rest("Undeliverable", "The receiver refused it, or was away for a week.", settled=True, keep=90 * DAY),
             end("Delivered", "The receiver has taken it.", keep=7 * DAY),
             end("Dropped", "Given up by an operator.", keep=7 * DAY),
         ),
         actions=(
             action("resend", "Undeliverable", "Waiting", "Try again."),
-            action("drop", "Waiting Undeliverable", "Dropped", "Do not deliver it.", claimed="wait", confirm="The receiver is not told."),
+            action(
+                "drop",
+                "Waiting Undeliverable",
+                "Dropped",
+                "Do not deliver it.",
+                claimed="wait",
+                confirm="The receiver is not told.",
+            ),
         ),
         documents=(Document("event", "service", "The event, and the webhook that it is for."),),
     )
@@ -88,7 +105,9 @@ def posting(webhooks: Mapping[str, Webhook]) -> Step:
         told = record.docs["event"]
         hook = webhooks.get(told["webhook"])
         if hook is None:
-            return Wait(3600, f"There is no webhook {told['webhook']!r} in the settings; name it there, or drop the event.")
+            return Wait(
+                3600, f"There is no webhook {told['webhook']!r} in the settings; name it there, or drop the event."
+            )
         body = msgspec.json.encode(told["event"])
         try:
             answer = post(hook.url, body, headers(hook, body), reach=_ANYWHERE, timeout=TIMEOUT)

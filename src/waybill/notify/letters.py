@@ -4,8 +4,9 @@
     Waiting -> Undeliverable -> (resend) -> Waiting    refused for good, by everyone it is for
                              -> (drop) -> Dropped
 
-A letter can be sent twice only if the worker dies between the server's yes and its own commit; its Message-ID is then the same, and the
-receiver's mail program shows one. Recipients that have had it are written down and are not written to again.
+A letter can be sent twice only if the worker dies between the server's yes and its own commit; its Message-ID is then
+the same, and the receiver's mail program shows one. Recipients that have had it are written down and are not written to
+again.
 
 Its document `letter` holds all but the attachments, which are objects or short texts.
 """
@@ -57,13 +58,27 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def letter(
-    *, to: Iterable[str], subject: str, text: str, key: str, at: float, bcc: Iterable[str] = (), attachments: Sequence[Attachment] = ()
+    *,
+    to: Iterable[str],
+    subject: str,
+    text: str,
+    key: str,
+    at: float,
+    bcc: Iterable[str] = (),
+    attachments: Sequence[Attachment] = (),
 ) -> New:
-    """A letter to be made with something else. `key` names what it tells of: the same key is the same letter to whoever gets it twice."""
+    """A letter to be made with something else. `key` names what it tells of: the same key is the same letter to
+    whoever gets it twice.
+    """
     written = Letter(
-        tuple(dict.fromkeys(to))[:MOST], _one_line(subject), text[:LONGEST_TEXT], str(uuid.uuid5(_NAMES, key)), at,
-        tuple(dict.fromkeys(bcc))[:MOST], tuple(attachments),
-    )  # fmt: skip
+        tuple(dict.fromkeys(to))[:MOST],
+        _one_line(subject),
+        text[:LONGEST_TEXT],
+        str(uuid.uuid5(_NAMES, key)),
+        at,
+        tuple(dict.fromkeys(bcc))[:MOST],
+        tuple(attachments),
+    )
     return New("letter", {"letter": msgspec.to_builtins(written)}, child=False, priority=5)
 
 
@@ -89,14 +104,27 @@ def letter_machine(mail: Mail) -> Machine:
         doc="Mail on its way. A mail server that is away delays it, and loses nothing.",
         made_by="steps that have something to tell",
         states=(
-            work("Waiting", "Sent", "To be handed to the mail server.", fails="Undeliverable", tries=_FOR_EVER, backoff=_BACKOFF),
-            rest("Undeliverable", "The mail server refused it for good: mend the address and send it again, or drop it.", settled=True),
+            work(
+                "Waiting",
+                "Sent",
+                "To be handed to the mail server.",
+                fails="Undeliverable",
+                tries=_FOR_EVER,
+                backoff=_BACKOFF,
+            ),
+            rest(
+                "Undeliverable",
+                "The mail server refused it for good: mend the address and send it again, or drop it.",
+                settled=True,
+            ),
             end("Sent", "The mail server has taken it.", keep=30 * DAY),
             end("Dropped", "Given up by an operator.", keep=30 * DAY),
         ),
         actions=(
             action("resend", "Undeliverable", "Waiting", "Try again; `to` gives other addresses.", writes=_readdressed),
-            action("drop", "Waiting Undeliverable", "Dropped", "Do not send it.", claimed="wait", confirm="Nobody gets it."),
+            action(
+                "drop", "Waiting Undeliverable", "Dropped", "Do not send it.", claimed="wait", confirm="Nobody gets it."
+            ),
         ),
         documents=(
             Document("letter", "service", "To whom, what about, the text, and which objects go with it."),
@@ -126,7 +154,9 @@ def sending(mail: Mail) -> Step:
         written = msgspec.convert(record.docs["letter"], Letter)
         known = record.docs.get("delivery", {})
         accepted, refused = list(known.get("accepted", ())), dict(known.get("refused", {}))
-        open_yet = [each for each in dict.fromkeys((*written.to, *written.bcc)) if each not in accepted and each not in refused]
+        open_yet = [
+            each for each in dict.fromkeys((*written.to, *written.bcc)) if each not in accepted and each not in refused
+        ]
         if open_yet:
             message = compose(written, mail.sender, ctx.objects)
             ctx.check()
@@ -144,7 +174,10 @@ def sending(mail: Mail) -> Step:
             return Wait(delay, f"The mail server asks for another try: {why}", docs=docs)
         if not accepted:
             ctx.save({"delivery": {"accepted": [], "refused": refused}})
-            raise Fail("; ".join(f"{address}: {said}" for address, said in sorted(refused.items())[:3]) or "It is addressed to nobody.")
+            raise Fail(
+                "; ".join(f"{address}: {said}" for address, said in sorted(refused.items())[:3])
+                or "It is addressed to nobody."
+            )
         said = f"Not for {', '.join(sorted(refused))}: refused." if refused else ""
         return Done({"delivery": {"accepted": accepted, "refused": refused}}, message=said)
 

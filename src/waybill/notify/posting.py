@@ -1,7 +1,7 @@
 """Posting: one HTTP request with a body, to an address that may be reached, and what its answer means.
 
-The name is resolved once, its addresses are checked, and the connection is made to one that was checked (`Reach`). Redirects are not
-followed: what is posted was meant for this address, and may come with a password.
+The name is resolved once, its addresses are checked, and the connection is made to one that was checked (`Reach`).
+Redirects are not followed: what is posted was meant for this address, and may come with a password.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, reach: Reach, tim
     raise NotPosted(words, permanent=status < 500 and status not in LATER, after=after)
 
 
-def _sent(url: str, body: bytes, headers: Mapping[str, str], reach: Reach, timeout: float) -> tuple[int, str, float | None]:
+def _sent(
+    url: str, body: bytes, headers: Mapping[str, str], reach: Reach, timeout: float
+) -> tuple[int, str, float | None]:
     target = httpx2.URL(url)
     addresses = reach.addresses(target)
     if target.username or target.password:
@@ -66,7 +68,11 @@ def _sent(url: str, body: bytes, headers: Mapping[str, str], reach: Reach, timeo
     with httpx2.Client(timeout=limits, follow_redirects=False, trust_env=False) as client:
         for number, address in enumerate(addresses, start=1):
             request = client.build_request(
-                "POST", target.copy_with(host=address), content=body, headers=named, extensions={"sni_hostname": target.host}
+                "POST",
+                target.copy_with(host=address),
+                content=body,
+                headers=named,
+                extensions={"sni_hostname": target.host},
             )
             try:
                 answer = client.send(request, stream=True)

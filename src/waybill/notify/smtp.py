@@ -4,8 +4,8 @@
     starttls://host:587   plain at first, encrypted before anything is said
     smtps://host:465      encrypted from the first byte
 
-What the server says decides: a recipient is accepted, refused for good (5xx) or refused for now (4xx); a server that cannot be reached,
-does not let us in or has no time is `MailTrouble`, and nothing was sent.
+What the server says decides: a recipient is accepted, refused for good (5xx) or refused for now (4xx); a server that
+cannot be reached, does not let us in or has no time is `MailTrouble`, and nothing was sent.
 """
 
 from __future__ import annotations
@@ -48,13 +48,16 @@ def send(mail: Mail, message: EmailMessage, recipients: Sequence[str]) -> Delive
         server = _connected(mail)
         try:
             delivery = _handed_over(server, mail.sender, message, recipients)
-            with suppress(smtplib.SMTPException, OSError):  # the letter is with the server: what it says to our goodbye changes nothing
+            # the letter is with the server: what it says to our goodbye changes nothing
+            with suppress(smtplib.SMTPException, OSError):
                 server.quit()
             return delivery
         finally:
             server.close()
     except smtplib.SMTPAuthenticationError as error:
-        raise MailTrouble(f"The mail server does not let {mail.user!r} in: {_words(error.smtp_code, error.smtp_error)}") from None
+        raise MailTrouble(
+            f"The mail server does not let {mail.user!r} in: {_words(error.smtp_code, error.smtp_error)}"
+        ) from None
     except smtplib.SMTPNotSupportedError as error:
         raise MailTrouble(f"The mail server cannot do what is asked of it: {error}") from None
     except smtplib.SMTPResponseException as error:
@@ -69,7 +72,9 @@ def _connected(mail: Mail) -> smtplib.SMTP:
     name = socket.getfqdn() if parts.hostname not in ("localhost", "127.0.0.1", "::1") else "localhost"
     server: smtplib.SMTP
     if parts.scheme == "smtps":
-        server = smtplib.SMTP_SSL(host, port, timeout=TIMEOUT, local_hostname=name, context=ssl.create_default_context())
+        server = smtplib.SMTP_SSL(
+            host, port, timeout=TIMEOUT, local_hostname=name, context=ssl.create_default_context()
+        )
     else:
         server = smtplib.SMTP(host, port, timeout=TIMEOUT, local_hostname=name)
     try:
@@ -79,7 +84,9 @@ def _connected(mail: Mail) -> smtplib.SMTP:
             server.ehlo_or_helo_if_needed()  # what was said in the clear counts no more
         if mail.user:
             if parts.scheme == "smtp" and host not in ("localhost", "127.0.0.1", "::1"):
-                raise MailTrouble("A password is not sent over a plain connection: set mail.url to starttls://... or smtps://...")
+                raise MailTrouble(
+                    "A password is not sent over a plain connection: set mail.url to starttls://... or smtps://..."
+                )
             server.login(mail.user, mail.password)
     except BaseException:
         server.close()
@@ -88,7 +95,9 @@ def _connected(mail: Mail) -> smtplib.SMTP:
 
 
 def _handed_over(server: smtplib.SMTP, sender: str, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
-    """The dialogue, spoken here so that each recipient's answer is known, also when the letter itself is refused after them."""
+    """The dialogue, spoken here so that each recipient's answer is known, also when the letter itself is refused
+    after them.
+    """
     international = not all(each.isascii() for each in (sender, *recipients))
     if international and not server.has_extn("smtputf8"):
         raise Refused("An address is not ASCII, and the mail server takes no such addresses (SMTPUTF8).")

@@ -1,7 +1,7 @@
 """Beneath: a path below an open folder is opened without a symbolic link being followed anywhere on it, nor `..`.
 
-Linux does that in one call (`openat2`, since 5.6). Elsewhere, and where a sandbox does not allow it, every step is taken from an open
-descriptor of the folder above.
+Linux does that in one call (`openat2`, since 5.6). Elsewhere, and where a sandbox does not allow it, every step is
+taken from an open descriptor of the folder above.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def open_beneath(folder: int, path: str, flags: int) -> int:
             if fd >= 0:
                 return int(fd)
             code = ctypes.get_errno()
-            if code not in (errno.EINTR, errno.EAGAIN):  # a signal; or something was renamed meanwhile, or is just being leased
+            # a signal; or something was renamed meanwhile, or is just being leased
+            if code not in (errno.EINTR, errno.EAGAIN):
                 break
         raise OSError(code, os.strerror(code))
     return walk(folder, path, flags)

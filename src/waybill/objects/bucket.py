@@ -1,7 +1,8 @@
-"""Bucket: one bucket of one S3 server through obstore, with our errors. It knows keys, not names, and takes every condition as it comes.
+"""Bucket: one bucket of one S3 server through obstore, with our errors. It knows keys, not names, and takes every
+condition as it comes.
 
-Time limits: five seconds to connect, `timeout` for a server that stays silent, none for a transfer that moves. Requests that failed for
-the server's or the network's reasons are sent again by obstore, up to `tries` in all.
+Time limits: five seconds to connect, `timeout` for a server that stays silent, none for a transfer that moves. Requests
+that failed for the server's or the network's reasons are sent again by obstore, up to `tries` in all.
 """
 
 from __future__ import annotations
@@ -77,7 +78,11 @@ class Bucket:
             retry_config={
                 "max_retries": tries - 1,
                 "retry_timeout": timedelta(seconds=timeout * tries),
-                "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+                "backoff": {
+                    "init_backoff": timedelta(milliseconds=100),
+                    "max_backoff": timedelta(seconds=5),
+                    "base": 2,
+                },
             },
             config={"endpoint": self.endpoint} if self.endpoint else {},
             credential_provider=_provider(provider, changing=callable(credentials)) if provider else None,
@@ -91,7 +96,10 @@ class Bucket:
         """Store in one request; the etag."""
         attributes: Attributes = dict(metadata or {})
         with translated(f"write {key!r}"):
-            return obstore.put(self._store, key, data, attributes=attributes, mode=mode, use_multipart=False)["e_tag"] or ""
+            return (
+                obstore.put(self._store, key, data, attributes=attributes, mode=mode, use_multipart=False)["e_tag"]
+                or ""
+            )
 
     def put_stream(self, key: str, portions: Iterable[bytes], *, part: int, metadata: dict[str, str]) -> str:
         """Store in parts, four at a time. What the portions raise passes as it is, and nothing is stored."""
@@ -102,7 +110,13 @@ class Bucket:
             try:
                 with translated(f"write {key!r}"):
                     sent = obstore.put(
-                        self._store, key, iter(line), attributes=attributes, use_multipart=True, chunk_size=part, max_concurrency=4
+                        self._store,
+                        key,
+                        iter(line),
+                        attributes=attributes,
+                        use_multipart=True,
+                        chunk_size=part,
+                        max_concurrency=4,
                     )
                 put.append(sent["e_tag"] or "")
             except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
@@ -110,7 +124,8 @@ class Bucket:
             finally:
                 line.leave()
 
-        # The portions are made here, where whoever asked is: obstore calls them in a thread in which nothing else of obstore can be called.
+        # The portions are made here, where whoever asked is: obstore calls them in a thread in which nothing else of
+        # obstore can be called.
         sender = threading.Thread(target=send, name="put to S3", daemon=True)
         sender.start()
         try:
@@ -163,7 +178,12 @@ def _provider(credentials: Callable[[], Credentials], *, changing: bool) -> Call
         now = credentials()
         # Those that may change are asked for again before long.
         expires = datetime.now(UTC) + timedelta(minutes=5) if changing else None
-        return {"access_key_id": now.access_key, "secret_access_key": now.secret_key, "token": now.token, "expires_at": expires}
+        return {
+            "access_key_id": now.access_key,
+            "secret_access_key": now.secret_key,
+            "token": now.token,
+            "expires_at": expires,
+        }
 
     return provide
 
@@ -195,7 +215,9 @@ def _ours(error: Exception, what: str) -> ObjectsError:
         return NotAllowed(f"{sentence} Check the credentials and their rights.")
     if isinstance(error, NotSupportedError) or (status and status[1] == "501"):
         return Unsupported(sentence)
-    if (status and status[1] == "507") or (code and code[1] in ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull")):
+    if (status and status[1] == "507") or (
+        code and code[1] in ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull")
+    ):
         return NoSpace(sentence)
     if isinstance(error, InvalidPathError | ValueError) or (status and status[1] in ("400", "405", "414")):
         return Refused(sentence)

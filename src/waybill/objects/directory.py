@@ -8,13 +8,14 @@ What lies where (escape.py says how a name becomes a path):
     <root>/.waybill/uploads/<id>/    parts that have arrived (uploads.py)
     <root>/.waybill/locks/           256 empty files to lock for the moment of publishing
 
-The life of a put: a new file in tmp, locked to show that it is in use; bytes and their digest written; file synced; then **published** by
-one system call, `link` for an object that must be absent or `rename` for one that may be there; then its folder synced. Before publishing
-a crash leaves a file in tmp; after it, the object. A compare-and-swap looks at the present version and publishes under the object's lock,
-which every other put and delete of that object takes as well.
+The life of a put: a new file in tmp, locked to show that it is in use; bytes and their digest written; file synced;
+then **published** by one system call, `link` for an object that must be absent or `rename` for one that may be there;
+then its folder synced. Before publishing a crash leaves a file in tmp; after it, the object. A compare-and-swap looks
+at the present version and publishes under the object's lock, which every other put and delete of that object takes as
+well.
 
-`at` is called with the name of each side effect right after it (POINTS). A simulator crashes there; what it raises should not be an
-Exception, so that no clean-up runs that a dead process would not have run.
+`at` is called with the name of each side effect right after it (POINTS). A simulator crashes there; what it raises
+should not be an Exception, so that no clean-up runs that a dead process would not have run.
 """
 
 from __future__ import annotations
@@ -45,10 +46,27 @@ from waybill.objects.uploads import DirectoryUpload
 from waybill.objects.whole import WholeFolder
 
 POINTS = (
-    "folder made", "folder synced", "folder removed", "temp made", "temp written", "temp synced", "linked", "renamed", "published",
-    "temp dropped", "whole made", "deleted", "delete synced", "aside made", "aside linked", "aside exchanged", "aside dropped",
-    "upload made", "upload dropped", "swept",
-)  # fmt: skip
+    "folder made",
+    "folder synced",
+    "folder removed",
+    "temp made",
+    "temp written",
+    "temp synced",
+    "linked",
+    "renamed",
+    "published",
+    "temp dropped",
+    "whole made",
+    "deleted",
+    "delete synced",
+    "aside made",
+    "aside linked",
+    "aside exchanged",
+    "aside dropped",
+    "upload made",
+    "upload dropped",
+    "swept",
+)
 
 
 class Directory:
@@ -98,7 +116,9 @@ class Directory:
                 with explained(f"write {name!r}"):
                     write_all(fd, portion)
             with explained(f"write {name!r}"):
-                return self._publisher.publish(name, path, fd, temp, stream.sha256, if_absent=if_absent, if_match=if_match)
+                return self._publisher.publish(
+                    name, path, fd, temp, stream.sha256, if_absent=if_absent, if_match=if_match
+                )
 
     def put_several(self, puts: Sequence[Put]) -> list[Put]:
         """Put all of them, with few syncs; which of them do not read back (several.py)."""
@@ -127,7 +147,9 @@ class Directory:
         prefix = check_prefix(prefix)
         listing = Listing(self._folders, after, PAGE if limit is None else limit, self._folding)
         with explained(f"list {prefix!r}"):
-            found = listing.below(components(prefix, folding=self._folding) if prefix else [], f"{prefix}/" if prefix else "")
+            found = listing.below(
+                components(prefix, folding=self._folding) if prefix else [], f"{prefix}/" if prefix else ""
+            )
             for count, info in enumerate(found):
                 if limit is not None and count >= limit:
                     return
@@ -149,13 +171,16 @@ class Directory:
         return False
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> ObjectInfo:
-        # Not a hard link: a copy is there for the day when the other's blocks go bad. Reading it all also checks its digest.
+        # Not a hard link: a copy is there for the day when the other's blocks go bad. Reading it all also checks its
+        # digest.
         with self.get(source) as body:
             return self.put(target, body, if_absent=if_absent, size=body.info.size, sha256=body.info.sha256)
 
     def upload(self, name: str, *, resume: str | None = None, keep: bool = False) -> DirectoryUpload:
         path = self._path(name)
-        return DirectoryUpload(self._folders, self._publisher, name, path, token=self._token, at=self._at, resume=resume, keep=keep)
+        return DirectoryUpload(
+            self._folders, self._publisher, name, path, token=self._token, at=self._at, resume=resume, keep=keep
+        )
 
     def sweep(self, older_than: float) -> Swept:
         before = self._clock() - older_than
@@ -178,7 +203,9 @@ class Directory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
 """Escape: how a name becomes a path below the root of a directory, and back; byte by byte.
 
-An ordinary name is its own path: `jobs/42/files.jsonl` lies in `jobs/42/files.jsonl`, so that other tools (an OCFL validator, `ls`) can
-read what is stored. What a file system would not keep apart is written with `%`, which therefore never stands for itself:
+An ordinary name is its own path: `jobs/42/files.jsonl` lies in `jobs/42/files.jsonl`, so that other tools (an OCFL
+validator, `ls`) can read what is stored. What a file system would not keep apart is written with `%`, which therefore
+never stands for itself:
 
     %25               the byte `%` of a name
     %41 .. %5A        on a file system that folds names (case or accents, found out when the directory is made): the letters A to Z
@@ -9,9 +10,9 @@ read what is stored. What a file system would not keep apart is written with `%`
     <piece>%+         a folder that holds the continuation of a segment too long for one entry: the segment goes on in the next component
     %o                inside the folder `a`: the object named `a`, which is both an object and a prefix of others
 
-Hex digits are upper-case. A component has at most 240 bytes before `%+`; a longer segment is cut after the last whole character
-that fits. An entry that is not exactly what this scheme writes (another's temporary file, `%zz`, a symbolic link) is no object: it is
-neither listed nor opened. `.waybill` in the root is the driver's own; no name begins with it.
+Hex digits are upper-case. A component has at most 240 bytes before `%+`; a longer segment is cut after the last whole
+character that fits. An entry that is not exactly what this scheme writes (another's temporary file, `%zz`, a symbolic
+link) is no object: it is neither listed nor opened. `.waybill` in the root is the driver's own; no name begins with it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def components(name: str, *, folding: bool = False) -> Components:
     path: Components = []
     for segment in name.split("/"):
         escaped = _escape(segment, folding)
-        if len(escaped) <= PIECE // 4 or len(escaped.encode()) <= PIECE:  # four bytes is the most that one character can have
+        # four bytes is the most that one character can have
+        if len(escaped) <= PIECE // 4 or len(escaped.encode()) <= PIECE:
             path.append(escaped)
         else:
             path.extend(_pieces(segment, folding))
@@ -43,7 +45,9 @@ def components(name: str, *, folding: bool = False) -> Components:
 
 
 def text_of(component: str, *, folding: bool = False) -> tuple[str, bool] | None:
-    """The text that an entry stands for, and whether the segment goes on inside it; None if this scheme would not write it."""
+    """The text that an entry stands for, and whether the segment goes on inside it; None if this scheme would not
+    write it.
+    """
     goes_on = component.endswith(GOES_ON)
     escaped = component.removesuffix(GOES_ON)
     try:

@@ -1,8 +1,10 @@
-"""Files: one object as a file of a directory: what is known of it, its bytes, and the trouble that a file system can make.
+"""Files: one object as a file of a directory: what is known of it, its bytes, and the trouble that a file system can
+make.
 
-Beside its bytes a file keeps the SHA-256 of them, as the extended attribute `user.waybill`: digest, size and time of last change, with
-spaces between. It counts only while size and time are still those of the file: whoever edits a file by hand ends it. Where a file system
-has no extended attributes nothing is kept, and the etag is made of what `stat` says.
+Beside its bytes a file keeps the SHA-256 of them, as the extended attribute `user.waybill`: digest, size and time of
+last change, with spaces between. It counts only while size and time are still those of the file: whoever edits a file
+by hand ends it. Where a file system has no extended attributes nothing is kept, and the etag is made of what `stat`
+says.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def describe(name: str, fd: int) -> ObjectInfo:
     return ObjectInfo(
         name=name,
         size=found.st_size,
-        etag=sha256[:32] if sha256 else f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_size:x}",
+        etag=sha256[:32]
+        if sha256
+        else f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_size:x}",
         modified=datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC),
         sha256=sha256,
     )
@@ -58,7 +62,9 @@ def _kept_digest(fd: int, found: os.stat_result) -> str | None:
 
 
 def open_object(entry: str, folder: int) -> int | None:
-    """A descriptor of the object at this entry: the file, or the file inside the folder of the same name; None if there is none."""
+    """A descriptor of the object at this entry: the file, or the file inside the folder of the same name; None if
+    there is none.
+    """
     fd = _open_file(entry, folder)
     if fd is not None:
         return fd
@@ -105,7 +111,9 @@ def read_file(info: ObjectInfo, fd: int, start: int, end: int | None) -> Reading
             with explained(f"read {info.name!r}"):
                 portion = os.pread(fd, min(PORTION, stop - at), at)
             if not portion:
-                raise Unavailable(f"{info.name!r} became shorter while it was read: someone changes files in the directory.")
+                raise Unavailable(
+                    f"{info.name!r} became shorter while it was read: someone changes files in the directory."
+                )
             at += len(portion)
             yield portion
 
@@ -126,9 +134,13 @@ def _ours(error: OSError, what: str) -> ObjectsError:
     if error.errno in _NO_SPACE:
         return NoSpace(f"Could not {what}: there is no space left in the directory ({reason}). Nothing of it was kept.")
     if error.errno in _NOT_ALLOWED:
-        return NotAllowed(f"Could not {what}: the operating system does not allow it ({reason}). Check the directory's owner and mode.")
+        return NotAllowed(
+            f"Could not {what}: the operating system does not allow it ({reason}). Check the directory's owner and mode."
+        )
     if error.errno == errno.EXDEV:
-        return Refused(f"Could not {what}: another file system is mounted inside the directory, and a file cannot move there in one step.")
+        return Refused(
+            f"Could not {what}: another file system is mounted inside the directory, and a file cannot move there in one step."
+        )
     if error.errno == errno.ENAMETOOLONG:
         return Refused(f"Could not {what}: the file system allows only shorter names.")
     return Unavailable(f"Could not {what}: {reason}.")

@@ -1,11 +1,13 @@
-"""Folders: walking below a root without ever leaving it, making folders that survive a crash, and moving a file aside for a folder.
+"""Folders: walking below a root without ever leaving it, making folders that survive a crash, and moving a file
+aside for a folder.
 
-Every step is taken from an open descriptor of the folder above (`dir_fd`) and never through a symbolic link, so that nothing that is
-planted below the root, before or meanwhile, leads anywhere else. A folder that was made is durable before anything is put into it: its
-parent is synced by whoever uses it first in this process, since the process that made it may have died before it could.
+Every step is taken from an open descriptor of the folder above (`dir_fd`) and never through a symbolic link, so that
+nothing that is planted below the root, before or meanwhile, leads anywhere else. A folder that was made is durable
+before anything is put into it: its parent is synced by whoever uses it first in this process, since the process that
+made it may have died before it could.
 
-A name can be an object and a prefix of others. When `a/b` comes while `a` is a file, the file moves into a folder of its own name
-(`a/%o`) in one exchange (renameat2 of Linux): readers see it before and after.
+A name can be an object and a prefix of others. When `a/b` comes while `a` is a file, the file moves into a folder of
+its own name (`a/%o`) in one exchange (renameat2 of Linux): readers see it before and after.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class Folders:
     def _enter(self, fd: int, path: list[str], component: str) -> int:
         for _ in range(100):  # every turn means that someone else made, removed or replaced it in that moment
             try:
-                return os.open(component, OPEN_FOLDER, dir_fd=fd)  # most are there, and making one takes a lock on the folder above
+                # most are there, and making one takes a lock on the folder above
+                return os.open(component, OPEN_FOLDER, dir_fd=fd)
             except FileNotFoundError:
                 with suppress(FileExistsError):
                     os.mkdir(component, dir_fd=fd)
@@ -144,7 +147,9 @@ class Folders:
             if stat.S_ISDIR(found.st_mode):
                 return
             if not stat.S_ISREG(found.st_mode):
-                raise Refused(f"{'/'.join(path)!r} in the directory is neither a file nor a folder, and links are not followed.")
+                raise Refused(
+                    f"{'/'.join(path)!r} in the directory is neither a file nor a folder, and links are not followed."
+                )
             with self.tmp() as tmp:
                 aside = self._token()
                 os.mkdir(aside, dir_fd=tmp)
@@ -180,16 +185,25 @@ class Folders:
             except OSError as error:
                 if error.errno == errno.ENOENT:
                     continue
-                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY, errno.EACCES, errno.EPERM):
+                if error.errno in (
+                    errno.ENOTEMPTY,
+                    errno.EEXIST,
+                    errno.ENOTDIR,
+                    errno.EBUSY,
+                    errno.EACCES,
+                    errno.EPERM,
+                ):
                     return
                 raise
             self._at("folder removed")
 
     @contextmanager
     def locked(self, path: list[str]) -> Iterator[None]:
-        """Alone with the object at this path, among all processes: for the moment between a look at the present version and its end.
+        """Alone with the object at this path, among all processes: for the moment between a look at the present
+        version and its end.
 
-        It is taken for a few system calls, never for a transfer, and at most one at a time. The kernel drops it with the process.
+        It is taken for a few system calls, never for a transfer, and at most one at a time. The kernel drops it with
+        the process.
         """
         stripe = f"{OWN[0]}/locks/{hashlib.sha256('/'.join(path).encode()).hexdigest()[:2]}"
         fd = os.open(stripe, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self.root)
@@ -206,7 +220,9 @@ OWN = [".waybill"]
 def exchange(one_fd: int, one: str, other_fd: int, other: str) -> None:
     """Let two entries of a file system change places, atomically."""
     if not _renamed(one_fd, one, other_fd, other, _EXCHANGE):
-        raise Refused(f"{other!r} is an object, and this file system cannot keep an object whose name is also a prefix of others.")
+        raise Refused(
+            f"{other!r} is an object, and this file system cannot keep an object whose name is also a prefix of others."
+        )
 
 
 def rename_to_nothing(one_fd: int, one: str, other_fd: int, other: str) -> None:

@@ -1,7 +1,7 @@
 """Handing over: portions are made in the caller's thread and taken in another's, a few of them on the way.
 
-An S3 client takes a stream by calling it from a thread of its own, in which nothing else of that client can be called. Portions that are
-themselves read from S3 could not be made there; nor what belongs to the caller's thread.
+An S3 client takes a stream by calling it from a thread of its own, in which nothing else of that client can be called.
+Portions that are themselves read from S3 could not be made there; nor what belongs to the caller's thread.
 
     maker   give, give ... end | fail          told by `give` when the taker has gone
     taker   for portion in line: ...           raises what the maker failed with

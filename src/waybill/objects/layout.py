@@ -1,8 +1,8 @@
 """Layout: how names are written in this directory, agreed once, by whoever opens it first.
 
-`.waybill/layout.json` is `{"waybill": "objects", "v": 1, "folding": false}`. Folding is true if the file system takes two names for one
-(by case, or by composed and decomposed accents): then the escape scheme writes capitals and accents in hex. A directory that was filled
-without folding is refused on a file system that folds.
+`.waybill/layout.json` is `{"waybill": "objects", "v": 1, "folding": false}`. Folding is true if the file system takes
+two names for one (by case, or by composed and decomposed accents): then the escape scheme writes capitals and accents
+in hex. A directory that was filled without folding is refused on a file system that folds.
 """
 
 from __future__ import annotations
@@ -46,9 +46,13 @@ def agreed_folding(folders: Folders, publisher: Publisher, token: Callable[[], s
     except (ValueError, TypeError, KeyError):
         kind, version, folding = None, None, False
     if (kind, version) != ("objects", 1):
-        raise Refused(f"{root}/.waybill/{_FILE} is not one that this version of Waybill writes: the directory is left alone.")
+        raise Refused(
+            f"{root}/.waybill/{_FILE} is not one that this version of Waybill writes: the directory is left alone."
+        )
     if folds and not folding:
-        raise Refused(f"{root} was filled where names are kept apart that this file system takes for one: copy it with Waybill instead.")
+        raise Refused(
+            f"{root} was filled where names are kept apart that this file system takes for one: copy it with Waybill instead."
+        )
     return folding
 
 

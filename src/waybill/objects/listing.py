@@ -1,9 +1,9 @@
 """Listing: the objects of a directory in the byte order of their names, in bounded memory.
 
-A folder's entries come in no order, so the smallest PAGE of them are picked, and then the next; a folder of ten million costs more looks
-at it, not more memory. An entry stands for up to two things: for the object of its name and, if it is a folder, for what lies below.
-Since `a!` sorts before `a/b`, what lies below the folder `a` begins at `a/` and not at `a`. What lies below a folder that continues a
-long segment may fall between its neighbours, so it is merged with them.
+A folder's entries come in no order, so the smallest PAGE of them are picked, and then the next; a folder of ten million
+costs more looks at it, not more memory. An entry stands for up to two things: for the object of its name and, if it is
+a folder, for what lies below. Since `a!` sorts before `a/b`, what lies below the folder `a` begins at `a/` and not at
+`a`. What lies below a folder that continues a long segment may fall between its neighbours, so it is merged with them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Listing:
         self._folding = folding
 
     def below(self, path: list[str], text: str, chained: bool = False) -> Iterator[ObjectInfo]:
-        """What lies in the folder at `path`, whose entries continue `text`; `chained` if a long segment goes on in it."""
+        """What lies in the folder at `path`, whose entries continue `text`; `chained` if a long segment goes on in
+        it.
+        """
         try:
             with self._folders.find(path) as fd:
                 running: _Running = []
@@ -65,7 +67,9 @@ class Listing:
     def _items(self, fd: int, text: str, *, root: bool) -> Iterator[_Item]:
         last: _Item | None = None
         while True:
-            items = heapq.nsmallest(self._page, (item for item in self._entries(fd, text, root=root) if last is None or item > last))
+            items = heapq.nsmallest(
+                self._page, (item for item in self._entries(fd, text, root=root) if last is None or item > last)
+            )
             yield from items
             if len(items) < self._page:
                 return

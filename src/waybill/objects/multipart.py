@@ -1,8 +1,9 @@
 """Multipart: the six requests by which S3 takes an object in parts.
 
-obstore streams one object in parts by itself, but neither lets a part be sent by number, nor an upload be resumed, completed under a
-condition, or found again after a crash. So these are ours: begin, send a part, look at the parts, complete, abort, and look for uploads
-that were left behind. A request is sent again after a broken connection, a time-out or an answer of 5xx, up to `tries` times.
+obstore streams one object in parts by itself, but neither lets a part be sent by number, nor an upload be resumed,
+completed under a condition, or found again after a crash. So these are ours: begin, send a part, look at the parts,
+complete, abort, and look for uploads that were left behind. A request is sent again after a broken connection, a
+time-out or an answer of 5xx, up to `tries` times.
 """
 
 from __future__ import annotations
@@ -87,8 +88,12 @@ class Multipart:
                 return dict(sorted(found.items()))
             marker = following
 
-    def complete(self, key: str, upload: str, parts: dict[int, PartInfo], *, if_absent: bool = False, if_match: str | None = None) -> str:
-        """The etag of the object. AlreadyThere or Precondition if the condition does not hold; the parts are still there then."""
+    def complete(
+        self, key: str, upload: str, parts: dict[int, PartInfo], *, if_absent: bool = False, if_match: str | None = None
+    ) -> str:
+        """The etag of the object. AlreadyThere or Precondition if the condition does not hold; the parts are still
+        there then.
+        """
         headers = {"if-none-match": "*"} if if_absent else {"if-match": if_match} if if_match is not None else {}
         wanted = ElementTree.Element("CompleteMultipartUpload")
         for number, part in sorted(parts.items()):
@@ -118,7 +123,13 @@ class Multipart:
             markers = following
 
     def _ask(
-        self, method: str, key: str, pairs: list[tuple[str, str]], body: bytes = b"", *, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        key: str,
+        pairs: list[tuple[str, str]],
+        body: bytes = b"",
+        *,
+        headers: dict[str, str] | None = None,
     ) -> httpx2.Response:
         path, query = path_of(self._bucket, key), query_of(pairs)
         url = httpx2.URL(f"{self._endpoint}{path}?{query}")
@@ -138,7 +149,9 @@ class Multipart:
                 answer = self._client.request(method, url, headers=signed, content=body)
             except httpx2.HTTPError as error:
                 if tried == self._tries:
-                    raise Unavailable(f"The S3 server at {self._endpoint} did not answer: {type(error).__name__}.") from error
+                    raise Unavailable(
+                        f"The S3 server at {self._endpoint} did not answer: {type(error).__name__}."
+                    ) from error
             else:
                 code = _code(answer)
                 if answer.is_success and not code:

@@ -1,10 +1,12 @@
 """Names of objects: which texts are names, the same on every driver.
 
-A name is text in segments with `/` between them: `jobs/42/attempt-7/files.jsonl`. A name that one driver keeps faithfully and another
-does not would be found out on the day the bytes move, so the rules are those of the strictest server that was met: SeaweedFS turns a
-backslash into a slash, XML listings cannot carry control characters, every S3 server ends at 1,024 bytes and a prefix takes its part.
+A name is text in segments with `/` between them: `jobs/42/attempt-7/files.jsonl`. A name that one driver keeps
+faithfully and another does not would be found out on the day the bytes move, so the rules are those of the strictest
+server that was met: SeaweedFS turns a backslash into a slash, XML listings cannot carry control characters, every S3
+server ends at 1,024 bytes and a prefix takes its part.
 
-Nothing is folded: `a` and `A`, composed and decomposed accents, `a` and `a/b` are all different names and may exist side by side.
+Nothing is folded: `a` and `A`, composed and decomposed accents, `a` and `a/b` are all different names and may exist
+side by side.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ def check_name(name: str) -> str:
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
-        raise Refused(f"{shown} is not a name: it holds half of a surrogate pair, which UTF-8 cannot express.") from None
+        raise Refused(
+            f"{shown} is not a name: it holds half of a surrogate pair, which UTF-8 cannot express."
+        ) from None
     if length > LONGEST:
         raise Refused(f"{shown} is too long for a name: {length} bytes of UTF-8, where {LONGEST} is the most.")
     bad = _FORBIDDEN.search(name)
     if bad:
-        raise Refused(f"{shown} is not a name: {bad[0]!a} at position {bad.start()} is not kept faithfully by every object store.")
+        raise Refused(
+            f"{shown} is not a name: {bad[0]!a} at position {bad.start()} is not kept faithfully by every object store."
+        )
     segments = name.split("/")
     if "" in segments:
         raise Refused(f"{shown} is not a name: it starts or ends with a slash, or has two in a row.")

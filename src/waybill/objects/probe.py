@@ -1,9 +1,9 @@
 """Probe: what the conditional writes of an S3 server are worth, found out by trying.
 
-Servers differ, and they do not say so: of eight that were tried three answer 200 to `If-None-Match: *` and overwrite, one checks the
-condition without being atomic, one never matches `If-Match` and ignores conditions when an upload in parts is completed; SeaweedFS keeps
-them for a put, and lets two win when uploads are completed. So before the first conditional write this happens, once, in a folder of its
-own that is removed again:
+Servers differ, and they do not say so: of eight that were tried three answer 200 to `If-None-Match: *` and overwrite,
+one checks the condition without being atomic, one never matches `If-Match` and ignores conditions when an upload in
+parts is completed; SeaweedFS keeps them for a put, and lets two win when uploads are completed. So before the first
+conditional write this happens, once, in a folder of its own that is removed again:
 
     create     create twice: the second must be refused. Then several at once, some rounds: one may win, and its bytes must be there.
     swap       replace by the right etag: must succeed; by an old one, or what is not there: must be refused. Then several at once.
@@ -11,9 +11,10 @@ own that is removed again:
     order      whether `x!` is listed before `x/b` (by bytes) or after it (folder by folder).
     segment    whether a segment of a key may have more than 255 bytes.
 
-What was found is logged and stored as `.waybill/probe.json`, so that a person can look at it; it is found anew at every start, since a
-server can be replaced. A race that was not lost proves nothing for ever: a server that never checks is found for certain, one that checks
-without being atomic with high probability. Therefore a lock is never taken from S3 alone.
+What was found is logged and stored as `.waybill/probe.json`, so that a person can look at it; it is found anew at every
+start, since a server can be replaced. A race that was not lost proves nothing for ever: a server that never checks is
+found for certain, one that checks without being atomic with high probability. Therefore a lock is never taken from S3
+alone.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def probe(bucket: Bucket, folder: str, now: datetime) -> Finding:
         tried.tidy_up()
     finding = Finding(bucket.endpoint or "Amazon", bucket.name, now, conditions)
     level = logging.INFO if {conditions.create, conditions.swap, conditions.complete} == {"atomic"} else logging.WARNING
-    _log.log(level, "Conditional writes of the S3 server at %s, bucket %s: %s", finding.endpoint, finding.bucket, conditions)
+    _log.log(
+        level, "Conditional writes of the S3 server at %s, bucket %s: %s", finding.endpoint, finding.bucket, conditions
+    )
     return finding
 
 
@@ -93,7 +96,9 @@ class _Probe:
         return self._create_with("create", lambda key, data: lambda: self._bucket.put(key, data, mode="create"))
 
     def swap(self) -> Worth:
-        return self._swap_with("swap", lambda key, data, etag: lambda: self._bucket.put(key, data, mode={"e_tag": etag}))
+        return self._swap_with(
+            "swap", lambda key, data, etag: lambda: self._bucket.put(key, data, mode={"e_tag": etag})
+        )
 
     def complete(self) -> Worth:
         """The worse of the two conditions."""
@@ -164,7 +169,9 @@ class _Probe:
         return self._race(contested, lambda key, data: swap(key, data, etags[key]))
 
     def _race(self, keys: list[str], prepare: _Create) -> Worth:
-        """Several write each key at the same moment: of each at most one may be told that it won, and its bytes must be there."""
+        """Several write each key at the same moment: of each at most one may be told that it won, and its bytes must
+        be there.
+        """
         gate = threading.Barrier(RACERS * len(keys))
 
         def run(racer: int, key: str) -> bytes | None:
@@ -191,7 +198,9 @@ class _Probe:
         return f"{self._folder}/{name}"
 
 
-def _upload(multipart: Multipart, key: str, data: bytes, *, if_absent: bool = False, if_match: str | None = None) -> _Strike:
+def _upload(
+    multipart: Multipart, key: str, data: bytes, *, if_absent: bool = False, if_match: str | None = None
+) -> _Strike:
     upload = multipart.begin(key, {})
     part = multipart.send(key, upload, 1, data)
 

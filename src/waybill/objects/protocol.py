@@ -1,8 +1,9 @@
 """Objects: named bytes, and the contract that every driver keeps.
 
-The life of an object: `put` makes it whole or not at all; `head`, `get` and `list` see it whole or not at all; `copy` makes another;
-`delete` ends it. An object is never changed in place: a second `put` puts another one in its place, and who was reading the first goes on
-reading the first. What is too large for one call, or must survive the process that sends it, goes through `upload`, part by part.
+The life of an object: `put` makes it whole or not at all; `head`, `get` and `list` see it whole or not at all; `copy`
+makes another; `delete` ends it. An object is never changed in place: a second `put` puts another one in its place, and
+who was reading the first goes on reading the first. What is too large for one call, or must survive the process that
+sends it, goes through `upload`, part by part.
 
 The terms:
 
@@ -11,9 +12,9 @@ The terms:
     condition   `if_absent` or `if_match`: a put that happens only if nothing is there, or only if this version is
     conditions  what such conditions are worth here: a directory keeps them, S3 servers differ (probe.py)
 
-A driver classifies its errors with two questions, `is_not_found` and `is_permanent`; all policy (retry, give up, tell the user) follows
-from the answers. All verbs may be called from many threads at once. A conditional put is no lock: nothing here renews it, and a holder
-that was paused does not know that it lost it.
+A driver classifies its errors with two questions, `is_not_found` and `is_permanent`; all policy (retry, give up, tell
+the user) follows from the answers. All verbs may be called from many threads at once. A conditional put is no lock:
+nothing here renews it, and a holder that was paused does not know that it lost it.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ def is_not_found(error: BaseException) -> bool:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether asking again, unchanged, is bound to fail again. What is not known to be permanent is worth another try."""
+    """Whether asking again, unchanged, is bound to fail again.
+
+    What is not known to be permanent is worth another try.
+    """
     return isinstance(error, ObjectsError) and error.permanent
 
 
@@ -133,10 +137,12 @@ Worth: TypeAlias = Literal["atomic", "racy", "ignored", "refused", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What conditions are worth on this object store. Only "atomic" is used; everything else is refused with a sentence.
+    """What conditions are worth on this object store. Only "atomic" is used; everything else is refused with a
+    sentence.
 
-    atomic: of any number of writers at once one wins, and the others are told. racy: it is checked, but two can win. ignored: it is
-    answered with success, and overwrites. refused: it is answered with an error. unknown: it was not looked at.
+    atomic: of any number of writers at once one wins, and the others are told. racy: it is checked, but two can win.
+    ignored: it is answered with success, and overwrites. refused: it is answered with an error. unknown: it was not
+    looked at.
     """
 
     create: Worth  # put(if_absent=True)
@@ -147,7 +153,9 @@ class Conditions:
 
 
 class Body(Protocol):
-    """The bytes of one object, or of a range of it: a context manager that is read once, by iterating or like a file."""
+    """The bytes of one object, or of a range of it: a context manager that is read once, by iterating or like a
+    file.
+    """
 
     @property
     def info(self) -> ObjectInfo:
@@ -155,7 +163,9 @@ class Body(Protocol):
         ...
 
     def __iter__(self) -> Iterator[bytes]:
-        """Portions of at most some megabytes. Ends early only by raising: a cut connection is an error, never a short object."""
+        """Portions of at most some megabytes. Ends early only by raising: a cut connection is an error, never a
+        short object.
+        """
         ...
 
     def read(self, size: int = -1) -> bytes:
@@ -166,14 +176,17 @@ class Body(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class Upload(Protocol):
     """An object on its way, part by part. Nothing is visible under its name before `complete`.
 
-    As a context manager it aborts on the way out unless it was completed, or was opened with `keep=True`: then the parts stay, for
-    `upload(name, resume=id)` in this process or another. Parts may arrive in any order and again; the last arrival of a number counts.
+    As a context manager it aborts on the way out unless it was completed, or was opened with `keep=True`: then the
+    parts stay, for `upload(name, resume=id)` in this process or another. Parts may arrive in any order and again; the
+    last arrival of a number counts.
     """
 
     @property
@@ -189,13 +202,18 @@ class Upload(Protocol):
         ...
 
     def part(self, number: int, data: bytes) -> PartInfo:
-        """Store part `number` (1 to PART_MOST). Every part but the last must have PART_LEAST bytes; `complete` refuses otherwise."""
+        """Store part `number` (1 to PART_MOST). Every part but the last must have PART_LEAST bytes; `complete`
+        refuses otherwise.
+        """
         ...
 
-    def complete(self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None) -> ObjectInfo:
+    def complete(
+        self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None
+    ) -> ObjectInfo:
         """Join the parts in the order of their numbers into the object; atomic, like put.
 
-        A promised `sha256` is Refused where it cannot be checked: in S3, if the parts did not all come through this very object, in order.
+        A promised `sha256` is Refused where it cannot be checked: in S3, if the parts did not all come through this
+        very object, in order.
         """
         ...
 
@@ -205,7 +223,9 @@ class Upload(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class Objects(Protocol):
@@ -228,15 +248,16 @@ class Objects(Protocol):
     ) -> ObjectInfo:
         """Store the bytes under the name: all of them, durably, before this returns; or nothing, and it raises.
 
-        A crash leaves the old object, or the new one, or none if there was none. The digest of what was stored is in the answer. A
-        `size` or `sha256` that the data turn out not to have: Damaged, and nothing is stored. `if_absent`: AlreadyThere if any object
-        has the name. `if_match`: Precondition if the object is another version, or is gone. An exception raised by `data` passes
-        through, and nothing is stored.
+        A crash leaves the old object, or the new one, or none if there was none. The digest of what was stored is in
+        the answer. A `size` or `sha256` that the data turn out not to have: Damaged, and nothing is stored.
+        `if_absent`: AlreadyThere if any object has the name. `if_match`: Precondition if the object is another version,
+        or is gone. An exception raised by `data` passes through, and nothing is stored.
         """
         ...
 
     def get(self, name: str, *, start: int = 0, end: int | None = None) -> Body:
-        """The bytes from `start` up to and without `end`, as a slice would: what lies beyond the end is empty, not an error.
+        """The bytes from `start` up to and without `end`, as a slice would: what lies beyond the end is empty, not
+        an error.
 
         All of them are of one version, however often the name is written meanwhile. NotFound if there is none.
         """
@@ -247,15 +268,18 @@ class Objects(Protocol):
         ...
 
     def list(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        """The objects below a prefix of whole segments (`a/b` has `a/b/c`, and neither `a/b` nor `a/bc`), lazily and in order.
+        """The objects below a prefix of whole segments (`a/b` has `a/b/c`, and neither `a/b` nor `a/bc`), lazily and
+        in order.
 
-        The order is that of `conditions.order`. The next page is `after=` the last name of the one before; a page never repeats a name
-        nor leaves out one that was there all the time. Memory does not grow with the number of objects.
+        The order is that of `conditions.order`. The next page is `after=` the last name of the one before; a page never
+        repeats a name nor leaves out one that was there all the time. Memory does not grow with the number of objects.
         """
         ...
 
     def delete(self, name: str) -> bool:
-        """Remove the object; whether there was one. Safe to repeat. (S3 looks first: with two at once, both may say yes.)"""
+        """Remove the object; whether there was one. Safe to repeat. (S3 looks first: with two at once, both may say
+        yes.)
+        """
         ...
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> ObjectInfo:
@@ -267,14 +291,19 @@ class Objects(Protocol):
         ...
 
     def sweep(self, older_than: float) -> Swept:
-        """Remove what crashes left behind and nobody has touched for so many seconds: unfinished puts and uploads. Never objects."""
+        """Remove what crashes left behind and nobody has touched for so many seconds: unfinished puts and uploads.
+
+        Never objects.
+        """
         ...
 
     def close(self) -> None: ...
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 def measure(objects: Objects, name: str) -> tuple[int, str]:

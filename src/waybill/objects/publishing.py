@@ -1,8 +1,8 @@
 """Publishing: from a file that is being written to an object that is there, in one system call.
 
-Opened by `temp` (a new file in `.waybill/tmp`, locked for as long as someone writes to it, gone if the writer fails), ended by `publish`:
-digest kept, file synced, `link` or `rename`, folder synced. Whatever the two meet at the object's place (a folder made or removed, a file
-turned into a folder in that moment) sends them back to look again.
+Opened by `temp` (a new file in `.waybill/tmp`, locked for as long as someone writes to it, gone if the writer fails),
+ended by `publish`: digest kept, file synced, `link` or `rename`, folder synced. Whatever the two meet at the object's
+place (a folder made or removed, a file turned into a folder in that moment) sends them back to look again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Publisher:
 
     @contextmanager
     def temp(self, what: str) -> Iterator[tuple[int, str]]:
-        """A new file to write to, and its entry in tmp. Removed if an Exception passes; a crash leaves it to `sweep`."""
+        """A new file to write to, and its entry in tmp. Removed if an Exception passes; a crash leaves it to
+        `sweep`.
+        """
         entry = self._token()
         with explained(f"write {what}"), self._folders.tmp() as tmp:
             fd = os.open(entry, NEW_FILE, 0o666, dir_fd=tmp)
@@ -46,7 +48,9 @@ class Publisher:
         finally:
             os.close(fd)
 
-    def publish(self, name: str, path: list[str], fd: int, temp: str, sha256: str, *, if_absent: bool, if_match: str | None) -> ObjectInfo:
+    def publish(
+        self, name: str, path: list[str], fd: int, temp: str, sha256: str, *, if_absent: bool, if_match: str | None
+    ) -> ObjectInfo:
         """Let the written file be the object."""
         self._at("temp written")
         keep_digest(fd, sha256)
@@ -95,7 +99,11 @@ class Publisher:
 
     def _is_there(self, path: list[str]) -> bool:
         """Whether what was in the way is an object (or a link, a pipe ...) rather than a folder made in that moment."""
-        with suppress(NotFound), self._folders.find(path[:-1]) as folder, self.place(folder, path[-1]) as (place, entry):
+        with (
+            suppress(NotFound),
+            self._folders.find(path[:-1]) as folder,
+            self.place(folder, path[-1]) as (place, entry),
+        ):
             with suppress(FileNotFoundError):
                 os.stat(entry, dir_fd=place, follow_symlinks=False)
                 return True

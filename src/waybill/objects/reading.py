@@ -1,6 +1,7 @@
 """Reading: the body of an object, over whatever a driver yields portions from.
 
-Read once, by iterating or with `read`, as a file would be; both take up where the other left off. Closing it early is fine.
+Read once, by iterating or with `read`, as a file would be; both take up where the other left off. Closing it early is
+fine.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Reading:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:

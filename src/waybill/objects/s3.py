@@ -1,8 +1,8 @@
 """S3: objects in a bucket, below a prefix, on any server that speaks Amazon's protocol.
 
-Everything goes through obstore (bucket.py), but for uploads in parts (multipart.py). What lies where: the object `a/b` is the key
-`<prefix>/a/b`; under `<prefix>/.waybill/` lie the record of what was found out about the server, and for seconds what it was found out
-with (probe.py).
+Everything goes through obstore (bucket.py), but for uploads in parts (multipart.py). What lies where: the object `a/b`
+is the key `<prefix>/a/b`; under `<prefix>/.waybill/` lie the record of what was found out about the server, and for
+seconds what it was found out with (probe.py).
 
 **An S3 server is no lock.** A conditional put decides who was first, and nothing else: it does not expire, and it does not fence.
 """
@@ -37,7 +37,10 @@ ONE_COPY = 5 * 1024**3  # S3 copies no more than this by itself
 
 
 class S3:
-    """Objects in a bucket that exists. Without credentials those of the environment or of the machine's role are taken."""
+    """Objects in a bucket that exists.
+
+    Without credentials those of the environment or of the machine's role are taken.
+    """
 
     def __init__(
         self,
@@ -55,12 +58,16 @@ class S3:
         self._prefix = check_prefix(prefix)
         if len(self._prefix.encode()) > 1000 - LONGEST:
             raise Refused(f"The prefix {prefix!r} is too long: {1000 - LONGEST} bytes is the most.")
-        self._bucket = Bucket(bucket, endpoint=endpoint, region=region, credentials=credentials, timeout=timeout, tries=tries)
+        self._bucket = Bucket(
+            bucket, endpoint=endpoint, region=region, credentials=credentials, timeout=timeout, tries=tries
+        )
         self._clock, self._token = clock, token
         self._finding: Finding | None = None
         self._probing = threading.Lock()
         self._reader = S3Reader(self._bucket, self._key)
-        self._writer = S3Writer(self._bucket, self._key, self._reader, conditions=lambda: self.conditions, now=self._now, token=token)
+        self._writer = S3Writer(
+            self._bucket, self._key, self._reader, conditions=lambda: self.conditions, now=self._now, token=token
+        )
 
     @property
     def finding(self) -> Finding:
@@ -146,7 +153,9 @@ class S3:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

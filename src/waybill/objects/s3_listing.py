@@ -1,7 +1,8 @@
 """Listing of S3: keys below a folder and after a key, in the server's own order.
 
-Servers like Amazon's sort by the bytes of the whole key. Servers that keep a tree (SeaweedFS) go folder by folder, and take `start-after`
-for "after this entry and all below it": there what lies below comes first, by itself, and then what the server lists.
+Servers like Amazon's sort by the bytes of the whole key. Servers that keep a tree (SeaweedFS) go folder by folder, and
+take `start-after` for "after this entry and all below it": there what lies below comes first, by itself, and then what
+the server lists.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Reading from S3: the present version of a name, what is known of it, and its bytes.
 
-A read is one request, so all its bytes are of one version; obstore takes it up again after a cut, of the same version or not at all.
+A read is one request, so all its bytes are of one version; obstore takes it up again after a cut, of the same version
+or not at all.
 """
 
 from __future__ import annotations

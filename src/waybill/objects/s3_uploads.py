@@ -1,10 +1,10 @@
 """Uploads of S3: parts that the server keeps until they are completed or aborted.
 
-The id of an upload is `<token>.<the server's own id>`; the token is in the metadata of the object to be, so that one who gets no answer to
-`complete` can ask the object whether it is his.
+The id of an upload is `<token>.<the server's own id>`; the token is in the metadata of the object to be, so that one
+who gets no answer to `complete` can ask the object whether it is his.
 
-Of a part that was sent twice SeaweedFS keeps both and lists either, but completes by the etag that it is told. So what was sent through
-here is remembered and counts; the server's list counts for what another process sent.
+Of a part that was sent twice SeaweedFS keeps both and lists either, but completes by the etag that it is told. So what
+was sent through here is remembered and counts; the server's list counts for what another process sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from types import TracebackType
 from typing import Self
 
 from waybill.objects.multipart import Multipart
-from waybill.objects.protocol import PART_MOST, AlreadyThere, Damaged, NotFound, ObjectInfo, ObjectsError, PartInfo, Precondition, Refused
+from waybill.objects.protocol import (
+    PART_MOST,
+    AlreadyThere,
+    Damaged,
+    NotFound,
+    ObjectInfo,
+    ObjectsError,
+    PartInfo,
+    Precondition,
+    Refused,
+)
 from waybill.objects.s3_reading import TOKEN
 from waybill.objects.streams import check_sha256
 from waybill.objects.uploads import check_part, check_parts
@@ -26,7 +36,9 @@ _PART = 16 * 1024 * 1024  # bytes of a part of a stream whose size is not known;
 
 
 class S3Upload:
-    """`mine(name, token)` is the object if this upload made it; `allowed` refuses conditions that the server does not keep."""
+    """`mine(name, token)` is the object if this upload made it; `allowed` refuses conditions that the server does
+    not keep.
+    """
 
     def __init__(
         self,
@@ -42,7 +54,14 @@ class S3Upload:
         keep: bool,
         metadata: Mapping[str, str],
     ) -> None:
-        self._multipart, self._key, self._mine, self._allowed, self._now, self._keep = multipart, key, mine, allowed, now, keep
+        self._multipart, self._key, self._mine, self._allowed, self._now, self._keep = (
+            multipart,
+            key,
+            mine,
+            allowed,
+            now,
+            keep,
+        )
         self.name = name
         self._open = True
         self._digest: hashlib._Hash | None = None
@@ -79,12 +98,16 @@ class S3Upload:
         self._sent[number] = self._multipart.send(self._key, self._upload, number, data)
         return self._sent[number]
 
-    def complete(self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None) -> ObjectInfo:
+    def complete(
+        self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None
+    ) -> ObjectInfo:
         self._allowed(if_absent, if_match)
         digest = self._digest.hexdigest() if self._digest is not None else None
         if sha256 is not None:
             if digest is None:
-                raise Refused(f"The SHA-256 of {self.name!r} cannot be checked: its parts came out of order, or from several processes.")
+                raise Refused(
+                    f"The SHA-256 of {self.name!r} cannot be checked: its parts came out of order, or from several processes."
+                )
             if digest != check_sha256(sha256):
                 raise Damaged(f"The parts of {self.name!r} have the SHA-256 {digest}, and {sha256} was promised.")
         parts = dict(self.parts())
@@ -110,7 +133,9 @@ class S3Upload:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._open and not self._keep and (kind is None or issubclass(kind, Exception)):
             self.abort()
 
@@ -126,7 +151,9 @@ def limited(portions: Iterator[bytes], part: int) -> Iterator[bytes]:
     for portion in portions:
         came += len(portion)
         if came > part * PART_MOST:
-            raise Refused(f"A stream of more than {part * PART_MOST} bytes came: say its size beforehand, so that its parts can be larger.")
+            raise Refused(
+                f"A stream of more than {part * PART_MOST} bytes came: say its size beforehand, so that its parts can be larger."
+            )
         yield portion
 
 

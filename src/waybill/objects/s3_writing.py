@@ -1,10 +1,10 @@
 """Writing to S3: a put as one request or in parts, under a condition only where the server was found to keep it.
 
-Up to ONE_PUT bytes are read ahead; an object that ends there goes in one request, with its SHA-256 in its metadata; a longer one goes in
-parts while it is being read, with its SHA-256 only if the caller knew it before.
+Up to ONE_PUT bytes are read ahead; an object that ends there goes in one request, with its SHA-256 in its metadata; a
+longer one goes in parts while it is being read, with its SHA-256 only if the caller knew it before.
 
-A conditional put that gets no answer may have happened, and one that is answered "it is there" may have been sent twice by the client
-below. Each put carries a token in the metadata, so the object is asked whose it is.
+A conditional put that gets no answer may have happened, and one that is answered "it is there" may have been sent twice
+by the client below. Each put carries a token in the metadata, so the object is asked whose it is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from obstore import PutMode
 
 ONE_PUT = 8 * 1024 * 1024  # bytes that are held in memory in order to go in one request
-ONE_CONDITIONAL_PUT = 64 * 1024 * 1024  # the same, under a condition that the server keeps for one request and not for parts
+# the same, under a condition that the server keeps for one request and not for parts
+ONE_CONDITIONAL_PUT = 64 * 1024 * 1024
 
 _WORTHLESS: dict[Worth, str] = {
     "racy": "checks this condition, but lets two writers win at once",
@@ -59,7 +60,9 @@ class S3Writer:
         self._bucket, self._key, self._reader = bucket, key, reader
         self._conditions, self._now, self._token = conditions, now, token
 
-    def put(self, name: str, stream: Stream, *, if_absent: bool, if_match: str | None, size: int | None, sha256: str | None) -> ObjectInfo:
+    def put(
+        self, name: str, stream: Stream, *, if_absent: bool, if_match: str | None, size: int | None, sha256: str | None
+    ) -> ObjectInfo:
         self.check(name)
         self._allow(if_absent, if_match, create="create", swap="swap")
         conditional = if_absent or if_match is not None
@@ -84,10 +87,14 @@ class S3Writer:
         etag = self._bucket.put_stream(self._key(name), rest, part=part, metadata={**known, TOKEN: self._token()})
         return ObjectInfo(name, stream.size, etag, self._now(), stream.sha256)
 
-    def upload(self, name: str, *, resume: str | None = None, keep: bool = False, metadata: dict[str, str] | None = None) -> S3Upload:
+    def upload(
+        self, name: str, *, resume: str | None = None, keep: bool = False, metadata: dict[str, str] | None = None
+    ) -> S3Upload:
         self.check(name)
         if self._bucket.multipart is None:
-            raise Unsupported("Uploads in parts need an access key, in the configuration or in AWS_ACCESS_KEY_ID; put goes without.")
+            raise Unsupported(
+                "Uploads in parts need an access key, in the configuration or in AWS_ACCESS_KEY_ID; put goes without."
+            )
         return S3Upload(
             self._bucket.multipart,
             name,
@@ -106,7 +113,9 @@ class S3Writer:
         longest = max(len(segment.encode(errors="replace")) for segment in check_name(name).split("/"))
         if longest > 255 and longest > self._conditions().longest_segment:
             most = self._conditions().longest_segment
-            raise Refused(f"{name[:80]!r} is not a name on this S3 server: a segment has {longest} bytes, and {most} is the most.")
+            raise Refused(
+                f"{name[:80]!r} is not a name on this S3 server: a segment has {longest} bytes, and {most} is the most."
+            )
 
     def _allow(self, if_absent: bool, if_match: str | None, *, create: str, swap: str) -> None:
         """Refuse a condition that the server does not keep."""

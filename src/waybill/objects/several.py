@@ -2,12 +2,13 @@
 
     wrong = put_several(objects, [Put("a/1", b"..."), Put("a/2", b"...", if_absent=True)])
 
-Each is put as `put` would put it, and they become visible in their order; when the call returns all of them are durable. It stops at the
-first that is refused, and those before it stay: so only things that mean nothing without the last should be put so. A crash leaves any of
-them. Each is then **read back** by its name, and those that are not what was put are answered.
+Each is put as `put` would put it, and they become visible in their order; when the call returns all of them are
+durable. It stops at the first that is refused, and those before it stay: so only things that mean nothing without the
+last should be put so. A crash leaves any of them. Each is then **read back** by its name, and those that are not what
+was put are answered.
 
-A directory syncs each folder once, after the last of them is in it, and each new folder with it, instead of once for each object. Any other
-store puts one after the other.
+A directory syncs each folder once, after the last of them is in it, and each new folder with it, instead of once for
+each object. Any other store puts one after the other.
 """
 
 from __future__ import annotations
@@ -167,8 +168,11 @@ class Together:
         except OSError as error:
             if error.errno not in (*LOOK_AGAIN, errno.EEXIST):
                 raise
-            # Something is in the way, or the folder went that moment: what publishes single objects knows what to make of it.
-            self._publisher.publish(put.name, one.path, one.fd, one.entry, one.sha256, if_absent=put.if_absent, if_match=put.if_match)
+            # Something is in the way, or the folder went that moment: what publishes single objects knows what to make
+            # of it.
+            self._publisher.publish(
+                put.name, one.path, one.fd, one.entry, one.sha256, if_absent=put.if_absent, if_match=put.if_match
+            )
             if key in places:
                 os.close(places.pop(key))
         one.named = True

@@ -1,7 +1,7 @@
 """Signing: AWS Signature Version 4 of one S3 request, as headers.
 
-obstore signs its own requests; this is for those that it does not have (multipart.py). The credentials come from the caller or from the
-environment, never from a URL, and show in no representation.
+obstore signs its own requests; this is for those that it does not have (multipart.py). The credentials come from the
+caller or from the environment, never from a URL, and show in no representation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Credentials:
 
 
 def credentials_of_environment() -> Credentials | None:
-    """What AWS's own tools would take from the environment; None leaves it to obstore, which also asks the machine's own role."""
+    """What AWS's own tools would take from the environment; None leaves it to obstore, which also asks the machine's
+    own role.
+    """
     access_key, secret_key = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     if access_key and secret_key:
         return Credentials(access_key, secret_key, os.environ.get("AWS_SESSION_TOKEN"))
@@ -40,16 +42,28 @@ def query_of(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def sign(
-    method: str, path: str, query: str, headers: Mapping[str, str], sha256: str, *, credentials: Credentials, region: str, now: datetime
+    method: str,
+    path: str,
+    query: str,
+    headers: Mapping[str, str],
+    sha256: str,
+    *,
+    credentials: Credentials,
+    region: str,
+    now: datetime,
 ) -> dict[str, str]:
-    """The headers (with lower-case names, `host` among them) and those that sign them; `sha256` is that of the request's body."""
+    """The headers (with lower-case names, `host` among them) and those that sign them; `sha256` is that of the
+    request's body.
+    """
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     signed = {**headers, "x-amz-content-sha256": sha256, "x-amz-date": stamp}
     if credentials.token:
         signed["x-amz-security-token"] = credentials.token
     listed = ";".join(sorted(signed))
-    canonical = "\n".join([method, path, query, *(f"{name}:{signed[name].strip()}" for name in sorted(signed)), "", listed, sha256])
+    canonical = "\n".join(
+        [method, path, query, *(f"{name}:{signed[name].strip()}" for name in sorted(signed)), "", listed, sha256]
+    )
     text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
     key = b"AWS4" + credentials.secret_key.encode()
     for step in (stamp[:8], region, "s3", "aws4_request"):

@@ -1,7 +1,7 @@
 """Streams: whatever a caller hands to `put`, as portions of bytes that are measured on their way.
 
-A Stream is iterated once; while it runs it counts and digests, and at its end it raises Damaged if the promised size or SHA-256 is not
-what came. So the driver that consumes it needs to do nothing but stop, undone, when an exception passes.
+A Stream is iterated once; while it runs it counts and digests, and at its end it raises Damaged if the promised size or
+SHA-256 is not what came. So the driver that consumes it needs to do nothing but stop, undone, when an exception passes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     .waybill/uploads/<id>/name       the name of the object to be, in UTF-8
     .waybill/uploads/<id>/00001      part 1; each is written aside and renamed, so a part is there whole or not at all
 
-`complete` writes the parts one after the other into a new file, digesting them on the way, publishes it like any put, and then drops the
-folder. Two that complete the same upload at once both publish the same bytes.
+`complete` writes the parts one after the other into a new file, digesting them on the way, publishes it like any put,
+and then drops the folder. Two that complete the same upload at once both publish the same bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class DirectoryUpload:
 
     def part(self, number: int, data: bytes) -> PartInfo:
         check_part(number, data)
-        with self._publisher.temp(f"part {number} of {self.name!r}") as (fd, temp), explained(f"write part {number} of {self.name!r}"):
+        with (
+            self._publisher.temp(f"part {number} of {self.name!r}") as (fd, temp),
+            explained(f"write part {number} of {self.name!r}"),
+        ):
             write_all(fd, data)
             self._folders.sync(fd)
             with self._folder() as folder, self._folders.tmp() as tmp:
@@ -69,7 +72,9 @@ class DirectoryUpload:
             seen = os.fstat(fd)
         return PartInfo(number, seen.st_size, f"{seen.st_mtime_ns:x}-{seen.st_size:x}")
 
-    def complete(self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None) -> ObjectInfo:
+    def complete(
+        self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None
+    ) -> ObjectInfo:
         check_conditions(if_absent, if_match)
         parts = self.parts()
         check_parts(self.name, parts)
@@ -77,7 +82,9 @@ class DirectoryUpload:
         with self._publisher.temp(repr(self.name)) as (fd, temp), explained(f"join the parts of {self.name!r}"):
             for portion in stream:
                 write_all(fd, portion)
-            info = self._publisher.publish(self.name, self._path, fd, temp, stream.sha256, if_absent=if_absent, if_match=if_match)
+            info = self._publisher.publish(
+                self.name, self._path, fd, temp, stream.sha256, if_absent=if_absent, if_match=if_match
+            )
         self._open = False
         self._drop()
         return info
@@ -89,7 +96,9 @@ class DirectoryUpload:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         # A crash in a simulator is no Exception, and a dead process drops nothing.
         if self._open and not self._keep and (kind is None or issubclass(kind, Exception)):
             self.abort()
@@ -120,7 +129,9 @@ class DirectoryUpload:
             with self._folders.find([*OWN, "uploads", self.id]) as folder:
                 yield folder
         except NotFound:
-            raise NotFound(f"There is no upload {self.id!r} of {self.name!r}: it was completed, aborted or swept.") from None
+            raise NotFound(
+                f"There is no upload {self.id!r} of {self.name!r}: it was completed, aborted or swept."
+            ) from None
 
     def _joined(self, numbers: list[int]) -> Iterator[bytes]:
         with self._folder() as folder:
@@ -152,4 +163,6 @@ def check_parts(name: str, parts: Mapping[int, PartInfo]) -> None:
     last = max(parts)
     for part in parts.values():
         if part.number != last and part.size < PART_LEAST:
-            raise Refused(f"Part {part.number} of {name!r} has {part.size} bytes: every part but the last must have {PART_LEAST}.")
+            raise Refused(
+                f"Part {part.number} of {name!r} has {part.size} bytes: every part but the last must have {PART_LEAST}."
+            )

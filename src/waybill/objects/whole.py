@@ -2,10 +2,11 @@
 
     there = put_whole(objects, "ocfl/aa/bb/1", [Put("ocfl/aa/bb/1/v1/a", b"..."), Put("ocfl/aa/bb/1/b", b"...")])
 
-A directory makes the folder in its `tmp`: each file is written under its name, synced and read back, then each folder is synced; and one
-rename, which replaces nothing, lets it be the folder that was asked for. A crash before that leaves a folder in tmp, for `sweep`; after it
-everything is there. Not made (False) if there is anything at its place, if a file does not read back, or if the store or its file system
-has no such rename: then nothing is changed, and `put_several` may know more.
+A directory makes the folder in its `tmp`: each file is written under its name, synced and read back, then each folder
+is synced; and one rename, which replaces nothing, lets it be the folder that was asked for. A crash before that leaves
+a folder in tmp, for `sweep`; after it everything is there. Not made (False) if there is anything at its place, if a
+file does not read back, or if the store or its file system has no such rename: then nothing is changed, and
+`put_several` may know more.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class WholeFolder:
             write_all(fd, put.data)
             keep_digest(fd, hashlib.sha256(put.data).hexdigest())
             self._at("temp written")
-        for fd in (*files, *fds.values()):  # only now: what a disk keeps of them lies close together, and is written once
+        # only now: what a disk keeps of them lies close together, and is written once
+        for fd in (*files, *fds.values()):
             self._folders.sync(fd)
             self._at("temp synced")
         return all(os.pread(fd, len(put.data) + 1, 0) == put.data for fd, (put, _) in zip(files, puts, strict=True))

@@ -1,12 +1,14 @@
-"""What every store holds, and what every store does: the nouns and the verbs that all other modules share, imported from here.
+"""What every store holds, and what every store does: the nouns and the verbs that all other modules share, imported
+from here.
 
-A `Record` (thing.py) is one thing in motion. It is only ever moved by a `Change` (change.py), a pair (before, after); a `Group` of changes
-is written whole or not at all. A worker opens a session, claims records under it, and commits what its steps made of them:
+A `Record` (thing.py) is one thing in motion. It is only ever moved by a `Change` (change.py), a pair (before, after); a
+`Group` of changes is written whole or not at all. A worker opens a session, claims records under it, and commits what
+its steps made of them:
 
     open_session -> claim -> (renew ...) -> commit: save | go on | release -> ... -> close_session
 
-`Store` (store.py) has these verbs; what it answers is in answers.py, and what it refuses with in refusals.py. A store knows no rule of any
-machine.
+`Store` (store.py) has these verbs; what it answers is in answers.py, and what it refuses with in refusals.py. A store
+knows no rule of any machine.
 """
 
 from waybill.record.answers import (

@@ -14,7 +14,9 @@ MAX_PAGE = 1000  # records in a page
 
 
 class Role(NamedTuple):
-    """A queue that a worker serves. `holds`: hand out records that a mark stops (they move to a rest state) instead of parking them."""
+    """A queue that a worker serves. `holds`: hand out records that a mark stops (they move to a rest state) instead
+    of parking them.
+    """
 
     kind: str
     state: str
@@ -35,17 +37,21 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     """A group was written. `records` answers the changes in order (None: removed)."""
 
     records: tuple[Record | None, ...]
-    idle: tuple[Ref, ...] = ()  # parents of records that the group closed, which have no open child left, read after the commit
+    # parents of records that the group closed, which have no open child left, read after the commit
+    idle: tuple[Ref, ...] = ()
     asked: tuple[Ask, ...] = ()  # asked of records that the group released, and not yet answered
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """A record that is now ours, its `version` being the attempt. `mark`: a mark in force that its role says it must yield to."""
+    """A record that is now ours, its `version` being the attempt. `mark`: a mark in force that its role says it must
+    yield to.
+    """
 
     record: Record
     mark: str | None = None
     ask: Ask | None = None
-    unfitted: bool = False  # another service made it, or led it into its state: its marks and keys have not been reckoned
+    # another service made it, or led it into its state: its marks and keys have not been reckoned
+    unfitted: bool = False
 
 
 class Renewed(NamedTuple):
@@ -53,7 +59,8 @@ class Renewed(NamedTuple):
     asked: tuple[Ask, ...] = ()
 
 
-SERVES: Mapping[str, Any] = {"serves": True}  # about a server on a SQLite file: only other hosts see it, and it is not among those who work
+# about a server on a SQLite file: only other hosts see it, and it is not among those who work
+SERVES: Mapping[str, Any] = {"serves": True}
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -85,7 +92,10 @@ class Page(NamedTuple):
 
 
 class HeldKey(NamedTuple):
-    """A key that is held now. `holder` is None for another service's, whose name may be written as that service writes it."""
+    """A key that is held now.
+
+    `holder` is None for another service's, whose name may be written as that service writes it.
+    """
 
     name: str
     holder: Ref | None

@@ -1,4 +1,5 @@
-"""A change moves a record, and a group of changes is written whole or not at all. What a change is, follows from its two sides:
+"""A change moves a record, and a group of changes is written whole or not at all. What a change is, follows from its
+two sides:
 
     before  after   sessions              event   meaning
     None    record  -                     set     create; an id that ends in "*" is minted by the store: prefix + ten digits
@@ -52,11 +53,15 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def goes_on(self) -> bool:
-        return self.before is not None and self.after is not None and self.after.session is not None and bool(self.event)
+        return (
+            self.before is not None and self.after is not None and self.after.session is not None and bool(self.event)
+        )
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
-    """Changes that are written together or not at all, and parents to call: a nudge is not versioned and never a Conflict."""
+    """Changes that are written together or not at all, and parents to call: a nudge is not versioned and never a
+    Conflict.
+    """
 
     changes: tuple[Change, ...]
     nudges: tuple[Ref, ...] = ()
@@ -78,7 +83,9 @@ def check_group(group: Group) -> None:
             if body is None:
                 continue
             if len(body) > MAX_DOCUMENT:
-                raise TooLarge(f"document {name} of {change.ref} has {len(body)} bytes; at most {MAX_DOCUMENT}. Put bulk into a manifest.")
+                raise TooLarge(
+                    f"document {name} of {change.ref} has {len(body)} bytes; at most {MAX_DOCUMENT}. Put bulk into a manifest."
+                )
             total += len(body)
     if total > MAX_GROUP:
         raise TooLarge(f"one group of {total} bytes; at most {MAX_GROUP}. Write in portions.")

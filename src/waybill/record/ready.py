@@ -1,7 +1,8 @@
 """Types that are read from JSON, made ready before threads begin.
 
-msgspec works out the fields of a type when the type is first used. Another thread that uses it meanwhile finds it half worked out, and the
-process dies of it (seen as SIGSEGV in workers under load). So all types that are known are worked out by one thread, before there are more.
+msgspec works out the fields of a type when the type is first used. Another thread that uses it meanwhile finds it half
+worked out, and the process dies of it (seen as SIGSEGV in workers under load). So all types that are known are worked
+out by one thread, before there are more.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ NO_DOCS = Docs()
 
 
 def is_json(body: bytes) -> bool:
-    """Whether a document is one: also one that holds half a character or a number of any size, which not every reader can take."""
+    """Whether a document is one: also one that holds half a character or a number of any size, which not every
+    reader can take.
+    """
     try:
         msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -89,12 +91,14 @@ def _refuse_no_numbers(body: Any) -> None:
         raise ValueError(f"JSON has no number {body}; write it as a text, or leave it out")
     if isinstance(body, msgspec.Struct):
         body = msgspec.structs.asdict(body)
-    for each in body.values() if isinstance(body, Mapping) else body if isinstance(body, (list, tuple, set, frozenset)) else ():
+    for each in (
+        body.values() if isinstance(body, Mapping) else body if isinstance(body, (list, tuple, set, frozenset)) else ()
+    ):
         _refuse_no_numbers(each)
 
 
-# gc=False, here and in the modules beside: what is frozen and made of what was there before cannot be part of a cycle, so the collector
-# need not look at it.
+# gc=False, here and in the modules beside: what is frozen and made of what was there before cannot be part of a cycle,
+# so the collector need not look at it.
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One thing in motion. Fields up to `host` are the engine's to set; the rest are the store's."""
 
@@ -109,7 +113,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     tries: int = 0  # how often the present state's step met trouble
     message: str = ""  # the last reason, a sentence for people
     session: str | None = None  # who holds the claim; None: free
-    keys: tuple[str, ...] = ()  # "family/name": names that it asks for when free, and holds exclusively from its claim on
+    # "family/name": names that it asks for when free, and holds exclusively from its claim on
+    keys: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()  # the marks that stop it now
     parked: Parked | None = None
     open: bool = True  # its parent waits for it

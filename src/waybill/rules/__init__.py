@@ -1,4 +1,5 @@
-"""The rules that are the same for every machine: from a record and what happened to it, to the change that says so. Pure.
+"""The rules that are the same for every machine: from a record and what happened to it, to the change that says so.
+Pure.
 
     create   nothing -> a first state
     settle   a step's outcome, or its exception, on the record that it held
@@ -10,8 +11,9 @@
     reckon   the table says otherwise than it did whether the parent waits for a record in this state
     remake   the host with the working files is gone: back to the state that makes them again
 
-They are imported from here. Creation is in entering.py, what a step's end makes of a record in outcomes.py, what happens to it without an
-answer of its step in yielding.py, what people ask for in asking.py, and how marks may be named in marks.py.
+They are imported from here. Creation is in entering.py, what a step's end makes of a record in outcomes.py, what
+happens to it without an answer of its step in yielding.py, what people ask for in asking.py, and how marks may be named
+in marks.py.
 """
 
 from waybill.rules.asking import act, answer, find_action, move, refuse, refused

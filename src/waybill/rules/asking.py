@@ -23,14 +23,24 @@ def find_action(machine: Machine, record: Record, name: str) -> Action:
         raise Refused(f"A {machine.name} has no action {name!r}; it has {_names(machine.actions) or 'none'}.")
     if record.state not in action.sources:
         possible = _names(machine.leaves(record.state)) or "none"
-        raise Refused(f"{record.ref} is {record.state}; {name} needs it to be {' or '.join(action.sources)}. Possible now: {possible}.")
+        raise Refused(
+            f"{record.ref} is {record.state}; {name} needs it to be {' or '.join(action.sources)}. Possible now: {possible}."
+        )
     return action
 
 
 def act(
-    machine: Machine, record: Record, name: str, *, store: Store, who: str = "", why: str = "", args: Mapping[str, Any] | None = None,
-    confirmed: bool = False, answers: bool = False,
-) -> Change:  # fmt: skip
+    machine: Machine,
+    record: Record,
+    name: str,
+    *,
+    store: Store,
+    who: str = "",
+    why: str = "",
+    args: Mapping[str, Any] | None = None,
+    confirmed: bool = False,
+    answers: bool = False,
+) -> Change:
     """The change that an action makes, or Refused. Held records are the caller's business."""
     action = find_action(machine, record, name)
     if action.guard is not None and (sentence := action.guard(record, store)):
@@ -47,7 +57,11 @@ def act(
     else:
         resumed = action.target == RESUME
         target = machine.resume(record.last_done) if resumed else action.target
-        fields: dict[str, Any] = {"session": None, "message": _told(machine, target, name, who, why), **leaving(machine, record)}
+        fields: dict[str, Any] = {
+            "session": None,
+            "message": _told(machine, target, name, who, why),
+            **leaving(machine, record),
+        }
         if resumed:
             fields["retries"] = record.retries + 1
         after = replace(enter(machine, known, target, **fields), docs=record.docs)
@@ -55,15 +69,20 @@ def act(
 
 
 def answer(machine: Machine, record: Record, ask: Ask, *, store: Store) -> Change:
-    """What was asked while a worker held the record, now that its step has ended; refused requests leave a line that says why."""
+    """What was asked while a worker held the record, now that its step has ended; refused requests leave a line that
+    says why.
+    """
     try:
         args = msgspec.json.decode(ask.args, type=dict[str, Any])
         if ask.action == PRIORITY:
             return reprioritise(record, int(args[PRIORITY]), ask.who, ask.why, answers=True)
-        return act(machine, record, ask.action, store=store, who=ask.who, why=ask.why, args=args, confirmed=True, answers=True)
+        return act(
+            machine, record, ask.action, store=store, who=ask.who, why=ask.why, args=args, confirmed=True, answers=True
+        )
     except StoreError:
         raise  # a guard could not read: the request stays where it is
-    except Exception as refusal:  # noqa: BLE001 - also what a guard or a rewrite dies of: the worker goes on with the others
+    # also what a guard or a rewrite dies of: the worker goes on with the others
+    except Exception as refusal:  # noqa: BLE001
         return refuse(record, ask, said(refusal))
 
 

@@ -1,4 +1,6 @@
-"""Duties that an action calls, because it leaves them something to do at once; by the names of their records: NAME, or NAME@HOST."""
+"""Duties that an action calls, because it leaves them something to do at once; by the names of their records: NAME,
+or NAME@HOST.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from waybill.machine import State
 from waybill.record import Record
 
 DUTY = "duty"  # the kind
-FOLDERS, RETENTION = "folders", "retention"  # who clears working folders, on each host, and who removes what is not kept
+# who clears working folders, on each host, and who removes what is not kept
+FOLDERS, RETENTION = "folders", "retention"
 
 
 def called_by(state: State) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from waybill.rules.priority import DEFAULT_PRIORITY, check_priority
 from waybill.rules.refusals import Refused, clip
 from waybill.step import New
 
-_ODD = re.compile(r"[\x00-\x20/\x7f-\x9f\ud800-\udfff]")  # not in an id: slashes, spaces, control characters, halves of characters
+# not in an id: slashes, spaces, control characters, halves of characters
+_ODD = re.compile(r"[\x00-\x20/\x7f-\x9f\ud800-\udfff]")
 
 
 def enter(machine: Machine, record: Record, target: str, **fields: Any) -> Record:
@@ -43,13 +44,17 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
     machine = machines[new.kind]
     state = new.state or machine.initial
     if state != machine.initial and state not in machine.begins:
-        raise Refused(f"A {machine.name} cannot begin in {state}; it begins in {', '.join((machine.initial, *machine.begins))}.")
+        raise Refused(
+            f"A {machine.name} cannot begin in {state}; it begins in {', '.join((machine.initial, *machine.begins))}."
+        )
     if new.id is None and not machine.prefix:
         raise Refused(f"A {machine.name} needs an id from its caller.")
     if new.id is not None and (problem := bad_id(new.id)):
         raise Refused(problem)
     if new.parent is not None and new.parent.kind != machine.parent:
-        raise Refused(f"A {machine.name} cannot be a child of {new.parent}; {machine.parent or 'nothing'} waits for it.")
+        raise Refused(
+            f"A {machine.name} cannot be a child of {new.parent}; {machine.parent or 'nothing'} waits for it."
+        )
     parent = new.parent or (maker.ref if maker is not None and new.child and machine.parent == maker.kind else None)
     priority = new.priority if new.priority is not None else maker.priority if maker is not None else DEFAULT_PRIORITY
     check_priority(priority)
@@ -67,7 +72,14 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         last_done=new.last_done,
     )
     known = replace(bare, docs=bare.docs.with_changes(docs))
-    return Change(None, replace(enter(machine, known, state, message=clip(new.message)), docs=bare.docs), "submit", who, clip(why), docs)
+    return Change(
+        None,
+        replace(enter(machine, known, state, message=clip(new.message)), docs=bare.docs),
+        "submit",
+        who,
+        clip(why),
+        docs,
+    )
 
 
 def bad_id(id: str) -> str | None:

@@ -9,7 +9,9 @@ from waybill.record import Record
 
 
 def keys_in(machine: Machine, state: State, record: Record) -> tuple[str, ...]:
-    """The keys that a record needs in a state: those it has of the families asked for, and those that its documents name."""
+    """The keys that a record needs in a state: those it has of the families asked for, and those that its documents
+    name.
+    """
     if not state.needs:
         return ()
     names: dict[str, None] = {}
@@ -31,7 +33,11 @@ def check_more_keys(machine: Machine, record: Record, more: Iterable[str]) -> tu
     for key in new:
         family = key.partition("/")[0]
         if state is None or family not in state.needs:
-            raise MachineError(f"{machine.name}.{record.state} does not declare that it needs keys of the family {family}.")
+            raise MachineError(
+                f"{machine.name}.{record.state} does not declare that it needs keys of the family {family}."
+            )
         if any(order[held.partition("/")[0]] >= order[family] for held in record.keys):
-            raise MachineError(f"{record.ref} holds {', '.join(record.keys)} and may no longer ask for {key}: its family comes earlier.")
+            raise MachineError(
+                f"{record.ref} holds {', '.join(record.keys)} and may no longer ask for {key}: its family comes earlier."
+            )
     return (*record.keys, *new)

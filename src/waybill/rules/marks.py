@@ -22,7 +22,9 @@ class UnknownQueue(BadMark):
 def check_mark(name: str) -> None:
     """A mark is a node on ZooKeeper, where not every text can be one; what is refused there is refused everywhere."""
     if not 1 <= len(name) <= LONGEST_MARK or not name.isprintable() or name != name.strip():
-        raise BadMark(f"A mark's name is 1 to {LONGEST_MARK} printable characters without a blank at either end, such as carrier/mule.")
+        raise BadMark(
+            f"A mark's name is 1 to {LONGEST_MARK} printable characters without a blank at either end, such as carrier/mule."
+        )
     if any(part in ("", ".", "..") for part in name.split("/")):
         raise BadMark(f"{name!r} is no name of a mark: its parts are parted by single slashes, such as carrier/mule.")
 
@@ -40,7 +42,9 @@ def check_queue(name: str, machines: Machines) -> None:
     if dot and kind in machines:
         states = [s.name for s in machines[kind].working()]
         if state not in states:
-            raise UnknownQueue(f"{name} is no queue: no work is done on a {kind} in {state!r}, but in {', '.join(states) or 'no state'}.")
+            raise UnknownQueue(
+                f"{name} is no queue: no work is done on a {kind} in {state!r}, but in {', '.join(states) or 'no state'}."
+            )
         return
     there = ", ".join(sorted(queue for queue in queues if queue.startswith(QUEUES)))
     raise UnknownQueue(f"{name} is no queue; there are {there or 'none'}, and {QUEUES}KIND.STATE for a single state.")

@@ -1,9 +1,9 @@
 """What a step's end makes of the record that it held: `settle` is the only place that decides.
 
-    Done        the next state, or another one that the table allows
-    Wait        the same state, looked at again later
-    Fail        gives up at once
-    exception   trouble: tried again later, until the state's tries are used up
+Done        the next state, or another one that the table allows
+Wait        the same state, looked at again later
+Fail        gives up at once
+exception   trouble: tried again later, until the state's tries are used up
 """
 
 from __future__ import annotations
@@ -25,9 +25,17 @@ RETRY_LINES = 20  # tries beyond this one leave no history line: a step that nev
 
 
 def settle(
-    machine: Machine, record: Record, outcome: Outcome | Exception, *, who: str = "", here: str = "", go_on: bool = False
+    machine: Machine,
+    record: Record,
+    outcome: Outcome | Exception,
+    *,
+    who: str = "",
+    here: str = "",
+    go_on: bool = False,
 ) -> Change:
-    """What a step's outcome makes of the record that it held: the only place that decides. `here`: the host, when files bind to it."""
+    """What a step's outcome makes of the record that it held: the only place that decides. `here`: the host, when
+    files bind to it.
+    """
     state = declared(machine, record)
     if isinstance(outcome, Exception):
         return _trouble(machine, state, record, outcome, who)
@@ -36,9 +44,13 @@ def settle(
             return _done(machine, state, record, outcome, who, here, go_on)
         if isinstance(outcome, Wait):
             return _wait(machine, state, record, outcome, who)
-        raise Fail(f"The step of {machine.name}.{state.name} answered {outcome!r}; a step answers Done or Wait, or raises.")
-    except Exception as error:  # noqa: BLE001 - the functions of a table may raise anything, and the worker has other records
-        # The table, its gates or its keys cannot take this outcome: a mistake of the program, which trying again does not mend.
+        raise Fail(
+            f"The step of {machine.name}.{state.name} answered {outcome!r}; a step answers Done or Wait, or raises."
+        )
+    # the functions of a table may raise anything, and the worker has other records
+    except Exception as error:  # noqa: BLE001
+        # The table, its gates or its keys cannot take this outcome: a mistake of the program, which trying again does
+        # not mend.
         return _trouble(machine, state, record, Fail(said(error)), who)
 
 
@@ -85,7 +97,9 @@ def _trouble(machine: Machine, state: State, record: Record, error: Exception, w
     try:
         failed = enter(machine, record, state.fails, **fields)
     except Exception as worse:  # noqa: BLE001 - the table's own functions are what is wrong; failing must not fail
-        fields["message"] = reason = clip(f"{reason} (and {machine.name} cannot say what it needs in {state.fails}: {said(worse)})")
+        fields["message"] = reason = clip(
+            f"{reason} (and {machine.name} cannot say what it needs in {state.fails}: {said(worse)})"
+        )
         failed = enter(_plain(machine), record, state.fails, **fields)
     return Change(record, failed, "fail", who, reason)
 
@@ -93,6 +107,7 @@ def _trouble(machine: Machine, state: State, record: Record, error: Exception, w
 def _plain(machine: Machine) -> Machine:
     """The machine without the functions that reckon keys and marks from documents."""
     return dataclasses.replace(
-        machine, gates=(lambda record: record.gates) if machine.gates is not None else None,
+        machine,
+        gates=(lambda record: record.gates) if machine.gates is not None else None,
         keys=tuple(dataclasses.replace(family, of=None) for family in machine.keys),
-    )  # fmt: skip
+    )

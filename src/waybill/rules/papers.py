@@ -1,4 +1,6 @@
-"""Documents as bytes: who may write them, which versions are read, and whose mistake it is when a machine cannot read them."""
+"""Documents as bytes: who may write them, which versions are read, and whose mistake it is when a machine cannot
+read them.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ def documents(machine: Machine, docs: Mapping[str, Any], writer: str | None = No
         declared = machine.document(name)
         if machine.documents:
             if declared is None:
-                raise MachineError(f"{machine.name} declares no document {name}; it has {', '.join(d.name for d in machine.documents)}.")
+                raise MachineError(
+                    f"{machine.name} declares no document {name}; it has {', '.join(d.name for d in machine.documents)}."
+                )
             if writer is not None and declared.writer != writer:
-                raise MachineError(f"The document {name} of {machine.name} is written by its {declared.writer}, not by a {writer}.")
+                raise MachineError(
+                    f"The document {name} of {machine.name} is written by its {declared.writer}, not by a {writer}."
+                )
         if declared is not None and declared.v is not None and isinstance(body, dict) and "v" not in body:
             body = {"v": declared.v, **body}
         written[name] = None if body is None else encode(body)
@@ -46,7 +52,8 @@ def read(machine: Machine, record: Record, name: str) -> Any:
 
 @contextmanager
 def users_documents(machine: Machine, what: str = "documents", *, read: bool = True) -> Iterator[None]:
-    """A machine's own functions look into what the user sent and may stumble over it: that is the user's mistake, not the program's.
+    """A machine's own functions look into what the user sent and may stumble over it: that is the user's mistake,
+    not the program's.
 
     `read`: whether they look at all; where they do not, it is the program's.
     """
@@ -56,4 +63,6 @@ def users_documents(machine: Machine, what: str = "documents", *, read: bool = T
         if not read or isinstance(error, UnknownKind):
             raise
         log.info("%s that a %s cannot take", what, machine.name, exc_info=error)
-        raise MachineError(f"These {what} are not what a {machine.name} needs: {type(error).__name__}: {error}.") from error
+        raise MachineError(
+            f"These {what} are not what a {machine.name} needs: {type(error).__name__}: {error}."
+        ) from error

@@ -1,4 +1,7 @@
-"""Words that somebody outside gives to a record: whose it is, and the key of a request. The same on the command line and over HTTP."""
+"""Words that somebody outside gives to a record: whose it is, and the key of a request.
+
+The same on the command line and over HTTP.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A record is let go, or moved, without an answer of its step.
 
-It waits for its children or a key, rests under a mark, was made or moved by another service or release, or lost its host.
+It waits for its children or a key, rests under a mark, was made or moved by another service or release, or lost its
+host.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def hold(machine: Machine, record: Record, mark: str, who: str = "") -> Change:
 
 
 def refit(machine: Machine, record: Record, who: str = "") -> Change | None:
-    """Another service made it, or led it into its state, and knows no table: let it go with the marks and keys that the table asks for.
+    """Another service made it, or led it into its state, and knows no table: let it go with the marks and keys that
+    the table asks for.
 
     None: it has them. The next claim heeds the marks and takes the keys, or leaves it to wait.
     """
@@ -65,7 +67,9 @@ def remake(machine: Machine, record: Record, who: str = "") -> Change:
 
 
 def reckon(machine: Machine, record: Record, who: str = "") -> Change | None:
-    """Whether its parent waits for it is noted as another release's table said: note it as this one says. None: that is the same."""
+    """Whether its parent waits for it is noted as another release's table said: note it as this one says. None: that
+    is the same.
+    """
     state = machine.state(record.state)
     if state is None or state.open == record.open:
         return None

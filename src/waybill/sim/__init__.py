@@ -1,4 +1,5 @@
-"""The simulator: the real engine, worker, duties and stores in a world that one seed decides, with everything that can go wrong.
+"""The simulator: the real engine, worker, duties and stores in a world that one seed decides, with everything that
+can go wrong.
 
     fibers      threads that run one at a time, and the virtual clock
     process     simulated processes, and the real worker in one of them
@@ -11,7 +12,8 @@
     scenario    what is simulated: machines, steps, submissions, invariants of their own
     simulation  one seed          run  many seeds          command  `waybill sim`
 
-It needs the package greenlet (`waybill[sim]`). `docs/concepts/simulator.md` says what it can find and how to write a scenario.
+It needs the package greenlet (`waybill[sim]`). `docs/concepts/simulator.md` says what it can find and how to write a
+scenario.
 """
 
 from waybill.sim.command import main_sim

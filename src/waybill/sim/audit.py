@@ -1,7 +1,7 @@
 """The end of a simulation: what is still restless, and whether the store tells the same story as the ledger.
 
-A record is quiet when it rests or has ended, or waits for something that will not come by itself: a mark that people left set, a key that
-a quiet record keeps, a child that rests and is open.
+A record is quiet when it rests or has ended, or waits for something that will not come by itself: a mark that people
+left set, a key that a quiet record keeps, a child that rests and is open.
 """
 
 from __future__ import annotations

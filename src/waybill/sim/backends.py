@@ -1,4 +1,5 @@
-"""The stores that a simulation runs over: each fresh and empty, with the simulation's clock and any number of connections.
+"""The stores that a simulation runs over: each fresh and empty, with the simulation's clock and any number of
+connections.
 
     model    plain dicts (`waybill.stores.model`), behind a loose wire: fast, and shows what one writer cannot
     sqlite   the real driver on a file in a temporary folder, in memory where the system has such a place

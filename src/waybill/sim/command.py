@@ -18,12 +18,22 @@ def say_to_stdout(line: str) -> None:
 
 
 def main_sim(
-    *, seeds: int = 1000, seed: int | None = None, store: str = "model", scenario: str = "all", verbose: bool = False, processes: int = 1,
-    start: int = 0, say: Callable[[str], None] = say_to_stdout, tell: Callable[[Report], None] = lambda report: None,
-) -> int:  # fmt: skip
-    """Exit code 0: all passed; 1: one did not, and the last line replays it; 2: this cannot be simulated, and the line says why.
+    *,
+    seeds: int = 1000,
+    seed: int | None = None,
+    store: str = "model",
+    scenario: str = "all",
+    verbose: bool = False,
+    processes: int = 1,
+    start: int = 0,
+    say: Callable[[str], None] = say_to_stdout,
+    tell: Callable[[Report], None] = lambda report: None,
+) -> int:
+    """Exit code 0: all passed; 1: one did not, and the last line replays it; 2: this cannot be simulated, and the
+    line says why.
 
-    `seed`: only this one. `verbose`: with `seed` the whole trace, otherwise the progress more often. `tell` is told the numbers at the end.
+    `seed`: only this one. `verbose`: with `seed` the whole trace, otherwise the progress more often. `tell` is told the
+    numbers at the end.
     """
     if find_spec("greenlet") is None:
         say("The simulator needs the package greenlet; install waybill[sim].")
@@ -68,5 +78,7 @@ def main_sim(
         say(str(failure.case))
         return 1
     faults = ", ".join(f"{count} {name}" for name, count in sorted(report.faults.items())) or "none"
-    say(f"{report.cases} passed, {report.per_minute:,.0f} a minute, {report.commits} commits, {report.turns} turns; faults: {faults}")
+    say(
+        f"{report.cases} passed, {report.per_minute:,.0f} a minute, {report.commits} commits, {report.turns} turns; faults: {faults}"
+    )
     return 0

@@ -1,6 +1,7 @@
 """The duties of a simulation: the real machine and the real duties, at a pace that fits virtual time.
 
-Left out is the one that looks at what real uploads leave behind (leftovers); working folders are looked after where they are real.
+Left out is the one that looks at what real uploads leave behind (leftovers); working folders are looked after where
+they are real.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from waybill.sim.process import Process
     from waybill.sim.simulation import Simulation
 
-SIMULATED = replace(DUTY, steps={}, _by_name={})  # its own steps: the real machine's belong to the process that simulates
+# its own steps: the real machine's belong to the process that simulates
+SIMULATED = replace(DUTY, steps={}, _by_name={})
 
 
 @SIMULATED.step("Watching")
@@ -35,9 +37,13 @@ def a_round(record: Record, ctx: Context) -> Outcome:
 
 def built_in(real_files: bool) -> tuple[Duty, ...]:
     duties: tuple[Duty, ...] = (
-        Joins(every=20.0), Upkeep(every=20.0), Requests(every=10.0), Hosts(grace=25.0, every=10.0), Retention(every=20.0),
+        Joins(every=20.0),
+        Upkeep(every=20.0),
+        Requests(every=10.0),
+        Hosts(grace=25.0, every=10.0),
+        Retention(every=20.0),
         Consistency(every=40.0),
-    )  # fmt: skip
+    )
     # Real folders have real times: none is too young. Here every folder is made by a step of a record that is there.
     return (*duties, Folders(age=0.0, every=30.0)) if real_files else duties
 
@@ -45,6 +51,12 @@ def built_in(real_files: bool) -> tuple[Duty, ...]:
 def post_of(simulation: Simulation, process: Process) -> Post:
     scenario, root = simulation.scenario, simulation.root_of(process.host)
     return Post(
-        simulation.duties, simulation.machines, process.host, root, scenario.objects(), lambda: simulation.stage.wire(process),
-        scenario.retention(), scenario.outfit,
-    )  # fmt: skip
+        simulation.duties,
+        simulation.machines,
+        process.host,
+        root,
+        scenario.objects(),
+        lambda: simulation.stage.wire(process),
+        scenario.retention(),
+        scenario.outfit,
+    )

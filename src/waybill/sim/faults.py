@@ -1,7 +1,8 @@
 """What goes wrong in a simulation, and how often: drawn from the seed before anything begins.
 
-A **weather** says which sorts of trouble a seed has at all. Calm seeds have none, and no duties either: there the protocol itself must
-bring every record home, without the upkeep that mends after accidents. A simulation has only so many faults, so that it gets somewhere.
+A **weather** says which sorts of trouble a seed has at all. Calm seeds have none, and no duties either: there the
+protocol itself must bring every record home, without the upkeep that mends after accidents. A simulation has only so
+many faults, so that it gets somewhere.
 """
 
 from __future__ import annotations
@@ -21,14 +22,42 @@ WEATHER: dict[str, dict[str, float]] = {
     "sleep": {"jump": 0.6, "freeze": 0.4},
     "deploys": {"stop": 1.0, "crash": 0.2},
     "hosts": {"wipe": 0.5, "crash": 0.3, "stop": 0.2},
-    "storm": {"crash": 0.5, "freeze": 0.5, "lost": 0.5, "refused": 0.4, "outage": 0.2, "cut": 0.3, "jump": 0.15, "stop": 0.3, "wipe": 0.1},
+    "storm": {
+        "crash": 0.5,
+        "freeze": 0.5,
+        "lost": 0.5,
+        "refused": 0.4,
+        "outage": 0.2,
+        "cut": 0.3,
+        "jump": 0.15,
+        "stop": 0.3,
+        "wipe": 0.1,
+    },
 }
 
 # What comes rarely is aimed at: half of the seeds have their faults at one sort of point only.
 AIMS = (
-    "before ", "before ", "after ", "after ", "commit", "look after", "claim done", "open_parents", "get", "find", "tally", "ask",
-    "sessions", "renew", "open_session", "close_session", "mark", "take", "sweep", "idle_parents",
-)  # fmt: skip
+    "before ",
+    "before ",
+    "after ",
+    "after ",
+    "commit",
+    "look after",
+    "claim done",
+    "open_parents",
+    "get",
+    "find",
+    "tally",
+    "ask",
+    "sessions",
+    "renew",
+    "open_session",
+    "close_session",
+    "mark",
+    "take",
+    "sweep",
+    "idle_parents",
+)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """Threads of the simulator: fibers that run one at a time, give way where they say so, and share one virtual clock.
 
-    spawn -> ready -> running -> give_way | sleep | wait -> ready -> ... -> ended, or buried with the process that crashed
+    spawn -> ready -> running -> give_way | sleep | wait -> ready -> ... -> ended, or buried with the process that
+    crashed
 
-Which ready fiber runs next is drawn from the seed's random numbers; time moves only here: a little with every turn, and to the next alarm
-when nobody is ready. So one seed is one history, whatever the machine, the day and the order of hashes.
+Which ready fiber runs next is drawn from the seed's random numbers; time moves only here: a little with every turn, and
+to the next alarm when nobody is ready. So one seed is one history, whatever the machine, the day and the order of
+hashes.
 """
 
 from __future__ import annotations
@@ -118,7 +120,9 @@ class Hub:
     # --- from outside
 
     def run(self, enough: Callable[[], bool], turns: int) -> None:
-        """Until `enough`, asked before time moves on to the next alarm, until so many turns, or until nothing will ever happen again."""
+        """Until `enough`, asked before time moves on to the next alarm, until so many turns, or until nothing will
+        ever happen again.
+        """
         ready, alarms, random = self._ready, self._alarms, self.random
         while self.turns < turns:
             while alarms and alarms[0][0] <= self.now:

@@ -1,8 +1,9 @@
-"""The ledger: what must be true of the records, kept beside the store from the answers to every call, and checked with each of them.
+"""The ledger: what must be true of the records, kept beside the store from the answers to every call, and checked
+with each of them.
 
-It sees every answer, also those that the caller never got to see, and believes none: a commit must have been made by whoever held the
-record, a claim must be of a free record, an arrow must be one of the table, a key must have been free. What it keeps of a record is an
-`Entry`; at the end of a simulation the store must tell the same story (audit.py).
+It sees every answer, also those that the caller never got to see, and believes none: a commit must have been made by
+whoever held the record, a claim must be of a free record, an arrow must be one of the table, a key must have been free.
+What it keeps of a record is an `Entry`; at the end of a simulation the store must tell the same story (audit.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from waybill.record import Answer, Change, Claimed, Committed, Group, Record, Re
 from waybill.rules import Machines
 
 
-class Violation(BaseException):  # not an Exception: a step in which it is found must not turn it into trouble that is tried again
+# not an Exception: a step in which it is found must not turn it into trouble that is tried again
+class Violation(BaseException):
     """An invariant does not hold."""
 
 
@@ -66,7 +68,8 @@ class Ledger:
         self.signed: dict[tuple[Ref, str, str], None] = {}  # actions, by who asked
         self.attempts: dict[tuple[Ref, int], None] = {}
         self.arrows = {name: arrows_of(machine) for name, machine in machines.items()}
-        self.watch: Callable[[Change, Record | None, Entry], None] = lambda change, record, entry: None  # the scenario's own invariants
+        # the scenario's own invariants
+        self.watch: Callable[[Change, Record | None, Entry], None] = lambda change, record, entry: None
         self.commits = self.claims = 0
 
     # --- sessions
@@ -192,16 +195,25 @@ class Ledger:
         if entry is None:
             raise Violation(f"{before.ref} is written and does not exist")
         if before.session != entry.session:
-            raise Violation(f"{before.ref} is written by {before.session or 'nobody'} and held by {entry.session or 'nobody'}")
+            raise Violation(
+                f"{before.ref} is written by {before.session or 'nobody'} and held by {entry.session or 'nobody'}"
+            )
         if before.session is not None and before.session not in self.lives:
             raise Violation(f"{before.ref} is written by {before.session}, which has ended")
         if before.version < entry.version or before.state != entry.state:
-            raise Violation(f"{before.ref} is written as of {_brief(before)} and was {entry.state} at version {entry.version}")
+            raise Violation(
+                f"{before.ref} is written as of {_brief(before)} and was {entry.state} at version {entry.version}"
+            )
         if change.event and change.who:
             self._sign(entry.ref, change)
         if change.event == "done" and self.open_children.get(entry.ref, 0) and entry.declared.sort == "join":
             raise Violation(f"{entry.ref} leaves {entry.state} with an open child")
-        if change.goes_on and record is not None and record.session is not None and any(gate in self.marks for gate in record.gates):
+        if (
+            change.goes_on
+            and record is not None
+            and record.session is not None
+            and any(gate in self.marks for gate in record.gates)
+        ):
             raise Violation(f"{entry.ref} goes on to {record.state} though it is marked to stop")
         if record is None:
             self._removed(entry, before)
@@ -217,7 +229,12 @@ class Ledger:
         if record.parent is not None and record.open != entry.open:
             self._opens(record.parent, 1 if record.open else -1)
         self._keys(entry, record)
-        entry.state, entry.version, entry.session, entry.open = record.state, record.version, record.session, record.open
+        entry.state, entry.version, entry.session, entry.open = (
+            record.state,
+            record.version,
+            record.session,
+            record.open,
+        )
         entry.keys, entry.last = record.keys, record
         return entry
 
@@ -226,7 +243,9 @@ class Ledger:
             if not change.event:
                 raise Violation(f"{entry.ref} goes from {entry.state} to {record.state} without a line in its history")
             if (entry.state, record.state) not in self.arrows[entry.ref.kind] and change.event != "move":
-                raise Violation(f"{entry.ref} goes from {entry.state} to {record.state} by {change.event}, which is no arrow")
+                raise Violation(
+                    f"{entry.ref} goes from {entry.state} to {record.state} by {change.event}, which is no arrow"
+                )
         declared = entry.machine.state(record.state)
         if declared is not None and record.open != declared.open:
             raise Violation(f"{entry.ref} is {record.state} and {'open' if record.open else 'closed'}")

@@ -1,7 +1,9 @@
-"""Objects of a simulation: in memory, with the simulation's clock, and a point before and after everything that changes them.
+"""Objects of a simulation: in memory, with the simulation's clock, and a point before and after everything that
+changes them.
 
-A put reads its data first, and whatever that raises leaves the old object; then it is there, all at once. Of an upload part by part
-nothing is seen before it is completed; a process that dies on the way leaves its parts, until somebody sweeps them.
+A put reads its data first, and whatever that raises leaves the old object; then it is there, all at once. Of an upload
+part by part nothing is seen before it is completed; a process that dies on the way leaves its parts, until somebody
+sweeps them.
 
     MemoryObjects          one by one, in order       WholeMemoryObjects     a new folder at once, as a directory can
     PartedMemoryObjects    what is long goes part by part, as into S3
@@ -42,16 +44,21 @@ class MemoryBody:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class MemoryObjects:
-    """`point` is called with a name before and after each change; `guard` with that of an object before it is replaced by other bytes, or
-    goes (None)."""
+    """`point` is called with a name before and after each change; `guard` with that of an object before it is replaced
+    by other bytes, or goes (None).
+    """
 
     conditions = Conditions("atomic", "atomic", "atomic")
 
-    def __init__(self, now: Callable[[], float], point: Callable[[str], None], guard: Guard = lambda name, data: None) -> None:
+    def __init__(
+        self, now: Callable[[], float], point: Callable[[str], None], guard: Guard = lambda name, data: None
+    ) -> None:
         self._now, self._point, self._guard = now, point, guard
         self._kept: dict[str, tuple[ObjectInfo, bytes]] = {}
         self._etags = 0
@@ -59,14 +66,27 @@ class MemoryObjects:
         self._begun = 0
 
     def put(
-        self, name: str, data: Data, *, if_absent: bool = False, if_match: str | None = None, size: int | None = None,
+        self,
+        name: str,
+        data: Data,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        size: int | None = None,
         sha256: str | None = None,
-    ) -> ObjectInfo:  # fmt: skip
+    ) -> ObjectInfo:
         return self._put(name, _bytes(data), if_absent, if_match, size, sha256)
 
     def _put(
-        self, name: str, body: bytes, if_absent: bool, if_match: str | None, size: int | None, sha256: str | None, upload: str = ""
-    ) -> ObjectInfo:  # fmt: skip
+        self,
+        name: str,
+        body: bytes,
+        if_absent: bool,
+        if_match: str | None,
+        size: int | None,
+        sha256: str | None,
+        upload: str = "",
+    ) -> ObjectInfo:
         """`upload`: over in the moment in which the object is there."""
         name, digest = check_name(name), hashlib.sha256(body).hexdigest()
         self._point(f"before put {name}")
@@ -116,7 +136,9 @@ class MemoryObjects:
             return found
         self._point(f"before upload {name}")
         self._begun += 1
-        begun = self._uploads[f"u{self._begun}"] = MemoryUpload(self, check_name(name), f"u{self._begun}", self._now(), keep)
+        begun = self._uploads[f"u{self._begun}"] = MemoryUpload(
+            self, check_name(name), f"u{self._begun}", self._now(), keep
+        )
         return begun
 
     def sweep(self, older_than: float) -> Swept:
@@ -140,7 +162,9 @@ class MemoryObjects:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     def _found(self, name: str) -> tuple[ObjectInfo, bytes]:
         if (kept := self._kept.get(check_name(name))) is None:
@@ -164,7 +188,9 @@ class MemoryUpload:
         self._there()[number] = data
         return PartInfo(number, len(data), f"p{number}")
 
-    def complete(self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None) -> ObjectInfo:
+    def complete(
+        self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None
+    ) -> ObjectInfo:
         body = b"".join(data for _, data in sorted(self._there().items()))
         return self._objects._put(self.name, body, if_absent, if_match, None, sha256, self.id)
 
@@ -179,7 +205,9 @@ class MemoryUpload:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if not self._keep and (kind is None or issubclass(kind, Exception)):  # whoever is dead aborts nothing
             self.abort()
 
@@ -188,9 +216,15 @@ class PartedMemoryObjects(MemoryObjects):
     """The same, and what is long goes part by part."""
 
     def put(
-        self, name: str, data: Data, *, if_absent: bool = False, if_match: str | None = None, size: int | None = None,
+        self,
+        name: str,
+        data: Data,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        size: int | None = None,
         sha256: str | None = None,
-    ) -> ObjectInfo:  # fmt: skip
+    ) -> ObjectInfo:
         body = _bytes(data)
         if len(body) <= PART:
             return super().put(name, body, if_absent=if_absent, if_match=if_match, size=size, sha256=sha256)
@@ -213,7 +247,10 @@ class WholeMemoryObjects(MemoryObjects):
             body = bytes(put.data)
             self._etags += 1
             moment = datetime.fromtimestamp(self._now(), UTC)
-            self._kept[put.name] = (ObjectInfo(put.name, len(body), f"e{self._etags}", moment, hashlib.sha256(body).hexdigest()), body)
+            self._kept[put.name] = (
+                ObjectInfo(put.name, len(body), f"e{self._etags}", moment, hashlib.sha256(body).hexdigest()),
+                body,
+            )
         self._point(f"after put whole {folder}")
         return True
 

@@ -1,9 +1,9 @@
-"""People in a simulation: some submit and try again until they know, some have errands of the scenario, some act on records at any moment,
-allowed or not.
+"""People in a simulation: some submit and try again until they know, some have errands of the scenario, some act on
+records at any moment, allowed or not.
 
-Each has a process with an engine of its own, which may crash as well; a submitter that comes back submits again with the same request keys.
-Every request is signed with a name that is used once, so that the ledger sees when one is done twice. What people were told is a promise
-(`Promises`), which the audit holds against the store.
+Each has a process with an engine of its own, which may crash as well; a submitter that comes back submits again with
+the same request keys. Every request is signed with a name that is used once, so that the ledger sees when one is done
+twice. What people were told is a promise (`Promises`), which the audit holds against the store.
 """
 
 from __future__ import annotations
@@ -135,9 +135,14 @@ class Operator:
 
     def move(self) -> None:
         moves: tuple[tuple[Callable[[], None], int], ...] = (
-            (self.act, 12), (self.priority, 2), (self.mark, 3), (self.act_all, 1), (self.remove, 2), (self.submit_again, 1),
+            (self.act, 12),
+            (self.priority, 2),
+            (self.mark, 3),
+            (self.act_all, 1),
+            (self.remove, 2),
+            (self.submit_again, 1),
             (self.step_once, 1),
-        )  # fmt: skip
+        )
         self.rng.choices([m for m, _ in moves], [w for _, w in moves])[0]()
 
     def _any(self) -> Ref | None:
@@ -186,7 +191,9 @@ class Operator:
         machine = self.rng.choice(machines)
         action = self.rng.choice(machine.actions)
         who = self.promises.signature()
-        for ref, acted in self.engine.act_all(machine.name, action.name, state=self.rng.choice(action.sources), who=who, confirmed=True):
+        for ref, acted in self.engine.act_all(
+            machine.name, action.name, state=self.rng.choice(action.sources), who=who, confirmed=True
+        ):
             if not isinstance(acted, Refused) and acted.pending:
                 self.promises.left(ref, action.name, who)
 
@@ -203,4 +210,3 @@ class Operator:
         if self.promises.wanted:
             new = self.rng.choice(self.promises.wanted)
             self.promises.answered(new, self.engine.submit(new, who="again").ref)
-

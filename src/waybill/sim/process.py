@@ -1,4 +1,5 @@
-"""A simulated process: some fibers that live and die together, with a clock of their own; and the worker that runs in one.
+"""A simulated process: some fibers that live and die together, with a clock of their own; and the worker that runs
+in one.
 
     start -> ... -> crashed (nothing more of it happens; its session stays until it expires) | exited
 
@@ -131,7 +132,9 @@ class FiberCrew(Crew):
 
 
 class PorousContext(StepContext):
-    """A step that says how far it is may be struck there. Not where it looks whether to stop: it may hold a lock on a file then."""
+    """A step that says how far it is may be struck there. Not where it looks whether to stop: it may hold a lock on
+    a file then.
+    """
 
     point: Callable[[str], None]
 
@@ -147,11 +150,19 @@ class OnStage(Worker):
         simulation = process.simulation
         self.process, self.simulation, self.hub = process, simulation, simulation.hub
         super().__init__(
-            lambda: simulation.stage.wire(process), simulation.machines, host=process.host, work_root=simulation.root_of(process.host),
-            objects=simulation.scenario.objects(), roles=roles, threads=threads, ttl=simulation.profile.ttl,
-            portion=simulation.profile.portion, clock=process.clock, now=lambda: simulation.hub.now,
+            lambda: simulation.stage.wire(process),
+            simulation.machines,
+            host=process.host,
+            work_root=simulation.root_of(process.host),
+            objects=simulation.scenario.objects(),
+            roles=roles,
+            threads=threads,
+            ttl=simulation.profile.ttl,
+            portion=simulation.profile.portion,
+            clock=process.clock,
+            now=lambda: simulation.hub.now,
             outfit=simulation.scenario.outfit,
-        )  # fmt: skip
+        )
         self.who = process.name
 
     def _clear(self, store: Store, command: m.Clear) -> None:
@@ -282,4 +293,3 @@ def _tried(question: Callable[[Store], Any], store: Store | None) -> Any:
         return question(store)
     except Exception as error:  # noqa: BLE001 - raised again in the fiber that asked
         return error
-

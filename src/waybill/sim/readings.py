@@ -26,12 +26,22 @@ class Readings(ABC):
         return self._asked("get", lambda: self.store.get(kind, id))
 
     def find(
-        self, kind: str, *, state: str | None = None, parent: Ref | None = None, owner: str | None = None, after: int | None = None,
-        newest: bool = False, limit: int = 100, docs: bool = False,
-    ) -> Page:  # fmt: skip
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        parent: Ref | None = None,
+        owner: str | None = None,
+        after: int | None = None,
+        newest: bool = False,
+        limit: int = 100,
+        docs: bool = False,
+    ) -> Page:
         return self._asked(
             "find",
-            lambda: self.store.find(kind, state=state, parent=parent, owner=owner, after=after, newest=newest, limit=limit, docs=docs),
+            lambda: self.store.find(
+                kind, state=state, parent=parent, owner=owner, after=after, newest=newest, limit=limit, docs=docs
+            ),
         )
 
     def requested(self, kind: str, request: str) -> Record:

@@ -75,10 +75,16 @@ class Report:
         """For a program that reads it; `failure` is the first, with the line that replays it."""
         first = self.failures[0] if self.failures else None
         return {
-            "passed": self.cases - len(self.failures), "failed": len(self.failures), "per_minute": round(self.per_minute, 1),
-            "commits": self.commits, "turns": self.turns, "faults": dict(sorted(self.faults.items())),
-            "failure": {"seed": first.case.seed, "problem": first.problem, "replay": str(first.case)} if first is not None else None,
-        }  # fmt: skip
+            "passed": self.cases - len(self.failures),
+            "failed": len(self.failures),
+            "per_minute": round(self.per_minute, 1),
+            "commits": self.commits,
+            "turns": self.turns,
+            "faults": dict(sorted(self.faults.items())),
+            "failure": {"seed": first.case.seed, "problem": first.problem, "replay": str(first.case)}
+            if first is not None
+            else None,
+        }
 
 
 def cases(seeds: Iterable[int], store: str = "model", scenario: str = ALL) -> Iterator[Case]:
@@ -101,9 +107,14 @@ def simulate(case: Case, *, trace: bool = False) -> Verdict:
 
 
 def run(
-    seeds: Iterable[int], *, store: str = "model", scenario: str = ALL, stop_on_failure: bool = True, processes: int = 1,
+    seeds: Iterable[int],
+    *,
+    store: str = "model",
+    scenario: str = ALL,
+    stop_on_failure: bool = True,
+    processes: int = 1,
     progress: Callable[[Report], None] = lambda report: None,
-) -> Report:  # fmt: skip
+) -> Report:
     """Simulate these seeds. `progress` is called now and then with the report so far."""
     report, began = Report(), time.monotonic()
     todo = cases(seeds, store, scenario)

@@ -1,7 +1,9 @@
-"""A scenario: the machines that are simulated, who submits what, what people do meanwhile, and what must hold besides the common rules.
+"""A scenario: the machines that are simulated, who submits what, what people do meanwhile, and what must hold
+besides the common rules.
 
-One object of it is made for each seed. A scenario of an application is a subclass of `Scenario`, named in the entry-point group
-`waybill.scenarios`; its steps are the application's own, over fakes that call `world.point` or `world.happen` before and after each effect.
+One object of it is made for each seed. A scenario of an application is a subclass of `Scenario`, named in the
+entry-point group `waybill.scenarios`; its steps are the application's own, over fakes that call `world.point` or
+`world.happen` before and after each effect.
 
     machines       the tables, with their steps
     submissions    what is asked for at the beginning, each with a request key
@@ -60,7 +62,9 @@ class Scenario:
         return None
 
     def errands(self) -> Iterable[Errand]:
-        """What people do besides submitting and acting. Each may be done twice: whoever crashed begins again with the one not finished."""
+        """What people do besides submitting and acting. Each may be done twice: whoever crashed begins again with
+        the one not finished.
+        """
         return ()
 
     def duties(self) -> tuple[Duty, ...]:

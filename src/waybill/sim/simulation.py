@@ -1,9 +1,10 @@
 """One seed, from its first draw to its verdict.
 
-    draw a profile -> start workers and people -> faults, interleavings, actions -> heal -> run until quiet -> stop -> audit
+    draw a profile -> start workers and people -> faults, interleavings, actions -> heal -> run until quiet -> stop ->
+    audit
 
-Everything that happens is drawn from one `random.Random`; time, fibers and stores are the simulation's own. `run` answers a `Verdict`; a
-`Violation` anywhere ends the seed with a sentence.
+Everything that happens is drawn from one `random.Random`; time, fibers and stores are the simulation's own. `run`
+answers a `Verdict`; a `Violation` anywhere ends the seed with a sentence.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ TURNS = 60_000  # of all fibers: a simulation that takes longer does not come to
 TROUBLED = 120.0  # seconds of faults, at most
 QUIET = 900.0  # seconds after healing within which all must be quiet
 HOME = 60.0  # seconds within which workers that are told to stop must have stopped
-SOUND = ("calm", "crashes", "late", "sleep", "deploys", "hosts")  # weather in which a step that is not stopped has no reason for trouble
+# weather in which a step that is not stopped has no reason for trouble
+SOUND = ("calm", "crashes", "late", "sleep", "deploys", "hosts")
 
 
 @dataclass
@@ -81,7 +83,11 @@ class Simulation:
         self.world.trouble = self.profile.trouble
         self.scenario = scenario(self.world)
         tables = self.scenario.machines()
-        self.duties = {d.name: d for d in (*built_in(scenario.real_files), *self.scenario.duties())} if self.profile.duties else {}
+        self.duties = (
+            {d.name: d for d in (*built_in(scenario.real_files), *self.scenario.duties())}
+            if self.profile.duties
+            else {}
+        )
         self.machines = Machines.of((*tables, SIMULATED) if self.duties else tables)
         self.ledger = Ledger(self.machines, lambda: self.hub.now)
         self.ledger.watch = self._changed
@@ -112,20 +118,32 @@ class Simulation:
         finally:
             self._clean_up()
         return Verdict(
-            self.seed, problem, self.hub.turns, self.hub.now - START, self.ledger.commits, self.profile.weather, self.faults.counts,
+            self.seed,
+            problem,
+            self.hub.turns,
+            self.hub.now - START,
+            self.ledger.commits,
+            self.profile.weather,
+            self.faults.counts,
             self.trace.lines,
-        )  # fmt: skip
+        )
 
     def _live(self) -> None:
         self.note(f"profile: {self.profile}")
         self.stage.set_up()
-        self._run(lambda: self.hub.now > START + TROUBLED or (not self.stage.people and (not self.faults.rate or self._quiet())))
+        self._run(
+            lambda: (
+                self.hub.now > START + TROUBLED or (not self.stage.people and (not self.faults.rate or self._quiet()))
+            )
+        )
         self._heal()
         deadline = self.hub.now + QUIET
         self._run(lambda: self._quiet() or self.hub.now > deadline)
         if not self._quiet():
             stuck = [self._describe(e.ref) for e in restless(self.ledger)][:3]
-            raise Violation(f"not quiet {QUIET:.0f} s after all was well again: {'; '.join(stuck) or 'people, or what they asked for'}")
+            raise Violation(
+                f"not quiet {QUIET:.0f} s after all was well again: {'; '.join(stuck) or 'people, or what they asked for'}"
+            )
         self._go_home()
         for problem in audit(self, self.observer):
             raise Violation(problem)
@@ -186,14 +204,17 @@ class Simulation:
         if not self.scenario.real_files:
             return Path("unused")
         if self._files is None:
-            memory = MEMORY if os.access(MEMORY, os.W_OK) else None  # nothing simulated needs to survive the real machine
+            # nothing simulated needs to survive the real machine
+            memory = MEMORY if os.access(MEMORY, os.W_OK) else None
             self._files = tempfile.TemporaryDirectory(prefix="waybill-sim-", dir=memory)
         return Path(self._files.name, host)
 
     # --- what may happen
 
     def point(self, name: str, weight: float = 1.0) -> None:
-        """Where anything may happen: the process may crash or be late, others may run. `weight`: how much is at stake here."""
+        """Where anything may happen: the process may crash or be late, others may run. `weight`: how much is at
+        stake here.
+        """
         fiber = self.hub.current
         assert fiber is not None
         process = fiber.owner
@@ -245,12 +266,19 @@ class Simulation:
         self.trace.committed(groups, answers)
         self.ledger.committed(groups, answers)
         for group, answer in zip(groups, answers, strict=True):
-            if isinstance(answer, Committed) and (group.nudges or any(r and r.session is r.parked is None for r in answer.records)):
+            if isinstance(answer, Committed) and (
+                group.nudges or any(r and r.session is r.parked is None for r in answer.records)
+            ):
                 self.stage.ring()
                 break
 
     def _changed(self, change: Change, record: Record | None, entry: Entry) -> None:
-        if change.event == "retry" and not self.profile.trouble and self.profile.weather in SOUND and self.scenario.sound:
+        if (
+            change.event == "retry"
+            and not self.profile.trouble
+            and self.profile.weather in SOUND
+            and self.scenario.sound
+        ):
             raise Violation(f"{entry.ref} met trouble in {entry.state} though nothing was wrong: {change.why}")
         self.scenario.changed(change, record, entry)
 

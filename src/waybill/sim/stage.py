@@ -1,6 +1,6 @@
 """Who is on the stage: the processes of workers and people on their hosts, started, gone and replaced.
 
-    start -> ... -> gone (crashed, exited, or its host is gone) -> another in its place, a little later
+start -> ... -> gone (crashed, exited, or its host is gone) -> another in its place, a little later
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ class Stage:
     def _roles(self) -> list[str] | None:
         if self.rng.random() >= self.simulation.profile.narrow:
             return None
-        roles = [f"{machine.name}.{state.name}" for machine in self.simulation.machines.values() for state in machine.working()]
+        roles = [
+            f"{machine.name}.{state.name}"
+            for machine in self.simulation.machines.values()
+            for state in machine.working()
+        ]
         return [r for r in roles if self.rng.random() < 0.6] or roles
 
     # --- coming
@@ -86,18 +90,26 @@ class Stage:
 
     def start_submitter(self) -> None:
         process = self._process("submitter", "", self.start_submitter)
-        process.spawn("main", Submitter(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live)
+        process.spawn(
+            "main", Submitter(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live
+        )
 
     def start_visitor(self) -> None:
         process = self._process("visitor", "", self.start_visitor)
-        process.spawn("main", Visitor(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live)
+        process.spawn(
+            "main", Visitor(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live
+        )
 
     def start_operator(self) -> None:
         process = self._process("operator", "", self.start_operator)
-        process.spawn("main", Operator(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live)
+        process.spawn(
+            "main", Operator(self.simulation, process, Engine(self.wire(process), self.simulation.machines)).live
+        )
 
     def start_service(self, name: str) -> Process:
-        """Of an outside service: it does what its requests ask for, and has nothing to do when everybody has gone home."""
+        """Of an outside service: it does what its requests ask for, and has nothing to do when everybody has gone
+        home.
+        """
         process = self._process(name, "", lambda: None)
         process.serves = True
         return process
@@ -146,7 +158,12 @@ class Stage:
         """A hint that something may be claimable; hints are lossy."""
         for process in self.processes:
             worker = process.worker
-            if worker is not None and worker.listens and not process.dead and not self.simulation.chance(self.simulation.profile.deaf):
+            if (
+                worker is not None
+                and worker.listens
+                and not process.dead
+                and not self.simulation.chance(self.simulation.profile.deaf)
+            ):
                 worker.ring()
 
     def heal(self) -> None:

@@ -1,4 +1,6 @@
-"""The steps that run now, wherever: no two of one record unless a session was lost, and no session closed under a running step."""
+"""The steps that run now, wherever: no two of one record unless a session was lost, and no session closed under a
+running step.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Steps:
                 simulation.note(f"ended {record.ref} {record.state}")
 
     def _begins_beside(self, record: Record) -> None:
-        """Where a run of this record still goes on, it must be that of a lost session, and told to stop unless it stood still."""
+        """Where a run of this record still goes on, it must be that of a lost session, and told to stop unless it
+        stood still.
+        """
         for other in self.now.values():
             if other.ref != record.ref:
                 continue
@@ -60,4 +64,6 @@ class Steps:
         """A second run would begin beside the one that is not yet ended."""
         for other in self.now.values():
             if other.session == session:
-                raise Violation(f"the session {self.simulation.trace.alias(session)} is closed while its step of {other.ref} runs")
+                raise Violation(
+                    f"the session {self.simulation.trace.alias(session)} is closed while its step of {other.ref} runs"
+                )

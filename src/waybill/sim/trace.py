@@ -35,7 +35,9 @@ class Trace:
         for each in claimed if self.on else ():
             mark = f" stopped by {each.mark}" if each.mark else ""
             ask = f" asked to {each.ask.action}" if each.ask else ""
-            self.note(f"claim {each.record.ref} {each.record.state} version {each.record.version} by {session}{mark}{ask}")
+            self.note(
+                f"claim {each.record.ref} {each.record.state} version {each.record.version} by {session}{mark}{ask}"
+            )
 
     def committed(self, groups: Sequence[Group], answers: Sequence[Answer]) -> None:
         for group, answer in zip(groups, answers, strict=True) if self.on else ():

@@ -1,9 +1,11 @@
 """The wire between a process and its store: every call is a point before it and after it, and not every answer arrives.
 
-    point -> (refused: nothing was written) -> the store -> the ledger sees the true answer -> point -> (lost: Unknown) -> the caller
+    point -> (refused: nothing was written) -> the store -> the ledger sees the true answer -> point -> (lost: Unknown)
+    -> the caller
 
-With `loose` the wire shows what a store with one writer cannot: groups of one commit are written one by one, with others in between and a
-cut in the middle, and whether a parent has open children is read after the commit, when others may have written already.
+With `loose` the wire shows what a store with one writer cannot: groups of one commit are written one by one, with
+others in between and a cut in the middle, and whether a parent has open children is read after the commit, when others
+may have written already.
 """
 
 from __future__ import annotations
@@ -125,7 +127,9 @@ class Wire(Readings):
                 continue
             self.simulation.point("look after commit", MUCH)
             still = self.store.open_parents(parents)
-            looked.append(replace(answer, idle=tuple(p for p in parents if p in self.ledger.entries and p not in still)))
+            looked.append(
+                replace(answer, idle=tuple(p for p in parents if p in self.ledger.entries and p not in still))
+            )
         return looked
 
     # --- sessions and claims
@@ -142,7 +146,9 @@ class Wire(Readings):
         self._send("renew")
         answer = self.store.renew(session, progress)
         self.ledger.renewed(session, answer.alive)
-        self.simulation.note(f"renew {session}: {'alive' if answer.alive else 'gone'}, asked {[a.action for a in answer.asked]}")
+        self.simulation.note(
+            f"renew {session}: {'alive' if answer.alive else 'gone'}, asked {[a.action for a in answer.asked]}"
+        )
         self._back("renew")
         return answer
 

@@ -1,7 +1,8 @@
 """The world outside the store: what steps do to it, and what it knows of them.
 
-A step's side effect goes through `happen`, which is a point before and after: the process may crash there, be late or let others run. The
-effects are kept by name and key, so that a scenario can say how often each may happen. `disks` are the working folders of the hosts.
+A step's side effect goes through `happen`, which is a point before and after: the process may crash there, be late or
+let others run. The effects are kept by name and key, so that a scenario can say how often each may happen. `disks` are
+the working folders of the hosts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class World:
             _current.pop()
 
     def point(self, name: str) -> None:
-        """Here the process may crash, be late, or let others run. When everybody has gone home, nothing happens any more."""
+        """Here the process may crash, be late, or let others run.
+
+        When everybody has gone home, nothing happens any more.
+        """
         if self.simulation.hub.current is not None:
             self.simulation.point(name)
 
@@ -78,7 +82,9 @@ class World:
     # --- where only one may be
 
     def enter(self, place: str, record: Record) -> None:
-        """The record's step goes in, or is in already. A late worker, whose claim is lost, is no violation: it cannot commit."""
+        """The record's step goes in, or is in already. A late worker, whose claim is lost, is no violation: it
+        cannot commit.
+        """
         if self.simulation.is_live(record):
             other = self.inside.setdefault(place, record.ref)
             if other != record.ref:
@@ -107,7 +113,9 @@ class World:
 
 
 class Porous:
-    """Anything with methods, each call of which is a point before and after: object storage, a fake of an outside service."""
+    """Anything with methods, each call of which is a point before and after: object storage, a fake of an outside
+    service.
+    """
 
     def __init__(self, world: World, inner: Any, name: str) -> None:
         self._world, self._inner, self._name = world, inner, name

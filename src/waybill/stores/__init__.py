@@ -12,7 +12,8 @@ FORMS = "sqlite:///path, postgresql://user@host/database or zookeeper://host:por
 
 
 def open_store(url: str, *, clock: Callable[[], float] | None = None, migrate: bool = True, **options: Any) -> Store:
-    """Open the store that `url` names. `migrate`: make or upgrade its schema; otherwise an old one is refused with a sentence.
+    """Open the store that `url` names. `migrate`: make or upgrade its schema; otherwise an old one is refused with a
+    sentence.
 
     `clock` is the store's clock where the store has none of its own (SQLite, ZooKeeper); PostgreSQL keeps the server's.
     """
@@ -31,7 +32,9 @@ def open_store(url: str, *, clock: Callable[[], float] | None = None, migrate: b
 
             return ZookeeperStore(url, clock=clock, migrate=migrate, **options)
     except ModuleNotFoundError as error:
-        raise BadStore(f"The driver for {scheme}: needs the package {error.name}; install waybill[{_extra(scheme)}].") from error
+        raise BadStore(
+            f"The driver for {scheme}: needs the package {error.name}; install waybill[{_extra(scheme)}]."
+        ) from error
     raise BadStore(f"{scheme or 'that'} is no kind of store; a store URL is {FORMS}.")
 
 

@@ -1,7 +1,8 @@
 """Groups, looked at before a store sees them: what no store could write is answered here, alike on all stores.
 
-A driver's `commit` begins with `vet(groups)`: one refusal or None for each group. A refused group is answered and left out; its neighbours
-are written. So a worker that commits for many records at once never loses the work of one to the mistake of another.
+A driver's `commit` begins with `vet(groups)`: one refusal or None for each group. A refused group is answered and left
+out; its neighbours are written. So a worker that commits for many records at once never loses the work of one to the
+mistake of another.
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ def _refusal(group: Group, seen: set[tuple[str, str]]) -> StoreError | None:
         if before is None:
             if record.request is not None:
                 if (record.kind, record.request) in requests:
-                    return StoreError(f"Two records of one group ask for the request {record.request}; a request makes one {record.kind}.")
+                    return StoreError(
+                        f"Two records of one group ask for the request {record.request}; a request makes one {record.kind}."
+                    )
                 requests.add((record.kind, record.request))
             if record.id.endswith("*"):
                 continue
         name = (record.kind, record.id)
         if name in seen:
-            return StoreError(f"{record.kind} {record.id} is changed twice in one call; a record appears in at most one group.")
+            return StoreError(
+                f"{record.kind} {record.id} is changed twice in one call; a record appears in at most one group."
+            )
         seen.add(name)
         mine.append(name)
         if len(changes) == 1 and not change.docs and len(record.message) + len(change.why) < SHORT:
@@ -56,7 +61,17 @@ def _refusal(group: Group, seen: set[tuple[str, str]]) -> StoreError | None:
 
 def _mistold(change: Change, after: Record) -> str | None:
     """What is wrong with its texts: each is kept, compared or part of a name on some store."""
-    words = [after.message, change.why, change.who, change.event, after.owner, after.state, after.host, *after.keys, *after.gates]
+    words = [
+        after.message,
+        change.why,
+        change.who,
+        change.event,
+        after.owner,
+        after.state,
+        after.host,
+        *after.keys,
+        *after.gates,
+    ]
     words.extend(change.docs)
     if change.before is None:
         words += (after.kind, after.id, after.request or "")

@@ -1,8 +1,10 @@
-"""The model store: what a store is, in plain dicts, for tests and the simulator. It keeps nothing when the process ends.
+"""The model store: what a store is, in plain dicts, for tests and the simulator. It keeps nothing when the process
+ends.
 
-Each `ModelStore` is one connection to a `World`, which they share. Every call is atomic and nothing depends on wall time, threads or the
-order of sets, so the same calls give the same answers: a simulator interleaves connections between calls, and takes a snapshot of the
-world's shelf or puts one back. (`watch` with a timeout is the one verb that waits, by a real clock; a simulator asks it with 0.)
+Each `ModelStore` is one connection to a `World`, which they share. Every call is atomic and nothing depends on wall
+time, threads or the order of sets, so the same calls give the same answers: a simulator interleaves connections between
+calls, and takes a snapshot of the world's shelf or puts one back. (`watch` with a timeout is the one verb that waits,
+by a real clock; a simulator asks it with 0.)
 """
 
 from __future__ import annotations
@@ -95,10 +97,16 @@ class ModelStore:
         limit: int = 100,
         docs: bool = False,
     ) -> Page:
-        wanted = {name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None}
+        wanted = {
+            name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None
+        }
         if len(wanted) > 1:
             raise ValueError(f"find by one of {', '.join(wanted)}, not by several")
-        found = [r for r in self._shelf.records.values() if r.kind == kind and all(getattr(r, n) == v for n, v in wanted.items())]
+        found = [
+            r
+            for r in self._shelf.records.values()
+            if r.kind == kind and all(getattr(r, n) == v for n, v in wanted.items())
+        ]
         if newest:
             found.reverse()
         if after is not None:
@@ -136,7 +144,9 @@ class ModelStore:
         info, ttl = self._shelf.sessions[session]
         info = replace(info, expires=now + ttl, progress=info.progress if progress is None else dict(progress))
         self._shelf.sessions[session] = (info, ttl)
-        return Renewed(True, tuple(ask for ref, ask in self._shelf.asks.items() if self._shelf.records[ref].session == session))
+        return Renewed(
+            True, tuple(ask for ref, ask in self._shelf.asks.items() if self._shelf.records[ref].session == session)
+        )
 
     def close_session(self, session: str) -> None:
         self.now()
@@ -150,7 +160,11 @@ class ModelStore:
         holds = {(role.kind, role.state): role.holds for role in roles}
         claimed: list[Claimed] = []
         while len(claimed) < limit:
-            able = [r for r in self._shelf.records.values() if (r.kind, r.state) in holds and r.session is None and r.parked is None]
+            able = [
+                r
+                for r in self._shelf.records.values()
+                if (r.kind, r.state) in holds and r.session is None and r.parked is None
+            ]
             able = [r for r in able if r.host in ("", host)]
             if not able:
                 break
@@ -209,11 +223,15 @@ class ModelStore:
         return dict(sorted(self._shelf.marks.items()))
 
     def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
-        return [HeldKey(name, ref) for name, ref in sorted(self._shelf.keys.items()) if name > after][: max(1, min(limit, MAX_PAGE))]
+        return [HeldKey(name, ref) for name, ref in sorted(self._shelf.keys.items()) if name > after][
+            : max(1, min(limit, MAX_PAGE))
+        ]
 
     def free_key(self, name: str) -> bool:
         if name in self._shelf.keys:
-            raise Conflict(f"{name} is held by {self._shelf.keys[name]}, which drops it when it moves on; it is not taken from it.")
+            raise Conflict(
+                f"{name} is held by {self._shelf.keys[name]}, which drops it when it moves on; it is not taken from it."
+            )
         return False
 
     def watch(self, timeout: float) -> bool:
@@ -230,7 +248,9 @@ class ModelStore:
 
     def wake(self, limit: int = MAX_PAGE) -> Due:
         now = self.now()
-        waits = sorted((r for r in self._shelf.records.values() if r.parked == "wait"), key=lambda r: (r.wake_at, r.seq))
+        waits = sorted(
+            (r for r in self._shelf.records.values() if r.parked == "wait"), key=lambda r: (r.wake_at, r.seq)
+        )
         due = [r for r in waits if r.wake_at <= now][:limit]
         for record in due:
             self._shelf.records[record.ref] = replace(record, parked=None, wake_at=0.0)
@@ -240,18 +260,26 @@ class ModelStore:
 
     def reap(self) -> list[str]:
         now = self.now()
-        dead = self._presence.dead([(n, ttl) for n, (info, ttl) in self._shelf.sessions.items() if info.expires <= now], now)
+        dead = self._presence.dead(
+            [(n, ttl) for n, (info, ttl) in self._shelf.sessions.items() if info.expires <= now], now
+        )
         for name in dead:
             self.world.end_session(name)
         return dead
 
     def sweep(self, limit: int = MAX_PAGE) -> int:
-        waited = dict.fromkeys(r.parked[4:] for r in self._shelf.records.values() if r.parked and r.parked.startswith("key "))
+        waited = dict.fromkeys(
+            r.parked[4:] for r in self._shelf.records.values() if r.parked and r.parked.startswith("key ")
+        )
         mended = self.world.pass_turn([key for key in waited if key not in self._shelf.keys][:limit])
-        return mended + self.world.unpark(lambda reason: reason.startswith("mark ") and reason[5:] not in self._shelf.marks, limit)
+        return mended + self.world.unpark(
+            lambda reason: reason.startswith("mark ") and reason[5:] not in self._shelf.marks, limit
+        )
 
     def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
-        waiting = sorted((r.seq, ref) for ref, r in self._shelf.records.items() if r.parked == "children" and r.seq > int(after or 0))
+        waiting = sorted(
+            (r.seq, ref) for ref, r in self._shelf.records.items() if r.parked == "children" and r.seq > int(after or 0)
+        )
         idle = [ref for _, ref in waiting[:limit] if not self.world.has_open_child(ref)]
         return Idle(idle, str(waiting[limit - 1][0]) if len(waiting) > limit else None)
 
@@ -261,18 +289,34 @@ class ModelStore:
     def check(self) -> Iterator[Finding]:
         for ref, record in self._shelf.records.items():
             if record.session is not None and record.session not in self._shelf.sessions:
-                yield Finding("held by the living", str(ref), f"held by {record.session}, which has ended", "free it", ref=ref)
+                yield Finding(
+                    "held by the living", str(ref), f"held by {record.session}, which has ended", "free it", ref=ref
+                )
             for key in record.keys if record.session is not None else ():
                 if self._shelf.keys.get(key) != ref:
-                    yield Finding("what is worked on has its keys", str(ref), f"worked on without the key {key}", "free it", ref=ref)
+                    yield Finding(
+                        "what is worked on has its keys",
+                        str(ref),
+                        f"worked on without the key {key}",
+                        "free it",
+                        ref=ref,
+                    )
             reason, _, name = (record.parked or "").partition(" ")
             if reason == "key" and name not in self._shelf.keys and not self._is_wanted(name):
-                yield Finding(WAITERS, str(ref), f"waits for the key {name}, which nobody holds or is about to take", "free it", ref=ref)
+                yield Finding(
+                    WAITERS,
+                    str(ref),
+                    f"waits for the key {name}, which nobody holds or is about to take",
+                    "free it",
+                    ref=ref,
+                )
             if reason == "mark" and name not in self._shelf.marks:
                 yield Finding(STOPPED, str(ref), f"stopped by the mark {name}, which is off", "free it", ref=ref)
         for key, ref in self._shelf.keys.items():
             if ref not in self._shelf.records or key not in self._shelf.records[ref].keys:
-                yield Finding("keys have holders", key, f"held by {ref}, which does not have it", "let go of it", ref=ref)
+                yield Finding(
+                    "keys have holders", key, f"held by {ref}, which does not have it", "let go of it", ref=ref
+                )
 
     def _is_wanted(self, key: str) -> bool:
         """Whether a record is on its way to it: free, not parked, and asking for it."""

@@ -1,4 +1,6 @@
-"""Where a look at waiting parents ended, as text that goes into the next call: the SQL stores walk them by priority, turn and creation."""
+"""Where a look at waiting parents ended, as text that goes into the next call: the SQL stores walk them by priority,
+turn and creation.
+"""
 
 from __future__ import annotations
 
@@ -16,4 +18,7 @@ def begin(after: str) -> tuple[int, ...]:
 def idle(rows: Sequence[tuple[str, str, bool | int, int, int, int]], limit: int) -> Idle:
     """Of rows (kind, id, whether it is idle, priority, turn, seq), at most `limit` of which were asked for."""
     end = max((row[3:] for row in rows), default=START)
-    return Idle([Ref(kind, id) for kind, id, is_idle, *_ in rows if is_idle], " ".join(map(str, end)) if len(rows) >= limit else None)
+    return Idle(
+        [Ref(kind, id) for kind, id, is_idle, *_ in rows if is_idle],
+        " ".join(map(str, end)) if len(rows) >= limit else None,
+    )

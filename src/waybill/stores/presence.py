@@ -1,13 +1,14 @@
 """How long a connection has been in touch with its store without a gap: what it must know before it calls others dead.
 
-After an outage, or on a machine that slept, every session looks expired to whoever comes back first. So a connection notes each time it
-talked to the store; a session of ttl T may be reaped by a connection that has been in touch for T without a gap of T:
+After an outage, or on a machine that slept, every session looks expired to whoever comes back first. So a connection
+notes each time it talked to the store; a session of ttl T may be reaped by a connection that has been in touch for T
+without a gap of T:
 
     touch ... touch ......gap...... touch ... touch
                                     ^ since(ttl), for every ttl up to the length of that gap
 
-A worker with little to do comes by less often than a short ttl: all its gaps are longer. So a session may be reaped too that was seen
-expired, and is seen so again a ttl later: it had its chance to come back, whoever was away meanwhile.
+A worker with little to do comes by less often than a short ttl: all its gaps are longer. So a session may be reaped too
+that was seen expired, and is seen so again a ttl later: it had its chance to come back, whoever was away meanwhile.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ NOTICED = 0.5  # seconds; shorter gaps are nobody's ttl
 
 class Presence:
     def __init__(self, now: float) -> None:
-        self._gaps = [(math.inf, now)]  # (length, end), each longer than all that came after it; the first is the time before we connected
+        # (length, end), each longer than all that came after it; the first is the time before we connected
+        self._gaps = [(math.inf, now)]
         self._last = now
-        self._expired: dict[str, float] = {}  # sessions that were expired when last looked at, and since when they have been seen so
+        # sessions that were expired when last looked at, and since when they have been seen so
+        self._expired: dict[str, float] = {}
 
     def touch(self, now: float) -> None:
         gap = now - self._last

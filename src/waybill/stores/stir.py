@@ -1,7 +1,7 @@
 """Stir: wakes a thread that waits, from another thread or from a signal handler.
 
-An Event is not for handlers: it takes a lock, and the thread that the signal interrupts may be the one that holds it. `SimpleQueue.put` may
-be interrupted by itself.
+An Event is not for handlers: it takes a lock, and the thread that the signal interrupts may be the one that holds it.
+`SimpleQueue.put` may be interrupted by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The rules that all stores share, in plain dicts: what a group of changes does, and who may be handed what.
 
-`World` holds a `Shelf`, all that a store keeps, and a clock. Groups are applied whole or put back whole; keys are taken, dropped and passed
-on; sessions end. The model store (model.py) is a connection to a world, and the reference that every driver is compared with.
+`World` holds a `Shelf`, all that a store keeps, and a clock. Groups are applied whole or put back whole; keys are
+taken, dropped and passed on; sessions end. The model store (model.py) is a connection to a world, and the reference
+that every driver is compared with.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Shelf(msgspec.Struct):
     rung: int = 0  # how often something may have become claimable
 
     def copy(self) -> Shelf:
-        fields: dict[str, Any] = {n: dict(v) if isinstance(v, dict) else v for n, v in msgspec.structs.asdict(self).items()}
+        fields: dict[str, Any] = {
+            n: dict(v) if isinstance(v, dict) else v for n, v in msgspec.structs.asdict(self).items()
+        }
         return Shelf(**fields)
 
 
@@ -86,8 +89,14 @@ class World:
             self.shelf = saved
             return refusal
         self.ring()
-        freed = [r.ref for c, r in zip(group.changes, written, strict=True) if r and not r.session and c.before and c.before.session]
-        return Committed(tuple(written), self._idle(group), tuple(self.shelf.asks[ref] for ref in freed if ref in self.shelf.asks))
+        freed = [
+            r.ref
+            for c, r in zip(group.changes, written, strict=True)
+            if r and not r.session and c.before and c.before.session
+        ]
+        return Committed(
+            tuple(written), self._idle(group), tuple(self.shelf.asks[ref] for ref in freed if ref in self.shelf.asks)
+        )
 
     def _requested(self, change: Change) -> Record | None:
         if change.before is not None or change.after is None or change.after.request is None:
@@ -96,7 +105,9 @@ class World:
         return next((r for r in self.shelf.records.values() if r.kind == kind and r.request == request), None)
 
     def _idle(self, group: Group) -> tuple[Ref, ...]:
-        closed = [c.before.parent for c in group.changes if c.before and c.before.open and not (c.after and c.after.open)]
+        closed = [
+            c.before.parent for c in group.changes if c.before and c.before.open and not (c.after and c.after.open)
+        ]
         return tuple(ref for ref in dict.fromkeys(closed) if ref in self.shelf.records and not self.has_open_child(ref))
 
     def _write(self, change: Change, now: float) -> Record | None:
@@ -114,7 +125,8 @@ class World:
             del self.shelf.records[before.ref]
             self.shelf.lines.pop(before.ref, None)
             self.shelf.asks.pop(before.ref, None)
-            self.shelf.seq = max(self.shelf.seq, before.version)  # so that no later life of this id comes to this version again
+            # so that no later life of this id comes to this version again
+            self.shelf.seq = max(self.shelf.seq, before.version)
             self._drop(current, ())
             return None
         return self._update(change, current, after, now)

@@ -1,8 +1,8 @@
 """Asking: one HTTP request to an address that was checked, through at most a few redirects, each checked again.
 
-The connection is made to the checked address itself, with the host's name in `Host` and in TLS, so that certificates count as usual. A
-connection is only used again for the same host. What goes wrong is one of two things: Again (worth another try, perhaps after a while the
-server named) or Failed (not worth one).
+The connection is made to the checked address itself, with the host's name in `Host` and in TLS, so that certificates
+count as usual. A connection is only used again for the same host. What goes wrong is one of two things: Again (worth
+another try, perhaps after a while the server named) or Failed (not worth one).
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class Asker:
     def ask(
         self, method: str, address: str, *, private: Mapping[str, str], headers: Mapping[str, str] | None = None
     ) -> Iterator[httpx2.Response]:
-        """The answer, whatever its status but a redirect, with its body unread. Private headers go to the first host only."""
+        """The answer, whatever its status but a redirect, with its body unread.
+
+        Private headers go to the first host only.
+        """
         with _explained():
             answer = self._follow(method, address, dict(private), dict(headers or {}))
             try:
@@ -81,7 +84,9 @@ class Asker:
         client = self._client_of(url)
         asked = {"accept": "*/*", **headers, "accept-encoding": "identity", "host": url.netloc.decode("ascii")}
         for number, address in enumerate(addresses, start=1):
-            request = client.build_request(method, url.copy_with(host=address), headers=asked, extensions={"sni_hostname": url.host})
+            request = client.build_request(
+                method, url.copy_with(host=address), headers=asked, extensions={"sni_hostname": url.host}
+            )
             try:
                 return client.send(request, stream=True, follow_redirects=False)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:

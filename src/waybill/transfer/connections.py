@@ -4,8 +4,9 @@
     download(..., connections=connections); look(..., connections=connections)
     connections.close()
 
-Each thread that asks has its own, to the hosts it asked last. What a download of many files does in further threads has connections of its
-own, which end with it. Nothing but the connection is kept: cookies are forgotten, and every request is checked anew (asking.py).
+Each thread that asks has its own, to the hosts it asked last. What a download of many files does in further threads has
+connections of its own, which end with it. Nothing but the connection is kept: cookies are forgotten, and every request
+is checked anew (asking.py).
 """
 
 from __future__ import annotations
@@ -54,9 +55,19 @@ class Askers:
     """For one download: one asker for each of its threads. At the end all are closed but the one that is kept."""
 
     def __init__(
-        self, reach: Reach, timeout: float, redirects: int, client: Callable[[], httpx2.Client] | None, kept: Connections | None
+        self,
+        reach: Reach,
+        timeout: float,
+        redirects: int,
+        client: Callable[[], httpx2.Client] | None,
+        kept: Connections | None,
     ) -> None:
-        self._reach, self._timeout, self._redirects, self._client = reach, timeout, redirects, client or clients(timeout)
+        self._reach, self._timeout, self._redirects, self._client = (
+            reach,
+            timeout,
+            redirects,
+            client or clients(timeout),
+        )
         self._kept = kept if client is None else None
         self._owner = threading.get_ident()
         self._all: dict[int, Asker] = {}
@@ -75,7 +86,9 @@ class Askers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for asker in self._all.values():
             asker.close()
 
@@ -86,6 +99,9 @@ def _trusted() -> ssl.SSLContext:
 
 
 def clients(timeout: float) -> Callable[[], httpx2.Client]:
-    # Proxies of the environment are not used: they would resolve names themselves, and nobody could check the addresses.
+    # Proxies of the environment are not used: they would resolve names themselves, and nobody could check the
+    # addresses.
     context = _trusted()
-    return lambda: httpx2.Client(verify=context, timeout=timeout, trust_env=False, limits=httpx2.Limits(max_connections=2))
+    return lambda: httpx2.Client(
+        verify=context, timeout=timeout, trust_env=False, limits=httpx2.Limits(max_connections=2)
+    )

@@ -3,9 +3,10 @@
     for fetched in download(requests, into, earlier=[folder of attempt 6]):
         if not fetched.ok: print(fetched.name, fetched.reason)
 
-A file that fails does not stop the others. What the server or the network is to blame for (5xx, 408, 429, silence, cuts) is tried again,
-after a pause that doubles, up to `tries` times in all; what another try cannot mend (4xx, a wrong digest, an address that is not public)
-fails at once. fetching.py says how one file comes, asking.py how one request goes, reach.py where to it may go.
+A file that fails does not stop the others. What the server or the network is to blame for (5xx, 408, 429, silence,
+cuts) is tried again, after a pause that doubles, up to `tries` times in all; what another try cannot mend (4xx, a wrong
+digest, an address that is not public) fails at once. fetching.py says how one file comes, asking.py how one request
+goes, reach.py where to it may go.
 """
 
 from __future__ import annotations
@@ -93,11 +94,11 @@ def download(
 ) -> Iterator[Fetched]:
     """Download the files, and tell of each as it is finished; the order is that of finishing.
 
-    `earlier`: folders of earlier attempts, from which finished files are linked and unfinished ones copied. `largest`: bytes of one file.
-    `slowest`: bytes a second, over `timeout` seconds, below which a server counts as silent. `stop` is asked often, `progress` told often;
-    both from several threads, one at a time. `offered` is asked, from several threads, before the body of a file is taken: its name, and
-    how many bytes the server now says that it has; False: it counts as stopped. `connections`: to use again, and to keep. Memory does not
-    grow with the number of requests.
+    `earlier`: folders of earlier attempts, from which finished files are linked and unfinished ones copied. `largest`:
+    bytes of one file. `slowest`: bytes a second, over `timeout` seconds, below which a server counts as silent. `stop`
+    is asked often, `progress` told often; both from several threads, one at a time. `offered` is asked, from several
+    threads, before the body of a file is taken: its name, and how many bytes the server now says that it has; False: it
+    counts as stopped. `connections`: to use again, and to keep. Memory does not grow with the number of requests.
     """
     into.mkdir(parents=True, exist_ok=True)
     tally = _Tally(progress)
@@ -107,7 +108,9 @@ def download(
 
         def fetch(wanted: Fetch) -> Fetched:
             if not tally.begins(wanted.name):
-                fetched = Fetched(wanted.name, False, reason="Another request of the same name is under way.", permanent=True)
+                fetched = Fetched(
+                    wanted.name, False, reason="Another request of the same name is under way.", permanent=True
+                )
             else:
                 try:
                     fetched = _fetch(wanted, into, earlier, askers.mine(), rules, tally, tries, pause)
@@ -179,7 +182,9 @@ def _fetch(
     except (Failed, Refused, UnknownDigest) as error:
         if one is not None:
             one.drop()
-        return Fetched(wanted.name, False, reason=str(error), permanent=True, mismatch=isinstance(error, Mismatch), tries=tried)
+        return Fetched(
+            wanted.name, False, reason=str(error), permanent=True, mismatch=isinstance(error, Mismatch), tries=tried
+        )
     except OSError as error:
         reason = f"The file could not be written: {error.strerror or error}."
         return Fetched(wanted.name, False, reason=reason, permanent=error.errno in _BAD_PLACE, tries=tried)
@@ -214,7 +219,9 @@ def _ask_size(wanted: Fetch, asker: Asker) -> int | None:
     return None
 
 
-def _in_parallel(work: Callable[[Fetch], _T], requests: Iterable[Fetch], parallel: int, halted: threading.Event) -> Iterator[_T]:
+def _in_parallel(
+    work: Callable[[Fetch], _T], requests: Iterable[Fetch], parallel: int, halted: threading.Event
+) -> Iterator[_T]:
     """The answers as they come; only a few requests are taken ahead."""
     rest = iter(requests)
     first = list(islice(rest, 2))

@@ -59,7 +59,9 @@ class Rules:
 class OneFile:
     """A file on its way. `digests` are the promised ones, by plain name; `count` is told of bytes from the network."""
 
-    def __init__(self, fetch: Fetch, digests: Mapping[str, str], into: Path, rules: Rules, count: Callable[[int], None]) -> None:
+    def __init__(
+        self, fetch: Fetch, digests: Mapping[str, str], into: Path, rules: Rules, count: Callable[[int], None]
+    ) -> None:
         self._fetch, self._digests, self._rules, self._count = fetch, digests, rules, count
         self._partial = Partial(into, fetch.name, digests, self._go_on)
         self._resumed = False

@@ -3,10 +3,12 @@
     <folder>/.partial/<hash of the name>.part         the bytes
     <folder>/.partial/<hash of the name>.part.json    of which version of what they are: {"url": ..., "version": ...}
 
-A file that is small, and is said to be, does not lie there: it is written when all of it has come, at once under its name.
+A file that is small, and is said to be, does not lie there: it is written when all of it has come, at once under its
+name.
 
-It only grows, and only in the attempt that began it: another attempt makes a copy (or, of a finished file, a second link) and goes on with
-that. Nothing is synced to the disk: after a crash it counts only if the digest is right, or the server still has the same version.
+It only grows, and only in the attempt that began it: another attempt makes a copy (or, of a finished file, a second
+link) and goes on with that. Nothing is synced to the disk: after a crash it counts only if the digest is right, or the
+server still has the same version.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Partial:
         self.version = None
 
     def is_of(self, url: str, version: str | None, size: int | None = None) -> None:
-        """Write down of which version the bytes are, for another attempt to resume; not of a file that has only so few in all."""
+        """Write down of which version the bytes are, for another attempt to resume; not of a file that has only so
+        few in all.
+        """
         self.version = version
         if size is not None and size < WORTH_RESUMING and not (self._is_there and self._about.exists()):
             return
@@ -99,7 +103,8 @@ class Partial:
         """Go on with what this attempt has from a process that died, or with a copy of what an earlier attempt has."""
         for folder in (self._folder, *earlier) if self._is_there else earlier:
             part = folder / PARTIAL / self.path.name
-            with suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):  # nothing there, or not to be read
+            # nothing there, or not to be read
+            with suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
                 about = json.loads(part.with_suffix(".part.json").read_bytes())
                 if about["url"] == url and isinstance(about["version"], str):
                     if folder != self._folder:

@@ -1,8 +1,9 @@
 """Reach: which addresses of the network a download (or a webhook) may go to.
 
-A URL comes from a user, so it must not lead into our own network: by default only public addresses are allowed, and whatever else is
-wanted stands on a list. A name is resolved once, its addresses are checked, and the connection is made **to an address that was checked**,
-so that a name server which answers differently a moment later changes nothing. Each redirect is a new URL and is checked again.
+A URL comes from a user, so it must not lead into our own network: by default only public addresses are allowed, and
+whatever else is wanted stands on a list. A name is resolved once, its addresses are checked, and the connection is made
+**to an address that was checked**, so that a name server which answers differently a moment later changes nothing. Each
+redirect is a new URL and is checked again.
 
     Reach()                                            public addresses only
     Reach(allow=["10.1.0.0/16", "archive.local"])      and these networks, hosts or host:port
@@ -25,10 +26,22 @@ _NOT_PUBLIC_V6 = [ipaddress.ip_network(text) for text in ("2001::/23", "2001:db8
 _NOT_PUBLIC_V4 = [
     ipaddress.ip_network(text)
     for text in (
-        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
-        "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/3",
     )
-]  # fmt: skip
+]
 
 
 class OutOfReach(Exception):
@@ -74,9 +87,13 @@ class Reach:
                 self._hosts.add(entry.lower())
 
     def addresses(self, url: httpx2.URL) -> list[str]:
-        """The addresses to which a connection for this URL may be made, at least one; OutOfReach or Unresolved otherwise."""
+        """The addresses to which a connection for this URL may be made, at least one; OutOfReach or Unresolved
+        otherwise.
+        """
         if url.scheme not in ("http", "https"):
-            raise OutOfReach(f"Only http and https can be downloaded, not {url.scheme or 'an address without a scheme'}.")
+            raise OutOfReach(
+                f"Only http and https can be downloaded, not {url.scheme or 'an address without a scheme'}."
+            )
         if not url.host:
             raise OutOfReach("The address names no host.")
         port = url.port or (443 if url.scheme == "https" else 80)

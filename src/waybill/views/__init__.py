@@ -1,7 +1,8 @@
-"""The one outside shape of machines, records, histories and pages: the API, the command line and the web page all show these.
+"""The one outside shape of machines, records, histories and pages: the API, the command line and the web page all
+show these.
 
-Every function here takes a thing as the store or the table has it and answers plain JSON: dicts, lists, texts, numbers. Times are RFC 3339
-in UTC. What is secret is left out here, once, so that no caller can forget it.
+Every function here takes a thing as the store or the table has it and answers plain JSON: dicts, lists, texts, numbers.
+Times are RFC 3339 in UTC. What is secret is left out here, once, so that no caller can forget it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,25 @@ from waybill.views.shapes import (
     TallyView,
 )
 
-__all__ = ["BadToken", "PageTokens", "Query", "current", "documents", "finding", "line", "living", "machine", "message", "moment", "page",
-           "progress_of", "record", "ref", "session", "tally"]  # fmt: skip
+__all__ = [
+    "BadToken",
+    "PageTokens",
+    "Query",
+    "current",
+    "documents",
+    "finding",
+    "line",
+    "living",
+    "machine",
+    "message",
+    "moment",
+    "page",
+    "progress_of",
+    "record",
+    "ref",
+    "session",
+    "tally",
+]
 
 UNDECLARED = "This release does not declare this state; records in it are shown, never claimed, and moved by hand."
 LAST_MOMENT = "9999-12-31T23:59:59.999Z"
@@ -92,9 +110,16 @@ def _action(a: Action) -> ActionView:
 
 
 def record(
-    r: Record, machines: Machines, docs: bool = False, *, progress: Mapping[str, Any] | None = None, store: Store | None = None
+    r: Record,
+    machines: Machines,
+    docs: bool = False,
+    *,
+    progress: Mapping[str, Any] | None = None,
+    store: Store | None = None,
 ) -> RecordView:
-    """A record as people see it. `progress`: of `progress_of`; `store`: ask the guards of its actions too (`r` has its documents then)."""
+    """A record as people see it. `progress`: of `progress_of`; `store`: ask the guards of its actions too (`r` has
+    its documents then).
+    """
     m = machines[r.kind]
     s = m.state(r.state)
     return {
@@ -158,7 +183,9 @@ def documents(m: Machine, docs: Docs) -> dict[str, Any]:
 
 
 def _shown(m: Machine, declared: Document, body: Any) -> Any:
-    """As its table shows it. What the table stumbles over may hold a secret: then nothing of it is shown, and the rest of the list is."""
+    """As its table shows it. What the table stumbles over may hold a secret: then nothing of it is shown, and the
+    rest of the list is.
+    """
     assert declared.shown is not None
     try:
         return declared.shown(body)
@@ -202,10 +229,16 @@ def page(
 
 
 def tally(m: Machine, counts: Mapping[str, int], parent: Ref | None = None) -> TallyView:
-    """How many are in each state: every declared one in the order of the table, then those that this release does not declare."""
-    declared: list[CountView] = [{"state": s.name, "count": counts.get(s.name, 0), "sort": s.sort, "doc": s.doc} for s in m.states]
+    """How many are in each state: every declared one in the order of the table, then those that this release does
+    not declare.
+    """
+    declared: list[CountView] = [
+        {"state": s.name, "count": counts.get(s.name, 0), "sort": s.sort, "doc": s.doc} for s in m.states
+    ]
     foreign: list[CountView] = [
-        {"state": name, "count": counts[name], "sort": None, "doc": UNDECLARED} for name in sorted(counts) if m.state(name) is None
+        {"state": name, "count": counts[name], "sort": None, "doc": UNDECLARED}
+        for name in sorted(counts)
+        if m.state(name) is None
     ]
     return {"kind": m.name, "parent": ref(parent), "total": sum(counts.values()), "states": declared + foreign}
 
@@ -240,7 +273,9 @@ def progress_of(sessions: Iterable[SessionInfo]) -> dict[str, Any]:
 
 
 def _progress(values: Any, state: str | None = None) -> ProgressView | None:
-    """[done, total, unit, state], as workers send it; what is not of that form, or of a state that the record has left, is not shown."""
+    """[done, total, unit, state], as workers send it; what is not of that form, or of a state that the record has
+    left, is not shown.
+    """
     if not isinstance(values, (list, tuple)) or len(values) != 4 or state not in (None, values[3]):
         return None
     done, total, unit = values[:3]

@@ -1,9 +1,10 @@
 """Lists are read page by page, and a page's token says where to go on.
 
-A token holds what was asked for and where the page ended, signed with a secret that the store keeps: any process of the same store can go
-on, and none can be led to a query that nobody asked.
+A token holds what was asked for and where the page ended, signed with a secret that the store keeps: any process of the
+same store can go on, and none can be led to a query that nobody asked.
 
-    Query -> store.find -> PageTokens.sign(query, page.after) -> ... -> PageTokens.verify(token) -> the same Query, further on
+    Query -> store.find -> PageTokens.sign(query, page.after) -> ... -> PageTokens.verify(token) -> the same Query,
+    further on
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Resting: why records lie where marks have sent them, by the marks that are in force now.
 
-A record keeps the message with which it came to rest, which names the mark that it met first. That mark may be gone, and another one in
-force: its machine says which ones count for it, from its documents.
+A record keeps the message with which it came to rest, which names the mark that it met first. That mark may be gone,
+and another one in force: its machine says which ones count for it, from its documents.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ def rests(m: Machine, r: Record) -> bool:
 
 
 def message(m: Machine, r: Record, marks: Collection[str]) -> str:
-    """What was said of a record last; of one that rests under marks, those that are in force now. It has its documents."""
+    """What was said of a record last; of one that rests under marks, those that are in force now.
+
+    It has its documents.
+    """
     if not _is_of_marks(m, r):
         return r.message
     assert m.gates is not None
     try:
         held = [mark for mark in m.gates(r) if mark in marks]
-    except Exception as error:  # a table's own function: what it cannot read must not hide the record, and others with it
+    # a table's own function: what it cannot read must not hide the record, and others with it
+    except Exception as error:
         log.info("which marks concern %s", r.ref, exc_info=error)
         return r.message
     if held:
@@ -54,7 +58,9 @@ def current(records: Sequence[Record], machines: Machines, store: Store, *, docs
             known = None  # removed meanwhile
         looked += 1
         # One that has moved on meanwhile is in the list as it was: then nothing is said, rather than what is not so.
-        told.append(replace(r, message=message(m, known, marks) if known is not None and known.state == r.state else ""))
+        told.append(
+            replace(r, message=message(m, known, marks) if known is not None and known.state == r.state else "")
+        )
     return told
 
 

@@ -1,4 +1,6 @@
-"""Workers: a pure core (core/), the messages it speaks, the shell that carries them out (shell.py), and its crew (crew.py)."""
+"""Workers: a pure core (core/), the messages it speaks, the shell that carries them out (shell.py), and its crew
+(crew.py).
+"""
 
 from waybill.worker.folders import clear_folder
 from waybill.worker.once import Arrow, step_once

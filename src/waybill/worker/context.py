@@ -55,7 +55,9 @@ class StepContext:
     @cached_property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         record = self.task.record
-        return logging.LoggerAdapter(logger, {"kind": record.kind, "id": record.id, "state": record.state, "attempt": self.attempt})
+        return logging.LoggerAdapter(
+            logger, {"kind": record.kind, "id": record.id, "state": record.state, "attempt": self.attempt}
+        )
 
     @property
     def stop(self) -> bool:
@@ -85,7 +87,11 @@ class StepContext:
         folder = self.folder
         if not folder.is_dir():
             return []
-        found = [p for p in folder.iterdir() if p.name.isdigit() and int(p.name) != self.attempt and p.is_dir() and not p.is_symlink()]
+        found = [
+            p
+            for p in folder.iterdir()
+            if p.name.isdigit() and int(p.name) != self.attempt and p.is_dir() and not p.is_symlink()
+        ]
         return sorted(found, key=lambda p: int(p.name), reverse=True)
 
     def save(self, docs: Mapping[str, Any] | None = None, *, keys: Iterable[str] = ()) -> Record:
@@ -138,12 +144,22 @@ class StepContext:
         return self._asked(lambda store: store.get(kind, id))
 
     def find(
-        self, kind: str, *, state: str | None = None, parent: Ref | None = None, after: int | None = None, limit: int = 100,
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        parent: Ref | None = None,
+        after: int | None = None,
+        limit: int = 100,
         docs: bool = False,
-    ) -> Page:  # fmt: skip
-        return self._asked(lambda store: store.find(kind, state=state, parent=parent, after=after, limit=limit, docs=docs))
+    ) -> Page:
+        return self._asked(
+            lambda store: store.find(kind, state=state, parent=parent, after=after, limit=limit, docs=docs)
+        )
 
-    def each(self, kind: str, *, state: str | None = None, parent: Ref | None = None, docs: bool = False) -> Iterator[Record]:
+    def each(
+        self, kind: str, *, state: str | None = None, parent: Ref | None = None, docs: bool = False
+    ) -> Iterator[Record]:
         """All that fit, page by page."""
         after: int | None = None
         while True:
@@ -167,7 +183,9 @@ class StepContext:
 
 
 class ByMessage:
-    """A store whose verbs are carried out by the worker's owner thread, one at a time; a step that is told to stop ends at the next."""
+    """A store whose verbs are carried out by the worker's owner thread, one at a time; a step that is told to stop
+    ends at the next.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx

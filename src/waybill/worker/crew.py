@@ -1,4 +1,5 @@
-"""The threads that run steps. They never touch the store: what a step says goes to the worker's owner thread as a message.
+"""The threads that run steps. They never touch the store: what a step says goes to the worker's owner thread as a
+message.
 
     start -> a hand takes the task -> the step runs -> Ended is posted to the owner
 
@@ -107,7 +108,11 @@ class Crew:
     def progress(self) -> dict[str, list[Any]]:
         """How far the steps are that say so, by their record."""
         contexts = list(self.contexts.values())
-        return {f"{c.record.kind} {c.record.id}": [*c.progressed, c.record.state] for c in contexts if c.progressed is not None}
+        return {
+            f"{c.record.kind} {c.record.id}": [*c.progressed, c.record.state]
+            for c in contexts
+            if c.progressed is not None
+        }
 
     def dismiss(self) -> None:
         """Each hand goes when its step has ended."""
@@ -133,7 +138,15 @@ class Crew:
     def _desk(self) -> Desk:
         owner = self.owner
         return Desk(
-            self.send, self.read, self._remove_children, owner.now, owner.root, owner.objects, owner.who, owner.machines, owner.outfit
+            self.send,
+            self.read,
+            self._remove_children,
+            owner.now,
+            owner.root,
+            owner.objects,
+            owner.who,
+            owner.machines,
+            owner.outfit,
         )
 
     def run_step(self, task: m.Task) -> Any:
@@ -152,11 +165,14 @@ class Crew:
             told = context.stopped or task.stopping or task.dead or task.taken is not None
             return stopped if told else RuntimeError("The step raised Stopped and nobody had told it to stop.")
         except Exception as error:
-            context.log.info("%s: %s", type(error).__name__, rules.clip(rules.said(error)), exc_info=not isinstance(error, Fail))
+            context.log.info(
+                "%s: %s", type(error).__name__, rules.clip(rules.said(error)), exc_info=not isinstance(error, Fail)
+            )
             return error
         except self.passes:
             raise
-        except BaseException as left:  # noqa: BLE001 - it would end this thread in silence, and the record would be held for ever
+        # it would end this thread in silence, and the record would be held for ever
+        except BaseException as left:  # noqa: BLE001
             code = repr(left.code) if isinstance(left, SystemExit) else type(left).__name__
             return RuntimeError(f"The step left the program with {code}; a step answers, or raises an error.")
         finally:
@@ -167,7 +183,9 @@ class Crew:
         return StepContext(task, self._desk)
 
     def bind_files(self, context: StepContext) -> None:
-        """Also where the step left nothing: a record that is bound to a host has a folder there, or it would be led back for ever."""
+        """Also where the step left nothing: a record that is bound to a host has a folder there, or it would be led
+        back for ever.
+        """
         context.make_folder()
 
     def send(self, saving: m.Saving) -> list[Record]:

@@ -1,7 +1,8 @@
-"""The commands of the core that are calls of the store, each carried out in the owner thread and answered to the core with an event.
+"""The commands of the core that are calls of the store, each carried out in the owner thread and answered to the
+core with an event.
 
-What a refusal means for the session is the same for all: `Unavailable` is a store that is away for a moment, `SessionLost` and `Unknown`
-end the session.
+What a refusal means for the session is the same for all: `Unavailable` is a store that is away for a moment,
+`SessionLost` and `Unknown` end the session.
 """
 
 from __future__ import annotations

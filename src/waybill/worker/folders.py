@@ -3,8 +3,8 @@
     <root>/<kind>/<id>/<attempt>                 where the machine says nothing else
     <root>/<top>/.../<attempt>                   where it names its folders (machine.Folder); a file `.record` in them says whose they are
 
-Attempts count up, also over the lives of an id. Whoever clears names the last attempt that it knows of: a record that was taken up again
-meanwhile, by whatever worker, works in a later one, and that is left alone.
+Attempts count up, also over the lives of an id. Whoever clears names the last attempt that it knows of: a record that
+was taken up again meanwhile, by whatever worker, works in a later one, and that is left alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def make_attempt(folder: Path, machine: Machine, record: Record, attempt: int) -
     """The folder of one run of a step. Safe to repeat."""
     own = folder / str(attempt)
     while not own.is_dir():
-        with suppress(FileNotFoundError):  # what an earlier run left is being cleared, and the empty folder went with it: once more
+        # what an earlier run left is being cleared, and the empty folder went with it: once more
+        with suppress(FileNotFoundError):
             make_folder(folder, machine, record)
             own.mkdir(exist_ok=True)
     return own
@@ -71,7 +72,9 @@ def last_attempt(folder: Path) -> int:
 
 
 def clear_folder(folder: Path, upto: int) -> None:
-    """Remove a record's working folder with all attempts up to this one; a link in its place is removed, never followed. Safe to repeat."""
+    """Remove a record's working folder with all attempts up to this one; a link in its place is removed, never
+    followed. Safe to repeat.
+    """
     try:
         try:
             fd = os.open(folder, OPEN_FOLDER)
@@ -100,7 +103,9 @@ def clear_folder(folder: Path, upto: int) -> None:
 
 
 def _end(folder: Path, fd: int) -> None:
-    """Take away whose folder it is, last of all; a run that has begun in it meanwhile gets it back, or nobody would ever clear it again."""
+    """Take away whose folder it is, last of all; a run that has begun in it meanwhile gets it back, or nobody would
+    ever clear it again.
+    """
     whose = (folder / NAME).read_bytes()
     os.unlink(NAME, dir_fd=fd)
     if any(name.isdecimal() for name in os.listdir(fd)):

@@ -1,8 +1,8 @@
 """Lanes: more workers beside the first one, in the same process and behind its face.
 
-A worker waits while its store writes. Where that is done by a server, another worker can use the time; where the store is a file with one
-writer, it could not. Each lane has its own connection, session and share of the threads, and they have nothing in common but the process:
-what holds for workers in two processes holds for two lanes.
+A worker waits while its store writes. Where that is done by a server, another worker can use the time; where the store
+is a file with one writer, it could not. Each lane has its own connection, session and share of the threads, and they
+have nothing in common but the process: what holds for workers in two processes holds for two lanes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ class Lane(Protocol):
 
 
 class Beside:
-    """The other lanes, for as long as the first one runs. If one fails, all are stopped, and `join` raises its error."""
+    """The other lanes, for as long as the first one runs.
+
+    If one fails, all are stopped, and `join` raises its error.
+    """
 
     def __init__(self, first: Lane, others: Sequence[Lane]) -> None:
         self._first, self._others = first, others
         self._faults: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._run, args=(lane,), name=f"lane-{n}") for n, lane in enumerate(others, 2)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(lane,), name=f"lane-{n}") for n, lane in enumerate(others, 2)
+        ]
 
     def start(self) -> None:
         for thread in self._threads:

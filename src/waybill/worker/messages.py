@@ -161,7 +161,9 @@ class Renew(msgspec.Struct, frozen=True):
 
 
 class Reap(msgspec.Struct, frozen=True):
-    """End sessions that expired. Every worker does this: a duty's record may itself be held by the session that died."""
+    """End sessions that expired. Every worker does this: a duty's record may itself be held by the session that
+    died.
+    """
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -197,6 +199,22 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 Command = (
-    OpenSession | Claim | Look | Start | Commit | Reply | Signal | Recall | ReadMarks | Wake
-    | Renew | Reap | Apply | Clear | Close | Warn | Sleep | Exit
+    OpenSession
+    | Claim
+    | Look
+    | Start
+    | Commit
+    | Reply
+    | Signal
+    | Recall
+    | ReadMarks
+    | Wake
+    | Renew
+    | Reap
+    | Apply
+    | Clear
+    | Close
+    | Warn
+    | Sleep
+    | Exit
 )

@@ -50,7 +50,8 @@ class Once(Worker):
             return self.arrow
         finally:
             self.crew.dismiss()
-            if self.core.lease.session is not None and not self._busy():  # refused on the way, and no step runs any more
+            # refused on the way, and no step runs any more
+            if self.core.lease.session is not None and not self._busy():
                 store.close_session(self.core.lease.session)
             self.store = None
             store.close()
@@ -94,7 +95,12 @@ class Once(Worker):
             return
 
         def call() -> m.Event:
-            return m.Took(store.claim(command.roles, session, 1) if target is None else self._take(store, target, session, command), 1)
+            return m.Took(
+                store.claim(command.roles, session, 1)
+                if target is None
+                else self._take(store, target, session, command),
+                1,
+            )
 
         self.claimed = True
         self._guarded(call)
@@ -146,15 +152,34 @@ class Once(Worker):
 
 
 def step_once(
-    open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects, target: Ref | None = None,
-    roles: Iterable[str] | None = None, shared: bool = False, ttl: float = 15.0, outfit: Callable[[str], Any] = lambda kind: None,
-) -> Arrow | None:  # fmt: skip
-    """Take one due step, of `target` or of the most urgent record of the roles, and say which arrow it took; None: nothing is due.
+    open_store: Callable[[], Store],
+    machines: Machines,
+    *,
+    host: str,
+    work_root: Path,
+    objects: Objects,
+    target: Ref | None = None,
+    roles: Iterable[str] | None = None,
+    shared: bool = False,
+    ttl: float = 15.0,
+    outfit: Callable[[str], Any] = lambda kind: None,
+) -> Arrow | None:
+    """Take one due step, of `target` or of the most urgent record of the roles, and say which arrow it took; None:
+    nothing is due.
 
     NotFound, or Conflict with the reason, when `target` cannot be claimed now.
     """
     once = Once(
-        open_store, machines, host=host, work_root=work_root, objects=objects, roles=roles, shared=shared, threads=1, ttl=ttl, outfit=outfit
+        open_store,
+        machines,
+        host=host,
+        work_root=work_root,
+        objects=objects,
+        roles=roles,
+        shared=shared,
+        threads=1,
+        ttl=ttl,
+        outfit=outfit,
     )
     once.target = target
     return once.take_one()

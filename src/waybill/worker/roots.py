@@ -1,7 +1,7 @@
 """The working root: either this host's own, or one folder that every host sees.
 
-A shared root carries a name in a file, and the store remembers that name: a worker that is told its root is shared, but sees another folder
-than the others do, must not start, or records would look for files that are elsewhere.
+A shared root carries a name in a file, and the store remembers that name: a worker that is told its root is shared, but
+sees another folder than the others do, must not start, or records would look for files that are elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def check_root(store: Store, root: Path, shared: bool) -> None:
             return
         name = _name(root)
     except OSError as error:
-        raise BadStore(f"The working root {root} cannot be used: {error.strerror or error}. Set work.root to another folder.") from error
+        raise BadStore(
+            f"The working root {root} cannot be used: {error.strerror or error}. Set work.root to another folder."
+        ) from error
     if not name:
         raise BadStore(f"{root / NAME} is empty: remove it, and start the workers again.")
     if store.remember("work-root", name) != name:
@@ -35,7 +37,9 @@ def check_root(store: Store, root: Path, shared: bool) -> None:
 
 
 def _name(root: Path) -> str:
-    """The root's own name, which it gets with the first start. The file appears with the name in it: others may read it at any moment."""
+    """The root's own name, which it gets with the first start. The file appears with the name in it: others may read
+    it at any moment.
+    """
     file = root / NAME
     if not file.exists():
         draft = root / f"{NAME}.{uuid.uuid4()}"

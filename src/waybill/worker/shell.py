@@ -2,9 +2,9 @@
 
     run():  tick the core -> carry out its commands -> drain what the steps sent -> tick again; sleep when the core says so
 
-A step's message wakes the owner through `Store.interrupt`. SIGTERM calls `stop()`: no new claims, running steps end or give up at a safe
-point, what ended is committed, the session is closed when the last step has ended. Steps that do not end in time are left to the session's
-expiry: closing it early would let a second run start beside them.
+A step's message wakes the owner through `Store.interrupt`. SIGTERM calls `stop()`: no new claims, running steps end or
+give up at a safe point, what ended is committed, the session is closed when the last step has ended. Steps that do not
+end in time are left to the session's expiry: closing it early would let a second run start beside them.
 """
 
 from __future__ import annotations
@@ -48,13 +48,28 @@ class Worker(Errands):
     """Claims, runs and commits until it is stopped. Use from one thread; `stop` may be called from any."""
 
     def __init__(
-        self, open_store: Callable[[], Store], machines: Machines, *, host: str, work_root: Path, objects: Objects,
-        roles: Iterable[str] | None = None, shared: bool = False, threads: int = 4, ttl: float = 15.0, portion: int = 512,
-        grace: float = GRACE, clock: Callable[[], float] = awake_clock, now: Callable[[], float] = time.time, lane: bool = False,
-        outfit: Callable[[str], Any] = lambda kind: None, outage: Outage | None = None,
-    ) -> None:  # fmt: skip
-        """`outfit`: what the steps of a kind work with. `lane`: it runs beside another worker of this process, which has looked after all
-        else (see lanes.py). `outage`: what both say of a store that is away."""
+        self,
+        open_store: Callable[[], Store],
+        machines: Machines,
+        *,
+        host: str,
+        work_root: Path,
+        objects: Objects,
+        roles: Iterable[str] | None = None,
+        shared: bool = False,
+        threads: int = 4,
+        ttl: float = 15.0,
+        portion: int = 512,
+        grace: float = GRACE,
+        clock: Callable[[], float] = awake_clock,
+        now: Callable[[], float] = time.time,
+        lane: bool = False,
+        outfit: Callable[[str], Any] = lambda kind: None,
+        outage: Outage | None = None,
+    ) -> None:
+        """`outfit`: what the steps of a kind work with. `lane`: it runs beside another worker of this process, which
+        has looked after all else (see lanes.py). `outage`: what both say of a store that is away.
+        """
         make_ready()
         self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
         self.root, self.threads, self.ttl, self.grace, self.clock, self.now = work_root, threads, ttl, grace, clock, now
@@ -79,9 +94,15 @@ class Worker(Errands):
 
     def _make_core(self) -> Core:
         return Core(
-            self.machines, self.roles, who=self.who, answer=self._answer, here="" if self.shared else self.host,
-            threads=self.threads, portion=self.portion, ttl=self.ttl,
-        )  # fmt: skip
+            self.machines,
+            self.roles,
+            who=self.who,
+            answer=self._answer,
+            here="" if self.shared else self.host,
+            threads=self.threads,
+            portion=self.portion,
+            ttl=self.ttl,
+        )
 
     # --- from other threads
 
@@ -139,14 +160,28 @@ class Worker(Errands):
 
     def _lane(self, threads: int) -> Worker:
         return Worker(
-            self.open_store, self.machines, host=self.host, work_root=self.root, objects=self.objects,
-            roles=[f"{role.kind}.{role.state}" for role in self.roles], shared=self.shared, threads=threads, ttl=self.ttl,
-            portion=self.portion, grace=self.grace, clock=self.clock, now=self.now, lane=True, outfit=self.outfit,
+            self.open_store,
+            self.machines,
+            host=self.host,
+            work_root=self.root,
+            objects=self.objects,
+            roles=[f"{role.kind}.{role.state}" for role in self.roles],
+            shared=self.shared,
+            threads=threads,
+            ttl=self.ttl,
+            portion=self.portion,
+            grace=self.grace,
+            clock=self.clock,
+            now=self.now,
+            lane=True,
+            outfit=self.outfit,
             outage=self.outage,
-        )  # fmt: skip
+        )
 
     def _watch_over_steps(self) -> None:
-        """Beside the owner, which may be stuck in a call that nobody answers: steps that may have lost their claim are told to stop."""
+        """Beside the owner, which may be stuck in a call that nobody answers: steps that may have lost their claim
+        are told to stop.
+        """
 
         def watch() -> None:
             while not self._over.wait(self.ttl / 6):
@@ -165,7 +200,11 @@ class Worker(Errands):
             self._drain_inbox()
             if self._stopping_at is not None and self.clock() - self._stopping_at > self.grace:
                 # Not closing the session: a step still runs, and its record must stay ours until the session expires.
-                log.warning("%d steps did not end within %.0f s; their claims are left to expire", len(self.core.bench.tasks), self.grace)
+                log.warning(
+                    "%d steps did not end within %.0f s; their claims are left to expire",
+                    len(self.core.bench.tasks),
+                    self.grace,
+                )
                 return
 
     def _carry_out(self, store: Store, command: m.Command) -> None:
@@ -212,7 +251,8 @@ class Worker(Errands):
             self._asleep = False
 
     def _clear(self, store: Store, command: m.Clear) -> None:
-        if os.path.lexists(folder := self.folder_of(command.record)):  # in a thread of its own: a million files are many heartbeats
+        # in a thread of its own: a million files are many heartbeats
+        if os.path.lexists(folder := self.folder_of(command.record)):
             self._janitor.submit(clear_folder, folder, command.record.version)
 
     def folder_of(self, record: Record) -> Path:
@@ -223,8 +263,10 @@ class Worker(Errands):
             for state, count in rules.undeclared(machine, store.tally(kind)).items():
                 log.warning(
                     "%d %s are in %s, which this release does not declare: never claimed; move them with `waybill act --to`",
-                    count, machine.plural, state,
-                )  # fmt: skip
+                    count,
+                    machine.plural,
+                    state,
+                )
 
     # --- the crew
 
@@ -243,7 +285,21 @@ class Worker(Errands):
 
 
 CARRY_OUT: dict[type, str] = {
-    m.OpenSession: "_open_session", m.Claim: "_claim", m.Look: "_look", m.Start: "_start", m.Commit: "_commit", m.Reply: "_reply",
-    m.Signal: "_signal", m.Recall: "_recall", m.ReadMarks: "_read_marks", m.Wake: "_wake", m.Renew: "_renew", m.Reap: "_reap",
-    m.Apply: "_apply", m.Clear: "_clear", m.Close: "_close", m.Warn: "_warn", m.Sleep: "_sleep",
-}  # fmt: skip
+    m.OpenSession: "_open_session",
+    m.Claim: "_claim",
+    m.Look: "_look",
+    m.Start: "_start",
+    m.Commit: "_commit",
+    m.Reply: "_reply",
+    m.Signal: "_signal",
+    m.Recall: "_recall",
+    m.ReadMarks: "_read_marks",
+    m.Wake: "_wake",
+    m.Renew: "_renew",
+    m.Reap: "_reap",
+    m.Apply: "_apply",
+    m.Clear: "_clear",
+    m.Close: "_close",
+    m.Warn: "_warn",
+    m.Sleep: "_sleep",
+}

@@ -1,7 +1,7 @@
 """Batches in a test: made, and their jobs brought to an end without doing their work.
 
-    batch = submit(site, url=..., type=Type.FILES)
-    for job in jobs(site, batch): settle(site, job, "Completed")
+batch = submit(site, url=..., type=Type.FILES)
+for job in jobs(site, batch): settle(site, job, "Completed")
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ def settle(site: Site, job: Record | Ref, state: str, message: str = "") -> Reco
     with site.engine() as engine:
         record = engine.store.get(job.kind, job.id)
         machine = engine.machines["job"]
-        after = rules.enter(machine, record, state, message=message, last_done="Notify" if state == "Completed" else record.last_done)
-        (answer,) = engine.store.commit([Group((Change(record, after, "done" if state == "Completed" else "fail", "test", message),))])
+        after = rules.enter(
+            machine, record, state, message=message, last_done="Notify" if state == "Completed" else record.last_done
+        )
+        (answer,) = engine.store.commit(
+            [Group((Change(record, after, "done" if state == "Completed" else "fail", "test", message),))]
+        )
         assert isinstance(answer, Committed), answer
         if answer.idle:
             engine.store.commit([Group((), answer.idle)])

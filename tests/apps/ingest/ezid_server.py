@@ -1,4 +1,5 @@
-"""A server that speaks EZID's protocol over HTTP and keeps what it is told, and does to each request what the test wrote down, in order.
+"""A server that speaks EZID's protocol over HTTP and keeps what it is told, and does to each request what the test
+wrote down, in order.
 
 does = ["lose", "ok"]      ok: as EZID does      lose: do it, then cut the connection      cut: cut it before anything is done
                            status 503 text: answer so, nothing done      hang: never answer      endless: an answer without end
@@ -35,7 +36,9 @@ class EzidServer:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
@@ -89,7 +92,9 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         kind, _, identifier = parts.path.removeprefix("/").partition("/")
         identifier, known = unquote(identifier), self.ezid.known
-        told = {unquote(label): unquote(value) for label, _, value in (line.partition(": ") for line in body.splitlines())}
+        told = {
+            unquote(label): unquote(value) for label, _, value in (line.partition(": ") for line in body.splitlines())
+        }
         if kind == "shoulder":
             ark = f"{identifier}{next(self.ezid.numbers)}x"
             known[ark] = told
@@ -103,7 +108,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command in ("GET", "POST") and not exists:
             return 400, "error: bad request - no such identifier"
         if self.command == "GET":
-            lines = [f"{label}: {value.replace('%', '%25').replace(chr(10), '%0A')}" for label, value in known[identifier].items()]
+            lines = [
+                f"{label}: {value.replace('%', '%25').replace(chr(10), '%0A')}"
+                for label, value in known[identifier].items()
+            ]
             return 200, "\n".join([f"success: {identifier}", *lines])
         known[identifier] = {**known.get(identifier, {}), **told}
         return (200 if exists else 201), f"success: {identifier}"

@@ -1,4 +1,5 @@
-"""A whole ingest in a test: settings, store, objects, working folder, a web server with the depositor's files, and workers that run.
+"""A whole ingest in a test: settings, store, objects, working folder, a web server with the depositor's files, and
+workers that run.
 
     with Site(tmp_path, store=postgres_url) as site:
         url = site.web.put("a.txt", b"hello")
@@ -6,7 +7,8 @@
         with site.workers():
             job = site.wait("job", id, "Completed")    until it is in one of the states; AssertionError with its history after a while
 
-`Web` is a real HTTP server on loopback (threads, ranges, HEAD); `web.requests` lists (method, path) of everything that was asked.
+`Web` is a real HTTP server on loopback (threads, ranges, HEAD); `web.requests` lists (method, path) of everything that
+was asked.
 """
 
 from __future__ import annotations
@@ -102,13 +104,21 @@ class Web:
 
 
 class Site:
-    def __init__(self, folder: Path, *, store: str = "", settings: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """`settings`: of [app.ingest]; loopback may be fetched from. `more`: other settings, with __ for the dot: work__threads=2."""
+    def __init__(
+        self, folder: Path, *, store: str = "", settings: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
+        """`settings`: of [app.ingest]; loopback may be fetched from. `more`: other settings, with __ for the dot:
+        work__threads=2.
+        """
         self.web = Web()
         own: dict[str, Any] = {"url": "http://waybill.test", **(settings or {})}
         own["fetch"] = {"allow": ["127.0.0.0/8"], "timeout": 60.0, **own.get("fetch", {})}
         own["room"] = {"keep_free": 0, "unknown": 0, **own.get("room", {})}
-        overrides = {"data": folder / "data", "store": store or sqlite_url(folder / "data" / "waybill.db"), "work.host": "testhost"}
+        overrides = {
+            "data": folder / "data",
+            "store": store or sqlite_url(folder / "data" / "waybill.db"),
+            "work.host": "testhost",
+        }
         overrides |= {name.replace("__", "."): value for name, value in more.items()}
         base = config.load(env={}, overrides=overrides)
         self.depot = Depot.of(dataclasses.replace(base, app={"ingest": own}), [APPLICATION])
@@ -119,7 +129,9 @@ class Site:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.depot.close()
         self.web.close()
 
@@ -137,20 +149,33 @@ class Site:
             return engine.store.get(kind, id)
 
     def worker(self, **options: Any) -> Worker:
-        options = {"roles": [k for k, m in self.depot.machines.items() if m.working() and not m.without_steps()], "threads": 4} | options
+        options = {
+            "roles": [k for k, m in self.depot.machines.items() if m.working() and not m.without_steps()],
+            "threads": 4,
+        } | options
         return Worker(
-            self.depot.open_store, self.depot.machines, host=self.depot.host, work_root=self.root, objects=self.depot.objects,
-            outfit=self.depot.outfit, **options,
-        )  # fmt: skip
+            self.depot.open_store,
+            self.depot.machines,
+            host=self.depot.host,
+            work_root=self.root,
+            objects=self.depot.objects,
+            outfit=self.depot.outfit,
+            **options,
+        )
 
     @contextmanager
     def workers(self, *, duties: bool = False, **options: Any) -> Iterator[Worker]:
         """A worker in a thread; stopped, and its fault raised, at the end."""
         more = [duty for application in self.depot.applications for duty in application.duties]
         post = Post(
-            all_duties(more), self.depot.machines, self.depot.host, self.root, self.depot.objects, self.depot.open_store,
+            all_duties(more),
+            self.depot.machines,
+            self.depot.host,
+            self.root,
+            self.depot.objects,
+            self.depot.open_store,
             outfit=self.depot.outfit,
-        )  # fmt: skip
+        )
         post.take_up()
         if duties:
             with self.engine() as engine:
@@ -177,9 +202,15 @@ class Site:
     def step(self, ref: Ref) -> Arrow | None:
         """Exactly one step of this record, and the arrow that it took."""
         return step_once(
-            self.depot.open_store, self.depot.machines, host=self.depot.host, work_root=self.root, objects=self.depot.objects, target=ref,
-            roles=(ref.kind,), outfit=self.depot.outfit,
-        )  # fmt: skip
+            self.depot.open_store,
+            self.depot.machines,
+            host=self.depot.host,
+            work_root=self.root,
+            objects=self.depot.objects,
+            target=ref,
+            roles=(ref.kind,),
+            outfit=self.depot.outfit,
+        )
 
     def lead(self, ref: Ref, *states: str, steps: int = 40) -> Record:
         """Step by step, until the record is in one of the states."""
@@ -199,6 +230,11 @@ class Site:
                 if record.state in states and record.session is None:
                     return record
                 if time.monotonic() > until:
-                    lines = [f"{line.before} -> {line.after} {line.event} {line.why}" for line in engine.store.history(kind, id)]
-                    raise AssertionError(f"{record.ref} is {record.state}, not {states}: {record.message}\n" + "\n".join(lines))
+                    lines = [
+                        f"{line.before} -> {line.after} {line.event} {line.why}"
+                        for line in engine.store.history(kind, id)
+                    ]
+                    raise AssertionError(
+                        f"{record.ref} is {record.state}, not {states}: {record.message}\n" + "\n".join(lines)
+                    )
                 engine.store.watch(0.2)

@@ -60,7 +60,9 @@ def test_a_citation_is_written_with_codes_for_what_is_missing() -> None:
 
 
 def test_a_citation_is_read() -> None:
-    data = "erc:\nWho: A\nwho: B\nwhat: 100% Käse\nwhen: (:unas)\nwhere: ark:/1/a\nwhere: x\nwhere: x\nother: y\n".encode()
+    data = (
+        "erc:\nWho: A\nwho: B\nwhat: 100% Käse\nwhen: (:unas)\nwhere: ark:/1/a\nwhere: x\nwhere: x\nother: y\n".encode()
+    )
     assert read_erc(data) == Erc("A; B", "100% Käse", "", ("ark:/1/a", "x"))
     assert read_erc(b"erc: Gibbon | Decline | 1781 | http://x/a\n") == Erc("Gibbon", "Decline", "1781", ("http://x/a",))
     assert read_erc(b"") == Erc()
@@ -90,7 +92,9 @@ def test_an_embargo(text: str, until: datetime | None) -> None:
     assert read_embargo(text.encode()) == until
 
 
-@pytest.mark.parametrize("text", ["", "embargo: 2031-01-01", "embargoEndDate: soon", "embargoEndDate: 0001-01-01T00:00:00+14:00", "what"])
+@pytest.mark.parametrize(
+    "text", ["", "embargo: 2031-01-01", "embargoEndDate: soon", "embargoEndDate: 0001-01-01T00:00:00+14:00", "what"]
+)
 def test_an_embargo_that_cannot_be_read_is_not_passed_over(text: str) -> None:
     with pytest.raises(BadAnvl):
         read_embargo(text.encode())

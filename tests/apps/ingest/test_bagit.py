@@ -22,8 +22,12 @@ def lines(files: dict[str, bytes], algorithm: str = "sha256") -> str:
     return "".join(f"{digest(data, algorithm)}  {name.replace('%', '%25')}\n" for name, data in files.items())
 
 
-def bag(folder: Path, version: str = "1.0", payload: dict[str, bytes] | None = None, **tags: str | bytes | None) -> Path:
-    """A valid bag. `tags` replace or add files beside the payload (`_` is `-` in their names, `.txt` follows); None takes one away."""
+def bag(
+    folder: Path, version: str = "1.0", payload: dict[str, bytes] | None = None, **tags: str | bytes | None
+) -> Path:
+    """A valid bag. `tags` replace or add files beside the payload (`_` is `-` in their names, `.txt` follows); None
+    takes one away.
+    """
     payload = PAYLOAD if payload is None else payload
     octets = sum(map(len, payload.values()))
     texts: dict[str, str | bytes | None] = {
@@ -63,21 +67,34 @@ def test_a_valid_bag(tmp_path: Path, version: str) -> None:
 def test_several_algorithms_are_checked_in_one_reading(tmp_path: Path) -> None:
     read: list[int] = []
     folder = bag(
-        tmp_path, manifest_md5=lines(PAYLOAD, "md5"), manifest_sha512=lines(PAYLOAD, "sha512"), manifest_sha1=lines(PAYLOAD, "sha1")
+        tmp_path,
+        manifest_md5=lines(PAYLOAD, "md5"),
+        manifest_sha512=lines(PAYLOAD, "sha512"),
+        manifest_sha1=lines(PAYLOAD, "sha1"),
     )
     assert validate(folder, came=read.append).ok
     assert sum(read) == 11
 
 
 def test_windows_line_ends_upper_case_and_asterisks(tmp_path: Path) -> None:
-    text = lines(PAYLOAD).replace("  ", " *").replace("\n", "\r\n").replace("a", "A").replace("dAtA/A", "data/a").replace("dAtA", "data")
+    text = (
+        lines(PAYLOAD)
+        .replace("  ", " *")
+        .replace("\n", "\r\n")
+        .replace("a", "A")
+        .replace("dAtA/A", "data/a")
+        .replace("dAtA", "data")
+    )
     assert problems(bag(tmp_path, manifest_sha256=text, bagit=DECLARATION.format("1.0").replace("\n", "\r\n"))) == []
 
 
 def test_another_encoding(tmp_path: Path) -> None:
     declaration = "BagIt-Version: 0.97\nTag-File-Character-Encoding: ISO-8859-1\n"
     payload = {"data/Grüße": b"x"}
-    assert problems(bag(tmp_path, payload=payload, bagit=declaration, manifest_sha256=lines(payload).encode("iso-8859-1"))) == []
+    assert (
+        problems(bag(tmp_path, payload=payload, bagit=declaration, manifest_sha256=lines(payload).encode("iso-8859-1")))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,11 +217,15 @@ def test_a_name_that_looks_like_an_escape(tmp_path: Path) -> None:
 
 
 def test_encoded_spaces_are_not_bagits(tmp_path: Path) -> None:
-    found = problems(bag(tmp_path, payload={"data/a b": b"x"}, manifest_sha256=lines({"data/a%20b": b"x"}).replace("%25", "%")))
+    found = problems(
+        bag(tmp_path, payload={"data/a b": b"x"}, manifest_sha256=lines({"data/a%20b": b"x"}).replace("%25", "%"))
+    )
     assert [name for name, _ in found] == ["data/a b", "data/a%20b"]
 
 
-@pytest.mark.parametrize(("listed", "there"), [("data/caf\u00e9", "data/cafe\u0301"), ("data/cafe\u0301", "data/caf\u00e9")])
+@pytest.mark.parametrize(
+    ("listed", "there"), [("data/caf\u00e9", "data/cafe\u0301"), ("data/cafe\u0301", "data/caf\u00e9")]
+)
 def test_accents_that_were_composed_otherwise(tmp_path: Path, listed: str, there: str) -> None:
     found = validate(bag(tmp_path, payload={there: b"x"}, manifest_sha256=lines({listed: b"x"})))
     assert found.ok
@@ -233,12 +254,17 @@ def test_what_is_to_be_fetched_is_listed_and_missing(tmp_path: Path) -> None:
     fetch = "https://example.org/far - data/far\nhttps://example.org/a 5 data/a.txt\n"
     folder = bag(tmp_path, bag_info=None, manifest_sha256=lines(listed), fetch=fetch)
     assert problems(folder) == [("data/far", "'data/far' is to be fetched from elsewhere (fetch.txt): fetch it first.")]
-    assert validate(folder).fetch == [Fetch("https://example.org/far", None, "data/far"), Fetch("https://example.org/a", 5, "data/a.txt")]
+    assert validate(folder).fetch == [
+        Fetch("https://example.org/far", None, "data/far"),
+        Fetch("https://example.org/a", 5, "data/a.txt"),
+    ]
     (folder / "data/far").write_bytes(b"far")
     assert problems(folder) == []
 
 
-@pytest.mark.parametrize("line", ["https://example.org/x 5 ../x", "https://example.org/x 5 bagit.txt", "https://example.org/x", "a b c"])
+@pytest.mark.parametrize(
+    "line", ["https://example.org/x 5 ../x", "https://example.org/x 5 bagit.txt", "https://example.org/x", "a b c"]
+)
 def test_fetch_lines_with_a_fault(tmp_path: Path, line: str) -> None:
     [(name, _)] = problems(bag(tmp_path, fetch=line + "\n"))
     assert name == "fetch.txt"
@@ -276,7 +302,9 @@ def test_a_declaration_that_is_a_link_declares_nothing(tmp_path: Path) -> None:
 
 
 def test_problems_have_an_end(tmp_path: Path) -> None:
-    found = validate(bag(tmp_path, manifest_sha256="".join(f"{digest(b'')}  data/{number}\n" for number in range(1500))))
+    found = validate(
+        bag(tmp_path, manifest_sha256="".join(f"{digest(b'')}  data/{number}\n" for number in range(1500)))
+    )
     assert len(found.problems) == 1001
     assert "Nothing more was looked at" in found.problems[-1].text
 
@@ -296,16 +324,39 @@ TAG = st.one_of(
     st.binary(max_size=60),
     st.lists(
         st.sampled_from(
-            ["BagIt-Version: 1.0", "BagIt-Version: 0.97", "Tag-File-Character-Encoding: UTF-8", "Tag-File-Character-Encoding: utf-16",
-             digest(b"hello"), "  ", " *", "data/a.txt", "data/%0a%25", "..", "/", "\n", "\r", "\x00", "é", "http://x/", " 5 ", " - ",
-             "Payload-Oxum: 5.1", ":"]
+            [
+                "BagIt-Version: 1.0",
+                "BagIt-Version: 0.97",
+                "Tag-File-Character-Encoding: UTF-8",
+                "Tag-File-Character-Encoding: utf-16",
+                digest(b"hello"),
+                "  ",
+                " *",
+                "data/a.txt",
+                "data/%0a%25",
+                "..",
+                "/",
+                "\n",
+                "\r",
+                "\x00",
+                "é",
+                "http://x/",
+                " 5 ",
+                " - ",
+                "Payload-Oxum: 5.1",
+                ":",
+            ]
         )
     ).map(lambda parts: "".join(parts).encode()),
-)  # fmt: skip
+)
 
 
 @given(
-    st.dictionaries(st.sampled_from(["bagit", "manifest_sha256", "manifest_md5", "tagmanifest_sha1", "bag_info", "fetch"]), TAG, max_size=3)
+    st.dictionaries(
+        st.sampled_from(["bagit", "manifest_sha256", "manifest_md5", "tagmanifest_sha1", "bag_info", "fetch"]),
+        TAG,
+        max_size=3,
+    )
 )
 def test_any_bytes_give_a_report(tmp_path_factory: pytest.TempPathFactory, tags: dict[str, bytes]) -> None:
     folder = bag(tmp_path_factory.mktemp("any"), "1.0", {"data/a.txt": b"hello"}, **tags)

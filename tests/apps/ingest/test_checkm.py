@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.checkm import BadManifest, Complaint, Kind, Manifest, Row, glance, object_manifest, read, storage_manifest
+from waybill.apps.ingest.checkm import (
+    BadManifest,
+    Complaint,
+    Kind,
+    Manifest,
+    Row,
+    glance,
+    object_manifest,
+    read,
+    storage_manifest,
+)
 from waybill.apps.ingest.checkm.writing import CannotWrite
 
 PROFILE = "#%profile | http://uc3.cdlib.org/registry/ingest/manifest/"
@@ -15,7 +25,9 @@ PREFIXES = """\
 #%prefix | mrt: | http://merritt.cdlib.org/terms#
 #%prefix | nfo: | http://www.semanticdesktop.org/ontologies/2007/03/22/nfo#
 """
-FILE_FIELDS = "#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileLastModified | nfo:fileName"
+FILE_FIELDS = (
+    "#%fields | nfo:fileUrl | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileLastModified | nfo:fileName"
+)
 OBJECT_FIELDS = f"{FILE_FIELDS} | mrt:mimeType\n"
 BATCH_FIELDS = f"{FILE_FIELDS} | mrt:primaryIdentifier | mrt:localIdentifier | mrt:creator | mrt:title | mrt:date\n"
 MD5 = "47d321056e60944a06973793c7b5841e"
@@ -60,7 +72,16 @@ def test_an_object_manifest() -> None:
     assert found == Manifest(
         Kind.OBJECT,
         [
-            Row(6, "https://example.org/d/call.jpg", "images/call.jpg", "md5", MD5, 87112, "2009-09-01T10:00:00Z", "image/jpeg"),
+            Row(
+                6,
+                "https://example.org/d/call.jpg",
+                "images/call.jpg",
+                "md5",
+                MD5,
+                87112,
+                "2009-09-01T10:00:00Z",
+                "image/jpeg",
+            ),
             Row(7, "http://example.org/b.txt", "b.txt", "sha256", SHA256),
             Row(8, "https://example.org/c%20d.txt", "c d.txt"),
         ],
@@ -146,7 +167,12 @@ def test_a_password_is_not_repeated() -> None:
 
 def test_every_complaint_of_every_row_is_there() -> None:
     found = complaints(
-        manifest("ftp://a | md5 | 1 | x | | ../a", "https://example.org/b", "https://example.org/b", "https://example.org/c/..")
+        manifest(
+            "ftp://a | md5 | 1 | x | | ../a",
+            "https://example.org/b",
+            "https://example.org/b",
+            "https://example.org/c/..",
+        )
     )
     assert [each.line for each in found] == [6, 6, 6, 6, 8, 9]
     assert "twice" in found[4].text
@@ -154,7 +180,12 @@ def test_every_complaint_of_every_row_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("one", "other", "why"),
-    [("a/b", "a/b", "twice"), ("caf\u00e9", "cafe\u0301", "twice"), ("a", "a/b", "a file"), ("a/b", "a", "the folder of")],
+    [
+        ("a/b", "a/b", "twice"),
+        ("caf\u00e9", "cafe\u0301", "twice"),
+        ("a", "a/b", "a file"),
+        ("a/b", "a", "the folder of"),
+    ],
 )
 def test_names_that_cannot_stand_side_by_side(one: str, other: str, why: str) -> None:
     rows = [f"https://example.org/{n} | | | | | {name}" for n, name in enumerate([one, other])]
@@ -186,7 +217,15 @@ def test_harmless_differences(row: str, name: str) -> None:
 
 
 def test_rows_of_a_batch_that_name_one_object_are_remarked_with_both_lines() -> None:
-    ids = [" | x; y", "ark:/99999/fk4abc | z", " | y", "ark:/99999/fk4abc | y", " | other", " | ark:/99999/fk4abc", " | "]
+    ids = [
+        " | x; y",
+        "ark:/99999/fk4abc | z",
+        " | y",
+        "ark:/99999/fk4abc | y",
+        " | other",
+        " | ark:/99999/fk4abc",
+        " | ",
+    ]
     rows = [f"https://example.org/{n} | | | | | {n}.txt | {each}" for n, each in enumerate(ids)]
     found = read(manifest(*rows, kind=Kind.FILES))
     first, second = found.rows[0].line, found.rows[1].line
@@ -196,7 +235,11 @@ def test_rows_of_a_batch_that_name_one_object_are_remarked_with_both_lines() -> 
     ]
     assert [row.follows for row in found.rows] == [(), (), (first,), (second, first + 2), (), (), ()]
     more = [" | a", " | b", " | a; b", " | b", "ark:/99999/fk4abc | b", "ark:/99999/fk4abc"]
-    chained = read(manifest(*(f"https://example.org/{n} | | | | | {n}.txt | {each}" for n, each in enumerate(more)), kind=Kind.FILES)).rows
+    chained = read(
+        manifest(
+            *(f"https://example.org/{n} | | | | | {n}.txt | {each}" for n, each in enumerate(more)), kind=Kind.FILES
+        )
+    ).rows
     assert [row.follows for row in chained] == [(), (), (first, second), (first + 2,), (first + 3,), (first + 4,)]
 
 
@@ -204,7 +247,11 @@ def test_windows_line_ends_a_mark_and_a_missing_last_newline_are_remarked() -> N
     data = b"\xef\xbb\xbf" + manifest("https://example.org/a").replace(b"\n", b"\r\n").removesuffix(b"\r\n")
     found = read(data)
     assert [row.name for row in found.rows] == ["a"]
-    assert sorted((each.line, each.text.split()[0]) for each in found.remarks) == [(1, "Lines"), (1, "The"), (7, "There")]
+    assert sorted((each.line, each.text.split()[0]) for each in found.remarks) == [
+        (1, "Lines"),
+        (1, "The"),
+        (7, "There"),
+    ]
 
 
 def test_empty_lines_comments_and_a_shouted_end() -> None:
@@ -232,13 +279,29 @@ def test_an_older_registry_and_columns_without_prefixes() -> None:
         (manifest("https://example.org/a") + b"https://example.org/b\n", 8, "after #%eof in line 7"),
         (b"#%checkm_0.7\nhttps://example.org/a\n#%eof\n", 2, "#%profile must come before"),
         (b"#%checkm_0.7\n#%eof\n", 0, "#%profile is missing"),
-        (b"#%checkm_0.7\n#%profile | http://example.org/mrt-ingest-manifest\nhttps://example.org/a\n#%eof\n", 2, "is not the profile"),
-        (b"#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-other\nx\n#%eof\n", 2, "is not the profile"),
+        (
+            b"#%checkm_0.7\n#%profile | http://example.org/mrt-ingest-manifest\nhttps://example.org/a\n#%eof\n",
+            2,
+            "is not the profile",
+        ),
+        (
+            b"#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-other\nx\n#%eof\n",
+            2,
+            "is not the profile",
+        ),
         (b"#%checkm_0.7\n#%profile\nx\n#%eof\n", 2, "is not the profile"),
-        (manifest("https://example.org/a").replace(b"fileUrl | nfo:hashAlgorithm", b"hashAlgorithm | nfo:fileUrl"), 5, "another order"),
+        (
+            manifest("https://example.org/a").replace(b"fileUrl | nfo:hashAlgorithm", b"hashAlgorithm | nfo:fileUrl"),
+            5,
+            "another order",
+        ),
         (manifest(f"{PROFILE}{Kind.OBJECT}", "https://example.org/a"), 6, "twice"),
         (manifest("https://example.org/a").decode().encode("utf-16"), 0, "UTF-16"),
-        (manifest("https://example.org/a | | | | | caf\u00e9").decode().encode("latin-1"), 6, "Byte 36 (0xe9) is not UTF-8"),
+        (
+            manifest("https://example.org/a | | | | | caf\u00e9").decode().encode("latin-1"),
+            6,
+            "Byte 36 (0xe9) is not UTF-8",
+        ),
         (manifest("https://example.org/a | | | | | caf\ufffd"), 6, "replacement character"),
         (manifest("https://example.org/a | | | | | a\x00b"), 6, "control character"),
         (manifest("https://example.org/a").replace(b"\n", b"\r"), 1, "carriage return"),
@@ -350,15 +413,27 @@ def test_what_the_format_cannot_express_is_not_written(name: str) -> None:
 CELL = st.text(alphabet=st.sampled_from("ab|é😀 \t#%./:;-\r\n\x00\ufffd0aA"), max_size=12)
 LINE = st.one_of(
     st.sampled_from(
-        ["#%checkm_0.7", "#%eof", *(f"{PROFILE}{kind}" for kind in Kind), OBJECT_FIELDS, BATCH_FIELDS, "#%profile", "#%fields |"]
+        [
+            "#%checkm_0.7",
+            "#%eof",
+            *(f"{PROFILE}{kind}" for kind in Kind),
+            OBJECT_FIELDS,
+            BATCH_FIELDS,
+            "#%profile",
+            "#%fields |",
+        ]
     ),
-    st.lists(st.one_of(CELL, st.sampled_from(["https://example.org/a", "md5", MD5, "12", "a.zip", "ark:/99999/fk4x"])), max_size=13).map(
-        " | ".join
-    ),
+    st.lists(
+        st.one_of(CELL, st.sampled_from(["https://example.org/a", "md5", MD5, "12", "a.zip", "ark:/99999/fk4x"])),
+        max_size=13,
+    ).map(" | ".join),
 )
 
 
-@given(st.one_of(st.binary(), st.lists(LINE, max_size=12).map(lambda lines: "\n".join(lines).encode())), st.sampled_from([None, *Kind]))
+@given(
+    st.one_of(st.binary(), st.lists(LINE, max_size=12).map(lambda lines: "\n".join(lines).encode())),
+    st.sampled_from([None, *Kind]),
+)
 def test_any_bytes_are_read_or_complained_about(data: bytes, kind: Kind | None) -> None:
     with suppress(BadManifest):
         found = read(data, kind=kind)
@@ -369,7 +444,10 @@ def test_any_bytes_are_read_or_complained_about(data: bytes, kind: Kind | None) 
 
 @given(st.lists(st.tuples(CELL, CELL), max_size=4))
 def test_what_can_be_written_is_read_as_it_was(cells: list[tuple[str, str]]) -> None:
-    rows = [Row(FIRST_ROW + at, "https://example.org/a", name, modified=modified) for at, (name, modified) in enumerate(cells)]
+    rows = [
+        Row(FIRST_ROW + at, "https://example.org/a", name, modified=modified)
+        for at, (name, modified) in enumerate(cells)
+    ]
     with suppress(CannotWrite, BadManifest):
         written = b"".join(object_manifest(rows))
         assert [(row.name, row.modified) for row in read(written).rows] == [

@@ -82,7 +82,11 @@ def only_complaint(data: bytes, folder: Path, limits: Limits | None = None) -> C
 def check(data: bytes, folder: Path) -> None:
     found = unpacked(data, folder)
     assert found == [File(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in FILES.items()]
-    assert {str(each.relative_to(folder / "into")): each.read_bytes() for each in (folder / "into").rglob("*") if each.is_file()} == FILES
+    assert {
+        str(each.relative_to(folder / "into")): each.read_bytes()
+        for each in (folder / "into").rglob("*")
+        if each.is_file()
+    } == FILES
     assert list(look(folder / "container")) == [Member(name, len(data)) for name, data in FILES.items()]
 
 
@@ -94,7 +98,9 @@ def test_a_zip(tmp_path: Path, method: int) -> None:
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-@pytest.mark.parametrize(("pack", "kind"), [(bytes, Kind.TAR), (gzip.compress, Kind.TAR_GZ), (bz2.compress, Kind.TAR_BZ2)])
+@pytest.mark.parametrize(
+    ("pack", "kind"), [(bytes, Kind.TAR), (gzip.compress, Kind.TAR_GZ), (bz2.compress, Kind.TAR_BZ2)]
+)
 def test_a_tar(tmp_path: Path, format: int, pack: Callable[[bytes], bytes], kind: Kind) -> None:
     data = pack(tar_of(FILES, format))
     assert kind_of(data[:512]) is kind
@@ -108,7 +114,9 @@ def test_a_tar_by_the_tar_program(tmp_path: Path, format: str) -> None:
     (source / "d" / "empty").mkdir()
     (source / "d" / ("e" * 80) / "f.txt").write_bytes(b"f" * 600)
     (source / "ü").write_bytes(b"u")
-    data = subprocess.run(["tar", "-c", f"--format={format}", "-C", source, "."], check=True, capture_output=True).stdout
+    data = subprocess.run(
+        ["tar", "-c", f"--format={format}", "-C", source, "."], check=True, capture_output=True
+    ).stdout
     folder = tmp_path / "unpacked"
     folder.mkdir()
     assert sorted((file.name, file.size) for file in unpacked(data, folder)) == [(f"d/{'e' * 80}/f.txt", 600), ("ü", 1)]
@@ -158,7 +166,9 @@ def test_every_refusal_is_told_and_nothing_is_written_after_the_first(tmp_path: 
 
 
 @pytest.mark.parametrize("pack", [zip_of, tar_of])
-def test_refusals_are_known_before_anything_is_unpacked(tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]) -> None:
+def test_refusals_are_known_before_anything_is_unpacked(
+    tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]
+) -> None:
     (tmp_path / "container").write_bytes(pack({"../a": b"1", "b": b"2", "/c": b"3"}))
     with pytest.raises(BadContainer) as caught:
         list(look(tmp_path / "container"))
@@ -215,7 +225,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "why"), [(["a/b", "./a/b"], "twice"), (["é", "e\u0301"], "twice"), (["a", "a/b"], "a file"), (["a/b", "a"], "folder of")]
+    ("names", "why"),
+    [(["a/b", "./a/b"], "twice"), (["é", "e\u0301"], "twice"), (["a", "a/b"], "a file"), (["a/b", "a"], "folder of")],
 )
 def test_names_that_cannot_stand_side_by_side(tmp_path: Path, names: list[str], why: str) -> None:
     found = only_complaint(tar_of(dict.fromkeys(names, b"x")), tmp_path)
@@ -331,12 +342,15 @@ def test_a_zip_with_a_comment_that_looks_like_an_end(tmp_path: Path) -> None:
     assert [file.name for file in unpacked(buffer.getvalue(), tmp_path)] == ["a"]
 
 
-@pytest.mark.parametrize("pack", [zip_of, tar_of, lambda files: gzip.compress(tar_of(files)), lambda files: bz2.compress(tar_of(files))])
+@pytest.mark.parametrize(
+    "pack", [zip_of, tar_of, lambda files: gzip.compress(tar_of(files)), lambda files: bz2.compress(tar_of(files))]
+)
 def test_a_container_that_is_cut_anywhere_is_refused(tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]) -> None:
     data = pack({"a": b"hello" * 200, "b": NOISE[:3000]})
     into = tmp_path / "into"
     into.mkdir()
-    end = len(data) if data[257:262] != b"ustar" else data.rindex(NOISE[2990:3000]) + 512  # blocks of zeros at the end may be missing
+    # blocks of zeros at the end may be missing
+    end = len(data) if data[257:262] != b"ustar" else data.rindex(NOISE[2990:3000]) + 512
     for length in range(0, end, 97):
         (tmp_path / "container").write_bytes(data[:length])
         with pytest.raises(BadContainer):

@@ -1,4 +1,6 @@
-"""Nothing of a batch that an operator deletes stays behind: looked for in the bare tables and nodes of each store, and on the disk."""
+"""Nothing of a batch that an operator deletes stays behind: looked for in the bare tables and nodes of each store,
+and on the disk.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,25 @@ ARK, OWNER = "ark:/99999/fk4deleted", "ark:/99999/owner"
 
 
 @pytest.mark.parametrize("store", sorted(STORES))
-def test_nothing_of_a_deleted_batch_stays_in_any_store(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
+def test_nothing_of_a_deleted_batch_stays_in_any_store(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
     fixture = STORES[store]
     with Site(tmp_path, store=request.getfixturevalue(fixture) if fixture else "") as site:
         batches.profile(site, owner=OWNER)
         payload = "ingest/payloads/bid-gone.abc/a.txt"
         site.depot.objects.put(payload, b"hello")
         said = Submission(
-            profile="demo", url=f"waybill:{payload}", type=Type.FILE, batch_id="bid-gone", local_ids=("l1",), owner=OWNER, primary_id=ARK,
-            filename="a.txt", checked=True,
-        )  # fmt: skip
+            profile="demo",
+            url=f"waybill:{payload}",
+            type=Type.FILE,
+            batch_id="bid-gone",
+            local_ids=("l1",),
+            owner=OWNER,
+            primary_id=ARK,
+            filename="a.txt",
+            checked=True,
+        )
         with site.engine() as engine:
             batch = engine.submit(New("batch", {"submission": said.document()}, request="bid-gone"))
         site.lead(batch.ref, "Processing")
@@ -52,7 +63,9 @@ def test_nothing_of_a_deleted_batch_stays_in_any_store(tmp_path: Path, store: st
         site.lead(batch.ref, "Failed")
         with site.engine() as engine:
             engine.act(batch.ref, "delete", who="op", confirmed=True)
-            hand = Hand(engine.store, engine.machines, site.depot.host, site.root, site.depot.objects, outfit=site.depot.outfit)
+            hand = Hand(
+                engine.store, engine.machines, site.depot.host, site.root, site.depot.objects, outfit=site.depot.outfit
+            )
             for duty in (Payloads(), Retention(), Folders(), Papers(age=-1), Upkeep()):
                 a_round(duty, hand)
             assert list(engine.store.check()) == []

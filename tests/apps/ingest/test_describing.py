@@ -13,36 +13,67 @@ from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.submission import Submission, Type
 
 ARK = "ark:/99999/fk4x"
-PROFILE = Profile(name="p", owner="ark:/99999/fk4owner", collections=("ark:/99999/fk4c", "ark:/99999/fk4d"), aggregate="MRT-collection")
+PROFILE = Profile(
+    name="p",
+    owner="ark:/99999/fk4owner",
+    collections=("ark:/99999/fk4c", "ark:/99999/fk4d"),
+    aggregate="MRT-collection",
+)
 DATACITE = b"""<?xml version="1.0"?><resource xmlns="http://datacite.org/schema/kernel-4">
 <creators><creator><creatorName>Cite, A</creatorName></creator><creator><creatorName>Cite, B</creatorName></creator></creators>
 <titles><title>Cited title</title></titles><publisher>Press</publisher><publicationYear>2001</publicationYear></resource>"""
 
 
 def submission(**said: object) -> Submission:
-    told: dict[str, object] = {"profile": "p", "url": "http://x", "type": Type.FILE, "batch_id": "bid-1", "job_id": "jid-1"}
+    told: dict[str, object] = {
+        "profile": "p",
+        "url": "http://x",
+        "type": Type.FILE,
+        "batch_id": "bid-1",
+        "job_id": "jid-1",
+    }
     return Submission(**(told | said))  # type: ignore[arg-type] # a test's own words
 
 
 def test_the_system_files() -> None:
     said = submission(
-        title="Hunt", creator="Ann", date="2009", local_ids=("l1", "l2"), submitter="ann/Ann", filename="a.txt", submitted="2026-01-01"
+        title="Hunt",
+        creator="Ann",
+        date="2009",
+        local_ids=("l1", "l2"),
+        submitter="ann/Ann",
+        filename="a.txt",
+        submitted="2026-01-01",
     )
     files = describe(said, PROFILE, ARK).files
     assert files["mrt-owner.txt"] == b"ark:/99999/fk4owner\n"
     assert files["mrt-membership.txt"] == b"ark:/99999/fk4c\nark:/99999/fk4d\n"
     assert anvl.read(files["mrt-mom.txt"]) == [
-        ("primaryIdentifier", ARK), ("type", "MRT-curatorial"), ("role", "MRT-content"), ("aggregate", "MRT-collection"),
-        ("localIdentifier", "l1"), ("localIdentifier", "l2"),
-    ]  # fmt: skip
+        ("primaryIdentifier", ARK),
+        ("type", "MRT-curatorial"),
+        ("role", "MRT-content"),
+        ("aggregate", "MRT-collection"),
+        ("localIdentifier", "l1"),
+        ("localIdentifier", "l2"),
+    ]
     assert dict(anvl.read(files["mrt-ingest.txt"])) == {
-        "ingest": "Waybill", "submissionDate": "2026-01-01", "batch": "bid-1", "job": "jid-1", "userAgent": "ann/Ann", "profile": "p",
-        "type": "file", "mode": "add", "file": "a.txt",
-    }  # fmt: skip
+        "ingest": "Waybill",
+        "submissionDate": "2026-01-01",
+        "batch": "bid-1",
+        "job": "jid-1",
+        "userAgent": "ann/Ann",
+        "profile": "p",
+        "type": "file",
+        "mode": "add",
+        "file": "a.txt",
+    }
     assert anvl.read_erc(files["mrt-erc.txt"]) == Erc("Ann", "Hunt", "2009", (ARK, "l1", "l2"))
     assert dublincore.read(files["mrt-dc.xml"]) == {
-        "title": ["Hunt"], "creator": ["Ann"], "date": ["2009"], "identifier": [ARK, "l1", "l2"],
-    }  # fmt: skip
+        "title": ["Hunt"],
+        "creator": ["Ann"],
+        "date": ["2009"],
+        "identifier": [ARK, "l1", "l2"],
+    }
 
 
 def test_what_is_not_known_is_unassigned() -> None:
@@ -74,13 +105,19 @@ def test_the_form_counts_before_the_files_in_dublin_core() -> None:
     said = submission(dc={"subject": "a; b", "title": "Form title"}, title="Title", datacite_type="Dataset")
     described = dublincore.read(describe(said, PROFILE, ARK, told).files["mrt-dc.xml"])
     assert described == {
-        "title": ["Form title"], "subject": ["a", "b"], "rights": ["all"], "type": ["Dataset"], "identifier": [ARK],
-    }  # fmt: skip
+        "title": ["Form title"],
+        "subject": ["a", "b"],
+        "rights": ["all"],
+        "type": ["Dataset"],
+        "identifier": [ARK],
+    }
 
 
 def test_a_profile_may_keep_local_ids_out_of_dublin_core() -> None:
     profile = Profile(name="p", local_id_in_dublin_core=False)
-    assert dublincore.read(describe(submission(local_ids=("l1",)), profile, ARK).files["mrt-dc.xml"])["identifier"] == [ARK]
+    assert dublincore.read(describe(submission(local_ids=("l1",)), profile, ARK).files["mrt-dc.xml"])["identifier"] == [
+        ARK
+    ]
 
 
 def test_the_inventory_is_told_of_an_embargo_and_of_both_names_of_collections() -> None:
@@ -89,14 +126,19 @@ def test_the_inventory_is_told_of_an_embargo_and_of_both_names_of_collections() 
     about = describe(submission(collections=("mnemo",)), PROFILE, ARK, told).about
     assert about["embargo"] == "2031-01-01T00:00:00Z"
     assert about["collections"] == ["ark:/99999/fk4c", "ark:/99999/fk4d", "mnemo"]
-    assert "embargo" not in describe(submission(), PROFILE, ARK, told_by({"mrt-embargo.txt": b"embargoEndDate: none\n"})).about
+    assert (
+        "embargo"
+        not in describe(submission(), PROFILE, ARK, told_by({"mrt-embargo.txt": b"embargoEndDate: none\n"})).about
+    )
 
 
 def test_deletions_belong_to_updates_and_to_the_depositors_files() -> None:
     told = Told(deletions=("a.txt", "producer/b.txt"))
     assert deletions_of(submission(update=True, deletions=("c.txt", "a.txt")), told) == (
-        "producer/a.txt", "producer/b.txt", "producer/c.txt",
-    )  # fmt: skip
+        "producer/a.txt",
+        "producer/b.txt",
+        "producer/c.txt",
+    )
     assert deletions_of(submission(), told) == ()
 
 
@@ -115,7 +157,10 @@ def test_a_file_that_cannot_be_read_is_named(name: str, data: bytes) -> None:
         told_by({name: data})
 
 
-@given(st.sampled_from(sorted(READ)), st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
+@given(
+    st.sampled_from(sorted(READ)),
+    st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")),
+)
 def test_whatever_a_depositor_sends_is_read_or_refused_with_a_sentence(name: str, data: bytes) -> None:
     refusal = ""
     try:
@@ -140,7 +185,21 @@ def test_a_storage_manifest_is_read_as_it_was_written() -> None:
 
 
 CELLS = st.sampled_from(
-    ["http://x/a", "file:///a", "sha-256", "ab" * 32, "md5", "12", "-1", "", "producer/a", "../a", "a\0b", "\ud7ff", "["]
+    [
+        "http://x/a",
+        "file:///a",
+        "sha-256",
+        "ab" * 32,
+        "md5",
+        "12",
+        "-1",
+        "",
+        "producer/a",
+        "../a",
+        "a\0b",
+        "\ud7ff",
+        "[",
+    ]
 )
 LINES = st.binary(max_size=60) | st.lists(CELLS, max_size=9).map(lambda cells: " | ".join(cells).encode())
 

@@ -1,4 +1,6 @@
-"""EZID's client against a server that speaks its protocol: what is sent, what is tried again, and that no request mints twice."""
+"""EZID's client against a server that speaks its protocol: what is sent, what is tried again, and that no request
+mints twice.
+"""
 
 from collections.abc import Iterator
 
@@ -12,7 +14,9 @@ from waybill.apps.ingest.ezid import Description, Ezid, Refused, Taken, Unavaila
 
 ARK = "ark:/99999/fk42z13f2"
 SHOULDER = "ark:/99999/fk4"
-HUNT = Description("Seneca, Tracy", "Hunt: 100%\nbig", "", (ARK, "loc 1"), "demo", target("https://example.org", ARK), "merritt")
+HUNT = Description(
+    "Seneca, Tracy", "Hunt: 100%\nbig", "", (ARK, "loc 1"), "demo", target("https://example.org", ARK), "merritt"
+)
 
 
 @pytest.fixture
@@ -45,7 +49,10 @@ def test_what_is_sent(server: EzidServer, ezid: Ezid) -> None:
             "_owner: merritt\n",
         )
     ]
-    assert server.known[ARK]["erc"] == f"who: Seneca, Tracy\nwhat: Hunt: 100% big\nwhen: (:unas)\nwhere: {ARK}\nwhere: loc 1\n"
+    assert (
+        server.known[ARK]["erc"]
+        == f"who: Seneca, Tracy\nwhat: Hunt: 100% big\nwhen: (:unas)\nwhere: {ARK}\nwhere: loc 1\n"
+    )
     assert server.known[ARK]["_target"] == "https://example.org/m/ark%3A%2F99999%2Ffk42z13f2"
 
 
@@ -54,8 +61,12 @@ def test_an_object_for_administrators_is_reserved(server: EzidServer, ezid: Ezid
     assert (server.known[ARK]["_status"], server.known[ARK]["_export"]) == ("reserved", "no")
 
 
-@pytest.mark.parametrize("does", [["lose"], ["cut"], ["lose", "lose"], ["status 503 error: busy"], ["status 502 <html>", "cut"]])
-def test_creating_is_repeated_and_stays_one(server: EzidServer, ezid: Ezid, pauses: list[float], does: list[str]) -> None:
+@pytest.mark.parametrize(
+    "does", [["lose"], ["cut"], ["lose", "lose"], ["status 503 error: busy"], ["status 502 <html>", "cut"]]
+)
+def test_creating_is_repeated_and_stays_one(
+    server: EzidServer, ezid: Ezid, pauses: list[float], does: list[str]
+) -> None:
     server.does = list(does)
     assert ezid.create(ARK, "job 7", HUNT) == ARK
     assert list(server.known) == [ARK]
@@ -93,9 +104,20 @@ def test_minting_is_repeated_only_when_nothing_was_done(server: EzidServer, ezid
 
 
 @pytest.mark.parametrize(
-    "does", ["lose", "cut", "status 502 <html>Bad gateway</html>", "status 201 ", "endless", "status 500 success: x", "status 500 error: x"]
+    "does",
+    [
+        "lose",
+        "cut",
+        "status 502 <html>Bad gateway</html>",
+        "status 201 ",
+        "endless",
+        "status 500 success: x",
+        "status 500 error: x",
+    ],
 )
-def test_minting_is_not_repeated_when_it_may_have_been_done(server: EzidServer, ezid: Ezid, pauses: list[float], does: str) -> None:
+def test_minting_is_not_repeated_when_it_may_have_been_done(
+    server: EzidServer, ezid: Ezid, pauses: list[float], does: str
+) -> None:
     server.does = [does]
     with pytest.raises(Unsure):
         ezid.mint(SHOULDER, "job 7", HUNT)
@@ -195,7 +217,10 @@ def test_a_description_is_one_line_for_each_element(who: str, request: str, crea
         assert "\r" not in value
 
 
-@given(st.integers(100, 599), st.one_of(st.binary(), st.sampled_from([b"success:", b"error: x", b"success: a\nb: c", b"success"])))
+@given(
+    st.integers(100, 599),
+    st.one_of(st.binary(), st.sampled_from([b"success:", b"error: x", b"success: a\nb: c", b"success"])),
+)
 def test_any_answer_is_understood_or_not(status: int, data: bytes) -> None:
     found = _answer(status, data)
     assert found.said in ("success", "error", "")

@@ -1,6 +1,8 @@
-"""Workers are killed with SIGKILL while they tell an EZID over HTTP of their ARKs: before it has heard, after it has, and at any moment.
+"""Workers are killed with SIGKILL while they tell an EZID over HTTP of their ARKs: before it has heard, after it
+has, and at any moment.
 
-At the end EZID keeps exactly one ARK for each job, which is the job's own; the one that belonged to somebody else is his still.
+At the end EZID keeps exactly one ARK for each job, which is the job's own; the one that belonged to somebody else is
+his still.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def test_each_job_has_one_ark(tmp_path: Path, budget: Budget) -> None:
         ezid.known[TAKEN] = {REQUEST: "somebody else"}
         with site.engine() as engine:
             minter = Minter(url=f"{ezid.url}/shoulder/ark:/99999/{SHOULDER}")
-            engine.submit(New("profile", {"profile": to_document(Profile(name="p", owner="ark:/99999/o", minter=minter))}, id="p"))
+            engine.submit(
+                New("profile", {"profile": to_document(Profile(name="p", owner="ark:/99999/o", minter=minter))}, id="p")
+            )
         fleet, batches = Fleet(site, tmp_path, SECRETS), 0
         killer = ezid.watch = Killer(fleet, budget.pick(small=2, long=34))
 
@@ -80,7 +84,8 @@ def test_each_job_has_one_ark(tmp_path: Path, budget: Budget) -> None:
 
 
 def check(store: Store, ezid: EzidServer, batches: int) -> None:
-    jobs = [job for job in pages(store, "job") if "minted" in job.docs]  # what the batches share is the same object, and was minted once
+    # what the batches share is the same object, and was minted once
+    jobs = [job for job in pages(store, "job") if "minted" in job.docs]
     assert len(jobs) == batches * JOBS - (batches - 1)
     kept = {ark: told[REQUEST] for ark, told in ezid.known.items()}
     assert kept.pop(TAKEN) == "somebody else"

@@ -1,4 +1,6 @@
-"""Old queues imported on each of the three stores: every status, queue and form; what cannot be used; twice; broken off; on hold."""
+"""Old queues imported on each of the three stores: every status, queue and form; what cannot be used; twice; broken
+off; on hold.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,12 @@ class Old:
         folder.mkdir()
 
     def put(
-        self, said: Mapping[str, object] | bytes, status: Status = Status.Pending, queue: Queue = Queue.INGEST, *, time: int = SECONDS
+        self,
+        said: Mapping[str, object] | bytes,
+        status: Status = Status.Pending,
+        queue: Queue = Queue.INGEST,
+        *,
+        time: int = SECONDS,
     ) -> str:
         payload = said if isinstance(said, bytes) else msgspec.json.encode(said)
         place = self.folder / queue[1:]
@@ -95,13 +102,17 @@ def test_every_status_of_an_ingest_entry_becomes_the_job_that_the_mapping_says(s
     with site.engine() as engine:
         jobs = {status: made_by(engine, path) for status, path in paths.items()}
         assert {status.name: (job.state, job.last_done) for status, job in jobs.items()} == {
-            "Pending": ("Pending", None), "Consumed": ("Estimating", "Pending"), "Deleted": ("Deleted", None),
-            "Failed": ("Failed", "Pending"), "Completed": ("Completed", "Notify"), "Held": ("Held", None),
-        }  # fmt: skip
+            "Pending": ("Pending", None),
+            "Consumed": ("Estimating", "Pending"),
+            "Deleted": ("Deleted", None),
+            "Failed": ("Failed", "Pending"),
+            "Completed": ("Completed", "Notify"),
+            "Held": ("Held", None),
+        }
         assert {status.name: job.message for status, job in jobs.items() if job.message} == {
             "Failed": f"It had failed in the old queue, entry {paths[Status.Failed]}.",
             "Held": f"It was held in the old queue, entry {paths[Status.Held]}.",
-        }  # fmt: skip
+        }
         batch = engine.store.requested("batch", "bid-1")
         assert {job.parent for job in jobs.values()} == {batch.ref}
         assert (batch.state, engine.store.open_parents([batch.ref])) == ("Pending", {batch.ref})
@@ -116,9 +127,21 @@ def test_an_inventory_entry_goes_on_with_recording(tmp_path: Path, old: Old, sto
     with Site(tmp_path, settings={"storing": storing}) as site, site.engine() as engine:
         report = import_entries(engine, old.source(), who="ann")
         jobs = {status: made_by(engine, path) for status, path in paths.items()}
-        assert [jobs[status].state for status in Status] == ["Recording", "Recording", "Deleted", "Failed", "Completed", "Failed"]
-        assert jobs[Status.Pending].docs["inventory"] == {"manifest_url": "http://store.example.org/manifest/1", "mode": "add"}
-        assert engine.act(jobs[Status.Failed].ref, "resume").record.state == "Recording", "whatever comes before it in the table"
+        assert [jobs[status].state for status in Status] == [
+            "Recording",
+            "Recording",
+            "Deleted",
+            "Failed",
+            "Completed",
+            "Failed",
+        ]
+        assert jobs[Status.Pending].docs["inventory"] == {
+            "manifest_url": "http://store.example.org/manifest/1",
+            "mode": "add",
+        }
+        assert engine.act(jobs[Status.Failed].ref, "resume").record.state == "Recording", (
+            "whatever comes before it in the table"
+        )
         assert report.made == {"batch": 6, "job": 6}, "each is a batch of its own"
         assert "resume it" in " ".join(note.words for note in report.remarks)
 
@@ -130,7 +153,9 @@ def test_assemblies_go_into_the_queue_of_their_size(site: Site, old: Old) -> Non
     assert run(site, old).made == {"access-small": 6, "access-large": 1}
     with site.engine() as engine:
         states = [made_by(engine, small[status], "access-small").state for status in Status]
-        assert states == ["Failed", "Failed", "Deleted", "Failed", "Completed", "Failed"], "none of them can be packed here"
+        assert states == ["Failed", "Failed", "Deleted", "Failed", "Completed", "Failed"], (
+            "none of them can be packed here"
+        )
         failed = made_by(engine, large, "access-large")
         assert (failed.docs["token"]["token"], failed.message) == ("t2", ASK_AGAIN)
         engine.act(failed.ref, "requeue", who="op")
@@ -145,7 +170,11 @@ def test_every_form_and_both_kinds_of_time(tmp_path: Path, old: Old, payload: by
     with Site(tmp_path) as site, site.engine() as engine:
         assert import_entries(engine, old.source(), who="ann").made == {"batch": 1, "job": 1}
         said = made_by(engine, path).docs["configuration"]
-        assert (said["batchID"], said["jobID"], said["submissionDate"]) == ("bid-1", "jid-1", "2020-09-13T12:26:40+00:00")
+        assert (said["batchID"], said["jobID"], said["submissionDate"]) == (
+            "bid-1",
+            "jid-1",
+            "2020-09-13T12:26:40+00:00",
+        )
         assert (said["title"], said["erc_what"]) == ("Grüße 😀 & <x>", "Grüße 😀 & <x>"), "in both vocabularies"
 
 
@@ -154,7 +183,14 @@ def test_every_form_and_both_kinds_of_time(tmp_path: Path, old: Old, payload: by
 
 def test_the_batch_waits_for_its_jobs_and_is_reported_when_they_have_settled(site: Site, old: Old) -> None:
     url = site.web.put("a.txt", b"hello")
-    said = {"batchID": "bid-1", "profile": "p", "type": "file", "payload_url": url, "filename": "a.txt", "submitter": "jane"}
+    said = {
+        "batchID": "bid-1",
+        "profile": "p",
+        "type": "file",
+        "payload_url": url,
+        "filename": "a.txt",
+        "submitter": "jane",
+    }
     paths = [old.put({**said, "jobID": f"jid-{n}"}, Status.Consumed if n else Status.Pending) for n in range(2)]
     old.put({**said, "jobID": "jid-2"}, Status.Completed)
     run(site, old)
@@ -163,7 +199,9 @@ def test_the_batch_waits_for_its_jobs_and_is_reported_when_they_have_settled(sit
         assert (batch.owner, batch.docs["submission"]["migrated"]) == ("jane", True)
         site.wait("batch", batch.id, "Completed")
         assert [made_by(engine, path).state for path in paths] == ["Completed", "Completed"]
-        assert engine.store.tally("job", parent=batch.ref) == {"Completed": 3}, "no job is made a second time from the payload"
+        assert engine.store.tally("job", parent=batch.ref) == {"Completed": 3}, (
+            "no job is made a second time from the payload"
+        )
 
 
 def test_a_batch_of_which_nothing_is_left_to_be_done_has_ended_and_is_not_reported_again(site: Site, old: Old) -> None:
@@ -172,12 +210,17 @@ def test_a_batch_of_which_nothing_is_left_to_be_done_has_ended_and_is_not_report
     run(site, old)
     with site.engine() as engine:
         batch = engine.store.requested("batch", "bid-1")
-        assert (batch.state, engine.store.tally("job", parent=batch.ref)) == ("Completed", {"Completed": 1, "Deleted": 1})
+        assert (batch.state, engine.store.tally("job", parent=batch.ref)) == (
+            "Completed",
+            {"Completed": 1, "Deleted": 1},
+        )
 
 
 def test_entries_of_a_batch_that_is_here_already_become_jobs_of_it(site: Site, old: Old) -> None:
     with site.engine() as engine:
-        first = engine.submit(New("batch", {"submission": {"batchID": "bid-1", "profile": "p"}}, request="bid-1", state="Processing"))
+        first = engine.submit(
+            New("batch", {"submission": {"batchID": "bid-1", "profile": "p"}}, request="bid-1", state="Processing")
+        )
     path = old.put({"batchID": "bid-1", "profile": "p"})
     assert run(site, old).made == {"job": 1}
     with site.engine() as engine:
@@ -199,7 +242,9 @@ def test_a_hold_by_the_mnemonic_of_a_collection_stops_what_is_imported(site: Sit
     path = old.put({"batchID": "bid-1", "profile": "p"})
     with site.engine() as engine:
         service.COLLECTIONS.put(engine, {"mnemonic": "maps", "ark": "ark:/13030/m5maps"}, who="admin")
-        service.PROFILES.put(engine, {"name": "p", "collections": ["ark:/13030/m5maps", "ark:/13030/m5none"]}, who="admin")
+        service.PROFILES.put(
+            engine, {"name": "p", "collections": ["ark:/13030/m5maps", "ark:/13030/m5none"]}, who="admin"
+        )
         engine.hold("collections/maps", who="ann")
         report = import_entries(engine, old.source(), who="ann")
         assert "stays held: It is still on hold: collections/maps" in report.remarks[-1].words
@@ -229,7 +274,9 @@ def test_a_second_import_makes_nothing_and_undoes_nothing(site: Site, old: Old) 
 
 
 @pytest.mark.parametrize("ended", ["Completed", "Deleted"])
-def test_what_has_come_since_a_batch_was_reported_becomes_another_batch_and_is_reported(site: Site, old: Old, ended: str) -> None:
+def test_what_has_come_since_a_batch_was_reported_becomes_another_batch_and_is_reported(
+    site: Site, old: Old, ended: str
+) -> None:
     url = site.web.put("a.txt", b"hello")
     said = {"batchID": "bid-1", "profile": "p", "type": "file", "payload_url": url, "filename": "a.txt"}
     first = old.put(said, Status.Completed if ended == "Completed" else Status.Held)
@@ -258,7 +305,9 @@ def test_what_has_come_since_a_batch_was_reported_becomes_another_batch_and_is_r
     assert "the batch bid-1.3" in run(site, old).remarks[0].words
 
 
-def test_an_import_that_was_broken_off_is_finished_by_the_next(site: Site, old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_that_was_broken_off_is_finished_by_the_next(
+    site: Site, old: Old, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After any round trip: the batch cannot end before its last job is there."""
     monkeypatch.setattr(importing, "PORTION", 2)
     for _ in range(6):
@@ -268,7 +317,9 @@ def test_an_import_that_was_broken_off_is_finished_by_the_next(site: Site, old: 
             left = iter(range(trips))
             each = engine.submit_each
 
-            def broken(*args: object, each: Callable[..., object] = each, left: Iterator[int] = left, **more: object) -> object:
+            def broken(
+                *args: object, each: Callable[..., object] = each, left: Iterator[int] = left, **more: object
+            ) -> object:
                 if next(left, None) is None:
                     raise Unavailable
                 return each(*args, **more)
@@ -292,7 +343,9 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(site: Site, old: Ol
     old.put({"token": "t"}, queue=Queue.ACCESS_LARGE)
     steps: list[tuple[int, int]] = []
     with site.engine() as engine:
-        report = import_entries(engine, old.source(), who="ann", dry_run=True, progress=lambda done, total: steps.append((done, total)))
+        report = import_entries(
+            engine, old.source(), who="ann", dry_run=True, progress=lambda done, total: steps.append((done, total))
+        )
         assert (report.dry_run, report.made, report.there) == (True, {"job": 1, "access-large": 1}, 2)
         assert sum("no payload_url" in note.words for note in report.remarks) == 2
         assert report.states == {"job Pending": 1, "job Failed": 1, "access-large Failed": 1}
@@ -328,13 +381,20 @@ def test_only_the_first_refusals_are_kept_and_all_are_counted(tmp_path: Path, ol
 # --- from a ZooKeeper
 
 
-def test_queues_are_read_from_a_zookeeper_that_still_has_them_and_left_as_they_are(tmp_path: Path, zookeeper_url: str) -> None:
+def test_queues_are_read_from_a_zookeeper_that_still_has_them_and_left_as_they_are(
+    tmp_path: Path, zookeeper_url: str
+) -> None:
     client = KazooClient(_hosts(zookeeper_url))
     client.start()
     for queue in (Queue.INGEST, Queue.ACCESS_SMALL):
         client.create(queue)
-    body = struct.pack(">Bq", Status.Consumed.value, MILLISECONDS) + msgspec.json.encode({"batchID": "bid-1", "token": "t"})
-    names = [client.create(f"{queue}/mrtQ-021", body, sequence=True) for queue in (Queue.INGEST, Queue.INGEST, Queue.ACCESS_SMALL)]
+    body = struct.pack(">Bq", Status.Consumed.value, MILLISECONDS) + msgspec.json.encode(
+        {"batchID": "bid-1", "token": "t"}
+    )
+    names = [
+        client.create(f"{queue}/mrtQ-021", body, sequence=True)
+        for queue in (Queue.INGEST, Queue.INGEST, Queue.ACCESS_SMALL)
+    ]
     client.create("/ingest/mrtQ-0210000000009", None)
     with Site(tmp_path, store=zookeeper_url) as site, site.engine() as engine, open_source(zookeeper_url) as source:
         report = import_entries(engine, source, who="ann")

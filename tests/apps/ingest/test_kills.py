@@ -1,8 +1,8 @@
 """Workers of ingest are killed with SIGKILL in a loop while deposits go through, on each store with its real server.
 
-At the end every batch is reported once, with all its jobs; every file is in storage, byte for byte and in one version of one object, and in
-the inventory; no ARK belongs to two, no lock and no working folder is left. PostgreSQL is restarted on the way, the leader of the ZooKeeper
-ensemble killed.
+At the end every batch is reported once, with all its jobs; every file is in storage, byte for byte and in one version
+of one object, and in the inventory; no ARK belongs to two, no lock and no working folder is left. PostgreSQL is
+restarted on the way, the leader of the ZooKeeper ensemble killed.
 """
 
 from __future__ import annotations
@@ -63,10 +63,16 @@ class Fleet:
     def _start(self) -> subprocess.Popen[bytes]:
         config = self.site.depot.config
         environment = {
-            "WAYBILL_WORK_HOST": config.work.host, "WAYBILL_WORK_ROOT": str(config.work.root), "WAYBILL_WORK_TTL": "2",
-            "WAYBILL_OBJECTS": config.objects, "WAYBILL_INDEX": config.index, "PATH": "/usr/bin:/bin", "PYTHONFAULTHANDLER": "1",
-            "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **self.more,
-        }  # fmt: skip
+            "WAYBILL_WORK_HOST": config.work.host,
+            "WAYBILL_WORK_ROOT": str(config.work.root),
+            "WAYBILL_WORK_TTL": "2",
+            "WAYBILL_OBJECTS": config.objects,
+            "WAYBILL_INDEX": config.index,
+            "PATH": "/usr/bin:/bin",
+            "PYTHONFAULTHANDLER": "1",
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            **self.more,
+        }
         options = ["--data", str(config.data), "--store", config.store, "--config", str(self.settings)]
         command = [sys.executable, "-c", "from waybill.cli import main; main()", "work", *options]
         return subprocess.Popen(command, stdout=self.log, stderr=self.log, env=environment)
@@ -105,7 +111,14 @@ def submit(site: Site, number: int) -> Record:
         rows.append(f"{url} | | | | | {name} | | {'shared' if n == 0 else f'loc-{number}-{n}'} | | title {n} | 2026")
     head = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest\n"
     url = site.web.put(f"b{number}.checkm", (head + "\n".join(rows) + "\n#%eof\n").encode())
-    said = Submission(profile="p", url=url, type=Type.FILES, filename=f"b{number}.checkm", batch_id=f"bid-{number}", owner="ark:/99999/o")
+    said = Submission(
+        profile="p",
+        url=url,
+        type=Type.FILES,
+        filename=f"b{number}.checkm",
+        batch_id=f"bid-{number}",
+        owner="ark:/99999/o",
+    )
     with site.engine() as engine:
         return engine.submit(New("batch", {"submission": said.document()}, request=f"bid-{number}"))
 
@@ -218,7 +231,9 @@ def test_postgres_with_restarts(tmp_path: Path, budget: Budget) -> None:
         run(site, tmp_path, budget.pick(small=5, long=100), hurt)
 
 
-def test_zookeeper_ensemble_with_its_leader_killed(tmp_path: Path, budget: Budget, zookeeper_ensemble: ZooKeeperEnsemble) -> None:
+def test_zookeeper_ensemble_with_its_leader_killed(
+    tmp_path: Path, budget: Budget, zookeeper_ensemble: ZooKeeperEnsemble
+) -> None:
     def hurt(kill: int) -> None:
         if kill % 7 == 3:
             leader = zookeeper_ensemble.leader()

@@ -1,6 +1,7 @@
 """Entries of the old queues: every status, every form of payload, every queue; and bytes that are none of that.
 
-The streams and the XML below were written by Java 17 itself (ObjectOutputStream, java.beans.XMLEncoder, Properties.storeToXML and .store).
+The streams and the XML below were written by Java 17 itself (ObjectOutputStream, java.beans.XMLEncoder,
+Properties.storeToXML and .store).
 """
 
 import base64
@@ -30,7 +31,8 @@ STREAM_WITH_DEFAULTS = base64.b64decode(
     CLASS + "CdwgAAAADAAAAAXQABWpvYklEdAAFamlkLTJ4c3EAfgAAP0AAAAAAAAJ3CAAAAAMAAAABdAAHcHJvZmlsZXQABGRlbW94cA=="
 )
 STREAM_OF_OTHERS = base64.b64decode(
-    CLASS + "FdwgAAAAHAAAAA3QAB2xvY2FsSUR0AANhO2J0AAZ1cGRhdGVzcgARamF2YS5sYW5nLkJvb2xlYW7NIHKA1Zz67gIAAVoABXZhbHVleHABdAAEc2l6ZXNy"
+    CLASS
+    + "FdwgAAAAHAAAAA3QAB2xvY2FsSUR0AANhO2J0AAZ1cGRhdGVzcgARamF2YS5sYW5nLkJvb2xlYW7NIHKA1Zz67gIAAVoABXZhbHVleHABdAAEc2l6ZXNy"
     "AA5qYXZhLmxhbmcuTG9uZzuL5JDMjyPfAgABSgAFdmFsdWV4cgAQamF2YS5sYW5nLk51bWJlcoaslR0LlOCLAgAAeHAAAAAAAAAADHhw"
 )
 STREAM_OF_A_LIST = base64.b64decode(
@@ -111,7 +113,10 @@ def test_every_form_says_the_same(payload: bytes) -> None:
             b'<java><object><void method="put"><string>a</string><string><char code="#d83d"/></string></void></object></java>',
             {"a": "\ufffd"},
         ),
-        (b'<java><object><void method="put"><string>a</string><boolean>true</boolean></void></object></java>', {"a": "true"}),
+        (
+            b'<java><object><void method="put"><string>a</string><boolean>true</boolean></void></object></java>',
+            {"a": "true"},
+        ),
         (
             b"<job:state xmlns:job='urn:x'><job:jobID>j</job:jobID><job:more><job:title> t </job:title></job:more></job:state>",
             {"jobID": "j", "title": "t"},
@@ -233,7 +238,9 @@ WHOLE = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing", "
 def test_every_status_of_every_queue(queue: str, status: Status, path: tuple[str, ...], last_done: str) -> None:
     found = described({"batchID": "b"}, status=status.value, path=f"/{queue}/mrtQ-0210000000003")
     assert (found.path, found.state, found.last_done) == (path, path[-1], last_done)
-    assert any("was held" in remark for remark in found.remarks) == (status is Status.Held and queue == "mrt.inventory.full")
+    assert any("was held" in remark for remark in found.remarks) == (
+        status is Status.Held and queue == "mrt.inventory.full"
+    )
     if queue.startswith("access"):
         assert [remark in found.message for remark in found.remarks] == ([True] if found.state == "Failed" else [])
         assert ("ask for it again" in found.message) == (found.state == "Failed")
@@ -245,18 +252,35 @@ def test_every_status_of_every_queue(queue: str, status: Status, path: tuple[str
 @pytest.mark.parametrize("status", list(Status))
 def test_an_ingest_job_without_a_payload_is_remarked_unless_it_is_over(status: Status) -> None:
     found = described({"batchID": "b"}, status=status.value)
-    assert any("no payload_url" in remark for remark in found.remarks) == (status not in (Status.Completed, Status.Deleted))
+    assert any("no payload_url" in remark for remark in found.remarks) == (
+        status not in (Status.Completed, Status.Deleted)
+    )
     assert described({"batchID": "b", "payload_url": "http://x/a"}, status=status.value).remarks == []
 
 
 def test_an_ingest_job() -> None:
     said = {
-        "batchID": "bid-1", "jobID": "jid-1", "profile": "demo", "submitter": "me", "filename": "a.zip", "type": "container",
-        "update": "true", "title": "T", "creator": "C", "objectID": "ark:/99999/fk4abc", "localID": "x; y;x", "queuePriority": "07",
+        "batchID": "bid-1",
+        "jobID": "jid-1",
+        "profile": "demo",
+        "submitter": "me",
+        "filename": "a.zip",
+        "type": "container",
+        "update": "true",
+        "title": "T",
+        "creator": "C",
+        "objectID": "ark:/99999/fk4abc",
+        "localID": "x; y;x",
+        "queuePriority": "07",
         "payload_url": "http://example.org/a.zip",
-    }  # fmt: skip
+    }
     found = described(said)
-    assert (found.request, found.kind, found.batch, found.priority) == ("legacy/ingest/mrtQ-02100000000003", "job", "bid-1", 2)
+    assert (found.request, found.kind, found.batch, found.priority) == (
+        "legacy/ingest/mrtQ-02100000000003",
+        "job",
+        "bid-1",
+        2,
+    )
     assert found.configuration == {**said, "update": True}
     assert found.submission["migrated"] is True
     assert found.submission["profile"] == "demo"
@@ -280,9 +304,7 @@ def test_an_entry_without_a_batch_becomes_one() -> None:
 
 
 def test_an_inventory_job() -> None:
-    payload = (
-        b"<java><object><void method='put'><string>manifestURL</string><string>http://store/manifest/1</string></void></object></java>"
-    )
+    payload = b"<java><object><void method='put'><string>manifestURL</string><string>http://store/manifest/1</string></void></object></java>"
     found = describe(entry(payload, path="/mrt.inventory.full/mrtQ-000000025100"))
     assert found.inventory == {"manifest_url": "http://store/manifest/1", "mode": "add"}
     assert "names no manifest" in described({"batchID": "b"}, path="/mrt.inventory.full/mrtQ-000000025100").remarks[0]
@@ -310,9 +332,21 @@ def test_the_priority_of_a_name_without_one(said: dict[str, object], priority: i
     assert described(said, path="/accessSmall.1/mrtQ-0000000007").priority == priority
 
 
-PAYLOADS = [msgspec.json.encode(SAID), STREAM, STREAM_WITH_DEFAULTS, STREAM_OF_OTHERS, STREAM_OF_A_LIST, XML, STORED_XML, TEXT]
+PAYLOADS = [
+    msgspec.json.encode(SAID),
+    STREAM,
+    STREAM_WITH_DEFAULTS,
+    STREAM_OF_OTHERS,
+    STREAM_OF_A_LIST,
+    XML,
+    STORED_XML,
+    TEXT,
+]
 CHANGES = st.lists(
-    st.tuples(st.integers(0, 500), st.sampled_from([0, 1, 0x70, 0x71, 0x72, 0x73, 0x74, 0x77, 0x78, 0x7C, 0x80, 0xED, 0xFF, 60, 123])),
+    st.tuples(
+        st.integers(0, 500),
+        st.sampled_from([0, 1, 0x70, 0x71, 0x72, 0x73, 0x74, 0x77, 0x78, 0x7C, 0x80, 0xED, 0xFF, 60, 123]),
+    ),
     max_size=4,
 )
 
@@ -324,7 +358,9 @@ CHANGES = st.lists(
     st.integers(-(2**63), 2**63 - 1),
     st.sampled_from([f"{queue}/mrtQ-0210000000003" for queue in Queue]),
 )
-def test_any_bytes_are_described_or_refused(payload: bytes, changes: list[tuple[int, int]], status: int, time: int, path: str) -> None:
+def test_any_bytes_are_described_or_refused(
+    payload: bytes, changes: list[tuple[int, int]], status: int, time: int, path: str
+) -> None:
     changed = bytearray(payload)
     for at, value in changes:
         if at < len(changed):

@@ -30,7 +30,7 @@ def test_a_list_that_was_changed_is_noticed(tmp_path: Path) -> None:
     document = lists.keep(objects, "l/1", (Row(f"file {n}") for n in range(1000)))
     with objects.get("l/1") as body:
         data = body.read()
-    for changed in (data.replace(b"file 7\"", b"file 8\""), data[: len(data) // 2], data + b'{"name":"more"}\n'):
+    for changed in (data.replace(b'file 7"', b'file 8"'), data[: len(data) // 2], data + b'{"name":"more"}\n'):
         objects.put("l/1", changed)
         with pytest.raises((lists.BadList, msgspec.DecodeError)):
             list(lists.each(objects, document, Row))

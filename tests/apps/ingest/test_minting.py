@@ -113,10 +113,19 @@ def test_a_minter_that_has_minted_can_be_neither_closed_nor_removed(site: Site) 
     [
         (Minter(), USUAL),
         (Minter(naan="13030", shoulder="m5"), Shoulder("13030", "m5", "eeddeeddk")),
-        (Minter(url="https://ezid.test/shoulder/ark:/13030/m5"), Shoulder("13030", "m5", "eeddeeddk", "https://ezid.test")),
-        (Minter(url="https://ezid.test/shoulder/ark%3A%2F13030%2Fm5"), Shoulder("13030", "m5", "eeddeeddk", "https://ezid.test")),
+        (
+            Minter(url="https://ezid.test/shoulder/ark:/13030/m5"),
+            Shoulder("13030", "m5", "eeddeeddk", "https://ezid.test"),
+        ),
+        (
+            Minter(url="https://ezid.test/shoulder/ark%3A%2F13030%2Fm5"),
+            Shoulder("13030", "m5", "eeddeeddk", "https://ezid.test"),
+        ),
         (Minter(url="https://ezid.test", naan="13030"), Shoulder("13030", "fk4", "eeddeeddk", "https://ezid.test")),
-        (Minter(url="https://ezid.test/shoulder/ark:/1/x", shoulder="m5"), Shoulder("1", "m5", "eeddeeddk", "https://ezid.test")),
+        (
+            Minter(url="https://ezid.test/shoulder/ark:/1/x", shoulder="m5"),
+            Shoulder("1", "m5", "eeddeeddk", "https://ezid.test"),
+        ),
     ],
 )
 def test_a_profile_says_where_its_arks_come_from(minter: Minter, expected: Shoulder) -> None:

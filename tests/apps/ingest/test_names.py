@@ -8,7 +8,8 @@ from waybill.apps.ingest.names import Names, fault, shown
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "a/b/c.txt", "a b.txt", "Grüße.txt", "ملف.txt", "😀/🐘.jpg", "..a", "a..", "a|b", "x" * 255, "mrt-erc.txt"]
+    "name",
+    ["a", "a/b/c.txt", "a b.txt", "Grüße.txt", "ملف.txt", "😀/🐘.jpg", "..a", "a..", "a|b", "x" * 255, "mrt-erc.txt"],
 )
 def test_names_that_are_taken(name: str) -> None:
     assert fault(name) is None

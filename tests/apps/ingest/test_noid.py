@@ -23,7 +23,9 @@ PUBLIC = [
 
 
 def _check_character(name: str) -> str:
-    """The rule once more, in other words: values of 0 to 28 and nothing for the rest, places from 1, the remainder of 29."""
+    """The rule once more, in other words: values of 0 to 28 and nothing for the rest, places from 1, the remainder
+    of 29.
+    """
     values = {**{str(n): n for n in range(10)}, **dict(zip("bcdfghjkmnpqrstvwxz", itertools.count(10), strict=False))}
     total = 0
     for index in range(len(name)):
@@ -54,7 +56,17 @@ def test_two_exchanged_neighbours_are_found(ark: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ark:/", "ark:/13030/", "ark:13030/xf93gt2q", "ark:/13030/xf93gt2q\n", "doi:10.1/x", "ark:/13030/Xf93gt2q", "ark:/१/ab"]
+    "text",
+    [
+        "",
+        "ark:/",
+        "ark:/13030/",
+        "ark:13030/xf93gt2q",
+        "ark:/13030/xf93gt2q\n",
+        "doi:10.1/x",
+        "ark:/13030/Xf93gt2q",
+        "ark:/१/ab",
+    ],
 )
 def test_other_texts_are_no_arks(text: str) -> None:
     assert not check(text)
@@ -62,20 +74,25 @@ def test_other_texts_are_no_arks(text: str) -> None:
     assert str(fault_of_ark(text)).endswith("Write it as ark:/99999/fk4abc.")
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("ark:/99999/x", "its name 'x' must be 2 to 127 characters"),
-    ("ark:/99999/Fk4", "in lower case"),
-    ("ark:/abc/fk4", "after ark:/ come a number and a slash"),
-    ("ark:/99999", "its name '' must be"),
-    ("doi:10.1/x", "an ARK begins with ark:/"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("ark:/99999/x", "its name 'x' must be 2 to 127 characters"),
+        ("ark:/99999/Fk4", "in lower case"),
+        ("ark:/abc/fk4", "after ark:/ come a number and a slash"),
+        ("ark:/99999", "its name '' must be"),
+        ("doi:10.1/x", "an ARK begins with ark:/"),
+    ],
+)
 def test_it_is_said_why_a_text_is_no_ark(text: str, why: str) -> None:
     assert why in str(fault_of_ark(text))
 
 
 def test_counting() -> None:
     assert mint(0, "13030", "xf", "eddk") == "ark:/13030/xf000" + _check_character("13030/xf000")
-    assert [mint(n, "99999", "fk4", "ed") for n in (0, 9, 10, 289)] == [f"ark:/99999/fk4{x}" for x in ("00", "09", "10", "z9")]
+    assert [mint(n, "99999", "fk4", "ed") for n in (0, 9, 10, 289)] == [
+        f"ark:/99999/fk4{x}" for x in ("00", "09", "10", "z9")
+    ]
     assert capacity("ed") == 290
     assert capacity("eeddeeddk") == 29**4 * 10**4
 
@@ -132,7 +149,8 @@ def test_other_texts_are_no_templates(template: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("naan", "shoulder"), [("9999", "fk4"), ("99999/", "fk4"), ("99999", ""), ("99999", "4k"), ("99999", "FK4"), ("", "")]
+    ("naan", "shoulder"),
+    [("9999", "fk4"), ("99999/", "fk4"), ("99999", ""), ("99999", "4k"), ("99999", "FK4"), ("", "")],
 )
 def test_other_texts_are_no_naans_or_shoulders(naan: str, shoulder: str) -> None:
     with pytest.raises(NoidError):

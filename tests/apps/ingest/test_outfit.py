@@ -1,4 +1,6 @@
-"""What the steps and routes of one process share: each thread has a connection to the inventory, for as long as it lives."""
+"""What the steps and routes of one process share: each thread has a connection to the inventory, for as long as it
+lives.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,24 @@ from waybill.index import Index, open_index
 
 def test_urls_for_users_begin_where_the_setting_says_or_where_the_server_listens() -> None:
     def outfit(url: str) -> Outfit:
-        return Outfit(cast(Any, SimpleNamespace(config=SimpleNamespace(app={"ingest": {"url": url}}), address="http://127.0.0.1:4711")))
+        return Outfit(
+            cast(
+                Any,
+                SimpleNamespace(config=SimpleNamespace(app={"ingest": {"url": url}}), address="http://127.0.0.1:4711"),
+            )
+        )
 
     assert outfit("").address("access", "a/b") == "http://127.0.0.1:4711/api/v1/ingest/access/a%2Fb"
-    assert outfit("https://deposit.example.org/").address("access", "x") == "https://deposit.example.org/api/v1/ingest/access/x"
+    assert (
+        outfit("https://deposit.example.org/").address("access", "x")
+        == "https://deposit.example.org/api/v1/ingest/access/x"
+    )
 
 
 def test_the_connections_of_threads_that_have_ended_are_closed(tmp_path: Path) -> None:
-    """A server's threads come and go for as long as it serves: kept, their connections would be all that a database has to give."""
+    """A server's threads come and go for as long as it serves: kept, their connections would be all that a database
+    has to give.
+    """
     closed: list[Index] = []
 
     def opened() -> Index:

@@ -48,7 +48,11 @@ def test_papers_of_a_record_that_is_there_stay_and_go_with_it(tmp_path: Path, mo
     monkeypatch.setattr(sweeping, "PORTION", 2)
     with Site(tmp_path) as site:
         batch = submit(site)
-        own = [f"ingest/lists/batch/{batch.id}/3/rows", f"ingest/reports/{batch.id}/9/a.json", f"ingest/reports/{batch.id}/9/b.json"]
+        own = [
+            f"ingest/lists/batch/{batch.id}/3/rows",
+            f"ingest/reports/{batch.id}/9/a.json",
+            f"ingest/reports/{batch.id}/9/b.json",
+        ]
         jobs = ["ingest/lists/job/jid9/1/files", "ingest/lists/job/jid9/2/files"]
         gone = ["ingest/lists/batch/bid9/3/rows", *jobs, "ingest/reports/bid9/1/x"]
         others = ["ingest/payloads/1/a", "ingest/lists/strange"]

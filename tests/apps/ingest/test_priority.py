@@ -8,7 +8,8 @@ LARGE = 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("jobs", "priority"), [(0, 5), (1, 5), (2, 11), (10, 28), (100, 51), (1000, 74), (10_000, 97), (12_087, 98), (12_089, 99), (10**9, 99)]
+    ("jobs", "priority"),
+    [(0, 5), (1, 5), (2, 11), (10, 28), (100, 51), (1000, 74), (10_000, 97), (12_087, 98), (12_089, 99), (10**9, 99)],
 )
 def test_the_first_grows_with_the_batch(jobs: int, priority: int) -> None:
     assert first(jobs) == priority

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.profile import BadProfile, Callback, Collection, Mail, Minter, Profile, from_document, to_document
+from waybill.apps.ingest.profile import (
+    BadProfile,
+    Callback,
+    Collection,
+    Mail,
+    Minter,
+    Profile,
+    from_document,
+    to_document,
+)
 from waybill.apps.ingest.profile_import import import_profile
 
 FILE = """\
@@ -50,7 +59,9 @@ DEMO = Profile(
     context="demo",
     type="MRT-curatorial",
     role="MRT-content",
-    minter=Minter(naan="99999", shoulder="fk4", url="https://ezid.cdlib.org/shoulder/ark:/99999/fk4", co_owner="merritt"),
+    minter=Minter(
+        naan="99999", shoulder="fk4", url="https://ezid.cdlib.org/shoulder/ark:/99999/fk4", co_owner="merritt"
+    ),
     mail=Mail(to=("john@example.org", "jane@example.org"), kind="verbose", suppressed=True),
     callback=Callback("https://example.org/done", "me", "p@ss"),
     priority=7,
@@ -86,16 +97,28 @@ def test_the_name_of_the_file_wins() -> None:
         ("ProfileID: a b", "ProfileID is 'a b', and must be letters, digits and _ . @ -, at most 128 of them"),
         ("ProfileID: a\nPriority: high", "Priority is 'high', and must be a number"),
         ("ProfileID: a\nPriority: 100", "Priority is 100, and must be a number from 0 to 99."),
-        (f"ProfileID: a\nCallbackURL: https://a:{'p' * 5000}@example.org", "The password of CallbackURL is not right, and must be a text"),
-        ("ProfileID: a\nObjectMinterURL: https://e/shoulder/ark:/99999/4fk", "The shoulder of ObjectMinterURL is '4fk', and must be small"),
+        (
+            f"ProfileID: a\nCallbackURL: https://a:{'p' * 5000}@example.org",
+            "The password of CallbackURL is not right, and must be a text",
+        ),
+        (
+            "ProfileID: a\nObjectMinterURL: https://e/shoulder/ark:/99999/4fk",
+            "The shoulder of ObjectMinterURL is '4fk', and must be small",
+        ),
         ("ProfileID: a\nStorageNode: x", "StorageNode is 'x'"),
         ("ProfileID: a\nIdentifier-scheme: DOI", "only ARKs are minted"),
-        ("ProfileID: a\nIdentifier-namespace: abc", "Identifier-namespace is 'abc', and must be a number of 5 to 9 digits"),
+        (
+            "ProfileID: a\nIdentifier-namespace: abc",
+            "Identifier-namespace is 'abc', and must be a number of 5 to 9 digits",
+        ),
         ("ProfileID: a\nNotification.1: nobody", "'nobody' is not a mail address"),
         ("ProfileID: a\nCallbackURL: ftp://example.org", "The URL of the callback"),
         ("ProfileID: a\nCallbackURL: https://[x", "The URL of the callback"),
         ("ProfileID: a\nOwner: ${OWNER}", "Owner is '${OWNER}', and must be an ARK such as ark:/13030/m5abc"),
-        ("ProfileID: a\nCollection.1: ark:/13030/${X}", "Collection (1 in their order) is 'ark:/13030/${X}', and must be an ARK"),
+        (
+            "ProfileID: a\nCollection.1: ark:/13030/${X}",
+            "Collection (1 in their order) is 'ark:/13030/${X}', and must be an ARK",
+        ),
         ("ProfileID: a\\u12", "four hex digits"),
     ],
 )
@@ -107,7 +130,9 @@ def test_a_profile_with_faults(text: str, fault: str) -> None:
 
 
 def test_several_addresses_in_one_line_and_names_before_them_are_read() -> None:
-    found = import_profile(b"ProfileID: a\nNotification.1: b@example.org, c@example.org\nNotification.2: Jane Doe <jane@example.org>\n")
+    found = import_profile(
+        b"ProfileID: a\nNotification.1: b@example.org, c@example.org\nNotification.2: Jane Doe <jane@example.org>\n"
+    )
     assert found.profile.mail.to == ("b@example.org", "c@example.org", "jane@example.org")
     assert "Notification 'Jane Doe <jane@example.org>' was read as jane@example.org." in found.remarks
 
@@ -125,8 +150,16 @@ def test_faults_of_all_sorts_are_told_at_once_in_the_words_of_the_file_and_witho
     )
     with pytest.raises(BadProfile) as caught:
         import_profile(file)
-    begins = ("Line 9: \\u", "Priority is 'x'", "ProfileID is 'a b'", "Collection (2 in their order) is 'here'", "Owner is 'me'",
-              "Identifier-namespace is '1'", "'nobody' is not a mail", "The URL of the callback")  # fmt: skip
+    begins = (
+        "Line 9: \\u",
+        "Priority is 'x'",
+        "ProfileID is 'a b'",
+        "Collection (2 in their order) is 'here'",
+        "Owner is 'me'",
+        "Identifier-namespace is '1'",
+        "'nobody' is not a mail",
+        "The URL of the callback",
+    )
     assert len(caught.value.faults) == len(begins)
     for begin in begins:
         assert any(fault.startswith(begin) for fault in caught.value.faults), (begin, caught.value.faults)
@@ -141,7 +174,9 @@ def test_of_many_faults_the_first_are_told_and_how_many_more_there_are() -> None
 
 def test_a_document_that_a_user_sends_is_refused_with_all_faults_in_words() -> None:
     with pytest.raises(BadProfile) as caught:
-        from_document(Profile, {"name": 7, "owner": ["x"], "mail": {"to": "x"}, "priority": "high", "minter": {"scheme": "DOI"}})
+        from_document(
+            Profile, {"name": 7, "owner": ["x"], "mail": {"to": "x"}, "priority": "high", "minter": {"scheme": "DOI"}}
+        )
     assert caught.value.faults == [
         "name is 7, and must be letters, digits and _ . @ -, at most 128 of them, and the first a letter or a digit.",
         "owner is a list, and must be an ARK such as ark:/13030/m5abc, of at most 256 characters and without blanks, $ and |.",
@@ -199,7 +234,10 @@ KEY = st.sampled_from([line.partition(":")[0] for line in FILE.splitlines()[1:]]
 
 @given(
     st.one_of(
-        st.binary(), st.lists(st.tuples(KEY, st.text())).map(lambda said: "\n".join(f"{key}: {value}" for key, value in said).encode())
+        st.binary(),
+        st.lists(st.tuples(KEY, st.text())).map(
+            lambda said: "\n".join(f"{key}: {value}" for key, value in said).encode()
+        ),
     )
 )
 def test_any_bytes_are_imported_or_refused(data: bytes) -> None:

@@ -1,4 +1,7 @@
-"""Java's properties files. What Java itself makes of the same bytes was looked up with java.util.Properties of Java 17."""
+"""Java's properties files.
+
+What Java itself makes of the same bytes was looked up with java.util.Properties of Java 17.
+"""
 
 from contextlib import suppress
 
@@ -53,7 +56,9 @@ def test_what_cannot_be_read(data: bytes, line: int, why: str) -> None:
     assert caught.value.line == line
 
 
-PIECES = st.lists(st.sampled_from(["a", "=", ":", " ", "\\", "\n", "\r", "\r\n", "#", "\\u0041", "\\u", "\\uD83D", "é", "\t", "\f"]))
+PIECES = st.lists(
+    st.sampled_from(["a", "=", ":", " ", "\\", "\n", "\r", "\r\n", "#", "\\u0041", "\\u", "\\uD83D", "é", "\t", "\f"])
+)
 
 
 @given(st.one_of(st.binary(), PIECES.map(lambda pieces: "".join(pieces).encode())))

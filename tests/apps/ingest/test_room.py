@@ -118,7 +118,10 @@ def test_what_can_never_fit_says_so_and_keeps_nobody_waiting(tmp_path: Path) -> 
     room = ledger(tmp_path, Plate(10_000, 5000), keep_free=1000, patience=60.0)
     answer = room.admit("giant", 9001, 0.0)
     assert (answer.granted, answer.never) == (False, True)
-    assert answer.reason == "It can never fit: it needs 9,001 bytes, and the working disk has 9,000 at most. Give it a larger disk."
+    assert (
+        answer.reason
+        == "It can never fit: it needs 9,001 bytes, and the working disk has 9,000 at most. Give it a larger disk."
+    )
     assert room.admit("other", 4000, 100.0).granted
 
 
@@ -177,7 +180,12 @@ def test_what_is_entered_during_a_sweep_stays(tmp_path: Path) -> None:
 def test_the_hook_is_due_once_in_a_while_for_all_workers(tmp_path: Path) -> None:
     plate = Plate(10_000, 0)
     one, other = (ledger(tmp_path, plate, hook=("true",), hook_every=600.0) for _ in range(2))
-    assert [one.hook_is_due(0.0), other.hook_is_due(1.0), other.hook_is_due(600.0), one.hook_is_due(601.0)] == [True, False, True, False]
+    assert [one.hook_is_due(0.0), other.hook_is_due(1.0), other.hook_is_due(600.0), one.hook_is_due(601.0)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert one.hook_is_due(5.0)  # the clock was set back
     assert not ledger(tmp_path, plate).hook_is_due(10_000.0)
 
@@ -237,13 +245,17 @@ def test_a_disk_that_cannot_take_another_line_is_full(tmp_path: Path, monkeypatc
     assert room.admit("b", 100, 0.0).granted
 
 
-def test_a_disk_that_is_too_full_for_a_note_has_the_hook_run_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_too_full_for_a_note_has_the_hook_run_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Journal, "_write", no_more)
     room = ledger(tmp_path, Plate(10_000, 0), hook=("more",), hook_every=60.0)
     assert [room.hook_is_due(now) for now in (0.0, 59.0, 60.0, 61.0)] == [True, False, True, False]
 
 
-def test_a_ledger_that_cannot_be_written_anew_is_taken_in_again_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_be_written_anew_is_taken_in_again_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     room = ledger(tmp_path, Plate(10_000, 1000))
     assert room.admit("a", 600, 0.0).granted
 
@@ -289,9 +301,16 @@ def test_a_lock_that_was_removed_is_made_again_for_all(tmp_path: Path) -> None:
     assert first.entries() == second.entries()
 
 
-@given(st.lists(st.binary(max_size=60) | st.sampled_from([b'{"type":"job","id":"x","need":-5}', b'{"type":"job","id":1}', b"{}", b"\n"])))
+@given(
+    st.lists(
+        st.binary(max_size=60)
+        | st.sampled_from([b'{"type":"job","id":"x","need":-5}', b'{"type":"job","id":1}', b"{}", b"\n"])
+    )
+)
 @settings(max_examples=60, deadline=None)
-def test_whatever_lies_in_the_file_nothing_is_overbooked(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
+def test_whatever_lies_in_the_file_nothing_is_overbooked(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
+) -> None:
     root = tmp_path_factory.mktemp("room")
     (root / ".room").mkdir()
     (root / ".room" / "ledger").write_bytes(b"\n".join(lines))

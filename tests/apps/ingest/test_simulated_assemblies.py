@@ -56,10 +56,16 @@ def test_everything_that_can_become_of_them_does(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Ledger, "_changed", note)
     assert list(problems(Assemblies, "model", range(1000, 1120))) == []
     assert seen >= {
-        ("Pending", "done", "Processing", ""), ("Processing", "done", "Completed", ""), ("Processing", "fail", "Failed", ""),
-        ("Failed", "requeue", "Pending", ""), ("Completed", "delete", "Deleted", ""), ("Completed", "delete", "Deleted", "duty"),
-        ("Failed", "delete", "Deleted", "duty"), ("Deleted", "remove", "", "duty"), ("Completed", "remove", "", ""),
-    }  # fmt: skip
+        ("Pending", "done", "Processing", ""),
+        ("Processing", "done", "Completed", ""),
+        ("Processing", "fail", "Failed", ""),
+        ("Failed", "requeue", "Pending", ""),
+        ("Completed", "delete", "Deleted", ""),
+        ("Completed", "delete", "Deleted", "duty"),
+        ("Failed", "delete", "Deleted", "duty"),
+        ("Deleted", "remove", "", "duty"),
+        ("Completed", "remove", "", ""),
+    }
 
 
 # --- bugs
@@ -133,7 +139,9 @@ def files_go_before_it_is_deleted(patch: Patch) -> None:
 
     def hasty(duty: Any, hand: Any, finding: Any) -> bool:
         if finding.ref is not None:
-            tokens.remove_all(expiry._outfit(hand).objects, tokens.place_of(tokens.token_of(hand.store.get(*finding.ref))))
+            tokens.remove_all(
+                expiry._outfit(hand).objects, tokens.place_of(tokens.token_of(hand.store.get(*finding.ref)))
+            )
         return plain(duty, hand, finding)
 
     patch.setattr(expiry.Expiry, "mend", hasty)
@@ -185,4 +193,6 @@ BUGS: dict[Callable[[Patch], None], str] = {
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    assert any(BUGS[plant] in problem for problem in problems(Assemblies, "model", range(300))), f"{plant.__name__} was not found"
+    assert any(BUGS[plant] in problem for problem in problems(Assemblies, "model", range(300))), (
+        f"{plant.__name__} was not found"
+    )

@@ -1,4 +1,6 @@
-"""Storage in the simulator, behind a service of its own, and with content that falls ill: bugs that are planted there are found."""
+"""Storage in the simulator, behind a service of its own, and with content that falls ill: bugs that are planted
+there are found.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,14 @@ def test_a_service_elsewhere_stores(monkeypatch: Patch) -> None:
         return told
 
     monkeypatch.setattr("waybill.apps.ingest.simulation.elsewhere.answer", noted)
-    wanted = {"PUT staged 201", "PUT staged 200", "POST versions 200", "POST versions 409", "GET request 200", "GET request 404"}
+    wanted = {
+        "PUT staged 201",
+        "PUT staged 200",
+        "POST versions 200",
+        "POST versions 409",
+        "GET request 200",
+        "GET request 404",
+    }
     seeds = range(140, 640)  # two that write the same object at once come in one of seventy
     for count, seed in enumerate(seeds, start=1):
         simulation = Simulation(seed, Deposits, "model")
@@ -216,7 +225,9 @@ def a_damaged_file_goes_before_the_right_one_is_there(patch: Patch) -> None:
 def a_damaged_file_is_replaced_by_half_of_it(patch: Patch) -> None:
     ill(patch)
 
-    def half(objects: Any, root: str, sources: Any, *, contents: Any, damaged: Any, files: Any, check: Any) -> list[str]:
+    def half(
+        objects: Any, root: str, sources: Any, *, contents: Any, damaged: Any, files: Any, check: Any
+    ) -> list[str]:
         brought = {wanted.sha256: wanted for wanted in files.values() if wanted.source}
         for content in contents:
             if content.place in damaged and content.sha256 in brought:
@@ -230,7 +241,11 @@ def a_damaged_file_is_replaced_by_half_of_it(patch: Patch) -> None:
 
 def a_recovery_removes_what_is_needed(patch: Patch) -> None:
     plain = recovery.remove_below
-    patch.setattr(writing, "remove_below", lambda objects, root, needless: plain(objects, root, lambda name, info: "content/" in name))
+    patch.setattr(
+        writing,
+        "remove_below",
+        lambda objects, root, needless: plain(objects, root, lambda name, info: "content/" in name),
+    )
     patch.setattr(deposits, "CROWDED", 1.0)
 
 

@@ -32,7 +32,8 @@ Patch = pytest.MonkeyPatch
 STEPS = "waybill.apps.ingest.steps"
 # By name: the package's attributes of these names are the steps themselves.
 admitting, depositing, processing, reporting, unwrapping = (
-    importlib.import_module(f"{STEPS}.{name}") for name in ("admitting", "depositing", "processing", "reporting", "unwrapping")
+    importlib.import_module(f"{STEPS}.{name}")
+    for name in ("admitting", "depositing", "processing", "reporting", "unwrapping")
 )
 
 
@@ -119,7 +120,9 @@ def nobody_is_called(patch: Patch) -> None:
 
 
 def ezid_is_told_of_nothing(patch: Patch) -> None:
-    patch.setattr(processing, "_registered", lambda job, ctx, profile, shoulder, prepared, told: (job, prepared.ark, prepared))
+    patch.setattr(
+        processing, "_registered", lambda job, ctx, profile, shoulder, prepared, told: (job, prepared.ark, prepared)
+    )
 
 
 def a_file_of_a_container_is_left_out(patch: Patch) -> None:
@@ -152,8 +155,16 @@ def bags_are_not_validated(patch: Patch) -> None:
 
 def sound_containers_are_refused(patch: Patch) -> None:
     plain = unwrapping.placing.fault
-    patch.setattr(unwrapping, "placing", SimpleNamespace(**{**vars(unwrapping.placing), "fault": lambda name: plain(name) or (
-        "It is the third." if name == "2.txt" else None)}))  # fmt: skip
+    patch.setattr(
+        unwrapping,
+        "placing",
+        SimpleNamespace(
+            **{
+                **vars(unwrapping.placing),
+                "fault": lambda name: plain(name) or ("It is the third." if name == "2.txt" else None),
+            }
+        ),
+    )
 
 
 def a_rebuild_does_nothing(patch: Patch) -> None:
@@ -286,4 +297,6 @@ BUGS: dict[Callable[[Patch], None], str] = {
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    assert any(BUGS[plant] in problem for problem in problems(Deposits, "model", range(300))), f"{plant.__name__} was not found"
+    assert any(BUGS[plant] in problem for problem in problems(Deposits, "model", range(300))), (
+        f"{plant.__name__} was not found"
+    )

@@ -14,13 +14,37 @@ from waybill.apps.ingest.submission import Submission, Type
 from waybill.record import Docs, Record, Ref, encode
 
 WHOLE = Submission(
-    profile="p", url="http://x.test/a", type=Type.CONTAINERS, filename="a.checkm", size=7, digest_type="md5", digest_value="ab" * 16,
-    received={"sha256": "cd" * 32}, update=True, submitter="jane", owner="ark:/99999/o", collections=("c", "d"), creator="who",
-    title="what", date="when", primary_id="ark:/99999/x1", local_ids=("a", "b"), notification="jane@example.org",
-    notification_format="json", response_form="xml", note="n", datacite_type="Dataset", dc={"title": "t", "type": "x"},
-    batch_id="bid-1", job_id="jid-1", submitted="2026-11-16T00:00:00Z", retain_target=True, digests_of_row={"md5": "ef" * 16},
-    deletions=("old.txt",), checked=True,
-)  # fmt: skip
+    profile="p",
+    url="http://x.test/a",
+    type=Type.CONTAINERS,
+    filename="a.checkm",
+    size=7,
+    digest_type="md5",
+    digest_value="ab" * 16,
+    received={"sha256": "cd" * 32},
+    update=True,
+    submitter="jane",
+    owner="ark:/99999/o",
+    collections=("c", "d"),
+    creator="who",
+    title="what",
+    date="when",
+    primary_id="ark:/99999/x1",
+    local_ids=("a", "b"),
+    notification="jane@example.org",
+    notification_format="json",
+    response_form="xml",
+    note="n",
+    datacite_type="Dataset",
+    dc={"title": "t", "type": "x"},
+    batch_id="bid-1",
+    job_id="jid-1",
+    submitted="2026-11-16T00:00:00Z",
+    retain_target=True,
+    digests_of_row={"md5": "ef" * 16},
+    deletions=("old.txt",),
+    checked=True,
+)
 
 
 def test_what_was_written_is_read_again() -> None:
@@ -38,7 +62,10 @@ def test_both_vocabularies_are_written() -> None:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ({"profile_name": "p", "payload_url": "u", "payload_type": "object_manifest", "submission_mode": "update"}, (Type.OBJECT, True)),
+        (
+            {"profile_name": "p", "payload_url": "u", "payload_type": "object_manifest", "submission_mode": "update"},
+            (Type.OBJECT, True),
+        ),
         ({"profile": "p", "type": "manifest", "update": False, "submission_mode": "update"}, (Type.OBJECT, False)),
         ({"type": "batchManifestFile", "update": "yes"}, (Type.FILES, False)),
         ({"type": "batch-manifest"}, (Type.MANIFESTS, False)),
@@ -71,21 +98,36 @@ def test_empty_ids_do_not_hide_those_submitted() -> None:
     assert (said.primary_id, said.local_ids) == ("ark:/99999/x1", ("a", "b"))
 
 
-@pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"{", b'"x"', b"7", b'{"size":"' + b"9" * 5000 + b'"}', b"[" * 5000])
+@pytest.mark.parametrize(
+    "raw", [b"", b"null", b"[]", b"{", b'"x"', b"7", b'{"size":"' + b"9" * 5000 + b'"}', b"[" * 5000]
+)
 def test_nodes_that_say_nothing_are_no_trouble(raw: bytes) -> None:
     said = submission.of_job(job(configuration=raw, identifiers=raw))
     assert (said.profile, said.size, said.batch_id, said.job_id) == ("", None, "bid0000000000", "jid0000000001")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(
-    st.sampled_from(["profile", "type", "size", "update", "local_id", "localID", "collections", "received", "delete"]) | st.text(),
-    inner,
-)))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["profile", "type", "size", "update", "local_id", "localID", "collections", "received", "delete"]
+                )
+                | st.text(),
+                inner,
+            )
+        ),
+    )
+)
 def test_whatever_others_wrote_is_read(document: object) -> None:
     said = submission.read(document)
     again = submission.read(msgspec.json.decode(encode(said.document())))
     assert again.profile == said.profile
-    assert submission.folder_name(said.batch_id, "bid0000000000").replace("/", "") == submission.folder_name(said.batch_id, "bid0000000000")
+    assert submission.folder_name(said.batch_id, "bid0000000000").replace("/", "") == submission.folder_name(
+        said.batch_id, "bid0000000000"
+    )
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "x" * 200, "ü", ".hidden", "a\n"])

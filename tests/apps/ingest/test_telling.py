@@ -1,4 +1,6 @@
-"""Nobody is told of an object before it can be had: from inside the callback and the mail server it is fetched through the inventory."""
+"""Nobody is told of an object before it can be had: from inside the callback and the mail server it is fetched
+through the inventory.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def fetched(site: Site, ark: str, path: str) -> bytes:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
-def test_an_object_can_be_had_when_the_callback_and_the_mail_come(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
+def test_an_object_can_be_had_when_the_callback_and_the_mail_come(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
     called: dict[str, bytes] = {}
     mailed: dict[str, bytes] = {}
@@ -54,9 +58,12 @@ def test_an_object_can_be_had_when_the_callback_and_the_mail_come(tmp_path: Path
 
         box.reads = read
         profile(
-            site, owner=OWNER, minter=Minter(naan="99999", shoulder="fk4"), mail=Mail(to=("jane@example.org",)),
+            site,
+            owner=OWNER,
+            minter=Minter(naan="99999", shoulder="fk4"),
+            mail=Mail(to=("jane@example.org",)),
             callback=Callback(url=f"{site.web.url}/told"),
-        )  # fmt: skip
+        )
         for number in range(3):
             site.web.put(f"{number}.txt", f"file {number}".encode())
         manifest = files(3).replace(b"http://127.0.0.1/", f"{site.web.url}/".encode())

@@ -1,4 +1,6 @@
-"""Every transition of the design, by its name, on all three stores: one step at a time, with what must be true after it."""
+"""Every transition of the design, by its name, on all three stores: one step at a time, with what must be true after
+it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 def deposit(site: Site, data: bytes = b"hello", *, held: bool = False, **said: Any) -> Record:
     """A batch of one file."""
     url = said.pop("url", None) or site.web.put("a.txt", data)
-    asked = Submission(**{"profile": "p", "url": url, "type": Type.FILE, "filename": "a.txt", "batch_id": "bid-1", **said})
+    asked = Submission(
+        **{"profile": "p", "url": url, "type": Type.FILE, "filename": "a.txt", "batch_id": "bid-1", **said}
+    )
     with site.engine() as engine:
         if held:
             engine.hold("collections/p")
@@ -174,7 +178,13 @@ def test_batch_updatereporting_to_failed(site: Site) -> None:
 def removed(site: Site, batch: Record, job: Record | None, keep: float = 0.0) -> None:
     """The duty takes away what is done with, and nothing of it is left."""
     with site.engine() as engine:
-        hand = Hand(engine.store, engine.machines, "testhost", site.root, retention={"batch.Completed": keep, "batch.Deleted": 0.0})
+        hand = Hand(
+            engine.store,
+            engine.machines,
+            "testhost",
+            site.root,
+            retention={"batch.Completed": keep, "batch.Deleted": 0.0},
+        )
         a_round(Retention(), hand)
         for ref in [batch.ref, *([job.ref] if job else [])]:
             with pytest.raises(NotFound):
@@ -199,7 +209,8 @@ def test_what_an_operator_deletes_goes_with_its_working_folders_long_before_the_
     job_folder = next(folder.glob("jid-*"))
     with site.workers(roles=["duty"], duties=True), site.engine() as engine:
         for name in ("retention", f"folders@{site.depot.host}"):
-            until(engine, lambda: "memory" in engine.store.get("duty", name).docs)  # noqa: B023 - its first round is over
+            # its first round is over
+            until(engine, lambda: "memory" in engine.store.get("duty", name).docs)  # noqa: B023
         assert job_folder.exists()
         act(site, job.ref, "delete", confirmed=True)
         until(engine, lambda: not job_folder.exists())
@@ -234,7 +245,9 @@ def test_job_pending_to_failed_when_the_digest_does_not_match(site: Site) -> Non
     name = "ingest/payloads/u1/a.txt"
     site.depot.objects.put(name, b"hello")
     received = {"md5": hashlib.md5(b"hello").hexdigest(), "sha256": hashlib.sha256(b"hello").hexdigest()}
-    job = job_in(site, "Pending", url=f"waybill:{name}", digest_type="md5", digest_value="0" * 32, received=received, size=5)
+    job = job_in(
+        site, "Pending", url=f"waybill:{name}", digest_type="md5", digest_value="0" * 32, received=received, size=5
+    )
     assert arrow(site, job.ref) == ("Pending", "Failed")
     with pytest.raises(Refused, match="submit it again"):
         act(site, job.ref, "resume")
@@ -242,7 +255,10 @@ def test_job_pending_to_failed_when_the_digest_does_not_match(site: Site) -> Non
 
 
 def test_job_pending_to_failed_when_the_manifest_is_corrupt(site: Site) -> None:
-    url = site.web.put("m.checkm", b"#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest\nnonsense\n")
+    url = site.web.put(
+        "m.checkm",
+        b"#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-ingest-manifest\nnonsense\n",
+    )
     job = job_in(site, "Pending", url=url, type=Type.OBJECT, filename="m.checkm")
     assert arrow(site, job.ref) == ("Pending", "Failed")
     failed = site.get(*job.ref)
@@ -309,7 +325,13 @@ def taken_local_id(site: Site) -> Record:
     assert first.docs["identifiers"]["local_id"] == ["loc1"]
     url = site.web.put("b.txt", b"other")
     said = Submission(
-        profile="p", url=url, type=Type.FILE, filename="b.txt", batch_id="bid-2", primary_id="ark:/99999/fk4other", local_ids=("loc1",)
+        profile="p",
+        url=url,
+        type=Type.FILE,
+        filename="b.txt",
+        batch_id="bid-2",
+        primary_id="ark:/99999/fk4other",
+        local_ids=("loc1",),
     )
     with site.engine() as engine:
         batch = engine.submit(New("batch", {"submission": said.document()}, request="bid-2"))
@@ -454,7 +476,16 @@ def test_an_update_keeps_what_it_does_not_say(site: Site) -> None:
     first = job_in(site, "Completed", local_ids=("loc1",), title="Big Hunt", creator="Tracy", date="2009")
     ark = first.docs["identifiers"]["primary_id"]
     url = site.web.put("b.txt", b"more")
-    said = Submission(profile="p", url=url, type=Type.FILE, filename="b.txt", batch_id="bid-2", primary_id=ark, update=True, date="2010")
+    said = Submission(
+        profile="p",
+        url=url,
+        type=Type.FILE,
+        filename="b.txt",
+        batch_id="bid-2",
+        primary_id=ark,
+        update=True,
+        date="2010",
+    )
     with site.engine() as engine:
         batch = engine.submit(New("batch", {"submission": said.document()}, request="bid-2"))
     site.lead(batch.ref, "Processing")
@@ -473,7 +504,9 @@ def test_an_update_keeps_what_it_does_not_say(site: Site) -> None:
 def test_an_object_stays_with_its_owner(site: Site) -> None:
     ark = job_in(site, "Completed").docs["identifiers"]["primary_id"]
     with site.engine() as engine:
-        engine.submit(New("profile", {"profile": to_document(Profile(name="other", owner="ark:/99999/somebody"))}, id="other"))
+        engine.submit(
+            New("profile", {"profile": to_document(Profile(name="other", owner="ark:/99999/somebody"))}, id="other")
+        )
         url = site.web.put("b.txt", b"x")
         said = Submission(profile="other", url=url, type=Type.FILE, filename="b.txt", batch_id="bid-2", primary_id=ark)
         batch = engine.submit(New("batch", {"submission": said.document()}, request="bid-2"))

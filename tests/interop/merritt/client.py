@@ -1,4 +1,6 @@
-"""One connection, in one dialect. `dies_after=n` kills the service after its n-th write: what would follow is never written."""
+"""One connection, in one dialect. `dies_after=n` kills the service after its n-th write: what would follow is never
+written.
+"""
 
 import json
 import time
@@ -38,7 +40,9 @@ class Client:
     # --- what is written
 
     def data(self, value: object) -> bytes | None:
-        """As the dialect writes it: JSON for tables, texts and numbers as they are; an empty table is "{}" in Java, null in Ruby."""
+        """As the dialect writes it: JSON for tables, texts and numbers as they are; an empty table is "{}" in Java,
+        null in Ruby.
+        """
         if value is None or value == "" or (self.ruby and value == {}):
             return None if self.ruby else b""
         return (json.dumps(value) if isinstance(value, dict) else str(value)).encode()

@@ -26,9 +26,15 @@ class Job(Item):
 
     @classmethod
     def create(
-        cls, client: Client, bid: str, configuration: dict[str, Any], *, priority: int = 5, identifiers: dict[str, Any] | None = None,
+        cls,
+        client: Client,
+        bid: str,
+        configuration: dict[str, Any],
+        *,
+        priority: int = 5,
+        identifiers: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
-    ) -> "Job":  # fmt: skip
+    ) -> "Job":
         """Java holds the lock meanwhile, and makes both entries twice."""
         job = cls(client, client.create("/jobs/jid", sequence=True).rpartition("/")[2], bid)
         if not client.ruby:

@@ -1,4 +1,6 @@
-"""MerrittLocks: pauses and holds are persistent, and so is Java's lock on an object in storage; the others die with their session."""
+"""MerrittLocks: pauses and holds are persistent, and so is Java's lock on an object in storage; the others die with
+their session.
+"""
 
 import re
 

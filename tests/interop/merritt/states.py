@@ -59,5 +59,10 @@ ACCESS = Table(
     },
     {"Processing": "Completed"},
 )
-RESUMES = {None: "Estimating", "": "Estimating", "Pending": "Estimating", **{k: v for k, v in _STEPS.items() if v != "Completed"}}
+RESUMES = {
+    None: "Estimating",
+    "": "Estimating",
+    "Pending": "Estimating",
+    **{k: v for k, v in _STEPS.items() if v != "Completed"},
+}
 BUCKETS = {"Failed": "batch-failed", "Completed": "batch-completed", "Deleted": "batch-deleted"}

@@ -65,7 +65,8 @@ class PostgresHarness(Harness):
         direct = store._connection._conninfo
         store._connection._ready().close()
         store._connection._conninfo = {**direct, "host": str(self._proxy.folder)}
-        store.commit([Group((), (Ref("nothing", "nobody"),))])  # the statement is prepared: what comes next is the commit and no more
+        # the statement is prepared: what comes next is the commit and no more
+        store.commit([Group((), (Ref("nothing", "nobody"),))])
         store._connection._conninfo = direct
         self._proxy.lose_next_answer()
         yield

@@ -6,8 +6,8 @@
         ...                                            # what others do meanwhile
     first.result()
 
-A deferred trigger on `record` takes an advisory lock that the test holds. It fires at the commit of any transaction that wrote a record on
-a connection marked by `at_commit`; the driver's own code runs unchanged.
+A deferred trigger on `record` takes an advisory lock that the test holds. It fires at the commit of any transaction
+that wrote a record on a connection marked by `at_commit`; the driver's own code runs unchanged.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +50,9 @@ class Hold:
 
     @contextmanager
     def at_commit(self, *stores: PostgresStore) -> Iterator[None]:
-        self._admin.cursor().executemany("insert into held_back values (%s)", [(connection(store).info.backend_pid,) for store in stores])
+        self._admin.cursor().executemany(
+            "insert into held_back values (%s)", [(connection(store).info.backend_pid,) for store in stores]
+        )
         self._barrier.execute("select pg_advisory_lock(4711)")
         try:
             yield
@@ -69,7 +71,8 @@ class Hold:
     def _waits(self, store: PostgresStore, event: str) -> bool:
         pid = connection(store).info.backend_pid
         rows = self._admin.execute(
-            "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock' and wait_event like %s", [pid, event]
+            "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock' and wait_event like %s",
+            [pid, event],
         )
         return rows.fetchone() is not None
 

@@ -1,4 +1,6 @@
-"""A stand-in for the network between a store and its server: passes everything on, until it is told to lose an answer."""
+"""A stand-in for the network between a store and its server: passes everything on, until it is told to lose an
+answer.
+"""
 
 import contextlib
 import os
@@ -11,7 +13,9 @@ READY = b"Z\x00\x00\x00\x05I"  # the end of an answer: the transaction is over, 
 
 
 class Proxy:
-    """Listens on a unix socket in `folder` as a PostgreSQL server does, and passes on to the server whose socket is in `server`."""
+    """Listens on a unix socket in `folder` as a PostgreSQL server does, and passes on to the server whose socket is
+    in `server`.
+    """
 
     def __init__(self, folder: Path, server: str) -> None:
         self.folder = folder

@@ -1,4 +1,7 @@
-"""Others got in the way, by a deadlock or otherwise: the statement is sent again. A worker never hears of it, or that the store is away."""
+"""Others got in the way, by a deadlock or otherwise: the statement is sent again.
+
+A worker never hears of it, or that the store is away.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -41,14 +44,15 @@ class Refusals:
 
     @property
     def told(self) -> int:
-        (last,) = self._admin.execute("select case when is_called then last_value else 0 end from refused").fetchone() or (0,)
+        (last,) = self._admin.execute(
+            "select case when is_called then last_value else 0 end from refused"
+        ).fetchone() or (0,)
         return int(last)
 
 
 @pytest.fixture
 def refusals(harness: PostgresHarness) -> Refusals:
     return Refusals(harness)
-
 
 
 def _free(store: Store) -> Record:
@@ -108,10 +112,14 @@ class TestADeadlock:
 
     @pytest.fixture
     def other(self, harness: PostgresHarness) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-        with psycopg.connect(harness.url, options=f"-c search_path={harness.schema} -c deadlock_timeout=1h -c lock_timeout=60s") as db:
+        with psycopg.connect(
+            harness.url, options=f"-c search_path={harness.schema} -c deadlock_timeout=1h -c lock_timeout=60s"
+        ) as db:
             yield db  # it is never the victim: it does not look
 
-    def test_a_mark_that_is_cleared(self, yard: Yard, hold: Hold, other: psycopg.Connection[tuple[object, ...]]) -> None:
+    def test_a_mark_that_is_cleared(
+        self, yard: Yard, hold: Hold, other: psycopg.Connection[tuple[object, ...]]
+    ) -> None:
         yard.store.mark("owner/ann", True, "me")
         records = yard.make(2, gates=("owner/ann",))
         assert yard.claim(yard.store, yard.session()) == []
@@ -125,7 +133,9 @@ class TestADeadlock:
         clearing.result(60)
         assert [(yard.get(record).owner, yard.get(record).parked) for record in (a, b)] == [("a", None), ("b", None)]
 
-    def test_a_session_that_is_ended(self, yard: Yard, hold: Hold, other: psycopg.Connection[tuple[object, ...]]) -> None:
+    def test_a_session_that_is_ended(
+        self, yard: Yard, hold: Hold, other: psycopg.Connection[tuple[object, ...]]
+    ) -> None:
         yard.one()
         session = yard.session()
         (mine,) = yard.claimed(yard.store, session)

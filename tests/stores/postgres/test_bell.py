@@ -1,4 +1,6 @@
-"""watch on PostgreSQL: told outside of commits, at most every 20 ms for each process, and heard through a lost connection."""
+"""watch on PostgreSQL: told outside of commits, at most every 20 ms for each process, and heard through a lost
+connection.
+"""
 
 import selectors
 import threading
@@ -24,14 +26,19 @@ def listening(harness: PostgresHarness) -> "psycopg.Connection[Any]":
 
 
 def quiet(db: "psycopg.Connection[Any]") -> None:
-    """Until nothing has been told for as long as a ringer pauses, three times over. One that was held up for longer may still tell."""
+    """Until nothing has been told for as long as a ringer pauses, three times over.
+
+    One that was held up for longer may still tell.
+    """
     while list(db.notifies(timeout=3 * bell.PAUSE, stop_after=1)):
         pass
 
 
 @pytest.fixture
 def rings(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One for each time that the yard's store rings: what is told follows later, from another thread, and nobody knows when."""
+    """One for each time that the yard's store rings: what is told follows later, from another thread, and nobody
+    knows when.
+    """
     store: Any = yard.store
     ring, heard = store._ringer.ring, list[None]()
     monkeypatch.setattr(store._ringer, "ring", lambda: (heard.append(None), ring())[1])
@@ -45,7 +52,10 @@ def told_by(store: Any, ear: "psycopg.Connection[Any]") -> list[Any]:
 
 
 def test_a_commit_itself_notifies_nobody_b7(yard: Yard, harness: PostgresHarness) -> None:
-    """A NOTIFY inside a commit takes a lock that all such commits wait for. It comes from another connection, afterwards."""
+    """A NOTIFY inside a commit takes a lock that all such commits wait for.
+
+    It comes from another connection, afterwards.
+    """
     ear = listening(harness)
     yard.one()
     told = list(ear.notifies(timeout=60, stop_after=1))
@@ -167,7 +177,9 @@ def test_what_nobody_watches_for_is_taken_in_with_the_heartbeat_b7(yard: Yard, h
     ear = listening(harness)
     yard.one()
     assert list(ear.notifies(timeout=60, stop_after=1))
-    wait_until(lambda: bool(worker._listener._db and _readable(worker._listener._db)), "the server to tell the worker too")
+    wait_until(
+        lambda: bool(worker._listener._db and _readable(worker._listener._db)), "the server to tell the worker too"
+    )
     assert worker.renew(session).alive
     assert worker._listener._db is not None
     assert not _readable(worker._listener._db)

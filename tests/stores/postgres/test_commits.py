@@ -1,4 +1,6 @@
-"""Many groups in one call, on PostgreSQL: written together where they have nothing to do with each other, and in order where they have."""
+"""Many groups in one call, on PostgreSQL: written together where they have nothing to do with each other, and in
+order where they have.
+"""
 
 import random
 from typing import Any
@@ -43,18 +45,27 @@ class TestTogether:
         assert type(answers[3]) is Conflict
         assert yard.store.tally("parcel") == {"Weighing": 198, "Packing": 2}
 
-    @pytest.mark.parametrize("poison", [{"state": "a\0b"}, {"owner": LONG_NAME}], ids=["a null character", "a long name"])
+    @pytest.mark.parametrize(
+        "poison", [{"state": "a\0b"}, {"owner": LONG_NAME}], ids=["a null character", "a long name"]
+    )
     def test_a_poison_group_is_found_and_the_others_are_written_b1(self, yard: Yard, poison: dict[str, str]) -> None:
-        """What only the server can know: a state with a null character, a name that no index can hold. The whole statement fails."""
+        """What only the server can know: a state with a null character, a name that no index can hold.
+
+        The whole statement fails.
+        """
         records = yard.make(6)
-        groups = [Group((change(record, **(poison if i == 2 else {"owner": "ann"})),)) for i, record in enumerate(records)]
+        groups = [
+            Group((change(record, **(poison if i == 2 else {"owner": "ann"})),)) for i, record in enumerate(records)
+        ]
         answers = commit(yard.store, *groups)
         assert [isinstance(answer, Committed) for answer in answers] == [True, True, False, True, True, True]
         assert "cannot keep" in str(answers[2])
         assert [yard.get(record).owner for record in records] == ["ann", "ann", "", "ann", "ann", "ann"]
 
     @pytest.mark.parametrize(("field", "value"), [("tries", 2**40), ("state", "\ud800"), ("turn", 2**70)])
-    def test_a_value_that_has_no_bytes_never_leaves_the_process_b1(self, yard: Yard, calls: list[str], field: str, value: Any) -> None:
+    def test_a_value_that_has_no_bytes_never_leaves_the_process_b1(
+        self, yard: Yard, calls: list[str], field: str, value: Any
+    ) -> None:
         first, second = yard.make(2)
         calls.clear()
         answers = commit(yard.store, Group((change(first, **{field: value}),)), Group((change(second, owner="ann"),)))
@@ -70,11 +81,15 @@ class TestInOrder:
         yard.make(1, keys=(key,))
         yard.make(1)
         holder, other = yard.claimed(yard.store, yard.session())
-        answers = commit(yard.store, Group((change(other, event="", keys=(key,)),)), Group((change(holder, event="", keys=()),)))
+        answers = commit(
+            yard.store, Group((change(other, event="", keys=(key,)),)), Group((change(holder, event="", keys=()),))
+        )
         assert [type(answer) for answer in answers] == [Taken, Committed], "asked before it was dropped"
         holder = present(answers[1])[0]
         holder = yard.save(holder, keys=(key,))
-        answers = commit(yard.store, Group((change(holder, event="", keys=()),)), Group((change(other, event="", keys=(key,)),)))
+        answers = commit(
+            yard.store, Group((change(holder, event="", keys=()),)), Group((change(other, event="", keys=(key,)),))
+        )
         assert [type(answer) for answer in answers] == [Committed, Committed]
 
     def test_a_key_goes_from_one_record_of_a_group_to_another(self, yard: Yard, harness: PostgresHarness) -> None:
@@ -126,7 +141,12 @@ class TestInOrder:
         held = [side.claimed(side.store, session, 10) for side, session in zip(sides, sessions, strict=True)]
         for _ in range(12):
             plan = [
-                (i, rng.choice(["save", "go on", "request", "nudge"]), rng.sample("abc", rng.randrange(3)), rng.choice("xy"))
+                (
+                    i,
+                    rng.choice(["save", "go on", "request", "nudge"]),
+                    rng.sample("abc", rng.randrange(3)),
+                    rng.choice("xy"),
+                )
                 for i in range(10)
             ]
             answers: list[list[Any]] = []
@@ -138,8 +158,12 @@ class TestInOrder:
                     elif what == "nudge":
                         groups.append(Group((), (first[i].ref,)))
                     elif records[i].session is not None:
-                        groups.append(Group((change(records[i], event="" if what == "save" else "done", keys=tuple(keys)),)))
-                answers.append(commit(side.store, *groups) if side is yard else [commit(side.store, group)[0] for group in groups])
+                        groups.append(
+                            Group((change(records[i], event="" if what == "save" else "done", keys=tuple(keys)),))
+                        )
+                answers.append(
+                    commit(side.store, *groups) if side is yard else [commit(side.store, group)[0] for group in groups]
+                )
                 for i, record in enumerate(records):
                     records[i] = side.get(record)
             assert [shape(answer) for answer in answers[0]] == [shape(answer) for answer in answers[1]]
@@ -151,7 +175,10 @@ class TestInOrder:
 def shape(answer: Any) -> Any:
     if not isinstance(answer, Committed):
         return type(answer)
-    return [record and (record.state, record.keys, record.session is None, record.nudges, record.message) for record in answer.records]
+    return [
+        record and (record.state, record.keys, record.session is None, record.nudges, record.message)
+        for record in answer.records
+    ]
 
 
 class TestNumbers:
@@ -167,9 +194,9 @@ class TestNumbers:
         seq = yard.one().seq
         answers = commit(yard.store, Group((yard.draft(id=f"pcl{seq + 2:010d}"),)), Group((yard.draft(),)))
         assert [type(answer) for answer in answers] in ([Committed, Committed], [Exists, Committed])
-        assert len({record.id for answer in answers if isinstance(answer, Committed) for record in present(answer)}) == sum(
-            isinstance(answer, Committed) for answer in answers
-        )
+        assert len(
+            {record.id for answer in answers if isinstance(answer, Committed) for record in present(answer)}
+        ) == sum(isinstance(answer, Committed) for answer in answers)
 
     def test_more_than_ten_digits_are_kept_b6(self, yard: Yard, harness: PostgresHarness) -> None:
         harness.admin.execute("update counter set last = 12345678901")
@@ -207,7 +234,9 @@ class TestNumbers:
         assert yard.store.tally("parcel") == {"Weighing": 200, "Packing": 600}
         assert yard.store.tally("parcel", parent=crate.ref) == {"Packing": 600}
         again = yard.write(*changes[-3:])
-        assert [record and record.id for record in again.records] == [record and record.id for record in written.records[-3:]]
+        assert [record and record.id for record in again.records] == [
+            record and record.id for record in written.records[-3:]
+        ]
         assert list(yard.store.check()) == []
 
 

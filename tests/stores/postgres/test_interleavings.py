@@ -10,7 +10,20 @@ from tests.budget import Budget
 from tests.servers.process import wait_until
 from tests.stores.postgres.harness import PostgresHarness
 from tests.stores.postgres.held import Hold, connection
-from waybill.record import Ask, Change, ClaimLost, Committed, Conflict, Group, Record, Role, SessionLost, StoreError, Taken, Unavailable
+from waybill.record import (
+    Ask,
+    Change,
+    ClaimLost,
+    Committed,
+    Conflict,
+    Group,
+    Record,
+    Role,
+    SessionLost,
+    StoreError,
+    Taken,
+    Unavailable,
+)
 from waybill.stores.conformance import Yard
 from waybill.stores.conformance.yard import change, commit, present
 from waybill.stores.postgres import troubles
@@ -24,7 +37,8 @@ class TestSessions:
         h = yard.harness
         worker, reaper = h.open(), h.open()
         doomed = yard.session(worker, ttl=h.ttl)
-        for _ in range(12):  # in small steps: a gap of a ttl, also one in which the test itself stood still, would begin anew
+        # in small steps: a gap of a ttl, also one in which the test itself stood still, would begin anew
+        for _ in range(12):
             h.tick(h.ttl / 10)
             reaper.now()
         return worker, reaper, doomed
@@ -57,7 +71,9 @@ class TestSessions:
         assert (freed.session, freed.version) == (None, mine.record.version + 1)
         assert type(commit(worker, Group((change(mine.record, session=None),)))[0]) is ClaimLost
 
-    def test_a3_a_renewal_in_the_last_moment_wins_over_the_reaper(self, yard: Yard, hold: Hold, harness: PostgresHarness) -> None:
+    def test_a3_a_renewal_in_the_last_moment_wins_over_the_reaper(
+        self, yard: Yard, hold: Hold, harness: PostgresHarness
+    ) -> None:
         worker, reaper, doomed = self.expired(yard)
         db = connection(worker)
         db.autocommit = False
@@ -76,7 +92,9 @@ class TestChildren:
     @pytest.fixture
     def family(self, yard: Yard) -> tuple[Record, Any, Any]:
         crate = yard.crate()
-        closing = [Group((change(child, state="Sent", open=False, event="done"),)) for child in yard.make(2, parent=crate)]
+        closing = [
+            Group((change(child, state="Sent", open=False, event="done"),)) for child in yard.make(2, parent=crate)
+        ]
         return crate, *closing
 
     def test_a5_the_later_of_two_commits_sees_both_closed(self, family: Any, yard: Yard, hold: Hold) -> None:
@@ -88,7 +106,9 @@ class TestChildren:
             assert b.commit([second])[0].idle == (), "the other's is not committed yet, and it cannot know"
         assert later.result(30)[0].idle == (crate.ref,)
 
-    def test_a5_a_parent_that_waits_for_children_while_the_last_one_calls_looks_again(self, yard: Yard, hold: Hold) -> None:
+    def test_a5_a_parent_that_waits_for_children_while_the_last_one_calls_looks_again(
+        self, yard: Yard, hold: Hold
+    ) -> None:
         joins = yard.one()
         a, b = yard.harness.open(), yard.harness.open()
         (mine,) = yard.claimed(a, yard.session(a))
@@ -213,7 +233,9 @@ class TestCreation:
         with hold.at_commit(a):
             one = hold.background(lambda: a.commit([Group((yard.draft(request="r"),))]))
             hold.wait_for(a)
-            two = hold.background(lambda: b.commit([Group((yard.draft(request="r"),)), Group((yard.draft(message="neighbour"),))]))
+            two = hold.background(
+                lambda: b.commit([Group((yard.draft(request="r"),)), Group((yard.draft(message="neighbour"),))])
+            )
             hold.wait_until_blocked(b)
         (first,) = present(one.result(30)[0])
         again, neighbour = two.result(30)
@@ -250,7 +272,9 @@ class TestAsks:
         assert b.asks() == []
 
     def test_b11_a_release_that_waited_for_a_request_tells_of_it(self, yard: Yard, hold: Hold) -> None:
-        """It began before the request was there, and is answered after: what it tells must not be older than the row it waited for."""
+        """It began before the request was there, and is answered after: what it tells must not be older than the row
+        it waited for.
+        """
         made = yard.one()
         a, b = yard.harness.open(), yard.harness.open()
         (mine,) = yard.claimed(a, yard.session(a))
@@ -282,7 +306,9 @@ create trigger stand_at_second_key before insert on key for each row execute fun
 class TestLockOrder:
     @pytest.fixture
     def refusals(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The codes of all errors that the server answered; the driver sends again what a deadlock undid, and nobody would notice."""
+        """The codes of all errors that the server answered; the driver sends again what a deadlock undid, and nobody
+        would notice.
+        """
         codes: list[str] = []
 
         def told(error: psycopg.Error, user: str, calling: Any = troubles.calling) -> StoreError:
@@ -293,8 +319,12 @@ class TestLockOrder:
         monkeypatch.setattr(troubles, "calling", told)
         return codes
 
-    def test_six_writers_of_the_same_records_and_keys_never_deadlock(self, yard: Yard, budget: Budget, refusals: list[str]) -> None:
-        """Groups of several records in any order, keys taken and dropped in any order: whole or not at all, and nobody is the victim."""
+    def test_six_writers_of_the_same_records_and_keys_never_deadlock(
+        self, yard: Yard, budget: Budget, refusals: list[str]
+    ) -> None:
+        """Groups of several records in any order, keys taken and dropped in any order: whole or not at all, and
+        nobody is the victim.
+        """
         h = yard.harness
         assert isinstance(h, PostgresHarness)
         records = yard.make(8)
@@ -307,7 +337,9 @@ class TestLockOrder:
             answers: list[Any] = []
             for _ in range(rounds):
                 for each in store.claim([Role("parcel", "Packing")], session, 2):
-                    answers += store.commit([Group((change(each.record, event="done", keys=tuple(rng.sample(names, 2))),))])
+                    answers += store.commit(
+                        [Group((change(each.record, event="done", keys=tuple(rng.sample(names, 2))),))]
+                    )
                     if isinstance(answers[-1], Committed) and (on := answers[-1].records[0]) is not None and on.session:
                         answers += store.commit([Group((change(on, session=None, keys=tuple(rng.sample(names, 1))),))])
                 some = [store.get(record.kind, record.id) for record in rng.sample(records, 4)]
@@ -318,13 +350,17 @@ class TestLockOrder:
             return answers
 
         answers = [answer for each in h.race(*[lambda s=seed: write(s) for seed in range(6)]) for answer in each]
-        assert all(isinstance(answer, (Committed, Conflict)) for answer in answers), {type(answer) for answer in answers}
+        assert all(isinstance(answer, (Committed, Conflict)) for answer in answers), {
+            type(answer) for answer in answers
+        }
         assert sum(isinstance(answer, Committed) for answer in answers) > rounds
         assert DEADLOCK not in refusals
         assert list(h.open().check()) == []
 
     def test_keys_are_taken_in_the_order_of_their_names(self, yard: Yard, hold: Hold, refusals: list[str]) -> None:
-        """One stands between its first key and its second, and the other asks for the same two, named the other way round."""
+        """One stands between its first key and its second, and the other asks for the same two, named the other way
+        round.
+        """
         h = yard.harness
         assert isinstance(h, PostgresHarness)
         yard.make(2)
@@ -341,7 +377,9 @@ class TestLockOrder:
         assert isinstance(asking.result(30)[0], Taken)
         assert DEADLOCK not in refusals
 
-    def test_a_key_is_handed_on_only_when_no_other_is_waited_for(self, yard: Yard, hold: Hold, refusals: list[str]) -> None:
+    def test_a_key_is_handed_on_only_when_no_other_is_waited_for(
+        self, yard: Yard, hold: Hold, refusals: list[str]
+    ) -> None:
         """One has its first key, and wants a second that another's group hands on, which wants the first as well."""
         h = yard.harness
         assert isinstance(h, PostgresHarness)
@@ -367,14 +405,18 @@ class TestLockOrder:
 class TestCutOff:
     """A backend that is terminated: before, in the middle of, and after what it does."""
 
-    def test_a11_a_commit_that_is_cut_off_is_unknown_for_every_group_and_the_store_goes_on(self, yard: Yard, hold: Hold) -> None:
+    def test_a11_a_commit_that_is_cut_off_is_unknown_for_every_group_and_the_store_goes_on(
+        self, yard: Yard, hold: Hold
+    ) -> None:
         h = yard.harness
         assert isinstance(h, PostgresHarness)
         a = h.open()
         session = yard.session(a)
         first, second = yard.make(2)
         with hold.at_commit(a):
-            cut = hold.background(lambda: commit(a, Group((change(first, message="x"),)), Group((change(second, message="y"),))))
+            cut = hold.background(
+                lambda: commit(a, Group((change(first, message="x"),)), Group((change(second, message="y"),)))
+            )
             hold.wait_for(a)
             h.admin.execute("select pg_terminate_backend(%s)", [connection(a).info.backend_pid])
             answers = cut.result(30)
@@ -417,7 +459,12 @@ class TestCutOff:
 
 
 def blocked(h: PostgresHarness) -> bool:
-    return h.admin.execute("select from pg_stat_activity where wait_event_type = 'Lock' and wait_event = 'relation'").fetchone() is not None
+    return (
+        h.admin.execute(
+            "select from pg_stat_activity where wait_event_type = 'Lock' and wait_event = 'relation'"
+        ).fetchone()
+        is not None
+    )
 
 
 def cut_off(h: PostgresHarness, hold: Hold, call: Any) -> Any:
@@ -425,6 +472,8 @@ def cut_off(h: PostgresHarness, hold: Hold, call: Any) -> Any:
     h.admin.execute("begin; lock table record in access exclusive mode")
     waiting = hold.background(call)
     wait_until(lambda: blocked(h), "the call to be blocked")
-    h.admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and wait_event = 'relation'")
+    h.admin.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and wait_event = 'relation'"
+    )
     h.admin.execute("rollback")
     return waiting.result(30)

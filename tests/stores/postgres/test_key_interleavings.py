@@ -1,7 +1,9 @@
-"""A key that changes hands while a call is between two of its statements: taken after it was seen free, dropped after it was found taken.
+"""A key that changes hands while a call is between two of its statements: taken after it was seen free, dropped
+after it was found taken.
 
-An insert that finds the key taken waits for nobody and writes nothing; the statement after it sees what was committed meanwhile. Whoever
-then asks who else has the key hears "nobody", and takes it for his own: so the driver asks whether it has the key itself.
+An insert that finds the key taken waits for nobody and writes nothing; the statement after it sees what was committed
+meanwhile. Whoever then asks who else has the key hears "nobody", and takes it for his own: so the driver asks whether
+it has the key itself.
 
     looked at, free      another takes it      insert: taken      another drops it      who has it?
                     ^ stands here                            ^ stands here
@@ -60,7 +62,9 @@ class Gates:
 
     def wait_at(self, gate: int) -> None:
         stands = "select from pg_locks where pid = %s and locktype = 'advisory' and objid = %s and not granted"
-        wait_until(lambda: self._admin.execute(stands, [self._pid, gate]).fetchone() is not None, "the call to stand there")
+        wait_until(
+            lambda: self._admin.execute(stands, [self._pid, gate]).fetchone() is not None, "the call to stand there"
+        )
 
     def let_through(self, gate: int) -> None:
         self._keeper.execute("select pg_advisory_unlock(%s)", [gate])
@@ -86,12 +90,16 @@ def claimed(yard: Yard, count: int) -> list[tuple[Any, Record]]:
     return found
 
 
-def test_a9_who_goes_on_into_a_key_that_is_dropped_in_that_moment_has_it_not(yard: Yard, hold: Hold, gates: Gates) -> None:
+def test_a9_who_goes_on_into_a_key_that_is_dropped_in_that_moment_has_it_not(
+    yard: Yard, hold: Hold, gates: Gates
+) -> None:
     (a, mine), (b, theirs) = claimed(yard, 2)
     key = yard.key("k")
     holds = yard.save(theirs, store=b, keys=(key,))
     with gates.closed(a):
-        going_on = hold.background(lambda: a.commit([Group((change(mine, event="done", state="Weighing", keys=(key,)),))]))
+        going_on = hold.background(
+            lambda: a.commit([Group((change(mine, event="done", state="Weighing", keys=(key,)),))])
+        )
         gates.wait_at(BEFORE)
         gates.let_through(BEFORE)
         gates.wait_at(AFTER)  # it did not get the key
@@ -99,7 +107,9 @@ def test_a9_who_goes_on_into_a_key_that_is_dropped_in_that_moment_has_it_not(yar
     (answer,) = going_on.result(30)
     assert isinstance(answer, Committed)
     (moved,) = present(answer)
-    assert (moved.state, moved.session) == ("Weighing", None), "it goes on without its claim, and asks for the key with the next"
+    assert (moved.state, moved.session) == ("Weighing", None), (
+        "it goes on without its claim, and asks for the key with the next"
+    )
     assert yard.store.held_keys() == []
     assert list(yard.store.check()) == []
     other = yard.harness.open()
@@ -107,7 +117,9 @@ def test_a9_who_goes_on_into_a_key_that_is_dropped_in_that_moment_has_it_not(yar
     assert yard.store.held_keys() == [HeldKey(key, mine.ref)]
 
 
-def test_a9_a_save_whose_key_another_took_and_dropped_in_that_moment_really_takes_it(yard: Yard, hold: Hold, gates: Gates) -> None:
+def test_a9_a_save_whose_key_another_took_and_dropped_in_that_moment_really_takes_it(
+    yard: Yard, hold: Hold, gates: Gates
+) -> None:
     (a, mine), (b, theirs) = claimed(yard, 2)
     key = yard.key("k")
     with gates.closed(a):
@@ -122,7 +134,9 @@ def test_a9_a_save_whose_key_another_took_and_dropped_in_that_moment_really_take
     assert yard.store.held_keys() == [HeldKey(key, mine.ref)]
 
 
-def test_a9_a_claim_whose_key_another_took_and_dropped_in_that_moment_is_none(yard: Yard, hold: Hold, gates: Gates) -> None:
+def test_a9_a_claim_whose_key_another_took_and_dropped_in_that_moment_is_none(
+    yard: Yard, hold: Hold, gates: Gates
+) -> None:
     ((b, theirs),) = claimed(yard, 1)
     a, (key, further) = yard.harness.open(), (yard.key("k"), yard.key("l"))
     session = yard.session(a)
@@ -141,7 +155,9 @@ def test_a9_a_claim_whose_key_another_took_and_dropped_in_that_moment_is_none(ya
     assert [held.name for held in yard.store.held_keys()] == [key, further]
 
 
-def test_a9_of_two_commits_that_take_the_same_key_the_later_sees_that_it_is_taken(yard: Yard, hold: Hold, gates: Gates) -> None:
+def test_a9_of_two_commits_that_take_the_same_key_the_later_sees_that_it_is_taken(
+    yard: Yard, hold: Hold, gates: Gates
+) -> None:
     (a, mine), (b, theirs) = claimed(yard, 2)
     key = yard.key("k")
     with gates.closed(a):

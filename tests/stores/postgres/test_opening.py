@@ -64,7 +64,10 @@ def test_it_opens_with_its_password_and_keeps_it_to_itself(guarded: PostgresServ
     ("url", "shown"),
     [
         ("postgresql://ann:hush-hush@db/x", "postgresql://ann@db/x"),
-        ("postgresql://ann:hush-hush@hush-hush@db:5433/x?sslmode=require", "postgresql://ann@db:5433/x?sslmode=require"),
+        (
+            "postgresql://ann:hush-hush@hush-hush@db:5433/x?sslmode=require",
+            "postgresql://ann@db:5433/x?sslmode=require",
+        ),
         ("postgresql://db/x?user=ann&password=hush-hush&sslpassword=hush-hush", "postgresql://db/x?user=ann"),
         ("postgres://db/x", "postgres://db/x"),
     ],
@@ -99,7 +102,9 @@ def test_no_server(tmp_path: object) -> None:
 def test_a_server_that_goes_down_while_the_store_is_opened_can_be_tried_again(
     fast_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "prepare", lambda db, *more: db.execute("select pg_terminate_backend(pg_backend_pid())"))
+    monkeypatch.setattr(
+        schema, "prepare", lambda db, *more: db.execute("select pg_terminate_backend(pg_backend_pid())")
+    )
     assert "going down or coming up" in refused(fast_postgres_url, Unavailable)
 
 
@@ -217,7 +222,11 @@ def test_a_full_disk_is_told_and_writes_nothing(yard: Yard) -> None:
 def test_the_connection_says_what_it_needs_whatever_the_database_says(fast_postgres_url: str) -> None:
     with psycopg.connect(fast_postgres_url, autocommit=True) as admin:
         name = admin.info.dbname
-        for setting, value in (("synchronous_commit", "off"), ("default_transaction_isolation", "'repeatable read'"), ("jit", "on")):
+        for setting, value in (
+            ("synchronous_commit", "off"),
+            ("default_transaction_isolation", "'repeatable read'"),
+            ("jit", "on"),
+        ):
             admin.execute(f"alter database {name} set {setting} = {value}")
     store = PostgresStore(fast_postgres_url)
     db = store._connection._ready()

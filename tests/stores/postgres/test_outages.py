@@ -1,4 +1,6 @@
-"""The server goes away in the middle of the work and comes back: what was answered is true, and the store goes on by itself."""
+"""The server goes away in the middle of the work and comes back: what was answered is true, and the store goes on by
+itself.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -33,7 +35,9 @@ def create(store: PostgresStore, **fields: Any) -> Record:
 
 
 class Writer:
-    """Counts up in one record, one commit after the other, whatever happens to the server; notes what it was told of each."""
+    """Counts up in one record, one commit after the other, whatever happens to the server; notes what it was told of
+    each.
+    """
 
     def __init__(self, url: str) -> None:
         self.store = PostgresStore(url)
@@ -50,7 +54,9 @@ class Writer:
         while not self.stop.is_set():
             number = int(self.record.message) + 1
             try:
-                (answer,) = self.store.commit([Group((Change(self.record, replace(self.record, message=str(number)), "count"),))])
+                (answer,) = self.store.commit(
+                    [Group((Change(self.record, replace(self.record, message=str(number)), "count"),))]
+                )
                 if isinstance(answer, Committed):
                     assert answer.records[0] is not None
                     self.record = answer.records[0]
@@ -74,7 +80,9 @@ class Writer:
                 self.told.append(refusal.code)
 
 
-def test_a_restart_in_the_middle_of_commits_loses_nothing_that_was_answered(own_server: PostgresServer, url: str, budget: Budget) -> None:
+def test_a_restart_in_the_middle_of_commits_loses_nothing_that_was_answered(
+    own_server: PostgresServer, url: str, budget: Budget
+) -> None:
     writers = [Writer(url) for _ in range(3)]
     for restart in range(budget.pick(small=2, long=10)):
         for writer in writers:
@@ -111,7 +119,9 @@ def test_sessions_and_claims_survive_a_restart(own_server: PostgresServer, url: 
     store.close()
 
 
-def test_while_the_server_is_down_every_verb_says_so_and_afterwards_all_is_well(own_server: PostgresServer, url: str) -> None:
+def test_while_the_server_is_down_every_verb_says_so_and_afterwards_all_is_well(
+    own_server: PostgresServer, url: str
+) -> None:
     store, watcher = PostgresStore(url), PostgresStore(url)
     made = create(store)
     watcher.watch(0)

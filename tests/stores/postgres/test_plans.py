@@ -1,7 +1,9 @@
-"""The plans of the statements that matter, on a store of thousands: by index, in order, and never more rows than they are about.
+"""The plans of the statements that matter, on a store of thousands: by index, in order, and never more rows than
+they are about.
 
-Each verb is called on the real driver; the server tells the plan of every statement that ran, those inside functions too (auto_explain).
-On a store that was never analyzed the planner knows nothing, and right after the start that is how every store is.
+Each verb is called on the real driver; the server tells the plan of every statement that ran, those inside functions
+too (auto_explain). On a store that was never analyzed the planner knows nothing, and right after the start that is how
+every store is.
 """
 
 import json
@@ -140,7 +142,8 @@ def test_a_commit_reads_what_it_writes_b1(plans: Plans) -> None:
     assert_by_index(nodes, rows=400)
     records = [answer.records[0] for answer in answers]
     closing = [
-        Group((change(record, session=None, state="Sent", open=False, closes=True),), nudges=(Ref("crate", "crt2"),)) for record in records
+        Group((change(record, session=None, state="Sent", open=False, closes=True),), nudges=(Ref("crate", "crt2"),))
+        for record in records
     ]
     nodes = plans.of(lambda: answers.extend(store.commit(closing)))
     assert_by_index(nodes, rows=800)
@@ -150,7 +153,8 @@ def test_a_commit_reads_what_it_writes_b1(plans: Plans) -> None:
 
 def test_a_creation_reads_neither_its_siblings_nor_its_kind_b6(plans: Plans) -> None:
     drafts = [
-        Change(None, Record("parcel", "pcl*", "Packing", parent=Ref("crate", "crt2"), request=f"new-{i}"), "create") for i in range(100)
+        Change(None, Record("parcel", "pcl*", "Packing", parent=Ref("crate", "crt2"), request=f"new-{i}"), "create")
+        for i in range(100)
     ]
     nodes = plans.of(lambda: plans.store.commit([Group(tuple(drafts))]))
     assert_by_index(nodes, rows=400)

@@ -28,7 +28,10 @@ CATALOGS = {
 
 
 def catalog(db: "psycopg.Connection[Any]", name: str) -> dict[str, list[str]]:
-    return {what: sorted(str(row).replace(name, "SCHEMA") for row in db.execute(query, [name])) for what, query in CATALOGS.items()}
+    return {
+        what: sorted(str(row).replace(name, "SCHEMA") for row in db.execute(query, [name]))
+        for what, query in CATALOGS.items()
+    }
 
 
 def test_the_migrations_come_to_the_same_as_the_schema_file(fast_postgres_url: str) -> None:
@@ -49,7 +52,11 @@ def test_the_migrations_come_to_the_same_as_the_schema_file(fast_postgres_url: s
 
 
 def test_migrations_are_numbered_without_a_gap_and_named_by_what_they_do() -> None:
-    files = sorted(file.name for file in resources.files(schema.PACKAGE).joinpath("migrations").iterdir() if file.name.endswith(".sql"))
+    files = sorted(
+        file.name
+        for file in resources.files(schema.PACKAGE).joinpath("migrations").iterdir()
+        if file.name.endswith(".sql")
+    )
     assert [int(name[:4]) for name in files] == list(range(1, len(files) + 1))
     assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.sql", name) for name in files)
     assert list(schema.migrations()) == [int(name[:4]) for name in files]
@@ -67,7 +74,10 @@ def test_an_older_store_is_upgraded_once_or_refused(fast_postgres_url: str, monk
     PostgresStore(fast_postgres_url).close()
     known = schema.migrations()
     last = max(known)
-    more = {**known, last + 1: (f"{last + 1:04d}-later.sql", "create table later (x int); insert into later values (1)")}
+    more = {
+        **known,
+        last + 1: (f"{last + 1:04d}-later.sql", "create table later (x int); insert into later values (1)"),
+    }
     monkeypatch.setattr(schema, "migrations", lambda: more)  # as a later release would have it
     with pytest.raises(BadStore, match=f"has schema {last}, and this Waybill needs {last + 1}"):
         PostgresStore(fast_postgres_url, migrate=False)

@@ -113,13 +113,21 @@ def test_what_is_planted_is_found_told_and_mended(yard: Yard, harness: PostgresH
     assert list(yard.store.check()) == []
 
 
-@pytest.mark.parametrize("body", [b"{", b"", b"\xff\xfe", b'{"a": 1}\x00', b"NaN", b"[" * 100_000], ids=lambda body: repr(body[:6]))
-def test_a_document_that_is_no_json_is_named_until_it_is_written_again(yard: Yard, harness: PostgresHarness, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"{", b"", b"\xff\xfe", b'{"a": 1}\x00', b"NaN", b"[" * 100_000], ids=lambda body: repr(body[:6])
+)
+def test_a_document_that_is_no_json_is_named_until_it_is_written_again(
+    yard: Yard, harness: PostgresHarness, body: bytes
+) -> None:
     sound, odd = yard.one(docs={"label": b'{"to":"\\u0000"}'}), yard.one(docs={"label": b"1", "receipt": b"2"})
     assert list(yard.store.check()) == []
     harness.admin.execute("update document set body = %s where id = %s and name = 'receipt'", [body, odd.id])
     (found,) = yard.store.check()
-    assert (found.rule, found.where, found.problem) == (READABLE, f"parcel {odd.id} receipt", "its document receipt is no JSON")
+    assert (found.rule, found.where, found.problem) == (
+        READABLE,
+        f"parcel {odd.id} receipt",
+        "its document receipt is no JSON",
+    )
     assert (found.ref, found.mendable, yard.store.mend(found)) == (odd.ref, False, False)
     yard.update(odd, docs={"receipt": b"3"})
     assert list(yard.store.check()) == []
@@ -142,7 +150,11 @@ def test_a_mended_tally_tells_the_truth(yard: Yard, harness: PostgresHarness) ->
 
 def test_a_wrong_tally_says_whose_it_is(yard: Yard, harness: PostgresHarness) -> None:
     crate = plant_tally(yard, harness.admin.execute)
-    assert {finding.where for finding in yard.store.check()} == {"parcel in Packing", "parcel in Nowhere", f"parcel in Packing of {crate}"}
+    assert {finding.where for finding in yard.store.check()} == {
+        "parcel in Packing",
+        "parcel in Nowhere",
+        f"parcel in Packing of {crate}",
+    }
 
 
 def test_a_waiter_is_told_only_if_nobody_is_about_to_take_the_key(yard: Yard, harness: PostgresHarness) -> None:
@@ -196,9 +208,15 @@ def test_folding_leaves_one_count_for_each_state_b5(yard: Yard, harness: Postgre
     assert deltas > 10
     assert yard.store.sweep() == 0, "counts are no repair"
     assert harness.admin.execute("select count(*) from tally_delta").fetchone() == (0,)
-    assert (yard.store.tally("parcel"), yard.store.tally("parcel", parent=crate.ref)) == before == ({"Weighing": 5}, {"Weighing": 5})
+    assert (
+        (yard.store.tally("parcel"), yard.store.tally("parcel", parent=crate.ref))
+        == before
+        == ({"Weighing": 5}, {"Weighing": 5})
+    )
     counts = "select parent_id <> '', state, n from tally where kind = 'parcel' order by 1"
-    assert harness.admin.execute(counts).fetchall() == [(False, "Weighing", 5), (True, "Weighing", 5)], "what came to nothing is gone"
+    assert harness.admin.execute(counts).fetchall() == [(False, "Weighing", 5), (True, "Weighing", 5)], (
+        "what came to nothing is gone"
+    )
 
 
 def test_two_that_fold_at_once_count_nothing_twice_b5(yard: Yard, harness: PostgresHarness) -> None:

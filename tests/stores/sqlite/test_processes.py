@@ -122,7 +122,9 @@ def test_the_log_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert largest < 300 * 4096
 
 
-def test_a_reader_in_the_way_lets_the_log_grow_and_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_in_the_way_lets_the_log_grow_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database, "CHECKPOINT", 50)
     monkeypatch.setattr(database, "OVERDUE", 100)
     store, reader = (SqliteStore(f"sqlite:///{tmp_path}/store.db") for _ in range(2))

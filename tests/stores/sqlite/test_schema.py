@@ -22,7 +22,9 @@ def store(tmp_path: Path) -> SqliteStore:
     store = SqliteStore(f"sqlite:///{tmp_path}/store.db")
     crate = Record("crate", "box", "Filling")
     parcels = [Record("parcel", f"p{i}", "Packing", parent=Ref("crate", "box"), keys=(f"ark/{i}",)) for i in range(3)]
-    store.commit([Group(tuple(Change(None, record, event="create", docs={"label": b"1"}) for record in [crate, *parcels]))])
+    store.commit(
+        [Group(tuple(Change(None, record, event="create", docs={"label": b"1"}) for record in [crate, *parcels]))]
+    )
     return store
 
 
@@ -91,7 +93,9 @@ def test_a_held_record_cannot_be_parked(store: SqliteStore) -> None:
 
 
 def test_minted_ids_are_numbered_by_the_stores_one_counter(store: SqliteStore) -> None:
-    answers = store.commit([Group((Change(None, Record(kind, f"{kind[0]}id*", "A"), event="create"),)) for kind in ("job", "batch", "job")])
+    answers = store.commit(
+        [Group((Change(None, Record(kind, f"{kind[0]}id*", "A"), event="create"),)) for kind in ("job", "batch", "job")]
+    )
     records = [answer.records[0] for answer in answers]  # type: ignore[union-attr]
     assert [record.id for record in records if record] == ["jid0000000005", "bid0000000006", "jid0000000007"]
     assert [record.seq for record in records if record] == [5, 6, 7]
@@ -110,26 +114,35 @@ def test_a_minted_id_that_somebody_took_is_passed_over(store: SqliteStore) -> No
     [
         ("update tally set n = n + 1 where parent_id = ''", "tally", "4 are counted and there are 3."),
         ("delete from tally where parent_id = 'box'", "tally", "0 are counted and there are 3."),
-        ("update record set session = 'ghost' where id = 'p1'", "held by the living", "It is held by ghost, which has ended."),
+        (
+            "update record set session = 'ghost' where id = 'p1'",
+            "held by the living",
+            "It is held by ghost, which has ended.",
+        ),
         ("insert into key values ('ark/x', 2)", "keys", "It is held by parcel p0, which does not ask for it."),
         (
-            "update record set keys = '[\"ark/x\"]', parked = 'key ark/x' where id = 'p1'", "waiters wait for what is held",
+            "update record set keys = '[\"ark/x\"]', parked = 'key ark/x' where id = 'p1'",
+            "waiters wait for what is held",
             "It waits for the key ark/x, which nobody holds and nobody is about to take.",
         ),
         (
-            "update record set parked = 'mark owner/x' where id = 'p1'", "marks stop while they are in force",
+            "update record set parked = 'mark owner/x' where id = 'p1'",
+            "marks stop while they are in force",
             "It is stopped by the mark owner/x, which is off.",
         ),
         (
             "insert into session values ('s', 'h', 9, 0, 9, x'7b7d', x'7b7d');"
-            "update record set keys = '[\"ark/x\"]', session = 's' where id = 'p1'", "what is worked on has its keys",
+            "update record set keys = '[\"ark/x\"]', session = 's' where id = 'p1'",
+            "what is worked on has its keys",
             "It is worked on and does not hold ark/x, which it asks for.",
         ),
         ("update counter set seq = 2", "counter", "2 is counted as the last record and 4 exists."),
         ("delete from record where id = 'p2'", "rows without a record", "It has rows of a record that is gone."),
     ],
 )
-def test_check_finds_what_does_not_agree_and_mend_mends_it(store: SqliteStore, statement: str, rule: str, problem: str) -> None:
+def test_check_finds_what_does_not_agree_and_mend_mends_it(
+    store: SqliteStore, statement: str, rule: str, problem: str
+) -> None:
     assert list(store.check()) == []
     break_it(store, statement)
     found = [finding for finding in store.check() if finding.rule == rule]
@@ -144,7 +157,11 @@ def test_check_finds_what_does_not_agree_and_mend_mends_it(store: SqliteStore, s
 def test_a_damaged_list_of_names_is_named_and_said_to_whoever_reads_it(store: SqliteStore, text: str) -> None:
     store._db.execute("update record set keys = ? where id = 'p1'", (text,))
     (found,) = store.check()
-    assert (found.rule, found.where, found.problem) == ("what is written can be read", "parcel p1", "Its list of keys is no list of names.")
+    assert (found.rule, found.where, found.problem) == (
+        "what is written can be read",
+        "parcel p1",
+        "Its list of keys is no list of names.",
+    )
     assert (found.mendable, store.mend(found)) == (False, False)
     with pytest.raises(BadStore, match="A record's list of keys or marks is damaged"):
         store.find("parcel")
@@ -153,7 +170,11 @@ def test_a_damaged_list_of_names_is_named_and_said_to_whoever_reads_it(store: Sq
 def test_a_document_that_is_no_json_is_named(store: SqliteStore) -> None:
     store._db.execute("insert into document select seq, 'odd', x'7b' from record where id = 'p1'")
     (found,) = store.check()
-    assert (found.rule, found.where, found.problem) == ("what is written can be read", "parcel p1 odd", "Its document odd is no JSON.")
+    assert (found.rule, found.where, found.problem) == (
+        "what is written can be read",
+        "parcel p1 odd",
+        "Its document odd is no JSON.",
+    )
     assert (found.mendable, store.mend(found)) == (False, False)
 
 
@@ -173,7 +194,8 @@ def test_a_group_that_cannot_be_stored_is_undone_by_itself(store: SqliteStore, m
     moved = [replace(record, state="Weighing", keys=()) for record in records]
     changes = [Change(record, after, event="done") for record, after in zip(records, moved, strict=True)]
     changes[1] = replace(changes[1], event="\ud800")
-    monkeypatch.setattr("waybill.stores.sqlite.commits.vet", lambda groups: [None] * len(groups))  # which foresees this one
+    # which foresees this one
+    monkeypatch.setattr("waybill.stores.sqlite.commits.vet", lambda groups: [None] * len(groups))
     answers = store.commit([Group((change,)) for change in changes])
     assert [type(answer).__name__ for answer in answers] == ["Committed", "StoreError", "Committed"]
     assert "cannot be stored" in str(answers[1])

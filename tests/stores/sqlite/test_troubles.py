@@ -22,7 +22,13 @@ NOBODY = 65534
 
 
 def draft() -> Group:
-    return Group((Change(None, Record("parcel", "pcl*", "Packing"), event="create", docs={"label": b'"' + b"x" * 20_000 + b'"'}),))
+    return Group(
+        (
+            Change(
+                None, Record("parcel", "pcl*", "Packing"), event="create", docs={"label": b'"' + b"x" * 20_000 + b'"'}
+            ),
+        )
+    )
 
 
 def refusal(path: Path | str, migrate: bool = True) -> str:
@@ -106,7 +112,9 @@ def test_a_damaged_file(tmp_path: Path, first: int) -> None:
         for page in range(first, path.stat().st_size // 4096):
             file.seek(page * 4096)
             file.write(b"\xff" * 512)
-    with pytest.raises(BadStore, match=r"is damaged \(.*\)\. Stop everything that uses it, keep a copy .* restore a backup"):
+    with pytest.raises(
+        BadStore, match=r"is damaged \(.*\)\. Stop everything that uses it, keep a copy .* restore a backup"
+    ):
         SqliteStore(f"sqlite:///{path}").find("parcel", docs=True)
 
 
@@ -121,7 +129,9 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 
 def test_an_old_schema_is_not_migrated_without_leave(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    assert "has schema 0; this Waybill needs 1. Let one process open it that may migrate it." in refusal(path, migrate=False)
+    assert "has schema 0; this Waybill needs 1. Let one process open it that may migrate it." in refusal(
+        path, migrate=False
+    )
     open_store(f"sqlite:///{path}").close()
     open_store(f"sqlite:///{path}", migrate=False).close()
 
@@ -149,11 +159,14 @@ def test_a_full_disk_writes_nothing_and_work_goes_on_when_there_is_room(tmp_path
     store.close()
 
 
-@pytest.mark.parametrize(("number", "sentence"), [
-    (errno.ENOSPC, "There is no room for {} on its disk; nothing was written. Make room, and the work goes on."),
-    (errno.EDQUOT, "There is no room for {} on its disk; nothing was written. Make room, and the work goes on."),
-    (errno.EIO, "The disk of {} failed (disk I/O error); nothing was written. Look at the system's log."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (errno.ENOSPC, "There is no room for {} on its disk; nothing was written. Make room, and the work goes on."),
+        (errno.EDQUOT, "There is no room for {} on its disk; nothing was written. Make room, and the work goes on."),
+        (errno.EIO, "The disk of {} failed (disk I/O error); nothing was written. Look at the system's log."),
+    ],
+)
 def test_a_disk_without_room_for_the_files_beside_the_log_is_no_broken_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
 ) -> None:
@@ -226,7 +239,9 @@ def test_a_writer_that_never_ends(tmp_path: Path) -> None:
     store = SqliteStore(f"sqlite:///{tmp_path}/store.db", patience=0.05)
     other = apsw.Connection(f"{tmp_path}/store.db")
     other.execute("begin immediate")
-    with pytest.raises(Unavailable, match=r"Another process has been writing to .* for more than 0\.05 s; nothing was written"):
+    with pytest.raises(
+        Unavailable, match=r"Another process has been writing to .* for more than 0\.05 s; nothing was written"
+    ):
         store.commit([draft()])
     assert store.tally("parcel") == {}
     other.execute("rollback")
@@ -254,7 +269,9 @@ def test_two_hosts_cannot_share_a_file(tmp_path: Path) -> None:
     store = SqliteStore(f"sqlite:///{tmp_path}/store.db", clock=lambda: now[0])
     session = store.open_session(host="one", ttl=30, about={})
     store.open_session(host="one", ttl=30, about={})
-    with pytest.raises(BadStore, match=r"A process of the host one uses .*; this is two\. Two machines cannot share .*in 30 s"):
+    with pytest.raises(
+        BadStore, match=r"A process of the host one uses .*; this is two\. Two machines cannot share .*in 30 s"
+    ):
         store.open_session(host="two", ttl=30, about={})
     assert [info.host for info in store.sessions()] == ["one", "one"]
     now[0] += 31
@@ -311,7 +328,9 @@ def test_a_disk_that_fails_in_the_commit_leaves_nothing_half_written(tmp_path: P
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
     try:
-        with pytest.raises(Unknown, match=r"The disk of .* failed in the middle of a commit .*: perhaps it was written"):
+        with pytest.raises(
+            Unknown, match=r"The disk of .* failed in the middle of a commit .*: perhaps it was written"
+        ):
             store.commit([draft() for _ in range(40)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -345,7 +364,9 @@ def test_a_file_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
         assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o640}
 
 
-def test_a_writer_that_stopped_while_it_changed_the_log_makes_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_stopped_while_it_changed_the_log_makes_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SQLite gives up after ten seconds, with an error of its own kind, which must not end a worker."""
 
     def stopped(*_: object) -> None:

@@ -1,4 +1,6 @@
-"""What the suite needs of a store in ZooKeeper: a chroot of its own, a clock, sessions that can be killed, a proxy that loses answers."""
+"""What the suite needs of a store in ZooKeeper: a chroot of its own, a clock, sessions that can be killed, a proxy
+that loses answers.
+"""
 
 import time
 from contextlib import AbstractContextManager
@@ -15,7 +17,8 @@ from waybill.stores.zookeeper import ZookeeperStore, places
 from waybill.stores.zookeeper.layout import layout_of
 from waybill.stores.zookeeper.names import key_path, mark_path, shared_mark_path
 
-TTL = 50.0  # seconds: of sessions that a process which stands still for a while must not lose; a server for tests allows up to 60
+# seconds: of sessions that a process which stands still for a while must not lose; a server for tests allows up to 60
+TTL = 50.0
 
 
 class ZookeeperHarness(Harness):
@@ -49,15 +52,18 @@ class ZookeeperHarness(Harness):
         assert isinstance(store, ZookeeperStore)
         held = store._sessions._open[session].link._client
         number, password = held._session_id, held._session_passwd
-        # Whoever knows a session's number and password may go on with it, and end it; unless the worker, who is cut off by that and comes
-        # again at once, cuts off the thief before.
+        # Whoever knows a session's number and password may go on with it, and end it; unless the worker, who is cut off
+        # by that and comes again at once, cuts off the thief before.
         while self.stranger().exists(places.session(session)) is not None:
             thief = KazooClient(self.hosts, client_id=(number, password), timeout=TTL)
             thief.start(timeout=60)
             thief.stop()
             thief.close()
-        # From here on its calls meet the end of the session, and not that of the connection, of which nobody can know what it was for.
-        wait_until(lambda: not held.connected or held._session_id != number, "the worker to be disconnected", seconds=60)
+        # From here on its calls meet the end of the session, and not that of the connection, of which nobody can know
+        # what it was for.
+        wait_until(
+            lambda: not held.connected or held._session_id != number, "the worker to be disconnected", seconds=60
+        )
         assert session in self.open().reap()
 
     def outage(self, seconds: float) -> None:
@@ -65,8 +71,13 @@ class ZookeeperHarness(Harness):
         heartbeats = [session.link._client for store in self._open for session in store._sessions._open.values()]
         cut = {client: client._connection._socket for client in heartbeats}
         self.proxy.cut()
-        # A heartbeat on a connection that is not known to be lost may be Unavailable; what is asked is who lives on afterwards.
-        wait_until(lambda: all(client._connection._socket is not cut[client] for client in heartbeats), "the loss to be seen", seconds=60)
+        # A heartbeat on a connection that is not known to be lost may be Unavailable; what is asked is who lives on
+        # afterwards.
+        wait_until(
+            lambda: all(client._connection._socket is not cut[client] for client in heartbeats),
+            "the loss to be seen",
+            seconds=60,
+        )
 
     def lose_answer(self, store: Store) -> AbstractContextManager[Any]:
         assert isinstance(store, ZookeeperStore)
@@ -86,9 +97,13 @@ class ZookeeperHarness(Harness):
         self.stranger().delete(f"{layout_of(ref.kind).home(ref.id)}/lock")
 
     def strand(self, ref: Ref, reason: str) -> bool:
-        """As another service does it: it takes a lock or sets a mark, Waybill waits for it, and it goes without a word."""
+        """As another service does it: it takes a lock or sets a mark, Waybill waits for it, and it goes without a
+        word.
+        """
         what, _, name = reason.partition(" ")
-        paths = [key_path(name)] if what == "key" else [path for path in (shared_mark_path(name), mark_path(name)) if path]
+        paths = (
+            [key_path(name)] if what == "key" else [path for path in (shared_mark_path(name), mark_path(name)) if path]
+        )
         store, zk = self.open(), self.stranger()
         for path in paths:
             zk.create(path, b"" if path != mark_path(name) else b'["another",""]')

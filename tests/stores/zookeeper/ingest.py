@@ -1,7 +1,8 @@
-"""A small ingest over the store's verbs alone: batches that spawn jobs, jobs that go through Merritt's states, people who interfere.
+"""A small ingest over the store's verbs alone: batches that spawn jobs, jobs that go through Merritt's states,
+people who interfere.
 
-Each step is one random act of a worker or a person, legal by Merritt's tables. As a program it goes on until it is killed:
-`python -m tests.stores.zookeeper.ingest URL SEED`.
+Each step is one random act of a worker or a person, legal by Merritt's tables. As a program it goes on until it is
+killed: `python -m tests.stores.zookeeper.ingest URL SEED`.
 """
 
 import random
@@ -15,9 +16,15 @@ from waybill.record import Answer, Change, Committed, Group, NotFound, Record, R
 from waybill.stores.zookeeper import ZookeeperStore
 
 JOB = {
-    "Pending": "Estimating", "Estimating": "Provisioning", "Provisioning": "Downloading", "Downloading": "Processing",
-    "Processing": "Storing", "Storing": "Recording", "Recording": "Notify", "Notify": "Completed",
-}  # fmt: skip
+    "Pending": "Estimating",
+    "Estimating": "Provisioning",
+    "Provisioning": "Downloading",
+    "Downloading": "Processing",
+    "Processing": "Storing",
+    "Storing": "Recording",
+    "Recording": "Notify",
+    "Notify": "Completed",
+}
 BATCH = {"Pending": "Processing", "Processing": "Reporting", "Reporting": "Completed", "UpdateReporting": "Completed"}
 ROLES = [Role("job", state, holds=state == "Pending") for state in JOB] + [Role("batch", state) for state in BATCH]
 
@@ -31,9 +38,15 @@ class Ingest:
 
     def step(self) -> None:
         acts: list[tuple[int, Any]] = [
-            (3, self.submit), (6, self.claim), (14, self.work), (2, self.act),
-            (1, self.mark), (2, self.wake), (1, self.tidy), (1, self.restart),
-        ]  # fmt: skip
+            (3, self.submit),
+            (6, self.claim),
+            (14, self.work),
+            (2, self.act),
+            (1, self.mark),
+            (2, self.wake),
+            (1, self.tidy),
+            (1, self.restart),
+        ]
         self.rng.choices([act for _, act in acts], [weight for weight, _ in acts])[0]()
 
     def commit(self, groups: list[Group]) -> list[Answer]:
@@ -49,7 +62,21 @@ class Ingest:
         if sum(self.store.tally("job").values()) >= self.most_jobs:
             return
         submission = {"batchID": f"bid-{self.rng.randrange(10**9)}"} if self.rng.random() < 0.7 else {}
-        self.commit([Group((Change(None, Record("batch", "bid*", "Pending"), "submit", "ann", docs={"submission": encode(submission)}),))])
+        self.commit(
+            [
+                Group(
+                    (
+                        Change(
+                            None,
+                            Record("batch", "bid*", "Pending"),
+                            "submit",
+                            "ann",
+                            docs={"submission": encode(submission)},
+                        ),
+                    )
+                )
+            ]
+        )
 
     def claim(self) -> None:
         try:
@@ -80,21 +107,35 @@ class Ingest:
         if self.rng.random() < 0.2:
             return Group((moving(job, job.state, session=None, event="", parked="wait", delay=0.01),))
         then = JOB[job.state]
-        fields: dict[str, Any] = {"last_done": job.state, "priority": self.rng.choice([job.priority, self.rng.randrange(100)])}
+        fields: dict[str, Any] = {
+            "last_done": job.state,
+            "priority": self.rng.choice([job.priority, self.rng.randrange(100)]),
+        }
         if then in TERMINAL or self.rng.random() < 0.5:
             fields["session"] = None
         if then == "Processing":
             fields["keys"] = (f"storage/ark:/9/{self.rng.randrange(3)}",)
         elif then not in ("Storing", "Recording"):
             fields["keys"] = ()
-        docs = {"inventory": b'{"manifest_url":"u"}'} if then == "Recording" else {"space_needed": b"%d" % self.rng.randrange(10**9)}
+        docs = (
+            {"inventory": b'{"manifest_url":"u"}'}
+            if then == "Recording"
+            else {"space_needed": b"%d" % self.rng.randrange(10**9)}
+        )
         return Group((moving(job, then, docs=docs, **fields),))
 
     def _batch(self, batch: Record) -> Group:
         if batch.state == "Pending":
             drafts = []
             for _ in range(self.rng.choice([0, 1, 2, 3, 4])):
-                job = Record("job", "jid*", "Pending", parent=batch.ref, priority=self.rng.randrange(100), gates=("collections/c",))
+                job = Record(
+                    "job",
+                    "jid*",
+                    "Pending",
+                    parent=batch.ref,
+                    priority=self.rng.randrange(100),
+                    gates=("collections/c",),
+                )
                 drafts.append(Change(None, job, "spawn", "worker", docs={"configuration": b"{}"}))
             return Group((*drafts, moving(batch, "Processing", session=None)))
         if batch.state == "Processing":
@@ -108,7 +149,11 @@ class Ingest:
         """A person: hold, release, resume, delete, report again."""
         kind = self.rng.choice(["job", "batch"])
         again = "UpdateReporting" if kind == "batch" else "Downloading"
-        ways = {"Held": ["Pending", "Pending", "Deleted"], "Pending": ["Held", "Pending", "Pending"], "Failed": ["Deleted", again, again]}
+        ways = {
+            "Held": ["Pending", "Pending", "Deleted"],
+            "Pending": ["Held", "Pending", "Pending"],
+            "Failed": ["Deleted", again, again],
+        }
         found = [record for state in ways for record in self.store.find(kind, state=state, limit=5).records]
         free = [record for record in found if record.session is None]
         if free:
@@ -139,7 +184,8 @@ class Ingest:
 
 def main() -> None:
     url, seed = sys.argv[1:]
-    ingest = Ingest(ZookeeperStore(url, listing=0), random.Random(int(seed)), ttl=2)  # it is killed, and what it holds is waited for
+    # it is killed, and what it holds is waited for
+    ingest = Ingest(ZookeeperStore(url, listing=0), random.Random(int(seed)), ttl=2)
     print("ready", flush=True)
     while True:
         try:

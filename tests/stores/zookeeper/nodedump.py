@@ -88,7 +88,9 @@ def _jobs(zk: KazooClient) -> list[str]:
         batch = text(zk, f"{home}/bid")
         if not batch or not zk.exists(f"/batches/{batch}"):
             found.append(f"{home} has bid {batch}, which is not there")
-        wrong = _status(zk, home, set(STATES), {"status", "last_successful_status", "retry_count", "last_modified", "message"})
+        wrong = _status(
+            zk, home, set(STATES), {"status", "last_successful_status", "retry_count", "last_modified", "message"}
+        )
         found += wrong
         for name in ("priority", "space_needed"):
             if not re.fullmatch(r"-?\d+", text(zk, f"{home}/{name}") or ""):

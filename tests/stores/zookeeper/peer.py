@@ -1,6 +1,7 @@
 """A service of Merritt's, as its library writes: node after node, no transaction, no version, everything polled.
 
-`dies_after=n` lets it die after its n-th write: the rest of what it was doing is never written, and its session goes with its locks.
+`dies_after=n` lets it die after its n-th write: the rest of what it was doing is never written, and its session goes
+with its locks.
 """
 
 import json
@@ -99,7 +100,13 @@ class Peer:
         self.create(f"{path}/priority", "5")
         self.create(f"{path}/space_needed", "0")
         self.create(f"{path}/configuration", json.dumps(configuration))
-        status = {"status": "Pending", "last_successful_status": None, "retry_count": 0, "last_modified": now(), "message": ""}
+        status = {
+            "status": "Pending",
+            "last_successful_status": None,
+            "retry_count": 0,
+            "last_modified": now(),
+            "message": "",
+        }
         self.create(f"{path}/status", json.dumps(status))
         self.create(f"/jobs/states/pending/05-{job}")
         self.create_if_needed(f"/batches/{batch}/states")
@@ -134,7 +141,9 @@ class Peer:
         return str(json.loads(self.zk.get(f"/jobs/{job}/status")[0])["status"])
 
     def set_status(self, job: str, state: str, *, retry: bool = False) -> None:
-        """status, old entry, new entry, old place in the batch, new place: five writes, and the batch's entry goes even if it stays."""
+        """status, old entry, new entry, old place in the batch, new place: five writes, and the batch's entry goes
+        even if it stays.
+        """
         home = f"/jobs/{job}"
         status = json.loads(self.zk.get(f"{home}/status")[0])
         old = status["status"]

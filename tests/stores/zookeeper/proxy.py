@@ -1,4 +1,6 @@
-"""A proxy before a ZooKeeper server that can cut connections, or cut one after a write went through and before its answer came."""
+"""A proxy before a ZooKeeper server that can cut connections, or cut one after a write went through and before its
+answer came.
+"""
 
 import socket
 import struct
@@ -42,7 +44,9 @@ class Proxy:
 
     @contextmanager
     def lose_answer(self, client_port: int) -> Iterator[None]:
-        """The next write of that client reaches the server and is done; its answer is lost and the connection with it."""
+        """The next write of that client reaches the server and is done; its answer is lost and the connection with
+        it.
+        """
         with self._lock:  # else its frames may be passed on before it is known here
             connection = self._connections[client_port]
         connection.lose_answer = True

@@ -17,7 +17,9 @@ def commit(store: ZookeeperStore, *changes: Change, nudges: tuple[Ref, ...] = ()
     return answer
 
 
-def make_batch(store: ZookeeperStore, submission: dict[str, Any] | None = None, state: str = "Pending", **fields: Any) -> Record:
+def make_batch(
+    store: ZookeeperStore, submission: dict[str, Any] | None = None, state: str = "Pending", **fields: Any
+) -> Record:
     docs = {"submission": encode(submission)} if submission is not None else {}
     (made,) = commit(store, Change(None, Record("batch", "bid*", state, **fields), "submit", "ann", docs=docs)).records
     assert made is not None
@@ -50,5 +52,7 @@ def move(store: ZookeeperStore, record: Record, state: str, **more: Any) -> Reco
     return moved
 
 
-def claim(store: ZookeeperStore, session: str, state: str = "Pending", limit: int = 10, kind: str = "job") -> list[Record]:
+def claim(
+    store: ZookeeperStore, session: str, state: str = "Pending", limit: int = 10, kind: str = "job"
+) -> list[Record]:
     return [each.record for each in store.claim([Role(kind, state)], session, limit)]

@@ -42,11 +42,14 @@ def say_that_it_holds_a_key(zk: KazooClient) -> None:
 READABLE = CanBeRead.name
 PARKED = "/waybill/parked/job/Held"
 
-# What is planted in a tree of two batches (uuids one, two), jobs 1 (Pending, of the first), 2 (Failed, of the first), 3 (Held and waiting,
-# of ann, of the second), and the parcel p (Packing, in the crate c) -> the rules that name it.
+# What is planted in a tree of two batches (uuids one, two), jobs 1 (Pending, of the first), 2 (Failed, of the first), 3
+# (Held and waiting, of ann, of the second), and the parcel p (Packing, in the crate c) -> the rules that name it.
 FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "a uuid without a batch": (lambda zk: zk.create("/batch-uuids/three", b"bid0000000077"), {"a uuid names a batch"}),
-    "a uuid with null data": (lambda zk: (zk.create("/batch-uuids/three"), zk.set("/batch-uuids/three", None)), {"a uuid names a batch"}),
+    "a uuid with null data": (
+        lambda zk: (zk.create("/batch-uuids/three"), zk.set("/batch-uuids/three", None)),
+        {"a uuid names a batch"},
+    ),
     "a batch without its uuid": (lambda zk: zk.delete("/batch-uuids/one"), {"a batch is found by its batchID"}),
     "a batch lists a job that is not there": (
         lambda zk: zk.create("/batches/bid0000000000/states/batch-processing/jid0000000099"),
@@ -77,10 +80,16 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "a job that was never finished": (lambda zk: zk.create("/jobs/jid", sequence=True), {"a record has a status"}),
     "a batch without a status": (lambda zk: zk.delete("/batches/bid0000000001/status"), {"a record has a status"}),
     "an assembly without a status": (
-        lambda zk: (zk.create("/access/small/qid", sequence=True), zk.create("/access/small/qid0000000000/token", b"{}")),
+        lambda zk: (
+            zk.create("/access/small/qid", sequence=True),
+            zk.create("/access/small/qid0000000000/token", b"{}"),
+        ),
         {"a record has a status"},
     ),
-    "a job in no queue": (lambda zk: zk.delete("/jobs/states/pending/05-jid0000000001"), {"a record is in the queue of its state"}),
+    "a job in no queue": (
+        lambda zk: zk.delete("/jobs/states/pending/05-jid0000000001"),
+        {"a record is in the queue of its state"},
+    ),
     "a job in two queues": (
         lambda zk: zk.create("/jobs/states/notify/05-jid0000000001"),
         {"a queue holds records of its state, each once"},
@@ -93,14 +102,26 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
         lambda zk: zk.set("/jobs/jid0000000001/priority", b"9"),
         {"a queue holds records of its state, each once", "a record is in the queue of its state"},
     ),
-    "an entry for no job": (lambda zk: zk.create("/jobs/states/held/05-jid0000000055"), {"a queue holds records of its state, each once"}),
-    "an entry that is none": (lambda zk: zk.create("/jobs/states/held/nonsense"), {"a queue holds records of its state, each once"}),
+    "an entry for no job": (
+        lambda zk: zk.create("/jobs/states/held/05-jid0000000055"),
+        {"a queue holds records of its state, each once"},
+    ),
+    "an entry that is none": (
+        lambda zk: zk.create("/jobs/states/held/nonsense"),
+        {"a queue holds records of its state, each once"},
+    ),
     "an empty states of a batch at work": (
         lambda zk: zk.create("/batches/bid0000000002/states"),
         {"a batch's states has folders in it"},
     ),
-    "a lock that is old": (lambda zk: zk.create("/jobs/jid0000000001/lock", ephemeral=True), {"a lock is not held for long"}),
-    "a side node without a record": (lambda zk: zk.create("/waybill/records/job/jid0000000044", b"{}"), {"a side node has a record"}),
+    "a lock that is old": (
+        lambda zk: zk.create("/jobs/jid0000000001/lock", ephemeral=True),
+        {"a lock is not held for long"},
+    ),
+    "a side node without a record": (
+        lambda zk: zk.create("/waybill/records/job/jid0000000044", b"{}"),
+        {"a side node has a record"},
+    ),
     "a key of a record that is gone": (
         lambda zk: zk.create("/locks/storage/ark_1_2", b"job jid0000000044"),
         {"a key is held by a record that names it"},
@@ -139,7 +160,9 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
         {"a record has the notes that its side node asks for"},
     ),
     "a parcel in no queue": (
-        lambda zk: zk.delete(f"/waybill/kinds/parcel/states/Packing/{zk.get_children('/waybill/kinds/parcel/states/Packing')[0]}"),
+        lambda zk: zk.delete(
+            f"/waybill/kinds/parcel/states/Packing/{zk.get_children('/waybill/kinds/parcel/states/Packing')[0]}"
+        ),
         {"a record is in the queue of its state"},
     ),
     "a parcel in a wrong queue": (
@@ -161,7 +184,10 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
         lambda zk: zk.create("/waybill/asks/job~jid0000000044", b'["cancel","ann","","{}"]'),
         {"what is asked is asked of a record"},
     ),
-    "a worker whom nobody missed": (lambda zk: zk.create("/waybill/workers/123abc", b"h"), {"a worker that died is told of and forgotten"}),
+    "a worker whom nobody missed": (
+        lambda zk: zk.create("/waybill/workers/123abc", b"h"),
+        {"a worker that died is told of and forgotten"},
+    ),
 }
 
 
@@ -204,7 +230,8 @@ def test_a_planted_fault_is_named_and_mended(merritt: MerrittHarness, sound: Zoo
     assert nodedump.faults(zk) == []
 
 
-# A node that holds something else than it should -> the record, and what is said of it. Nobody knows what was in it, so nobody mends it.
+# A node that holds something else than it should -> the record, and what is said of it. Nobody knows what was in it, so
+# nobody mends it.
 DAMAGED = {
     "/jobs/jid0000000001/identifiers": ("/jobs/jid0000000001", "its document identifiers is no JSON"),
     "/batches/bid0000000000/submission": ("/batches/bid0000000000", "its document submission is no JSON"),
@@ -218,7 +245,9 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("path", DAMAGED)
-def test_what_cannot_be_read_is_named_until_it_is_written_again(merritt: MerrittHarness, sound: ZookeeperStore, path: str) -> None:
+def test_what_cannot_be_read_is_named_until_it_is_written_again(
+    merritt: MerrittHarness, sound: ZookeeperStore, path: str
+) -> None:
     zk = merritt.stranger()
     was = zk.get(path)[0] if zk.exists(path) else zk.create(path, b"{}") and b"{}"
     zk.set(path, b'{"half')
@@ -229,7 +258,9 @@ def test_what_cannot_be_read_is_named_until_it_is_written_again(merritt: Merritt
     assert [finding for finding in sound.check() if finding.rule == READABLE] == []
 
 
-def test_a_large_document_and_one_inside_the_side_node_can_be_damaged_too(merritt: MerrittHarness, sound: ZookeeperStore) -> None:
+def test_a_large_document_and_one_inside_the_side_node_can_be_damaged_too(
+    merritt: MerrittHarness, sound: ZookeeperStore
+) -> None:
     docs = {"small": b'{"a":"near"}', "large": b'{"a":"%s"}' % (b"x" * 5000)}
     commit(sound, Change(None, Record("parcel", "q", "Packing"), "make", docs=docs))
     home, zk = "/waybill/kinds/parcel/records/q", merritt.stranger()
@@ -245,7 +276,9 @@ def test_every_rule_has_its_fault(sound: ZookeeperStore) -> None:
     assert set(sound._checker.rules) == {READABLE}.union(*(rules for _, rules in FAULTS.values()))
 
 
-def test_a_fault_says_how_old_it_is(merritt: MerrittHarness, store: ZookeeperStore, sound: ZookeeperStore, zk: KazooClient) -> None:
+def test_a_fault_says_how_old_it_is(
+    merritt: MerrittHarness, store: ZookeeperStore, sound: ZookeeperStore, zk: KazooClient
+) -> None:
     """Somebody may still be at it: younger than an hour is a warning, as in Merritt's own test."""
     zk.delete("/jobs/states/pending/05-jid0000000001")
     (failed,) = sound.check()
@@ -300,7 +333,8 @@ def test_our_own_work_is_no_fault_while_it_is_done(merritt: MerrittHarness, soun
 def test_a_lost_status_of_what_had_ended_is_not_made_anew(sound: ZookeeperStore, zk: KazooClient) -> None:
     """A service that was removing a batch died: it must not be taken for a new submission."""
     (made,) = commit(
-        sound, Change(None, Record("batch", "bid*", "Completed", open=False), "submit", "ann", docs={"submission": b"{}"})
+        sound,
+        Change(None, Record("batch", "bid*", "Completed", open=False), "submit", "ann", docs={"submission": b"{}"}),
     ).records
     assert made is not None
     zk.delete(f"/batches/{made.id}/states", recursive=True)

@@ -88,7 +88,9 @@ def test_a_job_that_another_service_locked_meanwhile_is_left_to_it_a1(
 def test_a_session_that_dies_between_look_and_claim_claims_nothing_a1(
     merritt: MerrittHarness, store: ZookeeperStore, before_writing: Arrange
 ) -> None:
-    """The client has a new session of ZooKeeper by then, and its transactions go through: the check of the old one's node refuses them."""
+    """The client has a new session of ZooKeeper by then, and its transactions go through: the check of the old one's
+    node refuses them.
+    """
     job = make_job(store, make_batch(store))
     late = merritt.open()
     session = session_of(late)
@@ -116,13 +118,17 @@ def test_a_session_name_is_never_that_of_the_clients_new_session_a1(merritt: Mer
     assert [info.name for info in store.sessions()] == [again]
 
 
-def test_two_workers_that_look_at_the_same_queue_take_all_of_it(merritt: MerrittHarness, before_writing: Arrange) -> None:
+def test_two_workers_that_look_at_the_same_queue_take_all_of_it(
+    merritt: MerrittHarness, before_writing: Arrange
+) -> None:
     """Both listed the same names: whoever comes second takes what is left, in the same call."""
     store, other = merritt.open(), merritt.open()
     make_jobs(store, make_batch(store), 60)
     session, others = session_of(store), session_of(other)
     theirs: list[str] = []
-    before_writing(store._sessions._open[session].link, lambda: theirs.extend(job.id for job in claim(other, others, limit=30)))
+    before_writing(
+        store._sessions._open[session].link, lambda: theirs.extend(job.id for job in claim(other, others, limit=30))
+    )
     mine = [job.id for job in claim(store, session, limit=30)]
     assert (len(mine), len(theirs), len({*mine, *theirs})) == (30, 30, 60)
 

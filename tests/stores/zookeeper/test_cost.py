@@ -47,17 +47,26 @@ def held(store: ZookeeperStore, count: int) -> list[Record]:
     return claim(store, store.open_session(host="h", ttl=50, about={}), limit=count)
 
 
-def test_going_on_is_four_operations_and_no_reading_25_in_a_transaction_b1(store: ZookeeperStore, traffic: Traffic) -> None:
+def test_going_on_is_four_operations_and_no_reading_25_in_a_transaction_b1(
+    store: ZookeeperStore, traffic: Traffic
+) -> None:
     mine = held(store, 100)
     traffic.clear()
     answers = store.commit([Group((moving(job, "Estimating", last_done="Pending"),)) for job in mine])
     assert all(isinstance(answer, Committed) for answer in answers)
     assert [len(request.ops) for request in traffic.writes] == [1 + 25 * 4] * 4
     assert traffic.reads == []
-    assert Counter(op.means for request in traffic.writes for op in request.ops) == {"session": 4, "status": 100, "entry": 200, "side": 100}
+    assert Counter(op.means for request in traffic.writes for op in request.ops) == {
+        "session": 4,
+        "status": 100,
+        "entry": 200,
+        "side": 100,
+    }
 
 
-def test_claims_are_25_in_a_transaction_and_one_reading_of_the_candidates_b1(store: ZookeeperStore, traffic: Traffic) -> None:
+def test_claims_are_25_in_a_transaction_and_one_reading_of_the_candidates_b1(
+    store: ZookeeperStore, traffic: Traffic
+) -> None:
     make_jobs(store, make_batch(store), 100)
     session = store.open_session(host="h", ttl=50, about={})
     traffic.clear()
@@ -66,7 +75,9 @@ def test_claims_are_25_in_a_transaction_and_one_reading_of_the_candidates_b1(sto
     assert len(traffic.reads) <= 4
 
 
-def test_one_bad_group_costs_its_neighbours_one_more_transaction_b1(store: ZookeeperStore, zk: KazooClient, traffic: Traffic) -> None:
+def test_one_bad_group_costs_its_neighbours_one_more_transaction_b1(
+    store: ZookeeperStore, zk: KazooClient, traffic: Traffic
+) -> None:
     mine = held(store, 25)
     zk.set(f"/jobs/{mine[7].id}/status", zk.get(f"/jobs/{mine[7].id}/status")[0])
     traffic.clear()
@@ -76,8 +87,12 @@ def test_one_bad_group_costs_its_neighbours_one_more_transaction_b1(store: Zooke
     assert len(traffic.writes) == 2
 
 
-def test_what_was_sent_is_answered_whatever_happens_to_the_rest_a11(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection goes while the second transaction is being planned: the first is under way, and its answer is waited for."""
+def test_what_was_sent_is_answered_whatever_happens_to_the_rest_a11(
+    store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection goes while the second transaction is being planned: the first is under way, and its answer is
+    waited for.
+    """
     mine = held(store, 60)
     planner = store._committer._planner
     plan, calls = planner.plan, []
@@ -139,7 +154,9 @@ def test_waking_reads_nothing_again_that_did_not_change(store: ZookeeperStore, t
 
 
 def test_the_look_for_open_children_is_behind_a_sync_a5(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower may not know yet of the sibling that settled on another server; two such looks must not both miss it."""
+    """A follower may not know yet of the sibling that settled on another server; two such looks must not both miss
+    it.
+    """
     first, second = make_jobs(store, make_batch(store), 2)
     synced: list[str] = []
     sync, read = Link.sync, Link.read
@@ -161,7 +178,9 @@ def test_the_bell_is_touched_at_most_every_20_ms_b7(store: ZookeeperStore, zk: K
     assert 1 <= zk.exists("/waybill/bell").version - before <= most
 
 
-def test_a_waiting_worker_hears_of_what_another_service_made_b7(merritt: MerrittHarness, store: ZookeeperStore, zk: KazooClient) -> None:
+def test_a_waiting_worker_hears_of_what_another_service_made_b7(
+    merritt: MerrittHarness, store: ZookeeperStore, zk: KazooClient
+) -> None:
     """It rings no bell: the folders' stats tell."""
     worker = merritt.open()
     while worker.watch(0):

@@ -1,4 +1,6 @@
-"""Lost connections and lost leaders: the store goes on by itself, and never says that something was written which was not."""
+"""Lost connections and lost leaders: the store goes on by itself, and never says that something was written which
+was not.
+"""
 
 import threading
 import time
@@ -57,7 +59,8 @@ def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKe
     writer.join(60)
     assert not writer.is_alive()
     store._link.patience = 30
-    last: dict[str, tuple[int, bool]] = {}  # id -> the version of the last write that is certain, and whether one that is not came after
+    # id -> the version of the last write that is certain, and whether one that is not came after
+    last: dict[str, tuple[int, bool]] = {}
     for read, answer in answers:
         version, unsure = last.get(read.id, (0, False))
         assert read.version == version or unsure or version == 0, "what was answered as written was read afterwards"
@@ -140,7 +143,9 @@ def test_a_connection_that_goes_leaves_its_session_to_its_ttl_b14(merritt: Merri
 
 
 def test_a_transaction_that_was_cut_off_is_unknown_and_its_neighbours_are_answered_a11(merritt: MerrittHarness) -> None:
-    """Sixty groups are three transactions: the first goes through and its answer is lost; the others go on if the line is back in time."""
+    """Sixty groups are three transactions: the first goes through and its answer is lost; the others go on if the
+    line is back in time.
+    """
     store, reader = merritt.open(), merritt.open()
     jobs = make_jobs(reader, make_batch(reader), 60)
     with merritt.lose_answer(store):
@@ -150,7 +155,9 @@ def test_a_transaction_that_was_cut_off_is_unknown_and_its_neighbours_are_answer
     for job, answer in zip(jobs[25:], answers[25:], strict=True):
         assert isinstance(answer, (Unknown, Unavailable, Committed))
         if not isinstance(answer, Unknown):
-            assert reader.get("job", job.id).state == ("Held" if isinstance(answer, Committed) else "Pending"), "no answer is wrong"
+            assert reader.get("job", job.id).state == ("Held" if isinstance(answer, Committed) else "Pending"), (
+                "no answer is wrong"
+            )
 
 
 def test_a_lost_answer_to_a_claim_ends_with_the_session_a11(merritt: MerrittHarness) -> None:
@@ -165,11 +172,15 @@ def test_a_lost_answer_to_a_claim_ends_with_the_session_a11(merritt: MerrittHarn
 
 
 def test_the_last_two_children_on_two_servers_a5(zookeeper_ensemble: ZooKeeperEnsemble, budget: Budget) -> None:
-    """Each follower knows its own client's commit and may not know the other's yet; one of the two must be told all the same."""
+    """Each follower knows its own client's commit and may not know the other's yet; one of the two must be told all
+    the same.
+    """
     leader = zookeeper_ensemble.leader()
     root = zookeeper_ensemble.create_chroot().rpartition("/")[2]
     followers = (n for n in zookeeper_ensemble.numbers if n != leader)
-    first, second = (ZookeeperStore(f"zookeeper://{zookeeper_ensemble.host(n)}/{root}", timeout=50, patience=30) for n in followers)
+    first, second = (
+        ZookeeperStore(f"zookeeper://{zookeeper_ensemble.host(n)}/{root}", timeout=50, patience=30) for n in followers
+    )
     for _ in range(budget.pick(small=25, long=300)):
         batch = make_batch(first, state="Processing")
         jobs = make_jobs(first, batch, 2)

@@ -1,4 +1,6 @@
-"""Services that are not Waybill in the same tree: they write node after node, lock without a trace, die between two writes."""
+"""Services that are not Waybill in the same tree: they write node after node, lock without a trace, die between two
+writes.
+"""
 
 import json
 import threading
@@ -75,14 +77,20 @@ def test_a_batch_that_another_service_made_is_found_by_its_batch_id(
             store.requested("batch", request)
 
 
-def test_a_job_that_another_service_made_is_claimed_and_moved(store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]) -> None:
+def test_a_job_that_another_service_made_is_claimed_and_moved(
+    store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]
+) -> None:
     peer = peers()
     batch = peer.create_batch({"batchID": "bid-1"})
     job = peer.create_job(batch, {"profile": "p"}, priority=28)
     read = store.get("job", job)
     assert (read.state, read.parent, read.priority, read.open, read.docs["configuration"]) == (
-        "Pending", Ref("batch", batch), 28, True, {"profile": "p"}
-    )  # fmt: skip
+        "Pending",
+        Ref("batch", batch),
+        28,
+        True,
+        {"profile": "p"},
+    )
     assert store.tally("job") == {"Pending": 1}
     assert store.find("job", parent=Ref("batch", batch)).records[0].id == job
     (mine,) = claim(store, session_of(store))
@@ -105,7 +113,11 @@ def test_a_move_from_outside_is_noted_when_found_b13(
     read = store.get("job", job.id)
     assert (read.state, read.parked, read.tries, read.session) == ("Estimating", None, 0, None)
     assert read.version > job.version
-    assert [(line.event, line.before, line.after) for line in store.history("job", job.id)][-1] == (OUTSIDE, "Pending", "Estimating")
+    assert [(line.event, line.before, line.after) for line in store.history("job", job.id)][-1] == (
+        OUTSIDE,
+        "Pending",
+        "Estimating",
+    )
     (answer,) = store.commit([Group((moving(job, "Held"),))])
     assert type(answer) is Conflict, "what was read before the move is out of date"
     (mine,) = claim(store, session_of(store), "Estimating")
@@ -136,7 +148,9 @@ def test_a_wait_is_void_when_another_service_moved_the_record_there_and_back(
     assert list(store.check()) == []
 
 
-def test_a_move_from_outside_is_noted_by_the_walk_too_b13(store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]) -> None:
+def test_a_move_from_outside_is_noted_by_the_walk_too_b13(
+    store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer]
+) -> None:
     batch = make_batch(store, parked="wait")
     job = make_job(store, batch, owner="ann", keys=("own/k",))
     peer = peers()
@@ -154,7 +168,9 @@ def test_a_move_from_outside_is_noted_by_the_walk_too_b13(store: ZookeeperStore,
     assert nodedump.faults(zk) == []
 
 
-def test_a_batch_that_another_service_made_is_found_and_claimed(store: ZookeeperStore, peers: Callable[..., Peer]) -> None:
+def test_a_batch_that_another_service_made_is_found_and_claimed(
+    store: ZookeeperStore, peers: Callable[..., Peer]
+) -> None:
     session = session_of(store)
     assert claim(store, session, kind="batch") == []
     batch = peers().create_batch({"batchID": "bid-1", "profile": "p"})
@@ -165,7 +181,9 @@ def test_a_batch_that_another_service_made_is_found_and_claimed(store: Zookeeper
     assert list(store.check()) == []
 
 
-def test_a_batch_that_another_service_moved_is_handed_out_in_its_new_state(store: ZookeeperStore, peers: Callable[..., Peer]) -> None:
+def test_a_batch_that_another_service_moved_is_handed_out_in_its_new_state(
+    store: ZookeeperStore, peers: Callable[..., Peer]
+) -> None:
     batch, session, peer = make_batch(store), session_of(store), peers()
     assert peer.acquire_pending_batch() == batch.id
     peer.set_batch_status(batch.id, "Reporting")
@@ -189,14 +207,20 @@ def test_a_late_commit_never_takes_the_lock_of_another_service_a1(
     merritt.expire(late, session)
     peer = peers()
     assert peer.acquire_job("Pending") == job.id
-    for change in (moving(mine, "Estimating", session=None), moving(mine, "Estimating"), moving(mine, "Pending", event="")):
+    for change in (
+        moving(mine, "Estimating", session=None),
+        moving(mine, "Estimating"),
+        moving(mine, "Pending", event=""),
+    ):
         (answer,) = late.commit([Group((change,))])
         assert type(answer) is ClaimLost
     assert peer.zk.exists(f"/jobs/{job.id}/lock").ephemeralOwner == peer.zk.client_id[0]
     assert store.get("job", job.id).state == "Pending"
 
 
-def test_an_action_is_refused_while_another_service_holds_the_record_a2(store: ZookeeperStore, peers: Callable[..., Peer]) -> None:
+def test_an_action_is_refused_while_another_service_holds_the_record_a2(
+    store: ZookeeperStore, peers: Callable[..., Peer]
+) -> None:
     job = make_job(store, make_batch(store))
     peer = peers()
     assert peer.acquire_job("Pending") == job.id
@@ -232,8 +256,20 @@ def test_an_action_that_reads_just_before_the_foreign_lock_is_refused_by_the_tra
 def test_a_batch_is_never_closed_early_while_another_service_moves_its_job_a6(
     merritt: MerrittHarness, store: ZookeeperStore, peers: Callable[..., Peer], budget: Budget
 ) -> None:
-    """With every move it deletes the job's entry in batch-processing and makes it again; an empty reading proves nothing."""
-    steps = ["Pending", "Estimating", "Provisioning", "Downloading", "Processing", "Storing", "Recording", "Notify", "Completed"]
+    """With every move it deletes the job's entry in batch-processing and makes it again; an empty reading proves
+    nothing.
+    """
+    steps = [
+        "Pending",
+        "Estimating",
+        "Provisioning",
+        "Downloading",
+        "Processing",
+        "Storing",
+        "Recording",
+        "Notify",
+        "Completed",
+    ]
     looker = merritt.open()
     for round in range(budget.pick(small=6, long=60)):
         peer = peers(ruby=round % 3 == 2)
@@ -262,7 +298,9 @@ def test_a_batch_is_never_closed_early_while_another_service_moves_its_job_a6(
 
 
 @pytest.mark.parametrize("writes", range(1, 6))
-def test_a_batch_is_not_closed_while_a_job_is_being_made_a6(store: ZookeeperStore, peers: Callable[..., Peer], writes: int) -> None:
+def test_a_batch_is_not_closed_while_a_job_is_being_made_a6(
+    store: ZookeeperStore, peers: Callable[..., Peer], writes: int
+) -> None:
     """The job's node is there and does not say yet whose it is, or where it is."""
     batch = make_batch(store, state="Processing")
     peer = peers(dies_after=writes, ruby=True)
@@ -304,7 +342,9 @@ def test_a_closing_batch_sees_a_job_that_comes_between_reading_and_writing_a6(
 def test_a_service_that_dies_between_two_writes_neither_loses_nor_doubles_a_job_a7(
     store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer], writes: int
 ) -> None:
-    """lock, status, entry gone, entry made, [folder], place gone, place made, unlock: a kill after each, then we go on."""
+    """lock, status, entry gone, entry made, [folder], place gone, place made, unlock: a kill after each, then we go
+    on.
+    """
     batch = make_batch(store)
     job = make_job(store, batch)
     peer = peers(dies_after=writes)
@@ -327,7 +367,9 @@ def test_a_service_that_dies_between_two_writes_neither_loses_nor_doubles_a_job_
 def test_our_commit_mends_what_a_service_left_that_died_a7(
     store: ZookeeperStore, zk: KazooClient, peers: Callable[..., Peer], writes: int
 ) -> None:
-    """No sweep comes between: an action on the record itself must not jam on entries that are not where they should be."""
+    """No sweep comes between: an action on the record itself must not jam on entries that are not where they should
+    be.
+    """
     job = make_job(store, make_batch(store))
     peer = peers(dies_after=writes)
     try:
@@ -340,7 +382,9 @@ def test_our_commit_mends_what_a_service_left_that_died_a7(
     assert list(store.check()) == []
 
 
-def test_a_priority_written_without_its_entry_is_repaired_by_the_next_commit_a7(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_a_priority_written_without_its_entry_is_repaired_by_the_next_commit_a7(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     """Ruby's set_priority writes the priority node alone."""
     first, second = make_jobs(store, make_batch(store), 2)
     for job in (first, second):
@@ -370,8 +414,12 @@ def test_a_job_in_no_queue_is_found_by_the_walk_a7(store: ZookeeperStore, zk: Ka
     assert nodedump.faults(zk) == []
 
 
-def test_what_another_service_is_just_writing_is_left_alone(merritt: MerrittHarness, store: ZookeeperStore, zk: KazooClient) -> None:
-    """Within the grace, and while somebody holds it: the walk must not make the entry that its maker is about to make."""
+def test_what_another_service_is_just_writing_is_left_alone(
+    merritt: MerrittHarness, store: ZookeeperStore, zk: KazooClient
+) -> None:
+    """Within the grace, and while somebody holds it: the walk must not make the entry that its maker is about to
+    make.
+    """
     job = make_job(store, make_batch(store))
     zk.delete(f"/jobs/states/pending/05-{job.id}")
     patient = ZookeeperStore(merritt.url, grace=60)
@@ -436,7 +484,9 @@ def test_two_kinds_of_workers_take_every_job_through_every_state_once(
     commit(store, moving(store.get("batch", batch.id), "Reporting", closes=True))
 
 
-def test_an_entry_of_a_batch_that_others_removed_goes_with_the_next_rounds(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_an_entry_of_a_batch_that_others_removed_goes_with_the_next_rounds(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     """Its notes may have told of another queue by then."""
     batch = make_batch(store, state="Processing")
     folder = layout_of("batch").folder("Reporting")

@@ -35,8 +35,15 @@ def status(zk: KazooClient, home: str) -> dict[str, Any]:
 
 
 def test_an_empty_store_has_the_folders_that_merritts_library_makes(zk: KazooClient) -> None:
-    shared = {path for top in zk.get_children("/") if top not in ("waybill", "zookeeper") for path in [f"/{top}", *tree(zk, f"/{top}")]}
-    states = "pending held estimating provisioning downloading processing storing recording notify failed completed deleted"
+    shared = {
+        path
+        for top in zk.get_children("/")
+        if top not in ("waybill", "zookeeper")
+        for path in [f"/{top}", *tree(zk, f"/{top}")]
+    }
+    states = (
+        "pending held estimating provisioning downloading processing storing recording notify failed completed deleted"
+    )
     assert shared == {
         *("/batches", "/batch-uuids", "/jobs", "/jobs/states", *(f"/jobs/states/{state}" for state in states.split())),
         *("/access", "/access/small", "/access/large"),
@@ -45,17 +52,26 @@ def test_an_empty_store_has_the_folders_that_merritts_library_makes(zk: KazooCli
     assert all(not body for body in tree(zk, "/jobs").values())
 
 
-def test_a_batch_and_a_job_lie_in_the_tree_as_merritts_library_writes_them(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_a_batch_and_a_job_lie_in_the_tree_as_merritts_library_writes_them(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     batch = make_batch(store, {"batchID": "bid-4711", "profile": "p"})
     assert batch.id == "bid0000000000"
     home = "/batches/bid0000000000"
-    assert set(tree(zk, "/batches")) == {home, f"{home}/submission", f"{home}/status"}, "no states: a batch without is pending"
+    assert set(tree(zk, "/batches")) == {home, f"{home}/submission", f"{home}/status"}, (
+        "no states: a batch without is pending"
+    )
     assert zk.get(home)[0] == b""
     assert json.loads(zk.get(f"{home}/submission")[0]) == {"batchID": "bid-4711", "profile": "p"}
     assert status(zk, home).keys() == {"status", "last_modified", "message"}
     assert zk.get("/batch-uuids/bid-4711")[0] == b"bid0000000000"
 
-    job = make_job(store, batch, {"configuration": b'{"profile":"p"}', "identifiers": b'{"primary_id":"","local_id":["a"]}'}, priority=7)
+    job = make_job(
+        store,
+        batch,
+        {"configuration": b'{"profile":"p"}', "identifiers": b'{"primary_id":"","local_id":["a"]}'},
+        priority=7,
+    )
     assert job.id == "jid0000000001", "/jobs/states was made first"
     home = "/jobs/jid0000000001"
     written = tree(zk, home)
@@ -86,14 +102,23 @@ def test_a_move_rewrites_the_status_and_moves_the_entries(store: ZookeeperStore,
     job = make_job(store, batch)
     job = move(store, job, "Estimating", last_done="Pending", message="on its way")
     assert status(zk, "/jobs/jid0000000001") | {"last_modified": ""} == {
-        "status": "Estimating", "last_successful_status": "Pending", "retry_count": 0, "message": "on its way", "last_modified": ""
-    }  # fmt: skip
+        "status": "Estimating",
+        "last_successful_status": "Pending",
+        "retry_count": 0,
+        "message": "on its way",
+        "last_modified": "",
+    }
     assert zk.get_children("/jobs/states/pending") == []
     assert zk.get_children("/jobs/states/estimating") == ["05-jid0000000001"]
     job = move(store, job, "Provisioning", last_done="Estimating", priority=28)
-    assert (zk.get_children("/jobs/states/provisioning"), zk.get("/jobs/jid0000000001/priority")[0]) == (["28-jid0000000001"], b"28")
+    assert (zk.get_children("/jobs/states/provisioning"), zk.get("/jobs/jid0000000001/priority")[0]) == (
+        ["28-jid0000000001"],
+        b"28",
+    )
     job = move(store, job, "Failed", event="fail", message="no room")
-    assert sorted(zk.get_children("/batches/bid0000000000/states")) == ["batch-failed", "batch-processing"], "made when needed"
+    assert sorted(zk.get_children("/batches/bid0000000000/states")) == ["batch-failed", "batch-processing"], (
+        "made when needed"
+    )
     assert zk.get_children("/batches/bid0000000000/states/batch-failed") == ["jid0000000001"]
     job = move(store, job, "Downloading", event="resume", retries=1)
     assert status(zk, "/jobs/jid0000000001")["retry_count"] == 1
@@ -105,7 +130,9 @@ def test_a_move_rewrites_the_status_and_moves_the_entries(store: ZookeeperStore,
         assert nodedump.faults(zk) == []
 
 
-def test_a_claim_is_an_empty_ephemeral_lock_and_a_status_with_the_same_bytes(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_a_claim_is_an_empty_ephemeral_lock_and_a_status_with_the_same_bytes(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     make_job(store, make_batch(store))
     before, stat = zk.get("/jobs/jid0000000001/status")
     session = store.open_session(host="h", ttl=50, about={})
@@ -114,10 +141,14 @@ def test_a_claim_is_an_empty_ephemeral_lock_and_a_status_with_the_same_bytes(sto
     assert (body, f"{lock.ephemeralOwner & (2**64 - 1):x}") == (b"", session)
     after, again = zk.get("/jobs/jid0000000001/status")
     assert (after, again.version) == (before, stat.version + 1)
-    assert zk.get_children("/jobs/states/pending") == ["05-jid0000000001"], "it stays queued, as Merritt's services expect"
+    assert zk.get_children("/jobs/states/pending") == ["05-jid0000000001"], (
+        "it stays queued, as Merritt's services expect"
+    )
 
 
-def test_states_is_there_when_a_batch_is_no_longer_pending_and_only_then(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_states_is_there_when_a_batch_is_no_longer_pending_and_only_then(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     """Without it a batch is taken for pending; with an empty batch-processing it is taken for finished."""
     batch = make_batch(store)
     batch = move(store, batch, "Held", event="hold")
@@ -125,7 +156,9 @@ def test_states_is_there_when_a_batch_is_no_longer_pending_and_only_then(store: 
     batch = move(store, batch, "Pending", event="release")
     assert not zk.exists(f"/batches/{batch.id}/states")
     batch = move(store, batch, "Processing")
-    assert zk.get_children(f"/batches/{batch.id}/states") == ["batch-completed"], "not finished: its jobs are still to be made"
+    assert zk.get_children(f"/batches/{batch.id}/states") == ["batch-completed"], (
+        "not finished: its jobs are still to be made"
+    )
     job = make_job(store, batch)
     batch = move(store, batch, "Held")
     batch = move(store, batch, "Pending")
@@ -133,18 +166,24 @@ def test_states_is_there_when_a_batch_is_no_longer_pending_and_only_then(store: 
     assert nodedump.faults(zk) == []
 
 
-def test_jobs_of_a_pending_batch_come_with_its_states_in_one_transaction(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_jobs_of_a_pending_batch_come_with_its_states_in_one_transaction(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     batch = make_batch(store)
     jobs = make_jobs(store, batch, 3)
     assert zk.get_children(f"/batches/{batch.id}/states/batch-processing") == [job.id for job in jobs]
-    made = {zk.exists(path).czxid for path in (f"/batches/{batch.id}/states", *(f"/jobs/{job.id}/status" for job in jobs))}
+    made = {
+        zk.exists(path).czxid for path in (f"/batches/{batch.id}/states", *(f"/jobs/{job.id}/status" for job in jobs))
+    }
     assert len(made) == 1
 
 
 def test_space_needed_is_a_raw_decimal(store: ZookeeperStore, zk: KazooClient) -> None:
     job = make_job(store, make_batch(store))
     assert "space_needed" not in job.docs
-    assert "space_needed" not in store.get("job", job.id).docs, "nobody wrote it, though the node is there for other services"
+    assert "space_needed" not in store.get("job", job.id).docs, (
+        "nobody wrote it, though the node is there for other services"
+    )
     job = move(store, job, "Estimating", docs={"space_needed": encode(-1)})
     assert zk.get(f"/jobs/{job.id}/space_needed")[0] == b"-1"
     assert store.get("job", job.id).docs["space_needed"] == -1
@@ -158,7 +197,9 @@ def test_space_needed_is_a_raw_decimal(store: ZookeeperStore, zk: KazooClient) -
 
 def test_what_has_no_place_in_merritts_nodes_is_in_one_side_node(store: ZookeeperStore, zk: KazooClient) -> None:
     docs = {"payload": b'{"n":1}', "large": b'"' + b"x" * 10_000 + b'"', "status": b'"a document of that name"'}
-    job = make_job(store, make_batch(store), docs, owner="ann", keys=("storage/ark:/1/2",), gates=("collections/c",), host="h")
+    job = make_job(
+        store, make_batch(store), docs, owner="ann", keys=("storage/ark:/1/2",), gates=("collections/c",), host="h"
+    )
     names = {path.rpartition("/")[2] for path in tree(zk, f"/jobs/{job.id}")}
     assert names == {"bid", "priority", "space_needed", "configuration", "status"}
     assert zk.get_children("/waybill/records/job") == [job.id]
@@ -192,7 +233,9 @@ def test_the_history_keeps_the_latest_fifty_lines_b13(store: ZookeeperStore) -> 
         ("migration/ark:/1/2", "/waybill/keys/migration%2Fark:%2F1%2F2"),
     ],
 )
-def test_a_held_key_is_a_node_that_names_its_record(store: ZookeeperStore, zk: KazooClient, key: str, path: str) -> None:
+def test_a_held_key_is_a_node_that_names_its_record(
+    store: ZookeeperStore, zk: KazooClient, key: str, path: str
+) -> None:
     job = make_job(store, make_batch(store), keys=(key,))
     assert not zk.exists(path), "asked for, not held"
     session = store.open_session(host="h", ttl=50, about={})
@@ -234,7 +277,9 @@ def test_a_foreign_empty_lock_counts_as_taken_a9(store: ZookeeperStore, zk: Kazo
     assert [record.id for record in claim(store, session)] == [job.id]
 
 
-def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_freed(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_freed(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     """`..` has no node of its own, and %2E%2E stands for it: another service's lock of that name is the same lock."""
     zk.create("/locks/localid/%2E%2E")
     job = make_job(store, make_batch(store), keys=("localid/..",))
@@ -265,7 +310,9 @@ def test_marks_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooCl
 
 
 @pytest.mark.parametrize("mark", ["collections/.", "collections/..", "collections/a\x01b", "collections/\U0001f4da"])
-def test_a_mark_that_no_node_of_merritts_can_stand_for_is_waybills_own(store: ZookeeperStore, zk: KazooClient, mark: str) -> None:
+def test_a_mark_that_no_node_of_merritts_can_stand_for_is_waybills_own(
+    store: ZookeeperStore, zk: KazooClient, mark: str
+) -> None:
     store.mark(mark, True, "ann", "full")
     assert (zk.get_children("/locks/collections"), store.marks()) == ([], {mark: "ann: full"})
     store.mark(mark, False)
@@ -282,7 +329,9 @@ def test_a_mark_that_zookeeper_refuses_is_said_to_be_refused(store: ZookeeperSto
         store.mark("collections/d", True)
 
 
-def test_a_mark_that_others_set_and_clear_all_the_time_is_given_up(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_that_others_set_and_clear_all_the_time_is_given_up(
+    store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
     def late(ops: list[Op]) -> Failure:
@@ -298,7 +347,9 @@ def test_a_mark_that_others_set_and_clear_all_the_time_is_given_up(store: Zookee
 def test_access_queues(store: ZookeeperStore, zk: KazooClient) -> None:
     for size in ("small", "large"):
         token = b'{"token":"t","delivery-node":7001,"cloud-content-byte":1,"status":0,"url":"","anticipated-availability-time":""}'
-        (made,) = commit(store, Change(None, Record(f"access-{size}", "qid*", "Pending"), "submit", docs={"token": token})).records
+        (made,) = commit(
+            store, Change(None, Record(f"access-{size}", "qid*", "Pending"), "submit", docs={"token": token})
+        ).records
         assert made is not None
         assert made.id == "qid0000000000"
         home = f"/access/{size}/qid0000000000"
@@ -372,8 +423,14 @@ def test_a_removed_record_leaves_no_node(store: ZookeeperStore, zk: KazooClient)
     assert "jobs" in str(answer)
     commit(store, Change(job, None, "remove"))
     commit(store, Change(batch, None, "remove"))
-    left = {path for path in tree(zk, "/").keys() - before.keys() if path.count("/") > 3 and not path.startswith("/waybill/kinds/")}
-    assert left <= {"/waybill/parked/job/Pending", "/waybill/owners/ann/job", "/waybill/owners/ann/batch"}, "nothing but empty folders"
+    left = {
+        path
+        for path in tree(zk, "/").keys() - before.keys()
+        if path.count("/") > 3 and not path.startswith("/waybill/kinds/")
+    }
+    assert left <= {"/waybill/parked/job/Pending", "/waybill/owners/ann/job", "/waybill/owners/ann/batch"}, (
+        "nothing but empty folders"
+    )
     assert tree(zk, "/jobs") == {path: data for path, data in before.items() if path.startswith("/jobs/")}
 
 

@@ -30,10 +30,17 @@ def test_no_folder_gets_more_names_than_clients_can_list_d4(merritt: MerrittHarn
     commit(store, draft)
 
 
-def test_a_group_that_would_be_too_large_a_transaction_is_refused_before_it_is_sent_a11(store: ZookeeperStore, zk: KazooClient) -> None:
+def test_a_group_that_would_be_too_large_a_transaction_is_refused_before_it_is_sent_a11(
+    store: ZookeeperStore, zk: KazooClient
+) -> None:
     """ZooKeeper hangs up on a request of more than a megabyte, which looks like a lost connection."""
     batch = make_batch(store)
-    draft = Change(None, Record("job", "jid*", "Pending", parent=batch.ref), "submit", docs={"configuration": b'"' + b"x" * 600 + b'"'})
+    draft = Change(
+        None,
+        Record("job", "jid*", "Pending", parent=batch.ref),
+        "submit",
+        docs={"configuration": b'"' + b"x" * 600 + b'"'},
+    )
     answers = store.commit([Group((draft,) * 990), Group((draft,) * 200)])
     assert isinstance(answers[0], TooLarge)
     assert "portions" in str(answers[0])
@@ -52,7 +59,9 @@ def test_groups_that_fit_alone_are_not_refused_together_a11(store: ZookeeperStor
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("job", "jid"), ("parcel", "p")])
-def test_a_group_that_creates_may_have_to_wait_for_the_next_transaction_a8(store: ZookeeperStore, kind: str, prefix: str) -> None:
+def test_a_group_that_creates_may_have_to_wait_for_the_next_transaction_a8(
+    store: ZookeeperStore, kind: str, prefix: str
+) -> None:
     """It took its numbers before it was found that it does not fit: it gives them back and takes them again."""
     batch = make_batch(store)
     job = make_job(store, batch)
@@ -61,7 +70,13 @@ def test_a_group_that_creates_may_have_to_wait_for_the_next_transaction_a8(store
     full = Change(job, job, "note", docs={"metadata": body, "other": body})
     answers = store.commit([Group((full,)), *[Group((draft,))] * 4])
     assert all(isinstance(answer, Committed) for answer in answers)
-    numbers = [int(record.id[-10:]) for answer in answers[1:] if isinstance(answer, Committed) for record in answer.records if record]
+    numbers = [
+        int(record.id[-10:])
+        for answer in answers[1:]
+        if isinstance(answer, Committed)
+        for record in answer.records
+        if record
+    ]
     assert numbers == list(range(numbers[0], numbers[0] + 4))
 
 
@@ -83,7 +98,9 @@ def test_a_long_chroot_counts_too_a11(merritt: MerrittHarness, zookeeper_url: st
     assert all(isinstance(answer, Committed) for answer in answers[1:])
     jobs = store.find("job", limit=1000).records
     assert len(jobs) == 200
-    assert all(isinstance(answer, Committed) for answer in store.commit([Group((moving(job, "Held"),)) for job in jobs]))
+    assert all(
+        isinstance(answer, Committed) for answer in store.commit([Group((moving(job, "Held"),)) for job in jobs])
+    )
     assert len(store.find("job", limit=1000, docs=True).records) == 200
     store.close()
 

@@ -33,7 +33,9 @@ def test_foretold_and_chosen_numbers_are_one_row_a8(store: ZookeeperStore, zk: K
 def test_somebody_who_is_faster_costs_a_second_try_and_no_hole_a8(
     store: ZookeeperStore, zk: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between our reading and our writing another service takes the number; a name beyond the count must never come to be."""
+    """Between our reading and our writing another service takes the number; a name beyond the count must never come
+    to be.
+    """
     batch = make_batch(store)
     post = store._link.post
     stolen: list[str] = []
@@ -56,19 +58,39 @@ def test_a_refused_group_leaves_no_hole_in_the_numbers_a8(store: ZookeeperStore,
     draft = Change(None, Record("job", "jid*", "Pending", parent=batch.ref), "submit")
     bad = Change(None, Record("job", "jid*", "Nonsense", parent=batch.ref), "submit")
     late = Change(other, other, "note")
-    large = Change(None, Record("job", "jid*", "Pending", parent=batch.ref), "submit", docs={"a": b"1" * 500_000, "b": b"1" * 420_000})
+    large = Change(
+        None,
+        Record("job", "jid*", "Pending", parent=batch.ref),
+        "submit",
+        docs={"a": b"1" * 500_000, "b": b"1" * 420_000},
+    )
     assert stale is not None
-    groups = [Group((draft, draft)), Group((draft, bad)), Group((draft,)), Group((draft, late)), Group((large, large)), Group((draft,))]
+    groups = [
+        Group((draft, draft)),
+        Group((draft, bad)),
+        Group((draft,)),
+        Group((draft, late)),
+        Group((large, large)),
+        Group((draft,)),
+    ]
     answers = store.commit(groups)
     assert [type(answer) for answer in answers][1:] != [Committed] * 5
-    made = [record.id for answer in answers if isinstance(answer, Committed) for record in answer.records if record is not None]
+    made = [
+        record.id
+        for answer in answers
+        if isinstance(answer, Committed)
+        for record in answer.records
+        if record is not None
+    ]
     assert sorted(made) == [f"jid{number:010d}" for number in range(1, 5)]
     assert isinstance(answers[3], Conflict)
     assert isinstance(answers[4], TooLarge)
     assert sequential(zk) == "jid0000000005"
 
 
-def test_many_creators_and_another_service_share_the_numbers_a8(merritt: MerrittHarness, zk: KazooClient, budget: Budget) -> None:
+def test_many_creators_and_another_service_share_the_numbers_a8(
+    merritt: MerrittHarness, zk: KazooClient, budget: Budget
+) -> None:
     stores = [merritt.open() for _ in range(2)]
     batch = make_batch(stores[0])
     names = race(stores, batch, zk, budget.pick(small=15, long=200))
@@ -109,11 +131,15 @@ def race(stores: list[ZookeeperStore], batch: Record, zk: KazooClient, rounds: i
         for _ in range(rounds):
             made[-1].append(sequential(zk))
 
-    threads = [threading.Thread(target=ours, args=(place,)) for place in range(len(stores))] + [threading.Thread(target=theirs)]
+    threads = [threading.Thread(target=ours, args=(place,)) for place in range(len(stores))] + [
+        threading.Thread(target=theirs)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
     assert [len(names) for names in made[:-1]] == [sum(1 + n % 3 for n in range(rounds))] * len(stores)
-    assert all(earlier < later for names in made for earlier, later in pairwise(names)), "and each creator's own are in order"
+    assert all(earlier < later for names in made for earlier, later in pairwise(names)), (
+        "and each creator's own are in order"
+    )
     return [name for names in made for name in names]

@@ -1,4 +1,6 @@
-"""A server that is away for longer than a session lasts: what a worker held is free afterwards, and its work is done once more."""
+"""A server that is away for longer than a session lasts: what a worker held is free afterwards, and its work is done
+once more.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -45,7 +47,9 @@ def test_work_goes_on_after_an_outage_longer_than_a_session(server: ZooKeeperSer
         assert len(runs) == 2
 
 
-def test_a_session_that_nobody_renewed_for_its_ttl_ends_when_another_is_opened_or_renewed(merritt: MerrittHarness) -> None:
+def test_a_session_that_nobody_renewed_for_its_ttl_ends_when_another_is_opened_or_renewed(
+    merritt: MerrittHarness,
+) -> None:
     store, now = merritt.open(), [100.0]
     store._sessions._clock = lambda: now[0]
     first, second = make_job(store, make_batch(store)), make_job(store, make_batch(store))

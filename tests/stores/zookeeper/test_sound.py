@@ -1,4 +1,6 @@
-"""Whatever is done, and whoever is killed: after every commit Merritt's own test would find nothing wrong in the tree."""
+"""Whatever is done, and whoever is killed: after every commit Merritt's own test would find nothing wrong in the
+tree.
+"""
 
 import random
 import subprocess
@@ -18,7 +20,9 @@ from waybill.stores.zookeeper import ZookeeperStore
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_walk_leaves_the_tree_sound_after_every_step(merritt: MerrittHarness, zk: KazooClient, seed: int, budget: Budget) -> None:
+def test_any_walk_leaves_the_tree_sound_after_every_step(
+    merritt: MerrittHarness, zk: KazooClient, seed: int, budget: Budget
+) -> None:
     """Three workers take turns, each often out of date."""
     rng = random.Random(seed)
     workers = [Ingest(merritt.open(), rng) for _ in range(3)]
@@ -42,9 +46,16 @@ def test_a_killed_worker_leaves_the_tree_sound_at_every_moment(
     log = tmp_path / "workers.log"
     for round in range(budget.pick(small=3, long=60)):
         with log.open("wb") as out:
-            command = [sys.executable, "-m", "tests.stores.zookeeper.ingest", f"zookeeper://{merritt.hosts}{merritt.root}"]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.stores.zookeeper.ingest",
+                f"zookeeper://{merritt.hosts}{merritt.root}",
+            ]
             workers = [
-                subprocess.Popen([*command, str(10 * round + n)], stdout=subprocess.PIPE, stderr=out, cwd=Path(__file__).parents[3])
+                subprocess.Popen(
+                    [*command, str(10 * round + n)], stdout=subprocess.PIPE, stderr=out, cwd=Path(__file__).parents[3]
+                )
                 for n in range(2)
             ]
             try:
@@ -53,7 +64,11 @@ def test_a_killed_worker_leaves_the_tree_sound_at_every_moment(
                     assert worker.stdout.readline() == b"ready\n", log.read_text()
                 written = zk.exists("/waybill/bell").version
                 enough = rng.randrange(5, 60)
-                wait_until(lambda: zk.exists("/waybill/bell").version > written + enough, "the workers to have done something", seconds=60)  # noqa: B023
+                wait_until(
+                    lambda: zk.exists("/waybill/bell").version > written + enough,  # noqa: B023
+                    "the workers to have done something",
+                    seconds=60,
+                )
             finally:
                 for worker in workers:
                     worker.kill()
@@ -72,4 +87,6 @@ def test_a_killed_worker_leaves_the_tree_sound_at_every_moment(
 
 def all_free(store: ZookeeperStore) -> bool:
     store.reap()
-    return not store.sessions() and all(record.session is None for kind in ("job", "batch") for record in store.find(kind).records)
+    return not store.sessions() and all(
+        record.session is None for kind in ("job", "batch") for record in store.find(kind).records
+    )

@@ -1,11 +1,13 @@
-"""ANVL: `label: value` lines, as depositors and archives keep short descriptions in; and the three files that ingest reads and writes so.
+"""ANVL: `label: value` lines, as depositors and archives keep short descriptions in; and the three files that ingest
+reads and writes so.
 
     mrt-erc.txt        who made it, what it is called, when, and where to find it: an electronic resource citation
     mrt-embargo.txt    until when it is not to be shown: `embargoEndDate: 2031-01-01T00:00:00Z`, or `none`
     mrt-delete.txt     names of files that an update takes away, one in each line, without labels
 
-A line that begins with a space goes on with the value before it; `#` begins a comment; empty lines mean nothing. In these files `%` stands
-for itself. Where ANVL travels as a message (EZID), `%` escapes what a line cannot hold: read and write with `escaped`.
+A line that begins with a space goes on with the value before it; `#` begins a comment; empty lines mean nothing. In
+these files `%` stands for itself. Where ANVL travels as a message (EZID), `%` escapes what a line cannot hold: read and
+write with `escaped`.
 """
 
 from __future__ import annotations
@@ -104,7 +106,10 @@ def read_erc(data: bytes) -> Erc:
                 said[name].append(part.strip())
         elif label.lower() in said:
             said[label.lower()].append(value)
-    known = {label: list(dict.fromkeys(value for value in values if value not in ("", MISSING))) for label, values in said.items()}
+    known = {
+        label: list(dict.fromkeys(value for value in values if value not in ("", MISSING)))
+        for label, values in said.items()
+    }
     return Erc("; ".join(known["who"]), "; ".join(known["what"]), "; ".join(known["when"]), tuple(known["where"]))
 
 
@@ -125,7 +130,9 @@ def read_embargo(data: bytes) -> datetime | None:
                 until = datetime.fromisoformat(value)
                 return until.astimezone(UTC) if until.tzinfo else until.replace(tzinfo=UTC)
             except (ValueError, OverflowError):
-                raise BadAnvl(0, f"{names.shown(value)} is not the end of an embargo: write 2031-12-31T00:00:00Z, or none.") from None
+                raise BadAnvl(
+                    0, f"{names.shown(value)} is not the end of an embargo: write 2031-12-31T00:00:00Z, or none."
+                ) from None
     raise BadAnvl(0, "The embargo has no end: write `embargoEndDate: 2031-12-31T00:00:00Z`, or `embargoEndDate: none`.")
 
 

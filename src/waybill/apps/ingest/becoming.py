@@ -1,4 +1,6 @@
-"""What an entry of an old queue becomes: a job with its documents, or an assembly, in the state in which the entry was."""
+"""What an entry of an old queue becomes: a job with its documents, or an assembly, in the state in which the entry
+was.
+"""
 
 from __future__ import annotations
 
@@ -33,29 +35,47 @@ class Becoming:
         }
         machine = self._engine.machines["job"]
         return New(
-            "job", documents, state=told.state, owner=submission.read(said).submitter, priority=told.priority, request=told.request,
-            last_done=_last_done(machine, told), message=told.message, parent=batch.ref if batch is not None else None,
-        )  # fmt: skip
+            "job",
+            documents,
+            state=told.state,
+            owner=submission.read(said).submitter,
+            priority=told.priority,
+            request=told.request,
+            last_done=_last_done(machine, told),
+            message=told.message,
+            parent=batch.ref if batch is not None else None,
+        )
 
     def assembly(self, entry: Entry, told: Described) -> New:
         kind = "access-large" if told.large else "access-small"
         last = _last_done(self._engine.machines[kind], told)
         return New(
-            kind, {"token": told.token}, state=told.state, priority=told.priority, request=told.request, last_done=last,
+            kind,
+            {"token": told.token},
+            state=told.state,
+            priority=told.priority,
+            request=told.request,
+            last_done=last,
             message=told.message,
-        )  # fmt: skip
+        )
 
     def placed(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """With the collections by which it is held, where its profile is known here."""
         name = submission.read(said).profile
         if name not in self._collections:
             self._collections[name] = list(self._mnemonics(name))
-        return {**said, "collections": self._collections[name]} if self._collections[name] and not said.get("collections") else {**said}
+        return (
+            {**said, "collections": self._collections[name]}
+            if self._collections[name] and not said.get("collections")
+            else {**said}
+        )
 
     def _mnemonics(self, profile: str) -> tuple[str, ...]:
         try:
             known = self._engine.store.get("profile", profile) if profile and bad_id(profile) is None else None
-            return mnemonics.of(from_document(Profile, known.docs.get("profile")), self._arks) if known is not None else ()
+            return (
+                mnemonics.of(from_document(Profile, known.docs.get("profile")), self._arks) if known is not None else ()
+            )
         except (NotFound, BadProfile):
             return ()
 
@@ -65,7 +85,15 @@ class Becoming:
 
 
 def _last_done(machine: Machine, told: Described) -> str | None:
-    """What resume goes on after: the table decides, in which there may be a state between those that the old queues knew."""
-    over = told.state if told.state not in ("Failed", "Deleted", "Held") else told.path[-2] if len(told.path) > 1 else ""
+    """What resume goes on after: the table decides, in which there may be a state between those that the old queues
+    knew.
+    """
+    over = (
+        told.state if told.state not in ("Failed", "Deleted", "Held") else told.path[-2] if len(told.path) > 1 else ""
+    )
     state = machine.state(over)
-    return machine.before(over, told.last_done or None) if state is not None and state.then is not None else told.last_done or None
+    return (
+        machine.before(over, told.last_done or None)
+        if state is not None and state.then is not None
+        else told.last_done or None
+    )

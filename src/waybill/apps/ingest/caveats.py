@@ -1,4 +1,5 @@
-"""Caveats: what is worth knowing of a job that is done all the same, in its document `warnings`, one sentence for each file.
+"""Caveats: what is worth knowing of a job that is done all the same, in its document `warnings`, one sentence for
+each file.
 
 The message of such a job begins with SAID, so that lists and reports find it without its documents.
 """

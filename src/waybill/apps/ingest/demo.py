@@ -1,4 +1,5 @@
-"""A small demonstration of ingest: a collection, a profile, and deposits that need no network. Loaded only with `--demo`.
+"""A small demonstration of ingest: a collection, a profile, and deposits that need no network. Loaded only with
+`--demo`.
 
     a photograph        one file, stored as it is
     a field notebook    a zip: the files of one object
@@ -45,10 +46,17 @@ def demonstrate(depot: Depot, engine: Engine) -> None:
 
 def _furnish(engine: Engine) -> None:
     for mnemonic, ark in COLLECTIONS.items():
-        service.COLLECTIONS.put(engine, {"mnemonic": mnemonic, "ark": ark, "name": f"Demonstration: {mnemonic}"}, who=WHO)
+        service.COLLECTIONS.put(
+            engine, {"mnemonic": mnemonic, "ark": ark, "name": f"Demonstration: {mnemonic}"}, who=WHO
+        )
     service.hold(engine, "atlases", who=WHO, why="to show what a hold does")
     for name, mnemonic in PROFILES.items():
-        body = {"name": name, "owner": OWNER, "collections": [COLLECTIONS[mnemonic]], "description": "For the demonstration."}
+        body = {
+            "name": name,
+            "owner": OWNER,
+            "collections": [COLLECTIONS[mnemonic]],
+            "description": "For the demonstration.",
+        }
         service.PROFILES.put(engine, body, who=WHO)
 
 
@@ -62,24 +70,73 @@ def _is_there(engine: Engine, kind: str, id: str) -> bool:
 
 def _deposits() -> list[tuple[Submission, bytes]]:
     photograph = b"P2\n4 2\n9\n0 3 6 9\n9 6 3 0\n"  # a very small one
-    notebook = {"page-1.txt": b"Left at dawn.\n", "page-2.txt": b"Rain; one husky, one chicken.\n", "index.txt": b"page-1\npage-2\n"}
+    notebook = {
+        "page-1.txt": b"Left at dawn.\n",
+        "page-2.txt": b"Rain; one husky, one chicken.\n",
+        "index.txt": b"page-1\npage-2\n",
+    }
     return [
-        (_said("photograph", "husky.pgm", title="A husky in the snow", creator="T. Seneca", date="2009", local="demo-husky"), photograph),
-        (_said("notebook", "notebook.zip", title="Field notebook", creator="Jane Doe", date="1911", local="demo-notebook"), _zip(notebook)),
-        (_said("maps", "maps.zip", title="Maps of the bay", local="demo-maps"), _zip(_bag({"bay.txt": b"~~~~\n", "hills.txt": b"^^^^\n"}))),
-        (_said("scan", "scan.txt", title="A damaged scan", digest=hashlib.sha256(b"what it was").hexdigest()), b"what came\n"),
-        (_said("atlas", "atlas.txt", profile="demo_atlases", title="An atlas", local="demo-atlas"), b"Here be dragons.\n"),
+        (
+            _said(
+                "photograph",
+                "husky.pgm",
+                title="A husky in the snow",
+                creator="T. Seneca",
+                date="2009",
+                local="demo-husky",
+            ),
+            photograph,
+        ),
+        (
+            _said(
+                "notebook",
+                "notebook.zip",
+                title="Field notebook",
+                creator="Jane Doe",
+                date="1911",
+                local="demo-notebook",
+            ),
+            _zip(notebook),
+        ),
+        (
+            _said("maps", "maps.zip", title="Maps of the bay", local="demo-maps"),
+            _zip(_bag({"bay.txt": b"~~~~\n", "hills.txt": b"^^^^\n"})),
+        ),
+        (
+            _said("scan", "scan.txt", title="A damaged scan", digest=hashlib.sha256(b"what it was").hexdigest()),
+            b"what came\n",
+        ),
+        (
+            _said("atlas", "atlas.txt", profile="demo_atlases", title="An atlas", local="demo-atlas"),
+            b"Here be dragons.\n",
+        ),
     ]
 
 
 def _said(
-    name: str, filename: str, *, title: str, creator: str = "", date: str = "", local: str = "", digest: str = "",
+    name: str,
+    filename: str,
+    *,
+    title: str,
+    creator: str = "",
+    date: str = "",
+    local: str = "",
+    digest: str = "",
     profile: str = "demo_content",
-) -> Submission:  # fmt: skip
+) -> Submission:
     return Submission(
-        profile=profile, url="", filename=filename, title=title, creator=creator, date=date, local_ids=(local,) if local else (),
-        digest_type="sha-256" if digest else "", digest_value=digest, batch_id=f"demo-{name}", submitter=WHO,
-    )  # fmt: skip
+        profile=profile,
+        url="",
+        filename=filename,
+        title=title,
+        creator=creator,
+        date=date,
+        local_ids=(local,) if local else (),
+        digest_type="sha-256" if digest else "",
+        digest_value=digest,
+        batch_id=f"demo-{name}",
+        submitter=WHO,
+    )
 
 
 def _bag(files: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -7,12 +7,14 @@
     mrt-erc.txt           who, what, when, where
     mrt-dc.xml            Dublin Core
 
-A depositor may send a description among his files: mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml. Of each single thing that can be said, the
-first of these counts that says it: **the submission, mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml**. The submission is said last and for this
-one object, while files are often made long before. mrt-embargo.txt says until when the object is not to be shown, and mrt-delete.txt what
-an update takes away. Such a file that cannot be read is the depositor's mistake, and is never passed over in silence.
+A depositor may send a description among his files: mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml. Of each single thing that
+can be said, the first of these counts that says it: **the submission, mrt-erc.txt, mrt-dc.xml, mrt-datacite.xml**. The
+submission is said last and for this one object, while files are often made long before. mrt-embargo.txt says until when
+the object is not to be shown, and mrt-delete.txt what an update takes away. Such a file that cannot be read is the
+depositor's mistake, and is never passed over in silence.
 
-An update keeps what none of them says: local ids, each element of Dublin Core, and an embargo for as long as its file is in the object.
+An update keeps what none of them says: local ids, each element of Dublin Core, and an embargo for as long as its file
+is in the object.
 
 Everything here is a function of its arguments: a second run describes an object in the same bytes.
 """
@@ -34,7 +36,13 @@ from waybill.apps.ingest.submission import Submission
 
 PRODUCER = "producer/"
 SYSTEM = "system/"
-ERC, DC, DATACITE, EMBARGO, DELETE = "mrt-erc.txt", "mrt-dc.xml", "mrt-datacite.xml", "mrt-embargo.txt", "mrt-delete.txt"
+ERC, DC, DATACITE, EMBARGO, DELETE = (
+    "mrt-erc.txt",
+    "mrt-dc.xml",
+    "mrt-datacite.xml",
+    "mrt-embargo.txt",
+    "mrt-delete.txt",
+)
 READ = frozenset({ERC, DC, DATACITE, EMBARGO, DELETE})  # files of the depositor that are read
 LARGEST = 5_000_000  # bytes of one of them
 
@@ -62,7 +70,8 @@ class Kept(msgspec.Struct, frozen=True):
     local_ids: tuple[str, ...] = ()
     dc: dict[str, list[str]] = {}  # as the version before was described
     told: Told = Told()  # by files that the update leaves in the object
-    papers: tuple[str, ...] = ()  # files that speak of the deposit before alone, by their paths in the object: these are not kept
+    # files that speak of the deposit before alone, by their paths in the object: these are not kept
+    papers: tuple[str, ...] = ()
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -74,7 +83,9 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def told_by(files: Mapping[str, bytes]) -> Told:
-    """What the depositor's files say, by their names below producer/; BadDescription names the one that cannot be read."""
+    """What the depositor's files say, by their names below producer/; BadDescription names the one that cannot be
+    read.
+    """
     try:
         erc = anvl.read_erc(files[ERC]) if ERC in files else Erc()
     except BadAnvl as error:
@@ -99,8 +110,16 @@ def told_by(files: Mapping[str, bytes]) -> Told:
 
 
 def read_datacite(data: bytes) -> dict[str, list[str]]:
-    """Of a DataCite description what Dublin Core has too; elements by their plain names, since its namespaces carry versions."""
-    known = {"creatorName": "creator", "title": "title", "publicationYear": "date", "publisher": "publisher", "subject": "subject"}
+    """Of a DataCite description what Dublin Core has too; elements by their plain names, since its namespaces carry
+    versions.
+    """
+    known = {
+        "creatorName": "creator",
+        "title": "title",
+        "publicationYear": "date",
+        "publisher": "publisher",
+        "subject": "subject",
+    }
     found: dict[str, list[str]] = {}
     for element in parse(data).iter():
         name = element.tag.rpartition("}")[2]
@@ -111,7 +130,11 @@ def read_datacite(data: bytes) -> dict[str, list[str]]:
 
 
 def describe(
-    said: Submission, profile: Profile, ark: str, told: Told = Told(), kept: Kept = Kept()  # noqa: B008 - frozen
+    said: Submission,
+    profile: Profile,
+    ark: str,
+    told: Told = Told(),  # noqa: B008
+    kept: Kept = Kept(),  # noqa: B008 - frozen
 ) -> Description:
     """`kept`: of an update."""
     local_ids = tuple(dict.fromkeys((*kept.local_ids, *said.local_ids)))
@@ -127,16 +150,22 @@ def describe(
         DC: _dublin_core(said, profile, erc, told, kept),
     }
     about: dict[str, Any] = {
-        "owner": owner, "collections": list(dict.fromkeys((*profile.collections, *said.collections))),
-        "local_ids": list(local_ids), "title": erc.what, "creator": erc.who, "date": erc.when,
-    }  # fmt: skip
+        "owner": owner,
+        "collections": list(dict.fromkeys((*profile.collections, *said.collections))),
+        "local_ids": list(local_ids),
+        "title": erc.what,
+        "creator": erc.who,
+        "date": erc.when,
+    }
     if embargo is not None:
         about["embargo"] = embargo.isoformat().replace("+00:00", "Z")
     return Description(erc, files, about)
 
 
 def deletions_of(said: Submission, told: Told) -> tuple[str, ...]:
-    """The files that an update takes away, by their paths in the object: a plain name is one of the depositor's files."""
+    """The files that an update takes away, by their paths in the object: a plain name is one of the depositor's
+    files.
+    """
     if not said.update:
         return ()  # a version that is added has nothing of the ones before
     wanted = (*told.deletions, *said.deletions)
@@ -166,7 +195,9 @@ def _dublin_core(said: Submission, profile: Profile, erc: Erc, told: Told, kept:
         known["type"] = [said.datacite_type]
     known = {**kept.told.dc, **_cited(erc), **kept.dc, **known}
     ark, *local = erc.where
-    known["identifier"] = list(dict.fromkeys((ark, *known.get("identifier", ()), *(local if profile.local_id_in_dublin_core else ()))))
+    known["identifier"] = list(
+        dict.fromkeys((ark, *known.get("identifier", ()), *(local if profile.local_id_in_dublin_core else ())))
+    )
     try:
         return dublincore.write(known)
     except BadDublinCore as error:
@@ -180,15 +211,26 @@ def _cited(erc: Erc) -> dict[str, list[str]]:
 
 def _ingest(said: Submission) -> bytes:
     known = (
-        ("ingest", "Waybill"), ("submissionDate", said.submitted), ("batch", said.batch_id), ("job", said.job_id),
-        ("userAgent", said.submitter), ("profile", said.profile), ("type", said.type.value if said.type else ""),
-        ("mode", "update" if said.update else "add"), ("file", said.filename), ("note", said.note),
-    )  # fmt: skip
+        ("ingest", "Waybill"),
+        ("submissionDate", said.submitted),
+        ("batch", said.batch_id),
+        ("job", said.job_id),
+        ("userAgent", said.submitter),
+        ("profile", said.profile),
+        ("type", said.type.value if said.type else ""),
+        ("mode", "update" if said.update else "add"),
+        ("file", said.filename),
+        ("note", said.note),
+    )
     return _anvl(known)
 
 
 def _mom(profile: Profile, ark: str, local_ids: Sequence[str]) -> bytes:
-    known = [("primaryIdentifier", ark), ("type", profile.type or "MRT-curatorial"), ("role", profile.role or "MRT-content")]
+    known = [
+        ("primaryIdentifier", ark),
+        ("type", profile.type or "MRT-curatorial"),
+        ("role", profile.role or "MRT-content"),
+    ]
     known += [("aggregate", profile.aggregate), *(("localIdentifier", local) for local in local_ids)]
     return _anvl(known)
 

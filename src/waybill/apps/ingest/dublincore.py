@@ -1,11 +1,13 @@
-"""Dublin Core: fifteen elements that describe an object, as `mrt-dc.xml`; written for each object, and read if the depositor sent one.
+"""Dublin Core: fifteen elements that describe an object, as `mrt-dc.xml`; written for each object, and read if the
+depositor sent one.
 
     <DublinCore xmlns:xsi="..." xmlns:dc="http://purl.org/dc/elements/1.1/">
       <dc:title>Big Hunt</dc:title>
       <dc:creator>Seneca, Tracy</dc:creator>
     </DublinCore>
 
-Any element may be there several times. In a form, where each has one field, subject, creator, relation and identifier repeat with `;`.
+Any element may be there several times. In a form, where each has one field, subject, creator, relation and identifier
+repeat with `;`.
 """
 
 from __future__ import annotations
@@ -19,9 +21,22 @@ from waybill.apps.ingest.safexml import BadXml, parse
 
 NAMESPACE = "http://purl.org/dc/elements/1.1/"
 ELEMENTS = (
-    "title", "creator", "subject", "description", "publisher", "contributor", "date", "type",
-    "format", "identifier", "source", "language", "relation", "coverage", "rights",
-)  # fmt: skip
+    "title",
+    "creator",
+    "subject",
+    "description",
+    "publisher",
+    "contributor",
+    "date",
+    "type",
+    "format",
+    "identifier",
+    "source",
+    "language",
+    "relation",
+    "coverage",
+    "rights",
+)
 REPEATED = frozenset({"subject", "creator", "relation", "identifier"})
 
 _TERMS = "http://purl.org/dc/terms/"
@@ -52,7 +67,9 @@ def write(description: DublinCore) -> bytes:
     """The file; the elements come in the order above."""
     unknown = sorted(set(description) - set(ELEMENTS))
     if unknown:
-        raise BadDublinCore(f"{names.shown(unknown[0])} is not an element of Dublin Core: there are {', '.join(ELEMENTS)}.")
+        raise BadDublinCore(
+            f"{names.shown(unknown[0])} is not an element of Dublin Core: there are {', '.join(ELEMENTS)}."
+        )
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<DublinCore xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:dc="{NAMESPACE}">',
@@ -66,7 +83,9 @@ def write(description: DublinCore) -> bytes:
 
 
 def read(data: bytes) -> dict[str, list[str]]:
-    """The description, wherever in the file its elements are; other elements are passed over, and dcterms count as their namesakes."""
+    """The description, wherever in the file its elements are; other elements are passed over, and dcterms count as
+    their namesakes.
+    """
     try:
         root = parse(data)
     except BadXml as error:

@@ -6,8 +6,9 @@ A job must never get two ARKs, and an answer can be lost on its way back. So the
              `waybill.request`: whoever finds the ARK there already can tell whether it is its own, so this may be repeated for ever.
     mint     EZID chooses. This is tried again only when EZID cannot have heard it; otherwise it is Unsure, and a person must look.
 
-Messages are ANVL lines with escapes; the answer's first line begins with `success:` or `error:`. What EZID refuses is refused for good;
-what does not answer is tried again, `pauses` seconds apart. Certificates are checked, redirects are not followed.
+Messages are ANVL lines with escapes; the answer's first line begins with `success:` or `error:`. What EZID refuses is
+refused for good; what does not answer is tried again, `pauses` seconds apart. Certificates are checked, redirects are
+not followed.
 """
 
 from __future__ import annotations
@@ -73,10 +74,20 @@ class Description(msgspec.Struct, frozen=True):
     reserved: bool = False  # known to EZID alone: for objects that only administrators see
 
     def elements(self) -> list[Element]:
-        cited = [("who", self.who), ("what", self.what), ("when", self.when), *(("where", place) for place in self.where)]
+        cited = [
+            ("who", self.who),
+            ("what", self.what),
+            ("when", self.when),
+            *(("where", place) for place in self.where),
+        ]
         # A citation is itself ANVL, inside one value: its own line breaks are escaped, and colons of its values too.
         erc = "".join(f"{label}: {escape(one_line(value), ':') or anvl.MISSING}%0A" for label, value in cited)
-        said = [("erc", erc), ("mrt.creator", escape(self.creator)), ("_target", escape(self.target)), ("_owner", escape(self.co_owner))]
+        said = [
+            ("erc", erc),
+            ("mrt.creator", escape(self.creator)),
+            ("_target", escape(self.target)),
+            ("_owner", escape(self.co_owner)),
+        ]
         if self.reserved:
             said += [("_status", "reserved"), ("_export", "no")]
         return [Element(label, value) for label, value in said if value]
@@ -117,7 +128,9 @@ class Ezid:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-            raise Refused(f"The address of EZID must begin with https://, since a password is sent to it: {url!r} does not.")
+            raise Refused(
+                f"The address of EZID must begin with https://, since a password is sent to it: {url!r} does not."
+            )
         self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
         self._auth = httpx2.BasicAuth(user, password)
         self._pauses, self._pause, self._timeout = tuple(pauses), pause, timeout
@@ -126,7 +139,9 @@ class Ezid:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -186,7 +201,9 @@ class Ezid:
             except _NotAnswered as error:
                 reason, heard = str(error), error.heard
             if heard and not repeatable:
-                raise Unsure(f"EZID may have minted an ARK that nobody knows: {reason}. Look for {path} there before trying again.")
+                raise Unsure(
+                    f"EZID may have minted an ARK that nobody knows: {reason}. Look for {path} there before trying again."
+                )
         raise Unavailable(f"EZID did not do it in {len(self._pauses) + 1} tries: {reason}.")
 
     def _once(self, method: str, path: str, body: bytes) -> _Answer:
@@ -210,7 +227,10 @@ class Ezid:
 
 
 def target(base: str, ark: str) -> str:
-    """Where an ARK leads: the page of the object. Its ARK is encoded once here, and again by the escapes of the message."""
+    """Where an ARK leads: the page of the object.
+
+    Its ARK is encoded once here, and again by the escapes of the message.
+    """
     return f"{base.rstrip('/')}/m/{quote(ark, safe='')}"
 
 

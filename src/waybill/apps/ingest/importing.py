@@ -6,8 +6,9 @@
     release    the batch goes on, and waits for its jobs like any other
     assembly   made by itself
 
-The old queues are only read. Each record is made by a request that follows from its entry, so that an import that was broken off, or is
-run a second time, makes only what is missing. Of a batch nothing but the names of its entries is kept in memory.
+The old queues are only read. Each record is made by a request that follows from its entry, so that an import that was
+broken off, or is run a second time, makes only what is missing. Of a batch nothing but the names of its entries is kept
+in memory.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class _Batch(msgspec.Struct):
 def import_entries(
     engine: Engine, source: Source, *, who: str, dry_run: bool = False, progress: Progress = lambda done, total: None
 ) -> Imported:
-    """Make what the entries of a source stand for. Safe to repeat; an entry that cannot be used is told of and stops no other."""
+    """Make what the entries of a source stand for. Safe to repeat; an entry that cannot be used is told of and stops
+    no other.
+    """
     return _Import(engine, source, who, dry_run, progress).run()
 
 
@@ -118,7 +121,10 @@ class _Import:
                     self._step(len(found.paths))
                     return
             parent = batch
-            whole = self._make(entries, lambda entry, told: self._becoming.job(entry, told, found.name, parent)) and whole  # noqa: B023 - called at once
+            # called at once
+            whole = (
+                self._make(entries, lambda entry, told: self._becoming.job(entry, told, found.name, parent)) and whole  # noqa: B023
+            )
             self._step(len(portion))
         if self._dry_run:
             self._report.count("batch", self._known(found.name) is not None)
@@ -126,9 +132,11 @@ class _Import:
             self._release(found.name, batch)
 
     def _named(self, uuid: str, found: _Batch) -> _Batch:
-        """The same under the batchID that takes its new entries. Safe to repeat: a batch that is not over is gone on with.
+        """The same under the batchID that takes its new entries. Safe to repeat: a batch that is not over is gone on
+        with.
 
-        A batch that is over reports no more. What has come into the old queue since then becomes another: its batchID, and a number.
+        A batch that is over reports no more. What has come into the old queue since then becomes another: its batchID,
+        and a number.
         """
         plain = replace(found, name=uuid, jobs=len(found.paths))
         name, number, last = uuid, 1, self._known(uuid)
@@ -142,7 +150,9 @@ class _Import:
         new = [told.state for told in every if not self._is_there("job", told.request)]
         if not new:
             return plain
-        self._report.remark(uuid, [f"{last.ref} is {last.state} and reports no more: what is new of it becomes the batch {name}."])
+        self._report.remark(
+            uuid, [f"{last.ref} is {last.state} and reports no more: what is new of it becomes the batch {name}."]
+        )
         return replace(found, name=name, jobs=len(new), over=all(state in _OVER for state in new))
 
     def _make_batch(self, found: _Batch, first: tuple[str, Entry, Described]) -> Record | None:

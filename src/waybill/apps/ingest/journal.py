@@ -1,10 +1,12 @@
-"""Journal: lines that all processes of a host append to one file under a lock, each keeping in memory what it has made of them.
+"""Journal: lines that all processes of a host append to one file under a lock, each keeping in memory what it has
+made of them.
 
     with journal.locked():          alone, and every line that others wrote has been taken in
         journal.append(line)
 
-Taking in costs as much as is new. `write_anew` puts a shorter file in its place, which the others notice by its inode. Nothing is synced:
-it serves processes that run, and a crash of the machine ends them all. A line that was torn by a kill is not taken in, and spoils no other.
+Taking in costs as much as is new. `write_anew` puts a shorter file in its place, which the others notice by its inode.
+Nothing is synced: it serves processes that run, and a crash of the machine ends them all. A line that was torn by a
+kill is not taken in, and spoils no other.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class Journal:
         self.lines, self._torn = self.lines + 1, False
 
     def write_anew(self, lines: Iterable[bytes]) -> None:
-        """Only these lines, which say all that was taken in. Safe at any time: the new file takes the place of the old one at once."""
+        """Only these lines, which say all that was taken in. Safe at any time: the new file takes the place of the
+        old one at once.
+        """
         data, new = b"".join(line + b"\n" for line in lines), self._path + ".new"
         try:
             Path(new).write_bytes(data)
@@ -113,7 +117,9 @@ class Journal:
 
 
 def _closing(journal: object, fd: int) -> Callable[[], object]:
-    """Closes it once, when it is called or with the journal; at the end of the process the system does: a thread may still write then."""
+    """Closes it once, when it is called or with the journal; at the end of the process the system does: a thread may
+    still write then.
+    """
     closing = weakref.finalize(journal, os.close, fd)
     closing.atexit = False
     return closing

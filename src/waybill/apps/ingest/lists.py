@@ -3,8 +3,9 @@
     docs = {"files": lists.keep(ctx.objects, f"ingest/lists/{job.id}/{ctx.attempt}/files", rows)}
     for row in lists.each(ctx.objects, job.docs["files"], Row): ...
 
-The document is {"count": 2, "rows": [...]}, or {"count": 9000, "list": name, "sha256": "..."} for an object of JSON lines. The name must
-hold the attempt: what a second run writes is another list, and the commit says which of them counts.
+The document is {"count": 2, "rows": [...]}, or {"count": 9000, "list": name, "sha256": "..."} for an object of JSON
+lines. The name must hold the attempt: what a second run writes is another list, and the commit says which of them
+counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The machine of locks that operators set: a record holds a key as a job does while it writes, so that the two keep each other out."""
+"""The machine of locks that operators set: a record holds a key as a job does while it writes, so that the two keep
+each other out.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def lock_machine() -> Machine:
         doc="An operator keeps everybody from writing one object, or from minting for one local id.",
         made_by="POST /api/v1/ingest/locks, or by `waybill ingest lock`",
         states=(
-            work("Asking", "Set", "Waits until whoever holds the key now has let go of it.", fails=None, needs=FAMILIES),
+            work(
+                "Asking", "Set", "Waits until whoever holds the key now has let go of it.", fails=None, needs=FAMILIES
+            ),
             rest("Set", "In force.", settled=True, needs=FAMILIES),
             end("Released", "Others may go on.", keep=KEEP),
         ),

@@ -1,13 +1,14 @@
 """Minting: an ARK for an object that has none, by counting, and EZID told of it where a profile says so.
 
-A shoulder's counter is a record (kind `minter`), from which a process draws a block of numbers at a time and hands them out from memory.
-A number is drawn by one process only; what a process had left when it died is never used. Which ARK a job gets is written down by the
-caller **before** anything is done with it: a second run of the job finds it, and draws no other.
+A shoulder's counter is a record (kind `minter`), from which a process draws a block of numbers at a time and hands them
+out from memory. A number is drawn by one process only; what a process had left when it died is never used. Which ARK a
+job gets is written down by the caller **before** anything is done with it: a second run of the job finds it, and draws
+no other.
 
     number from the block  ->  ARK  ->  saved with the job  ->  EZID is told (`register`)  ->  used
 
-Where EZID keeps the ARKs, it is we who choose: EZID is told of an ARK together with the name of the request, which may be repeated for
-ever, whereas an ARK that EZID chose would be lost with its answer.
+Where EZID keeps the ARKs, it is we who choose: EZID is told of an ARK together with the name of the request, which may
+be repeated for ever, whereas an ARK that EZID chose would be lost with its answer.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ Call = Callable[[Callable[[Store], Record]], Record]  # runs a question on the t
 
 
 class Shoulder(NamedTuple):
-    """Where ARKs are minted: by whose number, on which shoulder, written how; and the EZID that keeps them, if one does."""
+    """Where ARKs are minted: by whose number, on which shoulder, written how; and the EZID that keeps them, if one
+    does.
+    """
 
     naan: str
     shoulder: str
@@ -74,7 +77,9 @@ class Blocks:
 
     def mint(self, shoulder: Shoulder, machines: Machines, call: Call) -> str:
         """An ARK that nobody else gets."""
-        return noid.mint(self._number(shoulder.minter, machines, call), shoulder.naan, shoulder.shoulder, shoulder.template)
+        return noid.mint(
+            self._number(shoulder.minter, machines, call), shoulder.naan, shoulder.shoulder, shoulder.template
+        )
 
     def _number(self, minter: Ref, machines: Machines, call: Call) -> int:
         while True:
@@ -88,12 +93,18 @@ class Blocks:
 
 
 def draw(engine: Engine, minter: Ref, count: int) -> Record:
-    """Draw the next numbers: up to, and without, the `next` of the record that is answered. Whoever draws first makes the record."""
+    """Draw the next numbers: up to, and without, the `next` of the record that is answered.
+
+    Whoever draws first makes the record.
+    """
     try:
         engine.store.get(*minter)
     except NotFound:
         with suppress(Exists):  # another process was first: both draw from the same record
-            engine.submit(New(minter.kind, id=minter.id, docs={"numbers": {"next": 0}}, child=False), why="the first ARK of the shoulder")
+            engine.submit(
+                New(minter.kind, id=minter.id, docs={"numbers": {"next": 0}}, child=False),
+                why="the first ARK of the shoulder",
+            )
     try:
         return engine.act(minter, "draw", args={"count": count}, why="numbers for ARKs").record
     except Refused as error:
@@ -101,8 +112,12 @@ def draw(engine: Engine, minter: Ref, count: int) -> Record:
 
 
 def connect(shoulder: Shoulder, env: Mapping[str, str] = os.environ) -> Ezid:
-    """A client for the shoulder's EZID. It tries once: a step that failed is run again later, and holds no worker meanwhile."""
+    """A client for the shoulder's EZID. It tries once: a step that failed is run again later, and holds no worker
+    meanwhile.
+    """
     user, password = env.get(USER, ""), env.get(PASSWORD, "")
     if not user or not password:
-        raise Fail(f"EZID keeps the ARKs of {shoulder.prefix} and asks for a password: set {USER} and {PASSWORD}, then resume.")
+        raise Fail(
+            f"EZID keeps the ARKs of {shoulder.prefix} and asks for a password: set {USER} and {PASSWORD}, then resume."
+        )
     return Ezid(shoulder.ezid, user, password, pauses=())

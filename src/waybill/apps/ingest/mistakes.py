@@ -52,7 +52,9 @@ def _rule(wanted: Any) -> str:
     origin = get_origin(wanted)
     if origin is Annotated:
         plain, *metas = get_args(wanted)
-        return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), _rule(plain))
+        return next(
+            (meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), _rule(plain)
+        )
     if origin in (Union, UnionType):
         return " or ".join(_rule(each) for each in get_args(wanted) if each is not NoneType)
     if origin is Literal:

@@ -1,4 +1,7 @@
-"""Mnemonics: the names by which the collections of a profile are put on hold. A profile names its collections by their ARKs."""
+"""Mnemonics: the names by which the collections of a profile are put on hold.
+
+A profile names its collections by their ARKs.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Names of files in a deposit: which are taken, the same for manifests, containers and bags.
 
-A name is a path below the folder of the object: segments with `/` between them. Whatever brought it, it must be possible to keep the file
-under this name on a disk and in every object store, and no two names of one object may be mistaken for each other: `é` as one character
-and as `e` with an accent look the same to everybody but a computer.
+A name is a path below the folder of the object: segments with `/` between them. Whatever brought it, it must be
+possible to keep the file under this name on a disk and in every object store, and no two names of one object may be
+mistaken for each other: `é` as one character and as `e` with an accent look the same to everybody but a computer.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
     ark:/99999/fk4 + 2z13f + 2
     scheme, NAAN and shoulder; the number, written by the template; the check character
 
-A template has one letter for each character: `d` a digit, `e` one of the 29 of the alphabet below (no vowels, so that no words appear, and
-no `l`), `k` at its end the check character. What is before it says the order: nothing or `s`, by counting; `r`, each number once in an
-order that nobody guesses; `z`, by counting and without end (the first character is repeated as often as needed).
+A template has one letter for each character: `d` a digit, `e` one of the 29 of the alphabet below (no vowels, so that
+no words appear, and no `l`), `k` at its end the check character. What is before it says the order: nothing or `s`, by
+counting; `r`, each number once in an order that nobody guesses; `z`, by counting and without end (the first character
+is repeated as often as needed).
 
-Everything here is a function of its arguments: whoever mints keeps the counter, and writes the name down before using it. The order of `r`
-depends on NAAN, shoulder and template alone; it is not the order in which the `noid` program would mint.
+Everything here is a function of its arguments: whoever mints keeps the counter, and writes the name down before using
+it. The order of `r` depends on NAAN, shoulder and template alone; it is not the order in which the `noid` program would
+mint.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class NoidError(Exception):
 
 
 def is_ark(text: str) -> bool:
-    """Whether this is an ARK as manifests and requests may hold it: `ark:/`, a number, a slash, a letter, then letters and digits."""
+    """Whether this is an ARK as manifests and requests may hold it: `ark:/`, a number, a slash, a letter, then
+    letters and digits.
+    """
     return _ARK.fullmatch(text) is not None
 
 
@@ -60,10 +64,14 @@ def mint(number: int, naan: str, shoulder: str, template: str = "eeddeeddk") -> 
     if not _NAAN.fullmatch(naan):
         raise NoidError(f"{naan[:40]!r} is not a NAAN: it has five digits, as 99999 does.")
     if not _SHOULDER.fullmatch(shoulder):
-        raise NoidError(f"{shoulder[:40]!r} is not a shoulder: it begins with a letter and has letters and digits, as fk4 does.")
+        raise NoidError(
+            f"{shoulder[:40]!r} is not a shoulder: it begins with a letter and has letters and digits, as fk4 does."
+        )
     most = capacity(template)
     if number < 0 or (most is not None and number >= most):
-        raise NoidError(f"There is no ARK number {number} of {naan}/{shoulder} with the template {template}: it ends at {most}.")
+        raise NoidError(
+            f"There is no ARK number {number} of {naan}/{shoulder} with the template {template}: it ends at {most}."
+        )
     if order == "r" and most is not None:
         number = _shuffled(number, most, f"{naan}/{shoulder}/{template}")
     name = f"{naan}/{shoulder}{_written(number, letters, endless=order == 'z')}"
@@ -82,7 +90,9 @@ def capacity(template: str) -> int | None:
 
 
 def drawn(request: str, template: str, turn: int = 0) -> int:
-    """A number for a request's name, always the same for the same name and turn: the next turn is for when it was taken."""
+    """A number for a request's name, always the same for the same name and turn: the next turn is for when it was
+    taken.
+    """
     most = capacity(template)
     if most is None:
         raise NoidError(f"A number cannot be drawn for the template {template}, which has no end.")
@@ -105,7 +115,9 @@ def check(ark: str) -> bool:
 def _parts(template: str) -> tuple[str, str, str]:
     found = _TEMPLATE.fullmatch(template)
     if found is None or len(template) > 64:
-        raise NoidError(f"{template[:80]!r} is not a template: write d and e, then perhaps k; before them perhaps r, s or z.")
+        raise NoidError(
+            f"{template[:80]!r} is not a template: write d and e, then perhaps k; before them perhaps r, s or z."
+        )
     return found[1], found[2], found[3]
 
 
@@ -121,7 +133,9 @@ def _written(number: int, letters: str, *, endless: bool) -> str:
 
 
 def _shuffled(number: int, most: int, key: str) -> int:
-    """Another number below `most`, a different one for each: a Feistel network, walked until it comes back below `most`."""
+    """Another number below `most`, a different one for each: a Feistel network, walked until it comes back below
+    `most`.
+    """
     half = max(1, ((most - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
     while True:

@@ -40,7 +40,9 @@ FRESH = 5.0  # seconds for which a profile is taken as known
 
 
 class Parts(NamedTuple):
-    """When an archive goes in parts of its own: from so many bytes of content on, in parts of at least so many bytes."""
+    """When an archive goes in parts of its own: from so many bytes of content on, in parts of at least so many
+    bytes.
+    """
 
     content: int = 100 * 2**30
     least: int = PART_LEAST
@@ -118,8 +120,9 @@ class Outfit:
     def profile(self, ctx: Context, said: Submission) -> Profile:
         """The profile of a deposit, as it was within the last few seconds.
 
-        Other services may name one that was never made here, or none: their deposits are done as those of a profile that says nothing. But
-        one that was there when the deposit was taken in must not be gone: then nobody would be called, and EZID told of nothing.
+        Other services may name one that was never made here, or none: their deposits are done as those of a profile
+        that says nothing. But one that was there when the deposit was taken in must not be gone: then nobody would be
+        called, and EZID told of nothing.
         """
         name = said.profile
         if not name:
@@ -131,14 +134,18 @@ class Outfit:
                 self._strange.discard(name)
             except NotFound:
                 if said.checked:
-                    raise Fail(f"The profile {name} is gone: make it again (`waybill ingest profile add`), then resume.") from None
+                    raise Fail(
+                        f"The profile {name} is gone: make it again (`waybill ingest profile add`), then resume."
+                    ) from None
                 profile = Profile(name=name)
                 self._strange.add(name)
             known = self._profiles[name] = (ctx.now(), profile)
         return known[1]
 
     def stranger(self, ctx: Context, said: Submission) -> bool:
-        """Whether a deposit is done as that of a profile that says nothing: it names none, or one that was never made here."""
+        """Whether a deposit is done as that of a profile that says nothing: it names none, or one that was never
+        made here.
+        """
         self.profile(ctx, said)
         return not said.profile or said.profile in self._strange
 

@@ -1,9 +1,11 @@
-"""Placing: under which name a file of a deposit lies in its object, and why it cannot; told from the names alone, nothing is read.
+"""Placing: under which name a file of a deposit lies in its object, and why it cannot; told from the names alone,
+nothing is read.
 
     producer/NAME            a file of a manifest or of a container; of a bag, what is data/NAME in it
     producer/mrt-bag/NAME    of a bag, everything beside its payload
 
-Whoever checks a deposit before it is submitted and the steps that take it ask here, so that what one calls good the other does not refuse.
+Whoever checks a deposit before it is submitted and the steps that take it ask here, so that what one calls good the
+other does not refuse.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def fault(name: str) -> str | None:
 
 
 def of_bag(top: str, name: str) -> str:
-    """Where a file of a bag goes that lies in the folder `top` of its container; empty for what lies beside the bag, a Mac's own files."""
+    """Where a file of a bag goes that lies in the folder `top` of its container; empty for what lies beside the bag,
+    a Mac's own files.
+    """
     if not name.startswith(top):
         return ""
     within = name.removeprefix(top)

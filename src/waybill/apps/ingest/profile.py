@@ -1,9 +1,12 @@
-"""Profiles and collections: what holds for every deposit of a kind, as documents; and profiles taken over from Merritt's properties files.
+"""Profiles and collections: what holds for every deposit of a kind, as documents; and profiles taken over from
+Merritt's properties files.
 
-A **profile** says who owns what is deposited, in which collections it lies, where its ARKs come from, who is told by mail or by a callback,
-and how urgent it is. A deposit names its profile. A **collection** has a mnemonic, by which it is put on hold.
+A **profile** says who owns what is deposited, in which collections it lies, where its ARKs come from, who is told by
+mail or by a callback, and how urgent it is. A deposit names its profile. A **collection** has a mnemonic, by which it
+is put on hold.
 
-A document carries its version `v`; fields that this Waybill does not know are kept as they are, for the one that wrote them.
+A document carries its version `v`; fields that this Waybill does not know are kept as they are, for the one that wrote
+them.
 """
 
 from __future__ import annotations
@@ -118,11 +121,15 @@ def to_document(thing: Profile | Collection) -> dict[str, Any]:
 
 
 def from_document(kind: type[_Document], document: object, called: Callable[[str], str] = str) -> _Document:
-    """From what was kept, or sent by a user; BadProfile with all that is wrong. `called`: what a field is called there."""
+    """From what was kept, or sent by a user; BadProfile with all that is wrong. `called`: what a field is called
+    there.
+    """
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise BadProfile([f"A {kind.__name__.lower()} is an object with fields, as JSON has them."])
     if "v" in document and document["v"] not in (VERSION, VERSION - 1):
-        raise BadProfile([f"This is of version {names.shown(str(document['v']))}, and this Waybill reads version {VERSION}."])
+        raise BadProfile(
+            [f"This is of version {names.shown(str(document['v']))}, and this Waybill reads version {VERSION}."]
+        )
     own = set(kind.__struct_fields__) - {"rest"}
     known = {key: value for key, value in document.items() if key in own}
     rest = {key: value for key, value in document.items() if key not in own and key != "v"}
@@ -132,7 +139,9 @@ def from_document(kind: type[_Document], document: object, called: Callable[[str
         thing = msgspec.convert({**known, "rest": rest}, kind)
         faults += _faults(thing) if isinstance(thing, Profile) else []
     except (msgspec.ValidationError, RecursionError) as error:
-        sound = {key: value for key, value in known.items() if not any(where.partition(".")[0] == key for where in wrong)}
+        sound = {
+            key: value for key, value in known.items() if not any(where.partition(".")[0] == key for where in wrong)
+        }
         faults += _faults(msgspec.convert({"name": "none", **sound}, Profile)) if kind is Profile and wrong else []
         faults = faults or [f"{str(error).rstrip('.')}."]
     if faults:
@@ -143,15 +152,21 @@ def from_document(kind: type[_Document], document: object, called: Callable[[str
 def changed(kind: type[_Document], name: str, before: object, after: object) -> dict[str, Any]:
     """The document that takes the place of another; BadProfile if it is not one.
 
-    Nobody is shown the password of a callback, so whoever changes something else does not send it: it stays with its URL and user. Send an
-    empty one to remove it.
+    Nobody is shown the password of a callback, so whoever changes something else does not send it: it stays with its
+    URL and user. Send an empty one to remove it.
     """
     thing = from_document(kind, after)
     if name_of(thing) != name:
-        raise BadProfile([f"The {kind.__name__.lower()} is called {names.shown(name)}, and a name cannot change: make a new one."])
+        raise BadProfile(
+            [f"The {kind.__name__.lower()} is called {names.shown(name)}, and a name cannot change: make a new one."]
+        )
     document = to_document(thing)
     was, now = _callback(before), _callback(after)
-    if "password" in was and "password" not in now and all(was.get(field, "") == now.get(field, "") for field in ("url", "user")):
+    if (
+        "password" in was
+        and "password" not in now
+        and all(was.get(field, "") == now.get(field, "") for field in ("url", "user"))
+    ):
         document["callback"] = {**document.get("callback", {}), "password": was["password"]}
     return document
 
@@ -173,16 +188,27 @@ def is_mail_address(text: str) -> bool:
 def _faults(profile: Profile) -> list[str]:
     """What the types alone cannot say."""
     faults = [f"{names.shown(each)} is not a mail address." for each in profile.mail.to if not is_mail_address(each)]
-    for what, url in (("callback", profile.callback.url), ("minter", profile.minter.url), ("storage service", profile.storage_service)):
+    for what, url in (
+        ("callback", profile.callback.url),
+        ("minter", profile.minter.url),
+        ("storage service", profile.storage_service),
+    ):
         if url and not is_web_address(url):
             shown = names.shown(url.rpartition("@")[2])  # without a password that should not be in it
-            faults.append(f"The URL of the {what}, {shown}, is not an http or https URL without user name and password.")
+            faults.append(
+                f"The URL of the {what}, {shown}, is not an http or https URL without user name and password."
+            )
     return faults
 
 
 def is_web_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and (parts.port or 1) > 0
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and "@" not in parts.netloc
+            and (parts.port or 1) > 0
+        )
     except ValueError:
         return False

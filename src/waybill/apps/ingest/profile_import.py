@@ -1,10 +1,11 @@
-"""Import of a profile: one of Merritt's properties files into a profile document, with remarks on what has no place there.
+"""Import of a profile: one of Merritt's properties files into a profile document, with remarks on what has no place
+there.
 
     ProfileID: demo_content                 Collection.1: ark:/13030/m5qv8jks         Notification.1: jane@example.org
     Owner: ark:/13030/j2rn30xp              CallbackURL: https://example.org/done     HandlerProcess.3: org....HandlerMinter
 
-Lists are numbered keys, and count in the order of their numbers. Handlers are classes of the older system: their names are kept for people
-to read, and Waybill's own steps do the work.
+Lists are numbered keys, and count in the order of their numbers. Handlers are classes of the older system: their names
+are kept for people to read, and Waybill's own steps do the work.
 """
 
 from __future__ import annotations
@@ -23,19 +24,46 @@ _NUMBERED = re.compile(r"(.+)\.([0-9]{1,6})")
 _HANDLER = re.compile(r"Handler\w*")
 _SHOULDER = re.compile(r".*/shoulder/ark:/([0-9]+)/([a-z0-9]+)/?")
 _TEXTS = {
-    "ProfileID": "name", "ProfileDescription": "description", "Owner": "owner", "Context": "context", "Type": "type", "Role": "role",
-    "Aggregate": "aggregate", "StorageService": "storage_service", "CreationDate": "created", "ModificationDate": "modified",
-}  # fmt: skip
+    "ProfileID": "name",
+    "ProfileDescription": "description",
+    "Owner": "owner",
+    "Context": "context",
+    "Type": "type",
+    "Role": "role",
+    "Aggregate": "aggregate",
+    "StorageService": "storage_service",
+    "CreationDate": "created",
+    "ModificationDate": "modified",
+}
 _KEYS = {
-    **{field: key for key, field in _TEXTS.items()}, "priority": "Priority", "storage_node": "StorageNode",
-    "minter.naan": "Identifier-namespace", "minter.shoulder": "The shoulder of ObjectMinterURL", "minter.url": "ObjectMinterURL",
-    "minter.co_owner": "EZID_co-owner", "mail.format": "NotificationFormat", "mail.kind": "NotificationType",
-    "callback.url": "CallbackURL", "callback.user": "The user of CallbackURL", "callback.password": "The password of CallbackURL",
-}  # fmt: skip
+    **{field: key for key, field in _TEXTS.items()},
+    "priority": "Priority",
+    "storage_node": "StorageNode",
+    "minter.naan": "Identifier-namespace",
+    "minter.shoulder": "The shoulder of ObjectMinterURL",
+    "minter.url": "ObjectMinterURL",
+    "minter.co_owner": "EZID_co-owner",
+    "mail.format": "NotificationFormat",
+    "mail.kind": "NotificationType",
+    "callback.url": "CallbackURL",
+    "callback.user": "The user of CallbackURL",
+    "callback.password": "The password of CallbackURL",
+}
 _OTHERS = {
-    "Identifier-scheme", "Identifier-namespace", "ObjectMinterURL", "EZID_co-owner", "Collection", "Notification", "NotificationFormat",
-    "NotificationType", "NotificationSuppression", "CallbackURL", "Priority", "StorageNode", "SuppressDublinCoreLocalID",
-}  # fmt: skip
+    "Identifier-scheme",
+    "Identifier-namespace",
+    "ObjectMinterURL",
+    "EZID_co-owner",
+    "Collection",
+    "Notification",
+    "NotificationFormat",
+    "NotificationType",
+    "NotificationSuppression",
+    "CallbackURL",
+    "Priority",
+    "StorageNode",
+    "SuppressDublinCoreLocalID",
+}
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -53,10 +81,16 @@ def import_profile(data: bytes, name: str = "") -> Imported:
     importing.faults = [str(each) for each in unread]
     document = importing.document()
     if not unread and not any(importing.knows(key) for key in said):
-        raise BadProfile(["Nothing in it is a setting of a profile: it is no properties file, or is not saved as UTF-8 or ISO-8859-1."])
+        raise BadProfile(
+            [
+                "Nothing in it is a setting of a profile: it is no properties file, or is not saved as UTF-8 or ISO-8859-1."
+            ]
+        )
     if name:
         if document.get("name", name) != name:
-            importing.remarks.append(f"ProfileID is {names.shown(str(document['name']))}, and the file is called {names.shown(name)}.")
+            importing.remarks.append(
+                f"ProfileID is {names.shown(str(document['name']))}, and the file is called {names.shown(name)}."
+            )
         document["name"] = name
     try:
         profile = from_document(Profile, document, called)
@@ -94,7 +128,10 @@ class _Importing:
         document["callback"] = self._callback()
         document["priority"] = self._number("Priority")
         document["storage_node"] = self._number("StorageNode")
-        document["local_id_in_dublin_core"] = self._said.get("SuppressDublinCoreLocalID", "").lower() not in ("true", "yes")
+        document["local_id_in_dublin_core"] = self._said.get("SuppressDublinCoreLocalID", "").lower() not in (
+            "true",
+            "yes",
+        )
         document["handlers"] = self._handlers()
         return document
 
@@ -104,10 +141,16 @@ class _Importing:
             self.faults.append(f"Identifier-scheme is {names.shown(scheme)}, and only ARKs are minted.")
         url = self._said.get("ObjectMinterURL", "")
         found = _SHOULDER.fullmatch(url)
-        minter = {"url": url, "naan": self._said.get("Identifier-namespace", ""), "co_owner": self._said.get("EZID_co-owner", "")}
+        minter = {
+            "url": url,
+            "naan": self._said.get("Identifier-namespace", ""),
+            "co_owner": self._said.get("EZID_co-owner", ""),
+        }
         if found:
             if minter["naan"] not in ("", found[1]):
-                self.remarks.append(f"Identifier-namespace is {names.shown(minter['naan'])}, and ObjectMinterURL mints under {found[1]}.")
+                self.remarks.append(
+                    f"Identifier-namespace is {names.shown(minter['naan'])}, and ObjectMinterURL mints under {found[1]}."
+                )
             minter |= {"naan": found[1], "shoulder": found[2]}
         if url and not found:
             self.remarks.append("ObjectMinterURL does not end with a shoulder, as EZID's do.")
@@ -116,7 +159,9 @@ class _Importing:
     def _mail(self) -> dict[str, object]:
         suppression = self._said.get("NotificationSuppression", "").lower()
         if suppression not in ("", "full", "none", "false"):
-            self.remarks.append(f"NotificationSuppression is {names.shown(suppression)}, which is not known: mail is sent.")
+            self.remarks.append(
+                f"NotificationSuppression is {names.shown(suppression)}, which is not known: mail is sent."
+            )
         return {
             "to": list(self._addresses()),
             "format": self._said.get("NotificationFormat", ""),

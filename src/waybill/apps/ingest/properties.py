@@ -6,7 +6,8 @@
            goes on here
     word = Gr\\u00fc\\u00dfe     escapes: \\t \\n \\r \\f \\uXXXX; before anything else a backslash is dropped
 
-Java takes such a file as ISO-8859-1; people write UTF-8. What is valid UTF-8 is read as that, everything else as ISO-8859-1.
+Java takes such a file as ISO-8859-1; people write UTF-8. What is valid UTF-8 is read as that, everything else as
+ISO-8859-1.
 """
 
 from __future__ import annotations

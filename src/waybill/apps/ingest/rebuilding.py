@@ -3,11 +3,12 @@
     engine.submit(order([ark], who))    a record of the machine `rebuild`, which any worker does
     portions(storage, cursor)           all objects of the storage, some at a time, for rebuilding everything
 
-While a rebuild reads the storage's list of an object's versions and lets the inventory agree with it, a job could record a newer version:
-the rebuild would take that for one too many and forget it. So a rebuild holds the **inventory key** of each of its objects, the one that a
-job holds while Recording and that other services take as /locks/inventory/<ark>: it begins when none of them is being recorded, and jobs
-wait until it has ended. A job that is still writing to storage meanwhile disturbs nothing: its version is recorded when the key is free,
-and a version that the rebuild has recorded already is left as it is.
+While a rebuild reads the storage's list of an object's versions and lets the inventory agree with it, a job could
+record a newer version: the rebuild would take that for one too many and forget it. So a rebuild holds the **inventory
+key** of each of its objects, the one that a job holds while Recording and that other services take as
+/locks/inventory/<ark>: it begins when none of them is being recorded, and jobs wait until it has ended. A job that is
+still writing to storage meanwhile disturbs nothing: its version is recorded when the key is free, and a version that
+the rebuild has recorded already is left as it is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ def rebuild_machine() -> Machine:
         made_by="`waybill ingest rebuild`",
         doc="Some objects on their way into the inventory again, from storage alone.",
         states=(
-            work("Rebuilding", "Completed", "Its objects are recorded again.", needs=("inventory",), backoff=Backoff(5, 2, 300)),
+            work(
+                "Rebuilding",
+                "Completed",
+                "Its objects are recorded again.",
+                needs=("inventory",),
+                backoff=Backoff(5, 2, 300),
+            ),
             rest("Failed", "Some of its objects could not be recorded; the others are.", settled=True, keep=30 * DAY),
             end("Completed", "The inventory says of its objects what the storage says.", keep=7 * DAY),
             end("Deleted", "Given up by an operator.", keep=0.0),
@@ -56,7 +63,11 @@ def arks_of(record: Record) -> list[str]:
     """The objects of a rebuild, each once."""
     said = record.docs.get("objects")
     arks = said.get("arks") if isinstance(said, dict) else None
-    return list(dict.fromkeys(ark for ark in arks if isinstance(ark, str) and ark))[:MOST] if isinstance(arks, list) else []
+    return (
+        list(dict.fromkeys(ark for ark in arks if isinstance(ark, str) and ark))[:MOST]
+        if isinstance(arks, list)
+        else []
+    )
 
 
 def order(arks: Sequence[str], *, owner: str = "") -> New:
@@ -67,7 +78,9 @@ def order(arks: Sequence[str], *, owner: str = "") -> New:
 
 
 class Portion(NamedTuple):
-    """Some objects of the storage: their ARKs, those that are too damaged to have one, and where the next portion begins."""
+    """Some objects of the storage: their ARKs, those that are too damaged to have one, and where the next portion
+    begins.
+    """
 
     arks: list[str]
     nameless: list[str]

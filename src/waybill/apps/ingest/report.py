@@ -4,7 +4,8 @@
     text        a letter to read, with the first failures and their reasons, and the first ARKs
     failed.json, completed.json, deleted.json    every job with what was said of it, as files that go with the letter
 
-The first report tells of all jobs. One after mending tells what has changed since the last, and what is still unresolved.
+The first report tells of all jobs. One after mending tells what has changed since the last, and what is still
+unresolved.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Counts(msgspec.Struct):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """A job in the list that a report keeps: [seq, id, state, message, reasons]; the last two are told of failures and of warnings."""
+    """A job in the list that a report keeps: [seq, id, state, message, reasons]; the last two are told of failures
+    and of warnings.
+    """
 
     seq: int
     id: str
@@ -58,7 +61,13 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
         if job.state != "Failed":
             return cls(job.seq, job.id, job.state)
         refusal = job.docs.get("refusal")
-        return cls(job.seq, job.id, job.state, job.message, tuple(refusal.get("reasons", ())) if isinstance(refusal, dict) else ())
+        return cls(
+            job.seq,
+            job.id,
+            job.state,
+            job.message,
+            tuple(refusal.get("reasons", ())) if isinstance(refusal, dict) else (),
+        )
 
     def shown(self) -> dict[str, Any]:
         """As programs read it."""
@@ -92,15 +101,29 @@ class Findings(msgspec.Struct, kw_only=True):
 
 
 def entry(job: Record, reasons: Sequence[str] = ()) -> dict[str, Any]:
-    """A job in a file of the report: what was said of it, what became of it, and why; without what may be secret in its addresses."""
+    """A job in a file of the report: what was said of it, what became of it, and why; without what may be secret in
+    its addresses.
+    """
     said = submission.of_job(job)
     configuration = job.docs.get("configuration")
-    told = {name: without_secrets(value) for name, value in configuration.items()} if isinstance(configuration, dict) else {}
+    told = (
+        {name: without_secrets(value) for name, value in configuration.items()}
+        if isinstance(configuration, dict)
+        else {}
+    )
     return {
-        **told, "id": job.id, "jobID": said.job_id, "primary_id": said.primary_id, "local_id": list(said.local_ids),
-        "status": job.state, "last_successful_status": job.last_done, "retry_count": job.retries, "message": job.message,
-        **({"reasons": reasons} if reasons else {}), **({"warnings": warned} if (warned := caveats.of(job)) else {}),
-    }  # fmt: skip
+        **told,
+        "id": job.id,
+        "jobID": said.job_id,
+        "primary_id": said.primary_id,
+        "local_id": list(said.local_ids),
+        "status": job.state,
+        "last_successful_status": job.last_done,
+        "retry_count": job.retries,
+        "message": job.message,
+        **({"reasons": reasons} if reasons else {}),
+        **({"warnings": warned} if (warned := caveats.of(job)) else {}),
+    }
 
 
 def reasons_of(objects: Objects, job: Record) -> list[str]:
@@ -110,7 +133,11 @@ def reasons_of(objects: Objects, job: Record) -> list[str]:
         return []
     kept = refusal.get("list")
     try:
-        return list(itertools.islice(lists.each(objects, kept, str), REASONS)) if isinstance(kept, dict) else refusal.get("reasons", [])
+        return (
+            list(itertools.islice(lists.each(objects, kept, str), REASONS))
+            if isinstance(kept, dict)
+            else refusal.get("reasons", [])
+        )
     except (NotFound, lists.BadList):
         return list(refusal.get("reasons", []))
 
@@ -121,19 +148,29 @@ def moment(seconds: float) -> str:
 
 
 def document(found: Findings, at: float, most: int, url: str) -> dict[str, Any]:
-    """The document `status-report`: at most so many ids, those of failures first; and the URL where all of them are listed."""
+    """The document `status-report`: at most so many ids, those of failures first; and the URL where all of them are
+    listed.
+    """
     failed = found.failed[:most]
     completed = found.completed[: most - len(failed)]
     told: dict[str, Any] = {
-        "last_modified": moment(at), "status": "Completed" if found.good else "Failed", "report": found.number,
-        "counts": msgspec.to_builtins(found.counts), "failed_jobs": failed, "successful_jobs": completed,
+        "last_modified": moment(at),
+        "status": "Completed" if found.good else "Failed",
+        "report": found.number,
+        "counts": msgspec.to_builtins(found.counts),
+        "failed_jobs": failed,
+        "successful_jobs": completed,
         "whole": len(failed) == found.counts.failed and len(completed) == found.counts.completed,
-        "manifest_url": url, "jobs": found.jobs,
-    }  # fmt: skip
+        "manifest_url": url,
+        "jobs": found.jobs,
+    }
     if found.since:
         told["since"] = {
-            "last_modified": found.since, "completed": found.news.completed, "deleted": found.news.deleted, "unresolved": found.news.failed
-        }  # fmt: skip
+            "last_modified": found.since,
+            "completed": found.news.completed,
+            "deleted": found.news.deleted,
+            "unresolved": found.news.failed,
+        }
     if found.warnings:
         told["warnings"] = found.warnings
     if found.trouble:
@@ -161,7 +198,9 @@ def in_short(found: Findings) -> str:
 
 
 def addressed(said: Submission, profile: Profile, outfit: Outfit) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """To whom mail goes, and who gets a blind copy; nobody, where the profile wants no mail or no mail server is named."""
+    """To whom mail goes, and who gets a blind copy; nobody, where the profile wants no mail or no mail server is
+    named.
+    """
     if profile.mail.suppressed or not outfit.depot.config.mail.url:
         return (), ()
     return recipients(said.notification) or recipients(*profile.mail.to), recipients(*outfit.settings.tell.admins)
@@ -172,26 +211,49 @@ def queued(batch: Record, said: Submission, profile: Profile, outfit: Outfit, co
     to, bcc = addressed(said, profile, outfit)
     if profile.mail.kind.lower() not in SUMMARY or not to:
         return ()
-    lines = [*_about(batch, said), "", f"Queued: {count} {'object' if count == 1 else 'objects'}. A report follows when all are done."]
+    lines = [
+        *_about(batch, said),
+        "",
+        f"Queued: {count} {'object' if count == 1 else 'objects'}. A report follows when all are done.",
+    ]
     subject = f"Queued: {count} {'object' if count == 1 else 'objects'} of {_named(batch, said)}"
-    return (letter(to=to, bcc=bcc, subject=subject, text="\n".join(lines), key=f"{batch.ref} {said.batch_id} queued", at=at),)
+    return (
+        letter(
+            to=to, bcc=bcc, subject=subject, text="\n".join(lines), key=f"{batch.ref} {said.batch_id} queued", at=at
+        ),
+    )
 
 
-def told(batch: Record, said: Submission, profile: Profile, outfit: Outfit, found: Findings, at: float) -> tuple[New, ...]:
+def told(
+    batch: Record, said: Submission, profile: Profile, outfit: Outfit, found: Findings, at: float
+) -> tuple[New, ...]:
     """The letter and the events of a report."""
     key = f"{batch.ref} {said.batch_id} report {found.number}"
     to, bcc = addressed(said, profile, outfit)
     letters: tuple[New, ...] = ()
     if to or bcc:
         letters = (
-            letter(to=to, bcc=bcc, subject=subject(batch, said, found), text=text(batch, said, found), key=key, at=at,
-                   attachments=found.files),
-        )  # fmt: skip
+            letter(
+                to=to,
+                bcc=bcc,
+                subject=subject(batch, said, found),
+                text=text(batch, said, found),
+                key=key,
+                at=at,
+                attachments=found.files,
+            ),
+        )
     data = {
-        "batch": batch.id, "batchID": said.batch_id, "profile": said.profile, "submitter": said.submitter, "report": found.number,
-        "status": "Completed" if found.good else "Failed", "counts": msgspec.to_builtins(found.counts),
-        "failed_jobs": found.failed[:EVENT_IDS], "reason": found.trouble["reason"] if found.trouble else "",
-    }  # fmt: skip
+        "batch": batch.id,
+        "batchID": said.batch_id,
+        "profile": said.profile,
+        "submitter": said.submitter,
+        "report": found.number,
+        "status": "Completed" if found.good else "Failed",
+        "counts": msgspec.to_builtins(found.counts),
+        "failed_jobs": found.failed[:EVENT_IDS],
+        "reason": found.trouble["reason"] if found.trouble else "",
+    }
     kind = f"org.waybill.ingest.batch.{'completed' if found.good else 'failed'}"
     return (*letters, *announced(outfit, kind, said.batch_id or batch.id, data, key, at))
 
@@ -213,9 +275,18 @@ def text(batch: Record, said: Submission, found: Findings) -> str:
     if found.number > 1:
         lines += [
             f"Since the report of {found.since or 'another service'}:",
-            f"  completed: {news.completed}", f"  deleted: {news.deleted}", f"  still unresolved: {news.failed}", "", "In all:",
-        ]  # fmt: skip
-    lines += [f"  completed: {counts.completed}", f"  failed: {counts.failed}", f"  deleted: {counts.deleted}", "  pending: 0"]
+            f"  completed: {news.completed}",
+            f"  deleted: {news.deleted}",
+            f"  still unresolved: {news.failed}",
+            "",
+            "In all:",
+        ]
+    lines += [
+        f"  completed: {counts.completed}",
+        f"  failed: {counts.failed}",
+        f"  deleted: {counts.deleted}",
+        "  pending: 0",
+    ]
     if found.trouble:
         lines += ["", "Not ingested:" if counts.total else "No object was ingested:"]
         lines += [*(f"  {reason}" for reason in found.trouble.get("reasons", ())[:FIRST])]
@@ -263,9 +334,14 @@ def _in_brackets(*words: Any) -> str:
 
 def _about(batch: Record, said: Submission) -> list[str]:
     told = [
-        ("Batch", said.batch_id or batch.id), ("Profile", said.profile), ("Payload", said.filename), ("Title", said.title),
-        ("Submitter", said.submitter), ("Submitted", said.submitted), ("Note", said.note),
-    ]  # fmt: skip
+        ("Batch", said.batch_id or batch.id),
+        ("Profile", said.profile),
+        ("Payload", said.filename),
+        ("Title", said.title),
+        ("Submitter", said.submitter),
+        ("Submitted", said.submitted),
+        ("Note", said.note),
+    ]
     return [f"{name}: {value}" for name, value in told if value]
 
 

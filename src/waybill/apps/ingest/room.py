@@ -1,17 +1,19 @@
-"""Room: the ledger of the working disk, in which every job of a host enters what it will need before it fetches anything.
+"""Room: the ledger of the working disk, in which every job of a host enters what it will need before it fetches
+anything.
 
     admit     a job asks for so many bytes: granted, and entered; or refused with a sentence, and entered as waiting
     update    it tells how much of that lies on the disk by now, which the disk counts itself; what goes beyond is granted bit by bit
     withdraw  it found the disk full: what was granted is free again, and it waits
     leave     it has all it needs, or gave up
 
-What is free for a newcomer: the disk's free bytes, without those that nobody may use (`keep_free`), and without what admitted jobs still
-need. Who has waited longer than `patience` comes first: nobody who came later is admitted unless enough for the older one is left. That
-does not hold for one that came to more than was said of it: nobody knows where it ends.
+What is free for a newcomer: the disk's free bytes, without those that nobody may use (`keep_free`), and without what
+admitted jobs still need. Who has waited longer than `patience` comes first: nobody who came later is admitted unless
+enough for the older one is left. That does not hold for one that came to more than was said of it: nobody knows where
+it ends.
 
-The ledger is a file of JSON lines below the working root, which all workers of the host append to under a lock (journal.py); an entry costs
-the same however many there are. From time to time it is written anew without what no longer holds. After a crash of the machine jobs ask
-again, as they do when their entry was swept.
+The ledger is a file of JSON lines below the working root, which all workers of the host append to under a lock
+(journal.py); an entry costs the same however many there are. From time to time it is written anew without what no
+longer holds. After a crash of the machine jobs ask again, as they do when their entry was swept.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ def unless_full() -> Iterator[None]:
 class Ledger:
     """Of one working root; for all threads of a process."""
 
-    portion = 64 * _MEBIBYTE  # after which a job tells how much has come, and by which it may grow beyond what was granted
+    # after which a job tells how much has come, and by which it may grow beyond what was granted
+    portion = 64 * _MEBIBYTE
 
     _swept: float
     _hooked: float
@@ -107,7 +110,10 @@ class Ledger:
     # --- what jobs do
 
     def admit(self, id: str, need: int | None, now: float, *, have: int = 0) -> Answer:
-        """Ask for so many bytes in all, of which `have` lie on the disk; None: nobody knows how many. Safe to repeat."""
+        """Ask for so many bytes in all, of which `have` lie on the disk; None: nobody knows how many.
+
+        Safe to repeat.
+        """
         with unless_full():
             return self._admit(id, need, now, have)
         return Answer(False, now, need or self._settings.unknown, reason=DISK_IS_FULL)
@@ -122,7 +128,9 @@ class Ledger:
             have = max(have, mine.have)
             since = mine.since if mine.wants else now
             disk = self._disk(self._root)
-            usable = disk.free - self._settings.keep_free - (self._owed - mine.owed) - self._promised(id, since, now, disk)
+            usable = (
+                disk.free - self._settings.keep_free - (self._owed - mine.owed) - self._promised(id, since, now, disk)
+            )
             missing = max(0, amount - have) - usable
             if missing <= 0:
                 self._enter(Entry(id, need=amount, have=have))
@@ -180,8 +188,8 @@ class Ledger:
     def sweep(self, still: Callable[[Sequence[str]], Collection[str]], now: float) -> int:
         """Remove the entries of jobs that need no room any more; how many. `still` answers which of some do.
 
-        At most once in the time between two looks, by whichever worker; what was entered while `still` looked stays. On a disk that is too
-        full to note it, none.
+        At most once in the time between two looks, by whichever worker; what was entered while `still` looked stays. On
+        a disk that is too full to note it, none.
         """
         with unless_full():
             with self._journal.locked():
@@ -199,8 +207,9 @@ class Ledger:
         return 0
 
     def hook_is_due(self, now: float) -> bool:
-        """Whether more room is to be asked for now; then nobody else is told so for a while, or nobody of this process, if the disk is too
-        full to note it."""
+        """Whether more room is to be asked for now; then nobody else is told so for a while, or nobody of this process,
+        if the disk is too full to note it.
+        """
         if not self._settings.hook or not self._due(self._hooked_here, self._settings.hook_every, now):
             return False
         with unless_full(), self._journal.locked():
@@ -233,7 +242,9 @@ class Ledger:
     def _sentence(self, need: int | None, amount: int, usable: int, disk: Disk, never: bool) -> str:
         usable = max(0, usable)
         if need is None:
-            return f"It waits for room: its size is not known, and {amount:,} bytes must be free for it; {usable:,} are."
+            return (
+                f"It waits for room: its size is not known, and {amount:,} bytes must be free for it; {usable:,} are."
+            )
         if never:
             most = disk.total - self._settings.keep_free
             return f"It can never fit: it needs {need:,} bytes, and the working disk has {most:,} at most. Give it a larger disk."

@@ -1,7 +1,8 @@
 """XML from strangers: read with the standard library's parser, after everything was refused that makes XML dangerous.
 
-A document type is where entities are declared, and entities are how a few lines become gigabytes or the contents of a file: so there is no
-document type, no entity but the five of XML itself, and a limit to size, depth and number of elements.
+A document type is where entities are declared, and entities are how a few lines become gigabytes or the contents of a
+file: so there is no document type, no entity but the five of XML itself, and a limit to size, depth and number of
+elements.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class _Reading:
         self._tree.data(text)
 
     def _document_type(self, *declared: object) -> None:
-        raise BadXml(f"Line {self.parser.CurrentLineNumber}: it declares a document type (DOCTYPE), which is not taken: remove the line.")
+        raise BadXml(
+            f"Line {self.parser.CurrentLineNumber}: it declares a document type (DOCTYPE), which is not taken: remove the line."
+        )
 
 
 def _name(name: str) -> str:

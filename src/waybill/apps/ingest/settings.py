@@ -8,7 +8,8 @@
     [app.ingest.fetch]
     allow = ["10.1.0.0/16"]                   # private addresses from which deposits may be fetched
 
-Secrets come from the environment: WAYBILL_INGEST_EZID_USER and WAYBILL_INGEST_EZID_PASSWORD, WAYBILL_INGEST_STORAGE_TOKEN.
+Secrets come from the environment: WAYBILL_INGEST_EZID_USER and WAYBILL_INGEST_EZID_PASSWORD,
+WAYBILL_INGEST_STORAGE_TOKEN.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Storing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix: str = "ocfl"  # where the OCFL storage root lies among the objects
     algorithm: Literal["sha512", "sha256"] = "sha512"  # by which OCFL names content: sha512 or sha256
     url: str = ""  # the URL of a storage service over HTTP, in place of our own
-    signed: Seconds = 30 * DAY  # seconds for which services of a shared tree can read a new version's manifest without a token; 0: never
+    # seconds for which services of a shared tree can read a new version's manifest without a token; 0: never
+    signed: Seconds = 30 * DAY
 
 
 class Minting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,4 +122,6 @@ def read(table: Mapping[str, Any]) -> Settings:
     try:
         return msgspec.convert(dict(table), Settings)
     except msgspec.ValidationError as error:
-        raise BadApplication(f"The settings [app.ingest] cannot be used: {str(error).rstrip('.')}. `waybill config` shows them.") from None
+        raise BadApplication(
+            f"The settings [app.ingest] cannot be used: {str(error).rstrip('.')}. `waybill config` shows them."
+        ) from None

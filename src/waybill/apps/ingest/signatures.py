@@ -1,7 +1,7 @@
 """Signatures: what in a URL lets whoever reads it fetch the file, as in the presigned URLs of S3; shown to nobody.
 
-Depositors hand them to us with their payloads. They stay in the documents of batches and jobs, because files are fetched with them, and are
-left out of everything that is shown or sent.
+Depositors hand them to us with their payloads. They stay in the documents of batches and jobs, because files are
+fetched with them, and are left out of everything that is shown or sent.
 """
 
 from __future__ import annotations

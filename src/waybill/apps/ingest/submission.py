@@ -1,8 +1,9 @@
-"""A submission: what a depositor asked for, for a whole batch or for one of its jobs, read and written in two vocabularies.
+"""A submission: what a depositor asked for, for a whole batch or for one of its jobs, read and written in two
+vocabularies.
 
-The design says profile_name, payload_url, payload_type, submission_mode, erc_what; the services that share the tree say profile, type,
-update, filename, title. Both are written, so that each reader finds its own; either is read. What others wrote may lack anything and hold
-anything: reading never fails, it leaves out.
+The design says profile_name, payload_url, payload_type, submission_mode, erc_what; the services that share the tree say
+profile, type, update, filename, title. Both are written, so that each reader finds its own; either is read. What others
+wrote may lack anything and hold anything: reading never fails, it leaves out.
 
     batch   the document `submission`; and `collections`, of one whose submission names none
     job     the documents `configuration`, `identifiers` and `metadata`; and `owner` and `collections`, where its configuration names none
@@ -47,9 +48,13 @@ class Type(StrEnum):
 
 
 _WRITTEN = {  # as the services write them
-    Type.FILE: "file", Type.CONTAINER: "container", Type.OBJECT: "manifest", Type.MANIFESTS: "batchManifest",
-    Type.CONTAINERS: "batchManifestContainer", Type.FILES: "batchManifestFile",
-}  # fmt: skip
+    Type.FILE: "file",
+    Type.CONTAINER: "container",
+    Type.OBJECT: "manifest",
+    Type.MANIFESTS: "batchManifest",
+    Type.CONTAINERS: "batchManifestContainer",
+    Type.FILES: "batchManifestFile",
+}
 _READ = {
     **{kind.value.replace("-", "").lower(): kind for kind in Type},
     **{written.lower(): kind for kind, written in _WRITTEN.items()},
@@ -92,35 +97,62 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     checked: bool = False  # its profile was there when it was submitted; others name profiles that were never made here
     digests_of_row: dict[str, str] = {}  # what a row of a batch manifest says of its payload: {"md5": "..."}
     deletions: tuple[str, ...] = ()  # files that an update takes away
-    follows: tuple[str, ...] = ()  # rows of the same manifest for the same object, by the requests that made their jobs: they come first
+    # rows of the same manifest for the same object, by the requests that made their jobs: they come first
+    follows: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """As `submission` or `configuration`, in both vocabularies; without what is empty, except for what readers insist on."""
+        """As `submission` or `configuration`, in both vocabularies; without what is empty, except for what readers
+        insist on.
+        """
         both: dict[str, Any] = {
-            "batchID": self.batch_id, "jobID": self.job_id,
-            "profile": self.profile, "profile_name": self.profile,
-            "type": _WRITTEN[self.type] if self.type else "", "payload_type": self.type.value.replace("-", "_") if self.type else "",
-            "payload_url": self.url, "payload_filename": self.filename, "filename": self.filename,
-            "size": str(self.size) if self.size is not None else "", "submitter": self.submitter,
+            "batchID": self.batch_id,
+            "jobID": self.job_id,
+            "profile": self.profile,
+            "profile_name": self.profile,
+            "type": _WRITTEN[self.type] if self.type else "",
+            "payload_type": self.type.value.replace("-", "_") if self.type else "",
+            "payload_url": self.url,
+            "payload_filename": self.filename,
+            "filename": self.filename,
+            "size": str(self.size) if self.size is not None else "",
+            "submitter": self.submitter,
             "submission_mode": "update" if self.update else "add",
-            "responseForm": self.response_form, "response_type": self.response_form,
-            "creator": self.creator, "title": self.title, "date": self.date,
-            "erc_who": self.creator, "erc_what": self.title, "erc_when": self.date, "erc_where": self.primary_id,
-            "objectID": self.primary_id, "localID": ";".join(self.local_ids),
-            "notification": self.notification, "notificationFormat": self.notification_format,
-            "digestType": self.digest_type, "digestValue": self.digest_value, "note": self.note,
-            "DataCiteResourceType": self.datacite_type, "submissionDate": self.submitted,
+            "responseForm": self.response_form,
+            "response_type": self.response_form,
+            "creator": self.creator,
+            "title": self.title,
+            "date": self.date,
+            "erc_who": self.creator,
+            "erc_what": self.title,
+            "erc_when": self.date,
+            "erc_where": self.primary_id,
+            "objectID": self.primary_id,
+            "localID": ";".join(self.local_ids),
+            "notification": self.notification,
+            "notificationFormat": self.notification_format,
+            "digestType": self.digest_type,
+            "digestValue": self.digest_value,
+            "note": self.note,
+            "DataCiteResourceType": self.datacite_type,
+            "submissionDate": self.submitted,
             **{f"DC{word}": self.dc.get(word, "") for word in DC},
-            "owner": self.owner, "collections": list(self.collections), "received": self.received, "rowDigests": self.digests_of_row,
-            "retainTargetURL": self.retain_target or "", "delete": list(self.deletions), "profileChecked": self.checked,
+            "owner": self.owner,
+            "collections": list(self.collections),
+            "received": self.received,
+            "rowDigests": self.digests_of_row,
+            "retainTargetURL": self.retain_target or "",
+            "delete": list(self.deletions),
+            "profileChecked": self.checked,
             "follows": list(self.follows),
-        }  # fmt: skip
+        }
         return {name: value for name, value in both.items() if value} | {"update": self.update}
 
     @property
     def updates_nothing(self) -> bool:
         """Whether it is an update of one object and does not say of which. Of a batch each row says it."""
-        return self.update and self.type is not None and not self.type.batch and not self.primary_id and not self.local_ids
+        return (
+            self.update and self.type is not None and not self.type.batch and not self.primary_id and not self.local_ids
+        )
 
     def identifiers(self) -> dict[str, Any]:
         return {"primary_id": self.primary_id, "local_id": list(self.local_ids)}
@@ -145,21 +177,38 @@ def read(document: object) -> Submission:
     mode = text("submission_mode")
     local = said.get("local_id", said.get("localID", ""))
     return Submission(
-        profile=text("profile", "profile_name"), url=text("payload_url"), type=type_of(text("type", "payload_type")),
-        filename=text("filename", "payload_filename"), size=int(size) if size.isdecimal() and len(size) < 20 else None,
-        digest_type=text("digestType"), digest_value=text("digestValue"), received=table("received"),
+        profile=text("profile", "profile_name"),
+        url=text("payload_url"),
+        type=type_of(text("type", "payload_type")),
+        filename=text("filename", "payload_filename"),
+        size=int(size) if size.isdecimal() and len(size) < 20 else None,
+        digest_type=text("digestType"),
+        digest_value=text("digestValue"),
+        received=table("received"),
         update=said["update"] is True if "update" in said else mode == "update",
-        submitter=text("submitter"), owner=text("owner"), collections=tuple(c for c in _list(said.get("collections")) if c),
-        creator=text("creator", "erc_who"), title=text("title", "erc_what"), date=text("date", "erc_when"),
-        primary_id=text("objectID", "primary_id"), local_ids=local_ids(local),
-        notification=text("notification"), notification_format=text("notificationFormat"),
-        response_form=text("responseForm", "response_type"), note=text("note"), datacite_type=text("DataCiteResourceType"),
+        submitter=text("submitter"),
+        owner=text("owner"),
+        collections=tuple(c for c in _list(said.get("collections")) if c),
+        creator=text("creator", "erc_who"),
+        title=text("title", "erc_what"),
+        date=text("date", "erc_when"),
+        primary_id=text("objectID", "primary_id"),
+        local_ids=local_ids(local),
+        notification=text("notification"),
+        notification_format=text("notificationFormat"),
+        response_form=text("responseForm", "response_type"),
+        note=text("note"),
+        datacite_type=text("DataCiteResourceType"),
         dc={word: text(f"DC{word}") for word in DC if text(f"DC{word}")},
-        batch_id=text("batchID"), job_id=text("jobID"), submitted=text("submissionDate"),
-        retain_target=said.get("retainTargetURL") in (True, "true"), checked=said.get("profileChecked") is True,
+        batch_id=text("batchID"),
+        job_id=text("jobID"),
+        submitted=text("submissionDate"),
+        retain_target=said.get("retainTargetURL") in (True, "true"),
+        checked=said.get("profileChecked") is True,
         digests_of_row=table("rowDigests"),
-        deletions=tuple(name for name in _list(said.get("delete")) if name), follows=tuple(_list(said.get("follows"))),
-    )  # fmt: skip
+        deletions=tuple(name for name in _list(said.get("delete")) if name),
+        follows=tuple(_list(said.get("follows"))),
+    )
 
 
 def of_batch(batch: Record) -> Submission:
@@ -168,8 +217,9 @@ def of_batch(batch: Record) -> Submission:
 
 
 def of_job(job: Record) -> Submission:
-    """What the job's documents say together: identifiers found since stand before those submitted, and what another service noted of who,
-    what and when stands where the configuration says nothing."""
+    """What the job's documents say together: identifiers found since stand before those submitted, and what another
+    service noted of who, what and when stands where the configuration says nothing.
+    """
     said = _read(job.docs.raw.get("configuration", b""))
     found = _decoded(job.docs.raw.get("identifiers", b""))
     ids: Mapping[str, Any] = found if isinstance(found, dict) else {}
@@ -177,12 +227,17 @@ def of_job(job: Record) -> Submission:
     owner = _decoded(job.docs.raw["owner"]) if not said.owner and "owner" in job.docs.raw else {}
     noted = _noted(job) if not (said.creator and said.title and said.date) else {}
     return msgspec.structs.replace(
-        said, owner=said.owner or owner.get("ark", ""), collections=said.collections or _found(job),
-        creator=said.creator or noted.get("erc_who", ""), title=said.title or noted.get("erc_what", ""),
+        said,
+        owner=said.owner or owner.get("ark", ""),
+        collections=said.collections or _found(job),
+        creator=said.creator or noted.get("erc_who", ""),
+        title=said.title or noted.get("erc_what", ""),
         date=said.date or noted.get("erc_when", ""),
-        primary_id=primary or said.primary_id, local_ids=local_ids(ids.get("local_id")) or said.local_ids,
-        batch_id=said.batch_id or (job.parent.id if job.parent else ""), job_id=said.job_id or job.id,
-    )  # fmt: skip
+        primary_id=primary or said.primary_id,
+        local_ids=local_ids(ids.get("local_id")) or said.local_ids,
+        batch_id=said.batch_id or (job.parent.id if job.parent else ""),
+        job_id=said.job_id or job.id,
+    )
 
 
 def _noted(job: Record) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Conformance: the suite that every driver of objects passes. A driver's author runs it with pytest, in a test file as short as this:
+"""Conformance: the suite that every driver of objects passes. A driver's author runs it with pytest, in a test file
+as short as this:
 
     import pytest
     pytest.register_assert_rewrite("waybill.objects.conformance")

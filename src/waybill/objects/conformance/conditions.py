@@ -5,19 +5,13 @@ from __future__ import annotations
 import pytest
 
 from waybill.objects.conformance.looking import content, names, together
-from waybill.objects.protocol import (
-    AlreadyThere,
-    ObjectInfo,
-    Objects,
-    Precondition,
-    Refused,
-    Unsupported,
-    is_permanent,
-)
+from waybill.objects.protocol import AlreadyThere, ObjectInfo, Objects, Precondition, Refused, Unsupported, is_permanent
 
 
 class Conditional:
-    """Of any number of writers with a condition, one wins and the others are told; or the driver says that it cannot."""
+    """Of any number of writers with a condition, one wins and the others are told; or the driver says that it
+    cannot.
+    """
 
     def test_create_only(self, objects: Objects) -> None:
         if objects.conditions.create != "atomic":

@@ -10,15 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from waybill.objects.conformance.looking import content, names, sha256, together
-from waybill.objects.protocol import (
-    Damaged,
-    NotFound,
-    Objects,
-    Refused,
-    is_not_found,
-    is_permanent,
-    measure,
-)
+from waybill.objects.protocol import Damaged, NotFound, Objects, Refused, is_not_found, is_permanent, measure
 
 
 class PutAndGet:
@@ -92,7 +84,9 @@ class PutAndGet:
         assert names(objects.list()) == ["old"]
 
     @pytest.mark.parametrize("size", [10, 12 * 1024 * 1024])
-    def test_the_data_are_made_in_the_callers_thread_and_may_come_from_the_same_store(self, objects: Objects, size: int) -> None:
+    def test_the_data_are_made_in_the_callers_thread_and_may_come_from_the_same_store(
+        self, objects: Objects, size: int
+    ) -> None:
         objects.put("a", b"x" * size)
         threads = set()
 
@@ -108,7 +102,8 @@ class PutAndGet:
         assert threads == {threading.current_thread()}
 
     @pytest.mark.parametrize(
-        ("start", "end"), [(0, None), (0, 0), (3, 7), (5, None), (9, 10), (10, None), (12, None), (5, 100), (7, 3), (11, 20)]
+        ("start", "end"),
+        [(0, None), (0, 0), (3, 7), (5, None), (9, 10), (10, None), (12, None), (5, 100), (7, 3), (11, 20)],
     )
     def test_a_range_is_a_slice(self, objects: Objects, start: int, end: int | None) -> None:
         objects.put("a", b"0123456789")

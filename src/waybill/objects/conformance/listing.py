@@ -7,10 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from waybill.objects.conformance.looking import content, names
-from waybill.objects.protocol import (
-    AlreadyThere,
-    Objects,
-)
+from waybill.objects.protocol import AlreadyThere, Objects
 
 
 class ListDeleteCopy:
@@ -24,14 +21,18 @@ class ListDeleteCopy:
         tree = [*self.TREE, "a!b", "a-", "a b/c", "é", "A"]
         for name in tree:
             objects.put(name, name.encode())
-        key: Callable[[str], object] = str.encode if objects.conditions.order == "bytes" else lambda name: name.encode().split(b"/")
+        key: Callable[[str], object] = (
+            str.encode if objects.conditions.order == "bytes" else lambda name: name.encode().split(b"/")
+        )
         assert names(objects.list()) == sorted(tree, key=key)  # type: ignore[arg-type]
         assert [info.size for info in objects.list("a/b")] == [5, 5]
 
     @pytest.mark.parametrize("prefix", ["a/b", "a/b/", "a", "z", "z/y", "b", "missing", "a/b/c"])
     def test_a_prefix_is_made_of_whole_segments(self, objects: Objects, prefix: str) -> None:
         self.fill(objects)
-        assert sorted(names(objects.list(prefix))) == [name for name in self.TREE if name.startswith(prefix.rstrip("/") + "/")]
+        assert sorted(names(objects.list(prefix))) == [
+            name for name in self.TREE if name.startswith(prefix.rstrip("/") + "/")
+        ]
 
     @pytest.mark.parametrize("prefix", ["", "a", "a/b"])
     @pytest.mark.parametrize("limit", [1, 2, 3, 100])

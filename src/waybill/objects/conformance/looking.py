@@ -7,10 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from waybill.objects.protocol import (
-    ObjectInfo,
-    Objects,
-)
+from waybill.objects.protocol import ObjectInfo, Objects
 
 
 def sha256(data: bytes) -> str:

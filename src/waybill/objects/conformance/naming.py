@@ -8,21 +8,68 @@ import pytest
 
 from waybill.objects.conformance.looking import content, names
 from waybill.objects.names import LONGEST
-from waybill.objects.protocol import (
-    Objects,
-    Refused,
-    is_permanent,
-)
+from waybill.objects.protocol import Objects, Refused, is_permanent
 
 ODD_NAMES = [
-    "a b", " lead", "trail ", "a+b", "a%b", "a%41", "%2e%2e/x", "%o", "a%+", "a#b?c=d&e", "a*b", "a~", "a'b\"c", "a<b>|c", "a[b]{c}^`",
-    "a:b;c,d", ".hidden", "...", "..a/b..", "a.", "A", "é", "e\u0301", "\U0001f600/\u65e5\u672c", "\ufeffx", "z\u200d", "a\u2028b", "x.tmp",
-    "x.part", "~x", "-rf", "name", "nul", "con.txt",
-]  # fmt: skip
+    "a b",
+    " lead",
+    "trail ",
+    "a+b",
+    "a%b",
+    "a%41",
+    "%2e%2e/x",
+    "%o",
+    "a%+",
+    "a#b?c=d&e",
+    "a*b",
+    "a~",
+    "a'b\"c",
+    "a<b>|c",
+    "a[b]{c}^`",
+    "a:b;c,d",
+    ".hidden",
+    "...",
+    "..a/b..",
+    "a.",
+    "A",
+    "é",
+    "e\u0301",
+    "\U0001f600/\u65e5\u672c",
+    "\ufeffx",
+    "z\u200d",
+    "a\u2028b",
+    "x.tmp",
+    "x.part",
+    "~x",
+    "-rf",
+    "name",
+    "nul",
+    "con.txt",
+]
 BAD_NAMES = [
-    "", "/", "/a", "a/", "a//b", ".", "..", "a/.", "a/../b", "../a", "./a", "a\0b", "a\nb", "a\x7fb", "a\\b", "\ufffe", "a\uffff", "\ud800",
-    "x" * (LONGEST + 1), "é" * (LONGEST // 2 + 1), ".waybill", ".waybill/x",
-]  # fmt: skip
+    "",
+    "/",
+    "/a",
+    "a/",
+    "a//b",
+    ".",
+    "..",
+    "a/.",
+    "a/../b",
+    "../a",
+    "./a",
+    "a\0b",
+    "a\nb",
+    "a\x7fb",
+    "a\\b",
+    "\ufffe",
+    "a\uffff",
+    "\ud800",
+    "x" * (LONGEST + 1),
+    "é" * (LONGEST // 2 + 1),
+    ".waybill",
+    ".waybill/x",
+]
 
 
 class Names:

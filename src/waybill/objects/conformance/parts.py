@@ -28,7 +28,11 @@ class Uploads:
             upload.part(1, b"wrong")
             upload.part(1, self.FIRST)
             upload.part(2, self.SECOND)
-            assert {number: part.size for number, part in upload.parts().items()} == {1: PART_LEAST, 2: PART_LEAST + 3, 3: 5}
+            assert {number: part.size for number, part in upload.parts().items()} == {
+                1: PART_LEAST,
+                2: PART_LEAST + 3,
+                3: 5,
+            }
             assert names(objects.list()) == []
             info = upload.complete()
         whole = self.FIRST + self.SECOND + b"three"

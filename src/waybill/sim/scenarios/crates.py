@@ -1,7 +1,7 @@
 """Crates of parcels that are packed at once: nothing but joins, as close together as they come.
 
-    crate    Filling -> Waiting -> Full, filled again by people        parcel   Packing -> Packed, with a box of its own or not
-    box      Folding -> Folded
+crate    Filling -> Waiting -> Full, filled again by people        parcel   Packing -> Packed, with a box of its own or not
+box      Folding -> Folded
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ CRATE = Machine(
         rest("Full", "All are packed.", settled=True, keep=60.0),
         end("Shipped", "Gone."),
     ),
-    actions=(action("refill", "Full", "Filling", "One more of each."), action("ship", "Full", "Shipped", "Off it goes.")),
+    actions=(
+        action("refill", "Full", "Filling", "One more of each."),
+        action("ship", "Full", "Shipped", "Off it goes."),
+    ),
 )
 
 PARCEL = Machine(
@@ -94,7 +97,10 @@ class Crates(Scenario):
 
     def submissions(self) -> Iterator[New]:
         for n in range(self.rng.choice((1, 2, 4))):
-            parcels = [{"odd": self.rng.random() < 0.1, "box": self.rng.random() < 0.4} for _ in range(self.rng.choice((1, 2, 2, 3, 6)))]
+            parcels = [
+                {"odd": self.rng.random() < 0.1, "box": self.rng.random() < 0.4}
+                for _ in range(self.rng.choice((1, 2, 2, 3, 6)))
+            ]
             yield New("crate", {"crate": {"parcels": parcels}}, request=f"crate-{n}")
 
     def changed(self, change: Change, record: Record | None, entry: Entry) -> None:
@@ -107,7 +113,9 @@ class Crates(Scenario):
             self._moved(change.before.state, record)
 
     def _moved(self, before: str, record: Record) -> None:
-        """A join is left once for each time that it is entered, and the children that it waits for came with the entering."""
+        """A join is left once for each time that it is entered, and the children that it waits for came with the
+        entering.
+        """
         ref = record.ref
         if record.state == "Waiting":
             self.joined[ref] = self.joined.get(ref, 0) + 1

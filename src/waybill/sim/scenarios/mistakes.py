@@ -1,4 +1,5 @@
-"""Steps that do what no step should: each mistake must end as a failed record with a sentence, and the worker must go on.
+"""Steps that do what no step should: each mistake must end as a failed record with a sentence, and the worker must
+go on.
 
     chore   Trying -> Finished, or Failed with the reason; tried again by people, and then well done
 """

@@ -1,8 +1,8 @@
 """Orders of many items: parents and children, marks, retries, files of hosts, an outbox, and deleting with all below.
 
-    order   Filling -> Gathering -> Labelling -> Sending -> Sent -> (delete) Deleting -> Deleted
-    item    Picking -> Packing -> Weighing -> Shelving -> Shelved, held by the mark of its aisle, stopped at the mark of its shelf
-    notice  Telling -> Told: what an order publishes, made in the commit that sends it
+order   Filling -> Gathering -> Labelling -> Sending -> Sent -> (delete) Deleting -> Deleted
+item    Picking -> Packing -> Weighing -> Shelving -> Shelved, held by the mark of its aisle, stopped at the mark of its shelf
+notice  Telling -> Told: what an order publishes, made in the commit that sends it
 """
 
 from __future__ import annotations
@@ -54,9 +54,24 @@ ORDER = Machine(
     actions=(
         action("resume", "Failed", RESUME, "Try again."),
         action("complete", "Short", "Labelling", "Send what is there.", guard=_has_items),
-        action("cancel", "Filling Gathering Labelling", "Deleting", "Do not send it.", claimed="wait", guard=_has_items, confirm="Sure?"),
+        action(
+            "cancel",
+            "Filling Gathering Labelling",
+            "Deleting",
+            "Do not send it.",
+            claimed="wait",
+            guard=_has_items,
+            confirm="Sure?",
+        ),
         action("delete", "Sent Short Failed", "Deleting", "Forget it."),
-        action("annotate", "Filling Gathering Sent", STAY, "Leave a note.", claimed="wait", writes=lambda r, _: {"note": {"at": r.state}}),
+        action(
+            "annotate",
+            "Filling Gathering Sent",
+            STAY,
+            "Leave a note.",
+            claimed="wait",
+            writes=lambda r, _: {"note": {"at": r.state}},
+        ),
     ),
     documents=(
         Document("order", "service", "How many items, and how they are."),
@@ -87,7 +102,9 @@ ITEM = Machine(
     actions=(
         action("resume", "Failed", RESUME, "Look again."),
         action("reopen", "Held", "Picking", "Its aisle is open."),
-        action("drop", "Picking Packing Weighing Held Failed", "Dropped", "Leave it.", claimed="wait", guard=_is_not_sold),
+        action(
+            "drop", "Picking Packing Weighing Held Failed", "Dropped", "Leave it.", claimed="wait", guard=_is_not_sold
+        ),
     ),
     documents=(Document("item", "service", "Where it is."), Document("weight", "step", "What it weighs.")),
     gates=lambda record: (f"aisle/{record.docs['item']['aisle']}",),
@@ -98,10 +115,7 @@ NOTICE = Machine(
     plural="notices",
     prefix="ntc",
     doc="Something that the world is told, once.",
-    states=(
-        work("Telling", "Told", "Tells it.", fails=None, backoff=SOON),
-        end("Told", "They know.", keep=30.0),
-    ),
+    states=(work("Telling", "Told", "Tells it.", fails=None, backoff=SOON), end("Told", "They know.", keep=30.0)),
     documents=(Document("notice", "service", "What to tell."),),
 )
 
@@ -137,7 +151,9 @@ def label(order: Record, ctx: Context) -> Outcome:
         mine = f"{order.id}-{ctx.attempt}"
         saved = _orders(world).labels.get(order.id)
         if saved is not None and saved <= ctx.attempt:
-            raise Violation(f"{order.ref} has had a label since version {saved}, and attempt {ctx.attempt} makes another")
+            raise Violation(
+                f"{order.ref} has had a label since version {saved}, and attempt {ctx.attempt} makes another"
+            )
         world.happen("label", order.id)
         ctx.save({"label": {"name": mine}})
     world.meet_trouble("the printer")
@@ -185,7 +201,9 @@ def pack(item: Record, ctx: Context) -> Outcome:
 def weigh(item: Record, ctx: Context) -> Outcome:
     world = current()
     if not world.has_files(item) and world.simulation.is_live(item):
-        raise Violation(f"{item.ref} is weighed on {world.simulation.stage.here().host} and packed on {item.host or 'no host'}")
+        raise Violation(
+            f"{item.ref} is weighed on {world.simulation.stage.here().host} and packed on {item.host or 'no host'}"
+        )
     world.meet_trouble("the scale")
     if "weight" not in item.docs:
         return Wait(docs={"weight": {"grams": 5}})
@@ -250,7 +268,9 @@ class Orders(Scenario):
             self.labels[record.id] = record.version
         if change.event == "done" and record.state == "Sent":
             self.sent[record.id] = None
-        if record.state == "Deleted" and any(e.parent == record.ref for e in self.world.simulation.ledger.entries.values()):
+        if record.state == "Deleted" and any(
+            e.parent == record.ref for e in self.world.simulation.ledger.entries.values()
+        ):
             raise Violation(f"order {record.id} is deleted, and has items")
         if change.event == "done" and record.state == "Gathering":
             made = self.world.simulation.ledger.children.get(record.ref, 0)

@@ -1,4 +1,5 @@
-"""Ships that load, dock and leave: exclusive keys, known before and asked for in the middle, kept through waits, failures and deaths.
+"""Ships that load, dock and leave: exclusive keys, known before and asked for in the middle, kept through waits,
+failures and deaths.
 
     transfer   Arriving -> Loading (ship) -> Docking (ship, berth) -> Leaving (ship) -> Gone      Stuck keeps its ship
 """
@@ -24,7 +25,16 @@ TRANSFER = Machine(
     states=(
         work("Arriving", "Loading", "Not yet on a ship.", also=("Sunk",), backoff=SOON),
         work("Loading", "Docking", "Goes on the ship, slowly.", needs=("ship",), every=1.0, backoff=SOON),
-        work("Docking", "Leaving", "Takes a berth.", needs=("ship", "berth"), fails="Stuck", every=1.0, tries=2, backoff=SOON),
+        work(
+            "Docking",
+            "Leaving",
+            "Takes a berth.",
+            needs=("ship", "berth"),
+            fails="Stuck",
+            every=1.0,
+            tries=2,
+            backoff=SOON,
+        ),
         work("Leaving", "Gone", "Goes to sea.", needs=("ship",), fails="Stuck", tries=2, backoff=SOON),
         rest("Stuck", "On its ship, and goes nowhere.", needs=("ship",)),
         rest("Failed", "Never got on."),
@@ -35,7 +45,10 @@ TRANSFER = Machine(
         action("resume", "Stuck Failed", RESUME, "Try again."),
         action("sink", "Stuck Failed Loading Docking Leaving", "Sunk", "Give it up.", claimed="wait"),
     ),
-    documents=(Document("transfer", "service", "Which ship, which berth."), Document("aboard", "step", "How much is on it.")),
+    documents=(
+        Document("transfer", "service", "Which ship, which berth."),
+        Document("aboard", "step", "How much is on it."),
+    ),
     keys=(
         Keys("ship", "One transfer on a ship at a time.", of=lambda record: (record.docs["transfer"]["ship"],)),
         Keys("berth", "One ship in a berth at a time."),

@@ -58,12 +58,16 @@ from waybill.stores.conformance.yard import Yard  # noqa: E402
 __all__ = ["ForeignLockSuite", "Harness", "StoreSuite", "Yard", "race_in_threads"]
 
 
-class StoreSuite(Commits, Parents, Documents, Reading, Claims, Marks, Keys, Waits, Sessions, Asks, Checks, Races, KeyRaces, Walks):
+class StoreSuite(
+    Commits, Parents, Documents, Reading, Claims, Marks, Keys, Waits, Sessions, Asks, Checks, Races, KeyRaces, Walks
+):
     """All of it, for every store."""
 
 
 class ForeignLockSuite(ForeignLocks):
-    """Besides StoreSuite, for a store whose records others than Waybill hold too: Harness.foreign_lock and foreign_unlock are given."""
+    """Besides StoreSuite, for a store whose records others than Waybill hold too: Harness.foreign_lock and
+    foreign_unlock are given.
+    """
 
 
 assert issubclass(StoreSuite, Suite)

@@ -1,4 +1,6 @@
-"""ask: a request to whoever holds a record, heard with the next heartbeat, the next claim or the release, until a change answers it."""
+"""ask: a request to whoever holds a record, heard with the next heartbeat, the next claim or the release, until a
+change answers it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""check: what must never be is named alike on every store, mended, and not named again. What never happens is planted by the harness."""
+"""check: what must never be is named alike on every store, mended, and not named again.
+
+What never happens is planted by the harness.
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,12 @@ class Claims(Suite):
         assert yard.ids(yard.claim(yard.store, session)) == [mine.id]
 
     def test_urgent_work_of_a_host_comes_before_less_urgent_work_of_any(self, yard: Yard) -> None:
-        made = [yard.one(priority=3, host="here"), yard.one(priority=2), yard.one(priority=1, host="here"), yard.one(priority=4)]
+        made = [
+            yard.one(priority=3, host="here"),
+            yard.one(priority=2),
+            yard.one(priority=1, host="here"),
+            yard.one(priority=4),
+        ]
         assert yard.ids(yard.claim(yard.store, yard.session(host="here"), 3)) == [made[i].id for i in (2, 1, 0)]
 
     # --- sessions

@@ -6,7 +6,20 @@ import re
 
 import pytest
 
-from waybill.record import MAX_CHANGES, Change, ClaimLost, Committed, Conflict, Exists, Group, NotFound, Ref, Store, StoreError, TooLarge
+from waybill.record import (
+    MAX_CHANGES,
+    Change,
+    ClaimLost,
+    Committed,
+    Conflict,
+    Exists,
+    Group,
+    NotFound,
+    Ref,
+    Store,
+    StoreError,
+    TooLarge,
+)
 from waybill.stores.conformance.suite import Suite
 from waybill.stores.conformance.yard import HOUR, SLACK, Yard, change, commit, present
 
@@ -22,7 +35,13 @@ class Commits(Suite):
         assert made.created == made.updated == pytest.approx(yard.store.now(), abs=SLACK)
         moved = yard.update(made, state=h.states[1], last_done=h.states[0], retries=2, tries=3, message="on", open=True)
         assert yard.get(moved) == moved
-        assert (moved.state, moved.last_done, moved.retries, moved.tries, moved.message) == (h.states[1], h.states[0], 2, 3, "on")
+        assert (moved.state, moved.last_done, moved.retries, moved.tries, moved.message) == (
+            h.states[1],
+            h.states[0],
+            2,
+            3,
+            "on",
+        )
 
     def test_times_are_the_stores_own(self, yard: Yard) -> None:
         made = yard.one()
@@ -62,7 +81,12 @@ class Commits(Suite):
         yard.update(second, message="moved on")
         before = [yard.get(each) for each in (first, second, third)]
         state = yard.harness.states[1]
-        changes = (change(first, state=state), change(second, state=state), yard.draft(), Change(third, None, event="x"))
+        changes = (
+            change(first, state=state),
+            change(second, state=state),
+            yard.draft(),
+            Change(third, None, event="x"),
+        )
         (answer,) = commit(yard.store, Group(changes, nudges=(third.ref,)))
         assert type(answer) is Conflict
         assert [yard.get(each) for each in (first, second, third)] == before
@@ -70,7 +94,9 @@ class Commits(Suite):
         assert len(yard.store.history(first.kind, first.id)) == 1
 
     def test_a_bad_group_never_fails_its_neighbours_b1(self, yard: Yard) -> None:
-        """Bad groups of every kind between good ones: stale, too large, misshapen, and texts that some store cannot keep."""
+        """Bad groups of every kind between good ones: stale, too large, misshapen, and texts that some store cannot
+        keep.
+        """
         h = yard.harness
         records = yard.make(13)
         yard.update(records[1])
@@ -82,7 +108,9 @@ class Commits(Suite):
             9: change(records[9], state=h.states[1], why="a\0b"),
             11: change(records[11], state=h.states[1], priority=100),
         }
-        answers = commit(yard.store, *[Group((bad.get(i) or change(record, state=h.states[1]),)) for i, record in enumerate(records)])
+        answers = commit(
+            yard.store, *[Group((bad.get(i) or change(record, state=h.states[1]),)) for i, record in enumerate(records)]
+        )
         assert [isinstance(answer, Committed) for answer in answers] == [i not in bad for i in range(13)]
         assert all(isinstance(answers[i], StoreError) for i in bad)
         assert (type(answers[1]), type(answers[5])) == (Conflict, TooLarge)
@@ -91,7 +119,11 @@ class Commits(Suite):
 
     def test_a_record_in_two_groups_of_a_call_is_refused(self, yard: Yard) -> None:
         made, other = yard.make(2)
-        groups = [Group((change(made, message="one"),)), Group((change(made, message="two"),)), Group((change(other, message="three"),))]
+        groups = [
+            Group((change(made, message="one"),)),
+            Group((change(made, message="two"),)),
+            Group((change(other, message="three"),)),
+        ]
         first, second, third = commit(yard.store, *groups)
         assert isinstance(first, Committed)
         assert isinstance(second, StoreError)
@@ -242,7 +274,11 @@ class Commits(Suite):
         session = yard.session()
         (mine,) = yard.claimed(yard.store, session)
         yard.release(mine)
-        for late in (change(mine, event="", message="late"), change(mine, session=None), Change(mine, None, event="remove")):
+        for late in (
+            change(mine, event="", message="late"),
+            change(mine, session=None),
+            Change(mine, None, event="remove"),
+        ):
             (answer,) = commit(yard.store, Group((late,)))
             assert type(answer) is ClaimLost
 

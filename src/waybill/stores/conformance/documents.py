@@ -33,7 +33,11 @@ class Documents(Suite):
         first, second, third = yard.harness.documents
         made = yard.one(docs={first: b"1", second: b"2"})
         moved = yard.update(made, docs={second: b"22", third: b"3"})
-        assert {name: moved.docs.raw.get(name) for name in yard.harness.documents} == {first: b"1", second: b"22", third: b"3"}
+        assert {name: moved.docs.raw.get(name) for name in yard.harness.documents} == {
+            first: b"1",
+            second: b"22",
+            third: b"3",
+        }
         assert yard.get(made).docs == moved.docs
         moved = yard.update(moved, docs={first: None, third: b"33"})
         assert yard.get(made).docs == moved.docs
@@ -41,7 +45,9 @@ class Documents(Suite):
         assert moved.docs[third] == 33
 
     def test_a_record_read_without_documents_can_be_changed_b2(self, yard: Yard) -> None:
-        """A page does not load documents; a change made from it must neither lose nor trip over those that are there."""
+        """A page does not load documents; a change made from it must neither lose nor trip over those that are
+        there.
+        """
         first, second, _ = yard.harness.documents
         made = yard.one(docs={first: b"1"})
         (listed,) = yard.store.find(made.kind).records

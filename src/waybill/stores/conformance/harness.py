@@ -2,8 +2,9 @@
 
     open ... tick ... expire | outage | lose_answer ... race ... close
 
-Subclass `Harness`, give the five abstract methods, and change those words below that the driver's layout fixes. A feature that a store may
-lack is asked of the harness and never guessed; where it is lacking the suite tests that the store refuses or does the lesser thing.
+Subclass `Harness`, give the five abstract methods, and change those words below that the driver's layout fixes. A
+feature that a store may lack is asked of the harness and never guessed; where it is lacking the suite tests that the
+store refuses or does the lesser thing.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from waybill.record import Ref, Store, StoreError
 class Harness(ABC):
     """One fresh, empty store for one test.
 
-    Its connections show what was committed to the very next call of any other connection: a driver that lists its queues ahead of claims
-    does not keep such lists here. The suite opens at most one session at a time on a connection.
+    Its connections show what was committed to the very next call of any other connection: a driver that lists its
+    queues ahead of claims does not keep such lists here. The suite opens at most one session at a time on a connection.
     """
 
     kind = "parcel"  # what most tests are about; its records may have a parent
@@ -44,10 +45,12 @@ class Harness(ABC):
     has_turns = True  # records keep a turn; otherwise the order inside a priority is that of creation
     keeps_open = True  # records keep `open` as it is written; otherwise the state alone says it
     many_hosts = True  # workers of several hosts share the store; otherwise a second host is refused with BadStore
-    names_stranded = True  # `check` names what `strand` parks; otherwise `sweep` alone frees it, as where others free keys and marks too
+    # `check` names what `strand` parks; otherwise `sweep` alone frees it, as where others free keys and marks too
+    names_stranded = True
     has_foreign_locks = False  # others than Waybill hold records too; then foreign_lock and foreign_unlock are given
 
-    ttl = 3600.0  # of the sessions that tests let die, in seconds of the store's clock: much longer than a test may stand still
+    # of the sessions that tests let die, in seconds of the store's clock: much longer than a test may stand still
+    ttl = 3600.0
     rounds = 10  # of each race
 
     @abstractmethod
@@ -60,19 +63,24 @@ class Harness(ABC):
 
     @abstractmethod
     def expire(self, store: Store, session: str) -> None:
-        """Let that session of that connection die, as a paused or killed worker's does; `store` stays usable, as a late worker.
+        """Let that session of that connection die, as a paused or killed worker's does; `store` stays usable, as a
+        late worker.
 
-        Where sessions are rows: move the clock on in steps past the ttl, while another connection calls reap() at each, until it answers
-        the name. Sessions with a longer ttl live on.
+        Where sessions are rows: move the clock on in steps past the ttl, while another connection calls reap() at each,
+        until it answers the name. Sessions with a longer ttl live on.
         """
 
     @abstractmethod
     def outage(self, seconds: float) -> None:
-        """Nobody can reach the store for so long, by its own clock; then it is back, and the connections are as after such an outage."""
+        """Nobody can reach the store for so long, by its own clock; then it is back, and the connections are as
+        after such an outage.
+        """
 
     @abstractmethod
     def lose_answer(self, store: Store) -> AbstractContextManager[Any]:
-        """Within it the next commit of that connection is really written and its answer is lost; the connection is usable afterwards."""
+        """Within it the next commit of that connection is really written and its answer is lost; the connection is
+        usable afterwards.
+        """
 
     def foreign_lock(self, ref: Ref) -> None:
         """Somebody who is not Waybill holds the record."""
@@ -83,14 +91,17 @@ class Harness(ABC):
         raise NotImplementedError
 
     def strand(self, ref: Ref, reason: str) -> bool:
-        """Park the record by hand, past all verbs, on a key that is free ("key NAME") or a mark that is off ("mark NAME").
+        """Park the record by hand, past all verbs, on a key that is free ("key NAME") or a mark that is off ("mark
+        NAME").
 
         False, with nothing done: there is no way to do so.
         """
         return False
 
     def race(self, *calls: Callable[[], Any]) -> list[Any]:
-        """Run the calls at the same time, each on a connection of its own; their answers in order, a refusal as the error itself."""
+        """Run the calls at the same time, each on a connection of its own; their answers in order, a refusal as the
+        error itself.
+        """
         return race_in_threads(*calls)
 
     def close(self) -> None:  # noqa: B027 - nothing to do is a fair answer

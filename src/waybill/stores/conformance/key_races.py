@@ -1,4 +1,6 @@
-"""Two connections that want the same keys: whatever comes first, a key has one holder and nobody waits for one that is free."""
+"""Two connections that want the same keys: whatever comes first, a key has one holder and nobody waits for one that
+is free.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ MANY = 120  # keys of one record
 
 class KeyRaces(Suite):
     def test_a_key_taken_while_others_are_looked_at_a9(self, yard: Yard) -> None:
-        """One wants a key, the other the same and many more: while the many are looked at, the first is taken. Only one gets it."""
+        """One wants a key, the other the same and many more: while the many are looked at, the first is taken.
+
+        Only one gets it.
+        """
         h = yard.harness
         a, b = h.open(), h.open()
         mine, theirs = yard.session(a), yard.session(b)
@@ -25,7 +30,11 @@ class KeyRaces(Suite):
 
         for _ in range(h.rounds):
             few, many = yard.one(keys=keys[:1]), yard.one(keys=keys)
-            got = [each for answer in h.race(lambda: taken(a, mine, few), lambda: taken(b, theirs, many)) for each in answer]  # noqa: B023
+            got = [
+                each
+                for answer in h.race(lambda: taken(a, mine, few), lambda: taken(b, theirs, many))  # noqa: B023
+                for each in answer
+            ]
             assert len(got) == 1
             assert {held.holder for held in yard.store.held_keys() if held.name == keys[0]} == {got[0].ref}
             yard.remove(got[0])
@@ -39,7 +48,11 @@ class KeyRaces(Suite):
         mine, theirs = yard.session(a), yard.session(b)
         for _ in range(h.rounds):
             made = yard.make(4, keys=(yard.key("a"),))
-            taken = [record for answer in h.race(lambda: yard.claimed(a, mine), lambda: yard.claimed(b, theirs)) for record in answer]
+            taken = [
+                record
+                for answer in h.race(lambda: yard.claimed(a, mine), lambda: yard.claimed(b, theirs))
+                for record in answer
+            ]
             assert len(taken) == 1
             for _ in range(4):
                 (record,) = taken

@@ -1,4 +1,6 @@
-"""Keys: names that at most one record holds, from the claim or save that takes one to the commit that drops it, through wait and death."""
+"""Keys: names that at most one record holds, from the claim or save that takes one to the commit that drops it,
+through wait and death.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,9 @@ class Keys(Suite):
         yard.make(2)
         mine, theirs = yard.claimed(yard.store, yard.session())
         key = yard.key("a")
-        answers = commit(yard.store, Group((change(mine, event="", keys=(key,)),)), Group((change(theirs, event="", keys=(key,)),)))
+        answers = commit(
+            yard.store, Group((change(mine, event="", keys=(key,)),)), Group((change(theirs, event="", keys=(key,)),))
+        )
         assert [type(answer) for answer in answers] == [Committed, Taken]
 
     def test_a_released_record_keeps_what_it_held_and_merely_asks_for_more_a9(self, yard: Yard) -> None:

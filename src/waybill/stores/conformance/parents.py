@@ -1,4 +1,6 @@
-"""Parents and their children: who waits for whom is told by `open`, read after the commit, and a parent is stirred by a call alone."""
+"""Parents and their children: who waits for whom is told by `open`, read after the commit, and a parent is stirred
+by a call alone.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ class Parents(Suite):
         (closed,) = present(yard.write(change(child, state=h.end, open=False)))
         assert yard.write(change(closed, state=h.states[0], open=True)).idle == ()
         self._still_waits(yard, crate, idle=False)
-        (answer,) = commit(yard.store, Group((change(crate, state=h.parent_end, parked=None, open=False, closes=True),)))
+        (answer,) = commit(
+            yard.store, Group((change(crate, state=h.parent_end, parked=None, open=False, closes=True),))
+        )
         assert type(answer) is Conflict
         self._still_waits(yard, crate, idle=False)
 
@@ -126,7 +130,13 @@ class Parents(Suite):
         """As it was, not to be claimed, and found idle only if it is."""
         h = yard.harness
         now = yard.get(crate)
-        assert (now.state, now.parked, now.version, now.nudges, now.open) == (crate.state, "children", crate.version, crate.nudges, True)
+        assert (now.state, now.parked, now.version, now.nudges, now.open) == (
+            crate.state,
+            "children",
+            crate.version,
+            crate.nudges,
+            True,
+        )
         assert yard.store.idle_parents().refs == ([crate.ref] if idle else [])
         other = h.open()
         session = yard.session(other)

@@ -25,7 +25,10 @@ class Races(Suite):
             crate = yard.crate()
             first, second = yard.make(2, parent=crate)
             closing: dict[str, Any] = {"state": h.end, "open": False, "event": "done"}
-            answers = h.race(lambda: commit(a, Group((change(first, **closing),))), lambda: commit(b, Group((change(second, **closing),))))  # noqa: B023
+            answers = h.race(
+                lambda: commit(a, Group((change(first, **closing),))),  # noqa: B023
+                lambda: commit(b, Group((change(second, **closing),))),  # noqa: B023
+            )
             assert all(isinstance(answer, Committed) for (answer,) in answers)
             assert crate.ref in {ref for (answer,) in answers for ref in answer.idle}
 
@@ -91,7 +94,9 @@ class Races(Suite):
         after: list[int | None] = [None]
 
         def create(store: Store, n: int) -> list[str]:
-            return yard.ids([present(answer)[0] for answer in commit(store, *[Group((yard.draft(),)) for _ in range(n)])])
+            return yard.ids(
+                [present(answer)[0] for answer in commit(store, *[Group((yard.draft(),)) for _ in range(n)])]
+            )
 
         def page() -> None:
             for _ in range(6):
@@ -176,14 +181,21 @@ class Races(Suite):
         for _ in range(h.rounds):
             twos = zip(records[::2], records[1::2], strict=True)
             groups = [Group((change(first, message="x"), change(second, message="y"))) for first, second in twos]
-            answers = h.race(lambda: commit(a, *groups), lambda: commit(b, *[Group(g.changes[::-1]) for g in reversed(groups)]))  # noqa: B023
+            answers = h.race(
+                lambda: commit(a, *groups),  # noqa: B023
+                lambda: commit(b, *[Group(g.changes[::-1]) for g in reversed(groups)]),  # noqa: B023
+            )
             assert all(isinstance(answer, (Committed, Conflict)) for each in answers for answer in each)
             won = [[isinstance(answer, Committed) for answer in each] for each in (answers[0], answers[1][::-1])]
-            assert [sum(each) for each in zip(*won, strict=True)] == [1, 1, 1], "each pair is written by one of the two, and whole"
+            assert [sum(each) for each in zip(*won, strict=True)] == [1, 1, 1], (
+                "each pair is written by one of the two, and whole"
+            )
             records = [yard.get(record) for record in records]
 
     def test_unknown_outcome_a11(self, yard: Yard) -> None:
-        """The answer is lost and the groups are written: Unknown, the truth is in the store, and creating again makes no second record."""
+        """The answer is lost and the groups are written: Unknown, the truth is in the store, and creating again
+        makes no second record.
+        """
         h = yard.harness
         store = h.open()
         made = yard.one()
@@ -239,7 +251,9 @@ class Races(Suite):
 
     @pytest.mark.parametrize("seed", range(3))
     def test_random_writers_at_once_leave_unbroken_histories(self, yard: Yard, seed: int) -> None:
-        """Whoever wins, each record's lines are one chain, every answered transition is in it, and the counters agree."""
+        """Whoever wins, each record's lines are one chain, every answered transition is in it, and the counters
+        agree.
+        """
         h = yard.harness
         states = [*h.states, h.rest]
         records = yard.make(6)

@@ -54,7 +54,11 @@ class Reading(Suite):
         yard.update(made[2], state=yard.harness.states[1])
         ids = yard.ids(made)
         assert [yard.ids(page) for page in pages(yard.store, yard.harness.kind, 3)] == [ids[:3], ids[3:6], ids[6:]]
-        assert [yard.ids(page) for page in pages(yard.store, yard.harness.kind, 3, newest=True)] == [ids[:3:-1], ids[3:0:-1], ids[:1]]
+        assert [yard.ids(page) for page in pages(yard.store, yard.harness.kind, 3, newest=True)] == [
+            ids[:3:-1],
+            ids[3:0:-1],
+            ids[:1],
+        ]
         assert [yard.ids(page) for page in pages(yard.store, yard.harness.kind, 7)] == [ids]
         seqs = [record.seq for record in yard.store.find(yard.harness.kind).records]
         assert seqs == sorted(set(seqs))
@@ -77,11 +81,16 @@ class Reading(Suite):
         ):
             ids = yard.ids(expected)
             assert [name for page in pages(yard.store, h.kind, 2, **query) for name in yard.ids(page)] == ids, query
-            assert [name for page in pages(yard.store, h.kind, 2, newest=True, **query) for name in yard.ids(page)] == ids[::-1], query
+            assert [
+                name for page in pages(yard.store, h.kind, 2, newest=True, **query) for name in yard.ids(page)
+            ] == ids[::-1], query
 
     def test_find_by_two_filters_is_refused_d3(self, yard: Yard) -> None:
         h = yard.harness
-        for query in ({"state": h.states[0], "owner": "ann"}, {"state": h.states[0], "parent": Ref(h.parent_kind, "x")}):
+        for query in (
+            {"state": h.states[0], "owner": "ann"},
+            {"state": h.states[0], "parent": Ref(h.parent_kind, "x")},
+        ):
             with pytest.raises(ValueError):
                 yard.store.find(h.kind, **query)
 

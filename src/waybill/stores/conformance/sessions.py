@@ -138,7 +138,12 @@ class Sessions(Suite):
         (mine,) = yard.claimed(yard.store, session)
         other = yard.harness.open()
         (info,) = other.sessions()
-        assert (info.name, info.host, info.about, info.progress) == (session, "here", {"roles": ["a", "b"], "pid": 7}, {})
+        assert (info.name, info.host, info.about, info.progress) == (
+            session,
+            "here",
+            {"roles": ["a", "b"], "pid": 7},
+            {},
+        )
         assert info.since == pytest.approx(yard.store.now(), abs=SLACK)
         yard.store.renew(session, {str(made.ref): [3, 10, "files"]})
         (info,) = other.sessions()
@@ -151,8 +156,9 @@ class Sessions(Suite):
         assert other.sessions() == []
 
     def test_one_connection_commits_what_a_session_of_another_holds(self, yard: Yard) -> None:
-        """A commit needs the record's own version and session, not the connection that opened it... unless the store's sessions are
-        connections; then it is refused and nothing is written."""
+        """A commit needs the record's own version and session, not the connection that opened it... unless the store's
+        sessions are connections; then it is refused and nothing is written.
+        """
         yard.one()
         session = yard.session()
         (mine,) = yard.claimed(yard.store, session)

@@ -1,4 +1,6 @@
-"""A store and its model side by side: each record and each worker is there twice, under names of its own, and both must tell the same."""
+"""A store and its model side by side: each record and each worker is there twice, under names of its own, and both
+must tell the same.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ class Twins:
         return None
 
     def worker(self, session: str | None) -> int | None:
-        return next((i for i, hand in enumerate(self.hands) if session in (hand.real_session, hand.model_session)), None)
+        return next(
+            (i for i, hand in enumerate(self.hands) if session in (hand.real_session, hand.model_session)), None
+        )
 
     def shape(self, record: Record) -> dict[str, Any]:
         fields = ("kind", "state", "owner", "priority", "message", "keys", "gates", "parked", "open")
@@ -88,7 +92,9 @@ class Twins:
             mine, theirs = self.yard.get(pair.real), model.get(pair.model.kind, pair.model.id)
             self.same(mine, theirs)
             assert mine.nudges == theirs.nudges
-            assert [line[2:] for line in real.history(*pair.real.ref)] == [line[2:] for line in model.history(*pair.model.ref)]
+            assert [line[2:] for line in real.history(*pair.real.ref)] == [
+                line[2:] for line in model.history(*pair.model.ref)
+            ]
             self.seen(pair, mine, theirs)
             del pair.old[:-5]
         assert real.tally(h.kind) == model.tally(h.kind)
@@ -105,4 +111,7 @@ class Twins:
         """What each query finds, in its order."""
         queries: list[dict[str, Any]] = [{"state": s} for s in (*self.h.states, self.h.rest, self.h.end)]
         queries += [{"owner": "ann"}, {"parent": crate}, {"newest": True}, {}]
-        return [[self.name(record.ref, model) for record in store.find(self.h.kind, limit=1000, **query).records] for query in queries]
+        return [
+            [self.name(record.ref, model) for record in store.find(self.h.kind, limit=1000, **query).records]
+            for query in queries
+        ]

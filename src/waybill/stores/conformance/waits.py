@@ -36,7 +36,12 @@ class Waits(Suite):
 
     def test_wake_goes_in_portions_and_tells_what_is_next(self, yard: Yard) -> None:
         made = yard.make(5)
-        yard.write(*[change(record, parked="wait", delay=hours * HOUR) for record, hours in zip(made, (2, 4, 4, 4, 20), strict=True)])
+        yard.write(
+            *[
+                change(record, parked="wait", delay=hours * HOUR)
+                for record, hours in zip(made, (2, 4, 4, 4, 20), strict=True)
+            ]
+        )
         yard.harness.tick(3 * HOUR)
         assert told(yard.store.wake()) == (1, 1)
         yard.harness.tick(2 * HOUR)
@@ -72,7 +77,12 @@ class Waits(Suite):
         yard.write(nudges=(joins.ref, waits.ref, plain.ref))
         for record in (joins, waits, plain):
             read = yard.get(record)
-            assert (read.nudges, read.parked, read.wake_at, read.version) == (record.nudges + 1, None, 0, record.version)
+            assert (read.nudges, read.parked, read.wake_at, read.version) == (
+                record.nudges + 1,
+                None,
+                0,
+                record.version,
+            )
         assert yard.store.wake().next is None
         assert len(yard.claim(yard.store, yard.session())) == 3
 
@@ -102,7 +112,9 @@ class Waits(Suite):
 
     @pytest.mark.parametrize("parked", ["wait", "children"])
     @pytest.mark.parametrize("between", ["at once", "after a save", "before a save", "before going on"])
-    def test_a_nudge_that_comes_while_a_wait_is_being_committed_is_not_lost_a5(self, yard: Yard, parked: str, between: str) -> None:
+    def test_a_nudge_that_comes_while_a_wait_is_being_committed_is_not_lost_a5(
+        self, yard: Yard, parked: str, between: str
+    ) -> None:
         h = yard.harness
         yard.one()
         other = yard.harness.open()

@@ -1,8 +1,9 @@
-"""Random histories over several connections: each call is made on the store and on the model, and both must tell the same.
+"""Random histories over several connections: each call is made on the store and on the model, and both must tell the
+same.
 
-The connections take turns call by call, so that what one read is often stale when it writes. What a store may choose freely (ids, numbers,
-which of several equal records a claim hands out) is carried over to the model: the model then `take`s what the store gave, and refuses if
-it may not be given.
+The connections take turns call by call, so that what one read is often stale when it writes. What a store may choose
+freely (ids, numbers, which of several equal records a claim hands out) is carried over to the model: the model then
+`take`s what the store gave, and refuses if it may not be given.
 """
 
 from __future__ import annotations
@@ -82,9 +83,13 @@ class Walk(Twins):
             docs=real.docs,
         )
         hand = rng.choice(self.hands)
-        self.both(hand, [(msgspec.structs.replace(real, delay=delay), msgspec.structs.replace(model, delay=delay))], None)
+        self.both(
+            hand, [(msgspec.structs.replace(real, delay=delay), msgspec.structs.replace(model, delay=delay))], None
+        )
 
-    def both(self, hand: Hand, changes: list[tuple[Change, Change]], pair: Pair | None, nudges: list[Pair] | None = None) -> None:
+    def both(
+        self, hand: Hand, changes: list[tuple[Change, Change]], pair: Pair | None, nudges: list[Pair] | None = None
+    ) -> None:
         real = commit(hand.real, Group(tuple(c for c, _ in changes), tuple(p.real.ref for p in nudges or ())))[0]
         model = commit(hand.model, Group(tuple(c for _, c in changes), tuple(p.model.ref for p in nudges or ())))[0]
         assert type(real) is type(model), f"{real!r} on the store, {model!r} on the model, for {changes}"
@@ -143,7 +148,10 @@ class Walk(Twins):
         }
 
     def docs(self) -> dict[str, bytes | None]:
-        return {name: self.rng.choice([None, b"1", b"[2]"]) for name in self.rng.sample(list(self.h.documents[1:]), self.rng.randrange(2))}
+        return {
+            name: self.rng.choice([None, b"1", b"[2]"])
+            for name in self.rng.sample(list(self.h.documents[1:]), self.rng.randrange(2))
+        }
 
     def release(self) -> None:
         hand = self.rng.choice(self.hands)
@@ -170,12 +178,20 @@ class Walk(Twins):
             pair = self.rng.choice(free)
             parked = self.rng.choice([None, "wait", "children"])
             delay = self.rng.randrange(1, 50) * HOUR
-            self.both(self.rng.choice(self.hands), self.changed(pair, {**self.after(), "parked": parked}, event="act", delay=delay), pair)
+            self.both(
+                self.rng.choice(self.hands),
+                self.changed(pair, {**self.after(), "parked": parked}, event="act", delay=delay),
+                pair,
+            )
 
     def remove(self) -> None:
         if self.pairs:
             pair = self.rng.choice(self.pairs)
-            self.both(self.rng.choice(self.hands), [(Change(pair.real, None, event="x"), Change(pair.model, None, event="x"))], pair)
+            self.both(
+                self.rng.choice(self.hands),
+                [(Change(pair.real, None, event="x"), Change(pair.model, None, event="x"))],
+                pair,
+            )
 
     def nudge(self) -> None:
         some = self.rng.sample(self.pairs, min(len(self.pairs), 2))

@@ -1,4 +1,5 @@
-"""The yard where the suite's parcels and crates are made, claimed and moved: short words, so that a test reads as what it says.
+"""The yard where the suite's parcels and crates are made, claimed and moved: short words, so that a test reads as
+what it says.
 
 A helper here asserts only that a commit which the test counts on was written.
 """
@@ -10,24 +11,29 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import (
-    Change,
-    Claimed,
-    Committed,
-    Group,
-    Record,
-    Ref,
-    Role,
-    Store,
-    StoreError,
-    Unknown,
-)
+from waybill.record import Change, Claimed, Committed, Group, Record, Ref, Role, Store, StoreError, Unknown
 from waybill.stores.conformance.harness import Harness
 
 # Names of keys and marks that a store may be tempted to read as something else, or to refuse.
-ODD_NAMES = (".", "..", "...", "a b", "a%2Fb", "%2E%2E", "a~b", "a_b", "a\x01b", "a\x7fb", "\u00e4", "\ue000", "\ufff0", "\U0001f4da")
+ODD_NAMES = (
+    ".",
+    "..",
+    "...",
+    "a b",
+    "a%2Fb",
+    "%2E%2E",
+    "a~b",
+    "a_b",
+    "a\x01b",
+    "a\x7fb",
+    "\u00e4",
+    "\ue000",
+    "\ufff0",
+    "\U0001f4da",
+)
 LONG = 10_000_000.0  # the ttl of a session that outlives all that a test does to the clock
-HOUR = 3600.0  # the unit in which tests wait: whoever runs them may stand still for a while, and some stores' clocks do not
+# the unit in which tests wait: whoever runs them may stand still for a while, and some stores' clocks do not
+HOUR = 3600.0
 SLACK = 600.0  # seconds for which a test may stand still between a write and the look at what it wrote
 
 
@@ -80,7 +86,9 @@ class Yard:
         return answer
 
     def update(self, record: Record, *, store: Store | None = None, event: str = "note", **more: Any) -> Record:
-        """An act on a free record, or go on with one that is held; `docs`, `delay`, `closes`, `answers`, `why` belong to the change."""
+        """An act on a free record, or go on with one that is held; `docs`, `delay`, `closes`, `answers`, `why`
+        belong to the change.
+        """
         return present(self.write(change(record, event=event, **more), store=store))[0]
 
     def release(self, record: Record, *, store: Store | None = None, event: str = "done", **more: Any) -> Record:
@@ -97,7 +105,9 @@ class Yard:
     def session(self, store: Store | None = None, *, host: str = "here", ttl: float = LONG) -> str:
         return (store or self.store).open_session(host=host, ttl=ttl, about={"suite": True})
 
-    def claim(self, store: Store, session: str, limit: int = 5, *, state: str | None = None, holds: bool = False) -> list[Claimed]:
+    def claim(
+        self, store: Store, session: str, limit: int = 5, *, state: str | None = None, holds: bool = False
+    ) -> list[Claimed]:
         """Look twice: an empty answer is no proof of an empty queue."""
         role = Role(self.harness.kind, state or self.harness.states[0], holds)
         return store.claim([role], session, limit) or store.claim([role], session, limit)

@@ -1,4 +1,6 @@
-"""Records in PostgreSQL, for many machines. schema.sql is the place to begin; functions.sql holds the verbs that write."""
+"""Records in PostgreSQL, for many machines. schema.sql is the place to begin; functions.sql holds the verbs that
+write.
+"""
 
 from waybill.stores.postgres.store import PostgresStore
 

@@ -1,7 +1,7 @@
 """watch: a lossy hint that something may be claimable, by LISTEN and NOTIFY.
 
-A NOTIFY inside commits makes them wait for each other, so commits only `ring`, and one thread for each process and store passes that on, at
-most every 20 ms, over a connection of its own:
+A NOTIFY inside commits makes them wait for each other, so commits only `ring`, and one thread for each process and
+store passes that on, at most every 20 ms, over a connection of its own:
 
     commit -> Ringer.ring() ... notify      on other machines: Listener.wait() -> True
 
@@ -152,7 +152,9 @@ class Listener:
         return db
 
     def hear(self) -> None:
-        """Take in what was told. Called now and then even if nobody watches: what is not taken in piles up, at last in the server."""
+        """Take in what was told. Called now and then even if nobody watches: what is not taken in piles up, at last
+        in the server.
+        """
         if self._db is None:
             return
         try:

@@ -1,7 +1,7 @@
 """claim and take: records given to a session.
 
-claim: one in ten by age, the others by urgency -> claim_records() -> what was handed out, and how far its turns have come.
-take: the same for one record; when it is not given, it is read again to tell why.
+claim: one in ten by age, the others by urgency -> claim_records() -> what was handed out, and how far its turns have
+come. take: the same for one record; when it is not given, it is read again to tell why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ PAUSE = 0.01  # seconds before it looks again at what was locked: as long as a c
 
 
 class Claims:
-    def __init__(self, connection: Connection, statement: str, get: Callable[[str, str], Record], now: Callable[[], float]) -> None:
+    def __init__(
+        self, connection: Connection, statement: str, get: Callable[[str, str], Record], now: Callable[[], float]
+    ) -> None:
         self._connection = connection
         self._statement = statement
         self._get = get
@@ -30,7 +32,9 @@ class Claims:
 
     def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
         served = {(role.kind, role.state): role.holds for role in roles}
-        rows = Rows("role_row", [row(text(kind), text(state), boolean(holds)) for (kind, state), holds in served.items()])
+        rows = Rows(
+            "role_row", [row(text(kind), text(state), boolean(holds)) for (kind, state), holds in served.items()]
+        )
         claimed: list[Claimed] = []
         for _ in range(ROUNDS):
             wanted = limit - len(claimed)
@@ -53,7 +57,9 @@ class Claims:
                 raise Conflict(f"{ref} {reason}.")
         raise Conflict(f"{ref} keeps moving; try again.")
 
-    def _hand_out(self, roles: Rows, session: str, wanted: int, aged: int, only: Ref | None) -> tuple[list[Claimed], str | None]:
+    def _hand_out(
+        self, roles: Rows, session: str, wanted: int, aged: int, only: Ref | None
+    ) -> tuple[list[Claimed], str | None]:
         kind, id = only if only is not None else (None, None)
         again = None
         claimed = []

@@ -1,9 +1,11 @@
 """commit: groups of changes, sent together, each answered for itself.
 
-    vet -> waves of groups that have nothing to do with each other -> one call each -> answers -> the parents left without an open child
+    vet -> waves of groups that have nothing to do with each other -> one call each -> answers -> the parents left
+    without an open child
 
-A wave is written by one call of commit_groups(). Where that fails because others wrote the same rows in that moment it is sent again, and
-where it fails for another reason its groups are sent one by one, so that a group which cannot be written never fails its neighbours.
+A wave is written by one call of commit_groups(). Where that fails because others wrote the same rows in that moment it
+is sent again, and where it fails for another reason its groups are sent one by one, so that a group which cannot be
+written never fails its neighbours.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ class Commits:
     """The verb, over one connection."""
 
     def __init__(
-        self, connection: Connection, statements: Mapping[str, str], get: Callable[[str, str], Record], turns: Mapping[str, int]
+        self,
+        connection: Connection,
+        statements: Mapping[str, str],
+        get: Callable[[str, str], Record],
+        turns: Mapping[str, int],
     ) -> None:
         self._connection = connection
         self._statements = statements
@@ -75,7 +81,9 @@ class Commits:
         try:
             self._write(wave, groups, answers)
         except (Unknown, Unavailable) as error:
-            if isinstance(error, Unavailable) and not any(isinstance(answer, (Committed, Unknown)) for answer in answers):
+            if isinstance(error, Unavailable) and not any(
+                isinstance(answer, (Committed, Unknown)) for answer in answers
+            ):
                 raise
             for place in wave.groups:
                 answers[place] = error
@@ -118,7 +126,9 @@ class Commits:
                 answers[place] = self._known(groups[place], refused[place]) or _refusal(groups[place], refused[place])
             else:
                 answers[place] = Committed(tuple(written[place]), (), tuple(asked.get(place, ())))
-                self.rang = self.rang or bool(groups[place].nudges) or any(r is None or _claimable(r) for r in written[place])
+                self.rang = (
+                    self.rang or bool(groups[place].nudges) or any(r is None or _claimable(r) for r in written[place])
+                )
 
     def _known(self, group: Group, reasons: list[Reason]) -> Answer | None:
         """A request that was made before is answered with what it made, whatever else is in the way of the group."""
@@ -126,12 +136,21 @@ class Commits:
         if not known:
             return None
         try:
-            return Committed(tuple(self._get(change.ref.kind, known[i]) if i in known else None for i, change in enumerate(group.changes)))
+            return Committed(
+                tuple(
+                    self._get(change.ref.kind, known[i]) if i in known else None
+                    for i, change in enumerate(group.changes)
+                )
+            )
         except NotFound:
             return Conflict("The record that this request had made was removed in that moment. Try again.")
 
     def _look_idle(self, groups: Sequence[Group], answers: list[Answer]) -> list[Answer]:
-        if not any(change.before is not None and change.before.parent is not None for group in groups for change in group.changes):
+        if not any(
+            change.before is not None and change.before.parent is not None
+            for group in groups
+            for change in group.changes
+        ):
             return answers
         closed = {
             place: parents
@@ -166,7 +185,9 @@ def _refusal(group: Group, reasons: list[Reason]) -> StoreError:
     if refusal == "open":
         return Conflict(f"{change.ref} has a child that is open.")
     version = change.before.version if change.before is not None else 0
-    return (ClaimLost if refusal == "claim-lost" else Conflict)(f"{change.ref} is no longer as it was at version {version}.")
+    return (ClaimLost if refusal == "claim-lost" else Conflict)(
+        f"{change.ref} is no longer as it was at version {version}."
+    )
 
 
 def columns(refs: Iterable[Ref]) -> list[list[str]]:
@@ -176,7 +197,9 @@ def columns(refs: Iterable[Ref]) -> list[list[str]]:
 
 
 def _closed_under(group: Group, answer: Committed) -> list[Ref]:
-    """The parents of records that this group closed or removed; none for a group that was only answered with what is known."""
+    """The parents of records that this group closed or removed; none for a group that was only answered with what is
+    known.
+    """
     parents = []
     for change, record in zip(group.changes, answer.records, strict=True):
         before = change.before
@@ -229,7 +252,8 @@ def _answered(
         parked=parked,
         seq=before.seq,
         version=before.version + 1,
-        nudges=nudges if session is None else before.nudges,  # a nudge that came during the claim is answered when the claim ends
+        # a nudge that came during the claim is answered when the claim ends
+        nudges=nudges if session is None else before.nudges,
         wake_at=wake_at,
         created=before.created,
         updated=moment,

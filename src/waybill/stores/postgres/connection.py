@@ -1,9 +1,10 @@
 """One connection to PostgreSQL, which makes itself again after it was lost.
 
-    connect -> settings -> run, run, ... -> lost: the call answers Unavailable or Unknown -> the next call connects again
+    connect -> settings -> run, run, ... -> lost: the call answers Unavailable or Unknown -> the next call connects
+    again
 
-Sessions are rows, so a new connection goes on with them. Whoever was away does not know who died meanwhile: `presence` begins anew with
-each connection.
+Sessions are rows, so a new connection goes on with them. Whoever was away does not know who died meanwhile: `presence`
+begins anew with each connection.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from waybill.stores.postgres import troubles
 from waybill.stores.postgres.wire import Rows, rows_dumper
 from waybill.stores.presence import Presence
 
-TRIES = 5  # how often a statement is sent that others get in the way of: a deadlock, rows that were written in that moment
+# how often a statement is sent that others get in the way of: a deadlock, rows that were written in that moment
+TRIES = 5
 SECRETS = frozenset({"password", "sslpassword"})
 
 DEFAULTS: dict[str, Any] = {"application_name": "waybill", **POSTGRES_PATIENCE}  # what a URL may say otherwise
@@ -33,7 +35,8 @@ SETTINGS = {
     "idle_in_transaction_session_timeout": "60s",
     "lock_timeout": "30s",
     "client_min_messages": "warning",
-    # The statements leave the planner no choice (see schema.sql); what it would choose on an empty table is kept too long.
+    # The statements leave the planner no choice (see schema.sql); what it would choose on an empty table is kept too
+    # long.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -75,10 +78,14 @@ class Connection:
             raise troubles.opening(error, self.place) from error
         try:
             if db.info.server_version < troubles.OLDEST:
-                raise BadStore(f"{self.place} is PostgreSQL {db.info.server_version // 10000}; Waybill needs 14 or newer.")
+                raise BadStore(
+                    f"{self.place} is PostgreSQL {db.info.server_version // 10000}; Waybill needs 14 or newer."
+                )
             encoding = db.info.parameter_status("server_encoding")
             if encoding != "UTF8":
-                raise BadStore(f"{self.place} has the encoding {encoding}; create the database with --encoding=UTF8, so that text is kept.")
+                raise BadStore(
+                    f"{self.place} has the encoding {encoding}; create the database with --encoding=UTF8, so that text is kept."
+                )
             prepare(db)
             self._begin(db)
         except psycopg.Error as error:
@@ -92,8 +99,10 @@ class Connection:
     def run(
         self, statement: str, args: Sequence[Any] | dict[str, Any] = (), *, writes: bool = True, tries: int = TRIES
     ) -> list[Row]:
-        """The rows of one statement, in a transaction of its own. Where others wrote the same rows in that moment it is sent again, at most
-        `tries` times; then Unavailable, or Again to whoever asked for a single try and knows better what to send."""
+        """The rows of one statement, in a transaction of its own. Where others wrote the same rows in that moment it is
+        sent again, at most `tries` times; then Unavailable, or Again to whoever asked for a single try and knows better
+        what to send.
+        """
         for left in range(tries - 1, -1, -1):
             try:
                 return self._run(statement, args, writes)
@@ -139,7 +148,9 @@ class Connection:
     # --- its life
 
     def _ready(self) -> psycopg.Connection[Row]:
-        """A connection that was there a moment ago: one that the server closed meanwhile is replaced before anything is sent."""
+        """A connection that was there a moment ago: one that the server closed meanwhile is replaced before anything
+        is sent.
+        """
         db = self._db
         while db is not None and not db.closed and self._socket.poll(0):
             try:

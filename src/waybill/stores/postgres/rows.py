@@ -9,9 +9,32 @@ from waybill.record import NO_DOCS, Ask, Docs, Record, Ref
 
 # In the order of Record's own fields, a parent being two columns.
 COLUMNS = (
-    "kind", "id", "state", "parent_kind", "parent_id", "owner", "priority", "last_done", "retries", "tries", "message", "session",
-    "keys", "gates", "parked", "open", "host", "request", "turn", "seq", "version", "nudges", "wake_at", "created", "updated",
-)  # fmt: skip
+    "kind",
+    "id",
+    "state",
+    "parent_kind",
+    "parent_id",
+    "owner",
+    "priority",
+    "last_done",
+    "retries",
+    "tries",
+    "message",
+    "session",
+    "keys",
+    "gates",
+    "parked",
+    "open",
+    "host",
+    "request",
+    "turn",
+    "seq",
+    "version",
+    "nudges",
+    "wake_at",
+    "created",
+    "updated",
+)
 WIDTH = len(COLUMNS)
 SELECTED = ", ".join(f"r.{name}" for name in COLUMNS)
 

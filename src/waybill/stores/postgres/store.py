@@ -1,6 +1,7 @@
 """PostgresStore: the verbs of a store, each one round trip to PostgreSQL.
 
-What they have in common is in the modules beside this one: the connection, commits, claims, the bell that watch listens to, upkeep.
+What they have in common is in the modules beside this one: the connection, commits, claims, the bell that watch listens
+to, upkeep.
 """
 
 from __future__ import annotations
@@ -50,11 +51,14 @@ LAST = 2**63 - 1  # after every seq
 class PostgresStore:
     """A store in a schema of a PostgreSQL database.
 
-    `migrate`: make the schema or bring it up to date; otherwise it is refused unless it is. `schema`: where the tables are; several stores
-    may share a database. `old_snapshot`: after how many seconds `check` names a transaction that is still open.
+    `migrate`: make the schema or bring it up to date; otherwise it is refused unless it is. `schema`: where the tables
+    are; several stores may share a database. `old_snapshot`: after how many seconds `check` names a transaction that is
+    still open.
     """
 
-    def __init__(self, url: str, migrate: bool = True, *, schema: str = "waybill", old_snapshot: float = 3600.0) -> None:
+    def __init__(
+        self, url: str, migrate: bool = True, *, schema: str = "waybill", old_snapshot: float = 3600.0
+    ) -> None:
         self._connection = Connection(url, schema)
         self.url = self._connection.place
         self._connection.open(lambda db: schemas.prepare(db, schema, self.url, migrate))
@@ -109,7 +113,9 @@ class PostgresStore:
         limit: int = 100,
         docs: bool = False,
     ) -> Page:
-        filters = {name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None}
+        filters = {
+            name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None
+        }
         if len(filters) > 1:
             raise ValueError(f"find by one of {', '.join(filters)}, not by several")
         limit = max(1, min(limit, MAX_PAGE))
@@ -124,7 +130,9 @@ class PostgresStore:
             args |= {"value": parent.id, "parent_kind": parent.kind}
         statement = PAGES["no_owner" if name == "owner" and not value else name]
         beyond, direction = ("<", "desc") if newest else (">", "asc")
-        rows = self._connection.run(statement.format(columns=SELECTED, beyond=beyond, direction=direction), args, writes=False)
+        rows = self._connection.run(
+            statement.format(columns=SELECTED, beyond=beyond, direction=direction), args, writes=False
+        )
         page, more = rows[:limit], len(rows) > limit
         loaded = {}
         if docs and page:
@@ -162,7 +170,9 @@ class PostgresStore:
         if turns := higher(self._claims.turns, self._written_turns):
             self._connection.run(STATEMENTS["note_turns"], [list(turns), list(turns.values())])
             self._written_turns |= turns
-        return Renewed(True, tuple(ask(row) for row in self._connection.run(STATEMENTS["asked"], [session], writes=False)))
+        return Renewed(
+            True, tuple(ask(row) for row in self._connection.run(STATEMENTS["asked"], [session], writes=False))
+        )
 
     def close_session(self, session: str) -> None:
         self._connection.run(STATEMENTS["end_sessions"], [[session], False])
@@ -171,7 +181,9 @@ class PostgresStore:
     def sessions(self) -> list[SessionInfo]:
         return [
             SessionInfo(name, host, since, expires, msgspec.json.decode(about), msgspec.json.decode(progress))
-            for name, host, since, expires, about, progress in self._connection.run(STATEMENTS["sessions"], writes=False)
+            for name, host, since, expires, about, progress in self._connection.run(
+                STATEMENTS["sessions"], writes=False
+            )
         ]
 
     def reap(self) -> list[str]:
@@ -193,13 +205,22 @@ class PostgresStore:
         return self._claims.take(Ref(kind, id), session)
 
     def ask(self, ask: Ask) -> bool:
-        args = {"kind": ask.ref.kind, "id": ask.ref.id, "action": ask.action, "who": ask.who, "why": ask.why, "args": ask.args}
+        args = {
+            "kind": ask.ref.kind,
+            "id": ask.ref.id,
+            "action": ask.action,
+            "who": ask.who,
+            "why": ask.why,
+            "args": ask.args,
+        }
         there, held, left = self._connection.run(STATEMENTS["ask"], args)[0]
         if not there:
             raise NotFound(f"There is no {ask.ref}.")
         if held and not left:
             pending = self._connection.run(STATEMENTS["pending"], list(ask.ref), writes=False)
-            raise Conflict(f"{ask.ref} was asked to {pending[0][0] if pending else 'do something'} and has not answered yet.")
+            raise Conflict(
+                f"{ask.ref} was asked to {pending[0][0] if pending else 'do something'} and has not answered yet."
+            )
         return bool(left)
 
     def asks(self, limit: int = 100) -> list[Ask]:
@@ -216,16 +237,24 @@ class PostgresStore:
             self._ringer.ring()
 
     def marks(self) -> dict[str, str]:
-        return {name: f"{who}: {why}" if why else who for name, who, why in self._connection.run(STATEMENTS["marks"], writes=False)}
+        return {
+            name: f"{who}: {why}" if why else who
+            for name, who, why in self._connection.run(STATEMENTS["marks"], writes=False)
+        }
 
     def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
         args = {"after": after, "limit": max(1, min(limit, MAX_PAGE))}
-        return [HeldKey(name, Ref(kind, id)) for name, kind, id in self._connection.run(STATEMENTS["held_keys"], args, writes=False)]
+        return [
+            HeldKey(name, Ref(kind, id))
+            for name, kind, id in self._connection.run(STATEMENTS["held_keys"], args, writes=False)
+        ]
 
     def free_key(self, name: str) -> bool:
         rows = self._connection.run(STATEMENTS["holder"], [name], writes=False)
         if rows:
-            raise Conflict(f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it.")
+            raise Conflict(
+                f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it."
+            )
         return False
 
     def watch(self, timeout: float) -> bool:
@@ -251,7 +280,9 @@ class PostgresStore:
         return mended
 
     def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
-        return portions.idle(self._connection.run(STATEMENTS["idle_parents"], [*portions.begin(after), limit], writes=False), limit)
+        return portions.idle(
+            self._connection.run(STATEMENTS["idle_parents"], [*portions.begin(after), limit], writes=False), limit
+        )
 
     def remember(self, name: str, value: str) -> str:
         self._connection.run(STATEMENTS["remember"], [name, value])

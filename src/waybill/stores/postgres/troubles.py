@@ -4,8 +4,8 @@
     calling   a statement failed, the connection is there   -> Again, Unavailable, or StoreError for a value that no row can hold
     losing    the connection broke                          -> Unavailable, or Unknown where something was being written
 
-No message holds a password: the client library tells hosts, users and databases, and its complaints about a URL, which quote it, are not
-passed on.
+No message holds a password: the client library tells hosts, users and databases, and its complaints about a URL, which
+quote it, are not passed on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Again(StoreError):
 
 AGAIN = frozenset({"WBR01", "23505", "40001", "40P01"})  # looked free and was taken; unique; serialization; deadlock
 SESSION_GONE = "WBS01"
-PASSING = frozenset({"08", "40", "53", "55P03", "57"})  # another moment may do: connections, races, resources, locks, a restart
+# another moment may do: connections, races, resources, locks, a restart
+PASSING = frozenset({"08", "40", "53", "55P03", "57"})
 
 # By code or class of codes; {said} is the server's own sentence, {user} the user's name.
 SENTENCES = {
@@ -48,12 +49,16 @@ def opening(error: psycopg.Error, place: str, user: str = "of this URL") -> Stor
     said = " ".join(str(error).split())
     said = said.rpartition("FATAL: ")[2].strip() or said
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        return BadStore("The store's URL is malformed; it is postgresql://user:password@host:port/database, special characters as %XX.")
+        return BadStore(
+            "The store's URL is malformed; it is postgresql://user:password@host:port/database, special characters as %XX."
+        )
     if error.sqlstate is not None:
         refusal = Unavailable if error.sqlstate in PASSING or error.sqlstate[:2] in PASSING else BadStore
         return refusal(f"{place} cannot be opened. {sentence(error, user)}")
     if error.pgconn is not None and (error.pgconn.needs_password or error.pgconn.used_password):
-        return BadStore(f"{place} refuses the password, or the lack of one ({said}): put it into the URL, PGPASSWORD or ~/.pgpass.")
+        return BadStore(
+            f"{place} refuses the password, or the lack of one ({said}): put it into the URL, PGPASSWORD or ~/.pgpass."
+        )
     if "database" in said and "does not exist" in said:
         return BadStore(f"{place}: {said}. Create it: createdb --encoding=UTF8 NAME.")
     if "does not exist" in said or "pg_hba.conf" in said or "authentication" in said:
@@ -76,14 +81,17 @@ def calling(error: psycopg.Error, user: str) -> StoreError:
         return SessionLost()
     if code in SENTENCES or code[:2] in SENTENCES:
         return Unavailable(sentence(error, user))
-    # A value that no row can hold: a null character, a number out of range, a name too long for an index, a broken rule of the table.
+    # A value that no row can hold: a null character, a number out of range, a name too long for an index, a broken rule
+    # of the table.
     return StoreError(f"PostgreSQL cannot keep this: {error.diag.message_primary}.")
 
 
 def losing(error: psycopg.Error, writing: bool) -> StoreError:
     said = (error.diag.message_primary or " ".join(str(error).split()) or "it was cut").rstrip(".")
     if writing:
-        return Unknown(f"The connection to the database was lost while writing ({said}): it may or may not have been written.")
+        return Unknown(
+            f"The connection to the database was lost while writing ({said}): it may or may not have been written."
+        )
     return Unavailable(f"The connection to the database was lost ({said}). It is made again with the next call.")
 
 

@@ -1,4 +1,6 @@
-"""Upkeep of the store's own tables: sweep mends what races and crashes may leave, check finds what must never be, mend puts it right."""
+"""Upkeep of the store's own tables: sweep mends what races and crashes may leave, check finds what must never be,
+mend puts it right.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ RULES = {
         lambda row: str(row[0]),
     ),
     "held by the living": Rule("holders", "held by the session {2}, which has ended", "free it"),
-    "what is worked on has its keys": Rule("unlocked", "worked on without the key {2}, which it asks for", "free it: it asks again"),
+    "what is worked on has its keys": Rule(
+        "unlocked", "worked on without the key {2}, which it asks for", "free it: it asks again"
+    ),
     "documents have records": Rule("documents", "it is gone, and its documents are not", "remove them"),
     "history has records": Rule("history", "it is gone, and its history is not", "remove it"),
     "requests have records": Rule("asks", "it is gone, and a request to {2} waits for it", "remove the request"),
@@ -45,7 +49,9 @@ RULES = {
         "waiters", "parked on the key {2}, which nobody holds and nobody is about to take", "let it try again"
     ),
     "marks stop while they are in force": Rule("stopped", "parked on the mark {2}, which is off", "let it go on"),
-    "joins wait for open children": Rule("joins", "parked until its children have settled, and they have", "let it look again"),
+    "joins wait for open children": Rule(
+        "joins", "parked until its children have settled, and they have", "let it look again"
+    ),
 }
 OLD_SNAPSHOT = "no snapshot is old"
 READABLE = "what is written can be read"
@@ -88,7 +94,9 @@ class Upkeep:
             for row in self._connection.slowly(self._checks[f"find_{rule.statement}"], {"limit": MAX_PAGE}):
                 yield Finding(name, rule.where(row), rule.problem.format(*row), rule.remedy, ref=rule.ref(row))
         yield from self._unreadable()
-        for pid, user, program, seconds in self._connection.slowly(self._checks["find_snapshots"], {"seconds": self._old_snapshot}):
+        for pid, user, program, seconds in self._connection.slowly(
+            self._checks["find_snapshots"], {"seconds": self._old_snapshot}
+        ):
             yield Finding(
                 OLD_SNAPSHOT,
                 f"process {pid} of the database",
@@ -105,7 +113,9 @@ class Upkeep:
                 if not is_json(body):
                     remedy = "restore a backup, or have whoever writes this document write it again"
                     where = f"{kind} {id} {name}"
-                    yield Finding(READABLE, where, f"its document {name} is no JSON", remedy, mendable=False, ref=Ref(kind, id))
+                    yield Finding(
+                        READABLE, where, f"its document {name} is no JSON", remedy, mendable=False, ref=Ref(kind, id)
+                    )
             last = dict(zip(last, rows[-1], strict=False))
 
     def mend(self, finding: Finding) -> bool:

@@ -2,8 +2,8 @@
 
     touched -> admits -> add -> args
 
-Two groups of a call that touch the same key, request or parent are written one after the other, in two waves, as if they came in two calls;
-all others go together.
+Two groups of a call that touch the same key, request or parent are written one after the other, in two waves, as if
+they came in two calls; all others go together.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class Wave:
             made.append((self.creations if change.before is None else self.changes, _change_row(n, place, change)))
             made.extend((self.keys, key) for key in _key_rows(n, place, change))
             if change.after is not None:
-                made.extend((self.documents, _document_row(min(n, 0), place, change, name, body)) for name, body in change.docs.items())
+                made.extend(
+                    (self.documents, _document_row(min(n, 0), place, change, name, body))
+                    for name, body in change.docs.items()
+                )
         made.extend((self.calls, row(integer(place), text(ref.kind), text(ref.id))) for ref in group.nudges)
         for rows, one in made:
             rows.append(one)
@@ -79,7 +82,9 @@ class Wave:
         """The same for what most groups are, in fewer words."""
         n = len(self.changes) + 1
         one = _change_row(n, place, change)
-        documents = [_document_row(0, place, change, name, body) for name, body in change.docs.items()] if change.docs else ()
+        documents = (
+            [_document_row(0, place, change, name, body) for name, body in change.docs.items()] if change.docs else ()
+        )
         self.changes.append(one)
         self.documents.extend(documents)
         self.places[n] = (place, 0)
@@ -88,7 +93,9 @@ class Wave:
 
     def args(self, turns: Mapping[str, int]) -> list[Rows | bool]:
         noted = [row(text(kind), bigint(turn)) for kind, turn in turns.items()] if self.creations else []
-        changes = [one for _, one in sorted(zip(self._names, self.changes, strict=True))] if self.plain else self.changes
+        changes = (
+            [one for _, one in sorted(zip(self._names, self.changes, strict=True))] if self.plain else self.changes
+        )
         return [
             Rows("change_row", changes),
             Rows("change_row", self.creations),
@@ -101,7 +108,10 @@ class Wave:
 
 
 def touched_by(groups: Sequence[Group]) -> list[Touched]:
-    """What each group touches, for itself alone and together with others. (That no two change one record is seen to by vet.)"""
+    """What each group touches, for itself alone and together with others.
+
+    (That no two change one record is seen to by vet.)
+    """
     nudging = any(group.nudges for group in groups)
     closing = any(change.closes for group in groups for change in group.changes)
     touched = []
@@ -130,12 +140,18 @@ def touched_by(groups: Sequence[Group]) -> list[Touched]:
 
 
 def _plain(group: Group) -> Record | None:
-    """The record of a group that is one change of it and has to do with nothing else (see `plain` in functions.sql), or None."""
+    """The record of a group that is one change of it and has to do with nothing else (see `plain` in functions.sql),
+    or None.
+    """
     if len(group.changes) != 1 or group.nudges:
         return None
     change = group.changes[0]
     before, after = change.before, change.after
-    return before if before is not None and after is not None and not (before.keys or after.keys or change.closes) else None
+    return (
+        before
+        if before is not None and after is not None and not (before.keys or after.keys or change.closes)
+        else None
+    )
 
 
 def _operation(change: Change) -> str:
@@ -147,11 +163,15 @@ def _operation(change: Change) -> str:
 
 
 def _change_row(n: int, place: int, change: Change) -> bytes:
-    """A row has 32 cells, of which few differ from one change of a worker to the next: the others are remembered in pieces."""
+    """A row has 32 cells, of which few differ from one change of a worker to the next: the others are remembered in
+    pieces.
+    """
     before = change.before
     record = change.after if change.after is not None else before
     assert record is not None
-    version, holder, was, nudges = (before.version, before.session, before.state, before.nudges) if before is not None else NEW
+    version, holder, was, nudges = (
+        (before.version, before.session, before.state, before.nudges) if before is not None else NEW
+    )
     state = record.state if change.after is not None else None
     return b"".join(
         (
@@ -184,7 +204,9 @@ def _operation_cells(operation: str, kind: str) -> bytes:
 
 
 @lru_cache(REMEMBERED)
-def _state_cells(holder: str | None, was: str | None, parent: Ref | None, state: str | None, owner: str, priority: int) -> bytes:
+def _state_cells(
+    holder: str | None, was: str | None, parent: Ref | None, state: str | None, owner: str, priority: int
+) -> bytes:
     kind, id = parent if parent is not None else (None, None)
     return b"".join((text(holder), text(was), text(kind), text(id), text(state), text(owner), integer(priority)))
 
@@ -212,8 +234,9 @@ def _document_row(n: int, place: int, change: Change, name: str, body: bytes | N
 
 
 def _key_rows(n: int, place: int, change: Change) -> Iterator[bytes]:
-    """A record that is held takes all its keys; a key that it no longer has is dropped, if it held it; one that it keeps while it is free
-    is perhaps not held, and then others who wait for it may try."""
+    """A record that is held takes all its keys; a key that it no longer has is dropped, if it held it; one that it
+    keeps while it is free is perhaps not held, and then others who wait for it may try.
+    """
     before, after = change.before, change.after
     if before is None or not (before.keys or (after is not None and after.keys)):
         return
@@ -224,4 +247,12 @@ def _key_rows(n: int, place: int, change: Change) -> Iterator[bytes]:
     else:
         uses += [("pass", name) for name in before.keys if name in keeps]
     for use, name in uses:
-        yield row(integer(n), integer(place), text(_operation(change)), text(use), text(before.kind), text(before.id), text(name))
+        yield row(
+            integer(n),
+            integer(place),
+            text(_operation(change)),
+            text(use),
+            text(before.kind),
+            text(before.id),
+            text(name),
+        )

@@ -1,9 +1,10 @@
 """Rows for the functions of functions.sql, in PostgreSQL's own binary form.
 
-A commit sends hundreds of values at once. The client library turns each into bytes by looking up how to, again and again; here each value
-becomes its bytes once (most are the same few words) and rows are joined of such pieces:
+A commit sends hundreds of values at once. The client library turns each into bytes by looking up how to, again and
+again; here each value becomes its bytes once (most are the same few words) and rows are joined of such pieces:
 
-    cells (text, integer, ...) -> a row: one piece of bytes -> Rows(type, rows) -> one parameter, an array of that composite type
+    cells (text, integer, ...) -> a row: one piece of bytes -> Rows(type, rows) -> one parameter, an array of that
+    composite type
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class Rows:
 
 
 def rows_dumper(types: Mapping[str, tuple[int, int]]) -> type[Dumper]:
-    """How one connection sends Rows: `types` are the numbers that its database gave to each composite type and to arrays of it."""
+    """How one connection sends Rows: `types` are the numbers that its database gave to each composite type and to
+    arrays of it.
+    """
 
     class RowsDumper(Dumper):
         format = Format.BINARY
@@ -115,6 +118,8 @@ def rows_dumper(types: Mapping[str, tuple[int, int]]) -> type[Dumper]:
         def dump(self, obj: Rows) -> bytes:
             if not obj.rows:
                 return _three(0, 0, self.element)
-            return b"".join([_three(1, 0, self.element), _two(len(obj.rows), 1), *(_one(len(row)) + row for row in obj.rows)])
+            return b"".join(
+                [_three(1, 0, self.element), _two(len(obj.rows), 1), *(_one(len(row)) + row for row in obj.rows)]
+            )
 
     return RowsDumper

@@ -1,6 +1,8 @@
-"""claim and take, each one transaction: one limited scan for each role and host, merged; what may not be handed out is parked.
+"""claim and take, each one transaction: one limited scan for each role and host, merged; what may not be handed out
+is parked.
 
-Both a claim and a park take a record out of the index of what can be claimed, so the next scan simply goes on behind them.
+Both a claim and a park take a record out of the index of what can be claimed, so the next scan simply goes on behind
+them.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class Desk:
         return claimed
 
 
-def _scan(execute: Execute, sql: str, roles: Sequence[Role], hosts: Iterable[str], n: int, order: Callable[[Found], Any]) -> list[Found]:
+def _scan(
+    execute: Execute, sql: str, roles: Sequence[Role], hosts: Iterable[str], n: int, order: Callable[[Found], Any]
+) -> list[Found]:
     """The first `n` of all roles, each looked at by its own short scan of the index."""
     found: list[Found] = []
     for role in roles:
@@ -133,7 +137,9 @@ class Portion:
         keys.pass_turn(self.execute, record.keys)
 
     def finish(self, now: float) -> list[Claimed]:
-        """Load what belongs to the records, and note how far the turns have come; nothing is written where nothing was handed out."""
+        """Load what belongs to the records, and note how far the turns have come; nothing is written where nothing
+        was handed out.
+        """
         if not self.claimed:
             return []
         execute = self.execute
@@ -147,4 +153,6 @@ class Portion:
         for kind, turn in turns.items():
             execute(SQL["turn_has_come"], (kind, turn))
         execute(SQL["wrote"], (now,))
-        return [Claimed(record, each.mark, asks.get(record.ref)) for record, each in zip(loaded, self.claimed, strict=True)]
+        return [
+            Claimed(record, each.mark, asks.get(record.ref)) for record, each in zip(loaded, self.claimed, strict=True)
+        ]

@@ -1,8 +1,8 @@
 """commit: one transaction for all groups of a call.
 
-A group that cannot be written is undone by itself. Most groups are one change whose only possible refusal is that its UPDATE finds no row:
-those need no savepoint. Should anything unforeseen stop such a group half way, the whole call is undone and done again with a savepoint
-around every group, and the unforeseen is that group's own answer.
+A group that cannot be written is undone by itself. Most groups are one change whose only possible refusal is that its
+UPDATE finds no row: those need no savepoint. Should anything unforeseen stop such a group half way, the whole call is
+undone and done again with a savepoint around every group, and the unforeseen is that group's own answer.
 """
 
 from __future__ import annotations
@@ -13,19 +13,7 @@ from collections.abc import Iterator, Sequence
 import apsw
 import msgspec
 
-from waybill.record import (
-    Answer,
-    Ask,
-    Change,
-    Committed,
-    Conflict,
-    Exists,
-    Group,
-    Record,
-    Ref,
-    StoreError,
-    Taken,
-)
+from waybill.record import Answer, Ask, Change, Committed, Conflict, Exists, Group, Record, Ref, StoreError, Taken
 from waybill.stores.groups import vet
 from waybill.stores.sqlite import counts, keys
 from waybill.stores.sqlite.counts import Move
@@ -34,7 +22,15 @@ from waybill.stores.sqlite.reading import load, why_lost
 from waybill.stores.sqlite.rows import SQL, made_row, moved_row, parked_of, record_of
 
 KEEP, LET_GO, NUDGES, NOTE = SQL["keep"], SQL["let_go"], SQL["nudges"], SQL["note"]
-POISON = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, UnicodeError, OverflowError, TypeError, ValueError)
+POISON = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.TooBigError,
+    UnicodeError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
 replace = msgspec.structs.replace
 
 
@@ -51,7 +47,9 @@ def commit(database: Database, groups: Sequence[Group], now: float) -> list[Answ
     return call.answers
 
 
-def _write(database: Database, groups: Sequence[Group], refusals: Sequence[StoreError | None], now: float, *, careful: bool) -> Call:
+def _write(
+    database: Database, groups: Sequence[Group], refusals: Sequence[StoreError | None], now: float, *, careful: bool
+) -> Call:
     with database.write() as execute:
         call = Call(database, execute, now, careful)
         for group, refusal in zip(groups, refusals, strict=True):
@@ -129,7 +127,9 @@ class Call:
         self.execute(SQL["wrote"], (self.now,))
 
     def look_after(self, execute: Execute) -> None:
-        """Which parents have no open child left, seen after the commit: of the last two children the later one sees both closed."""
+        """Which parents have no open child left, seen after the commit: of the last two children the later one sees
+        both closed.
+        """
         for place, parents in self.closed:
             idle = tuple(ref for ref in dict.fromkeys(parents) if execute(SQL["is_idle"], ref).fetchall())
             answer = self.answers[place]
@@ -204,7 +204,9 @@ class Call:
         return iter(range(last - n + 1, last + 1))
 
     def _turn(self, after: Record, seq: int) -> int:
-        """The turn of a new record: children take turns with those of other parents, from where the store has come to."""
+        """The turn of a new record: children take turns with those of other parents, from where the store has come
+        to.
+        """
         if after.turn is not None:
             return after.turn
         if after.parent is None:
@@ -241,7 +243,9 @@ class Call:
             if self.changes() != 1:
                 raise why_lost(self.execute, before)
             if taken:
-                raise Taken(f"{taken} is held by {' '.join(execute(SQL['holder_name'], (taken,)).fetchall()[0])}.", key=taken)
+                raise Taken(
+                    f"{taken} is held by {' '.join(execute(SQL['holder_name'], (taken,)).fetchall()[0])}.", key=taken
+                )
             if after.keys:
                 keys.take(execute, after.keys, before.seq)
         else:
@@ -291,7 +295,9 @@ class Call:
 
 
 def _plain(change: Change) -> tuple[Record, Record] | None:
-    """Both sides of a change of which one UPDATE decides whether it is refused, with nothing written before it; or None."""
+    """Both sides of a change of which one UPDATE decides whether it is refused, with nothing written before it; or
+    None.
+    """
     before, after = change.before, change.after
     if before is None or after is None or before.keys or after.keys or change.closes:
         return None

@@ -1,4 +1,7 @@
-"""The tally: how many records of each kind, and of each parent, are in each state. Counted with the commit that moves them."""
+"""The tally: how many records of each kind, and of each parent, are in each state.
+
+Counted with the commit that moves them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from waybill.stores.sqlite.database import Execute
 from waybill.stores.sqlite.rows import SQL
 
 Place = tuple[str, str, str, str]  # a row of the tally: kind, parent's kind and id, state
-Move = tuple[str, Ref | None, str | None, str | None]  # kind, parent, from and to: hundreds of one call are the same few
+# kind, parent, from and to: hundreds of one call are the same few
+Move = tuple[str, Ref | None, str | None, str | None]
 
 
 def write(execute: Execute, moves: Counter[Move]) -> None:

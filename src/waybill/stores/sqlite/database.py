@@ -1,9 +1,11 @@
 """The file: opened, guarded, written in transactions, and its troubles said in sentences.
 
-    open (library, folder, file, write-ahead log) -> read | write: begin immediate ... commit -> checkpoint, now and then -> close
+    open (library, folder, file, write-ahead log) -> read | write: begin immediate ... commit -> checkpoint, now and
+    then -> close
 
-A write waits for the one writer that SQLite allows, for at most `patience` seconds. What was committed is on the disk (synchronous = full).
-A commit whose own outcome the system does not tell is Unknown; every other trouble leaves nothing behind.
+A write waits for the one writer that SQLite allows, for at most `patience` seconds. What was committed is on the disk
+(synchronous = full). A commit whose own outcome the system does not tell is Unknown; every other trouble leaves nothing
+behind.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def path_of(url: str) -> str:
         return ""
     path = unquote(parts.path[1:])
     if parts.netloc or not path:
-        raise BadStore(f"{url} names no file. Write sqlite:///relative/path or sqlite:////absolute/path (three and four slashes).")
+        raise BadStore(
+            f"{url} names no file. Write sqlite:///relative/path or sqlite:////absolute/path (three and four slashes)."
+        )
     return path
 
 
@@ -105,13 +109,17 @@ class Database:
         if self.path:
             mode = self._begin_log()
             if mode != "wal":
-                raise BadStore(f"{self.place} cannot have a write-ahead log here. Put it on a local disk, not on a network file system.")
+                raise BadStore(
+                    f"{self.place} cannot have a write-ahead log here. Put it on a local disk, not on a network file system."
+                )
         for pragma in PRAGMAS:
             self.db.execute(pragma).fetchall()
         self.db.set_wal_hook(self.logged)
 
     def _begin_log(self) -> Any:
-        """Turn the log on; SQLite answers Busy at once, and asks no handler, when another process is just doing the same."""
+        """Turn the log on; SQLite answers Busy at once, and asks no handler, when another process is just doing the
+        same.
+        """
         deadline = time.monotonic() + self.patience
         while True:
             try:
@@ -122,7 +130,9 @@ class Database:
                 time.sleep(random.uniform(0, BACK_OFF))
 
     def _wait(self, tries: int) -> bool:
-        """Wait for the writer's lock; SQLite's own back-off goes up to 100 ms, ours stays short because our writes are short."""
+        """Wait for the writer's lock; SQLite's own back-off goes up to 100 ms, ours stays short because our writes
+        are short.
+        """
         now = time.monotonic()
         if tries == 0:
             self._waits_until = now + self.patience
@@ -161,7 +171,9 @@ class Database:
             self.execute("commit")
         except apsw.IOError as error:
             self._roll_back()
-            raise Unknown(f"The disk of {self.place} failed in the middle of a commit ({error}): perhaps it was written.") from error
+            raise Unknown(
+                f"The disk of {self.place} failed in the middle of a commit ({error}): perhaps it was written."
+            ) from error
         except apsw.Error:
             self._roll_back()
             raise
@@ -180,10 +192,13 @@ class Database:
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
-        """Move the log into the file, here and not inside the commit, so that its trouble is never taken for the commit's."""
+        """Move the log into the file, here and not inside the commit, so that its trouble is never taken for the
+        commit's.
+        """
         if self._pages < self._next_checkpoint:
             return
-        self._next_checkpoint = self._pages + CHECKPOINT // 4  # while somebody keeps reading an old state, not with every commit
+        # while somebody keeps reading an old state, not with every commit
+        self._next_checkpoint = self._pages + CHECKPOINT // 4
         patience, mode = self.patience, apsw.SQLITE_CHECKPOINT_PASSIVE
         if self._pages >= OVERDUE:
             self.patience, mode = 0.5, apsw.SQLITE_CHECKPOINT_RESTART
@@ -208,13 +223,16 @@ class Database:
 
     def _sentence(self, error: apsw.Error) -> StoreError | None:
         place = self.place
-        if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):  # the last: a writer stopped while it changed the log
+        # the last: a writer stopped while it changed the log
+        if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)):
             return Unavailable(
                 f"Another process has been writing to {place} for more than {self.patience:g} s; nothing was written. "
                 "If none of yours does, look for a program that keeps a transaction open on that file."
             )
         if isinstance(error, apsw.FullError) or self._is_without_room(error):
-            return Unavailable(f"There is no room for {place} on its disk; nothing was written. Make room, and the work goes on.")
+            return Unavailable(
+                f"There is no room for {place} on its disk; nothing was written. Make room, and the work goes on."
+            )
         if isinstance(error, apsw.NotADBError):
             return BadStore(f"{place} is no SQLite database. Move it away or name another file; it was not changed.")
         if isinstance(error, apsw.CorruptError):
@@ -225,7 +243,9 @@ class Database:
         if isinstance(error, apsw.ReadOnlyError):
             return Unavailable(self._unwritable())
         if isinstance(error, (apsw.CantOpenError, apsw.PermissionsError)):
-            return Unavailable(f"{place} cannot be opened ({error}). The file and its folder must be readable and writable for this user.")
+            return Unavailable(
+                f"{place} cannot be opened ({error}). The file and its folder must be readable and writable for this user."
+            )
         if isinstance(error, apsw.IOError):
             return Unavailable(f"The disk of {place} failed ({error}); nothing was written. Look at the system's log.")
         return None

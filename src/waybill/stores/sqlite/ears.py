@@ -1,7 +1,7 @@
 """watch: a hint that something may be claimable, from this process at once and from others within 50 ms.
 
-A store that wrote rings all others of its process on the same file. What other processes write is seen on a connection that never writes:
-there SQLite's data_version moves with every commit of anybody else.
+A store that wrote rings all others of its process on the same file. What other processes write is seen on a connection
+that never writes: there SQLite's data_version moves with every commit of anybody else.
 """
 
 from __future__ import annotations

@@ -11,7 +11,10 @@ from waybill.stores import portions
 from waybill.stores.sqlite.database import Database, Execute
 from waybill.stores.sqlite.rows import SQL, record_of
 
-NEWEST = {name: text.replace("seq > ?2", "seq < ?2").replace("order by seq", "order by seq desc") for name, text in SQL.items()}
+NEWEST = {
+    name: text.replace("seq > ?2", "seq < ?2").replace("order by seq", "order by seq desc")
+    for name, text in SQL.items()
+}
 LAST = (1 << 63) - 1
 
 
@@ -70,7 +73,10 @@ def load(execute: Execute, records: Sequence[Record]) -> list[Record]:
     seqs = msgspec.json.encode([record.seq for record in records]).decode()
     for seq, name, body in execute(SQL["documents_of"], (seqs,)):
         found.setdefault(seq, {})[name] = body
-    return [msgspec.structs.replace(record, docs=Docs(found[record.seq])) if record.seq in found else record for record in records]
+    return [
+        msgspec.structs.replace(record, docs=Docs(found[record.seq])) if record.seq in found else record
+        for record in records
+    ]
 
 
 def tally(database: Database, kind: str, parent: Ref | None) -> dict[str, int]:
@@ -97,9 +103,13 @@ def why_lost(execute: Execute, before: Record) -> Conflict:
     """Why a row was not at the version and holder that it was read at."""
     found = execute(SQL["held_by"], (before.seq, before.kind, before.id)).fetchall()
     if before.session is not None and (not found or found[0][1] != before.session):
-        return ClaimLost(f"{before.ref} is no longer held by {before.session}: its claim ended, and perhaps another worker has it now.")
+        return ClaimLost(
+            f"{before.ref} is no longer held by {before.session}: its claim ended, and perhaps another worker has it now."
+        )
     if not found:
         return Conflict(f"{before.ref} is gone.")
     version, holder = found[0]
     held = f" and held by {holder}" if holder else ""
-    return Conflict(f"{before.ref} was read at version {before.version} and is at {version}{held} now. Read it, then decide again.")
+    return Conflict(
+        f"{before.ref} was read at version {before.version} and is at {version}{held} now. Read it, then decide again."
+    )

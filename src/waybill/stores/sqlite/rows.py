@@ -25,7 +25,9 @@ def names_of(text: str) -> tuple[str, ...]:
     try:
         return _read_names(text) if text else ()
     except msgspec.MsgspecError:
-        raise BadStore(f"A record's list of keys or marks is damaged ({text!r}); `waybill doctor` says which.") from None
+        raise BadStore(
+            f"A record's list of keys or marks is damaged ({text!r}); `waybill doctor` says which."
+        ) from None
 
 
 def text_of(names: Sequence[str]) -> str:
@@ -90,12 +92,16 @@ def record_of(row: Row, docs: Docs = NO_DOCS) -> Record:
 
 
 def parked_of(after: Record) -> str | None:
-    """Only a claim parks on keys and marks; what a change says of them may be out of date, and the next claim decides again."""
+    """Only a claim parks on keys and marks; what a change says of them may be out of date, and the next claim
+    decides again.
+    """
     return after.parked if after.parked == "wait" or after.parked == "children" else None
 
 
 def moved_row(before: Record, after: Record, turn: int | None, now: float) -> Row:
-    """The parameters that `keep` and `let_go` share: the new values, then which row at which version of which holder."""
+    """The parameters that `keep` and `let_go` share: the new values, then which row at which version of which
+    holder.
+    """
     return (
         after.state,
         after.owner,

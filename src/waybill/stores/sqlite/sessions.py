@@ -1,4 +1,6 @@
-"""Sessions: opened on one host and a clock that can be trusted, renewed, closed, reaped; and what is asked of those who hold records."""
+"""Sessions: opened on one host and a clock that can be trusted, renewed, closed, reaped; and what is asked of those
+who hold records.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def ask(database: Database, ask: Ask) -> bool:
         execute(SQL["ask"], (record.seq, ask.action, ask.who, ask.why, ask.args))
         if database.db.changes() != 1:
             ((action, who, *_),) = execute(SQL["asked"], (record.seq,)).fetchall()
-            raise Conflict(f"{ask.ref} was asked to {action} by {who or 'somebody'} and has not answered yet. Try again when it has.")
+            raise Conflict(
+                f"{ask.ref} was asked to {action} by {who or 'somebody'} and has not answered yet. Try again when it has."
+            )
     return True
 
 

@@ -40,7 +40,9 @@ PORTION = 1_000  # records that one transaction unparks
 class SqliteStore:
     """One connection to the file that `url` names. `patience`: how many seconds a write waits for another writer."""
 
-    def __init__(self, url: str, *, clock: Callable[[], float] | None = None, migrate: bool = True, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, url: str, *, clock: Callable[[], float] | None = None, migrate: bool = True, patience: float = PATIENCE
+    ) -> None:
         self.url = url
         self._clock = clock or time.time
         self._db = Database(path_of(url), patience=patience)
@@ -146,7 +148,9 @@ class SqliteStore:
 
     def marks(self) -> dict[str, str]:
         with self._db.sentences():
-            return {name: f"{who}: {why}" if why else who for name, who, why in self._db.execute(SQL["marks"]).fetchall()}
+            return {
+                name: f"{who}: {why}" if why else who for name, who, why in self._db.execute(SQL["marks"]).fetchall()
+            }
 
     def wake(self, limit: int = MAX_PAGE) -> Due:
         now, woken = self.now(), 0
@@ -169,7 +173,9 @@ class SqliteStore:
         with self._db.sentences():
             rows = self._db.execute(SQL["holder_name"], (name,)).fetchall()
         if rows:
-            raise Conflict(f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it.")
+            raise Conflict(
+                f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it."
+            )
         return False
 
     def watch(self, timeout: float) -> bool:

@@ -1,6 +1,8 @@
-"""Upkeep of a file's own indexes: sweep mends what may happen in a normal life, check and mend are for what must never happen.
+"""Upkeep of a file's own indexes: sweep mends what may happen in a normal life, check and mend are for what must
+never happen.
 
-Each rule of `check` is one query over the whole file, slow at a million records, and one statement that mends all that violates it.
+Each rule of `check` is one query over the whole file, slow at a million records, and one statement that mends all that
+violates it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ MENDING = {
 
 
 def sweep(database: Database, limit: int) -> int:
-    """Unpark those whose reason is gone: the first waiter of each key that is free, and what a mark stopped that is off."""
+    """Unpark those whose reason is gone: the first waiter of each key that is free, and what a mark stopped that is
+    off.
+    """
     with database.sentences():
         waited = database.execute(SQL["waited_keys"]).fetchall()
         stale = database.execute(SQL["stale_marks"]).fetchall()
@@ -72,19 +76,41 @@ def check(database: Database, now: float) -> Iterator[Finding]:
     for kind, id, name in lists:
         by_hand = f"update record set {name} = '[\"NAME\"]' where kind = '{kind}' and id = '{id}'"
         remedy = f"Restore a backup, or write the list by hand: {by_hand}."
-        yield Finding(DAMAGED, f"{kind} {id}", f"Its list of {name} is no list of names.", remedy, mendable=False, ref=Ref(kind, id))
+        yield Finding(
+            DAMAGED,
+            f"{kind} {id}",
+            f"Its list of {name} is no list of names.",
+            remedy,
+            mendable=False,
+            ref=Ref(kind, id),
+        )
     for kind, id, name in bodies:
         remedy = "Restore a backup, or have whoever writes this document write it again."
-        yield Finding(DAMAGED, f"{kind} {id} {name}", f"Its document {name} is no JSON.", remedy, mendable=False, ref=Ref(kind, id))
+        yield Finding(
+            DAMAGED,
+            f"{kind} {id} {name}",
+            f"Its document {name} is no JSON.",
+            remedy,
+            mendable=False,
+            ref=Ref(kind, id),
+        )
     for table in sorted({row[0] for row in orphans if row[0] != "record"}):
         yield Finding(ORPHANS, table, "It has rows of a record that is gone.", "Remove them.")
     for kind, parent_kind, parent_id, state, counted, true in tally:
         where = f"{kind} in {state}" + (f" of {parent_kind} {parent_id}" if parent_id else "")
         yield Finding("tally", where, f"{counted} are counted and there are {true}.", "Count again.")
     for kind, id, session in held:
-        yield Finding("held by the living", f"{kind} {id}", f"It is held by {session}, which has ended.", "Free it.", ref=Ref(kind, id))
+        yield Finding(
+            "held by the living",
+            f"{kind} {id}",
+            f"It is held by {session}, which has ended.",
+            "Free it.",
+            ref=Ref(kind, id),
+        )
     for name, kind, id in keys:
-        yield Finding("keys", name, f"It is held by {kind} {id}, which does not ask for it.", "Let go of it.", ref=Ref(kind, id))
+        yield Finding(
+            "keys", name, f"It is held by {kind} {id}, which does not ask for it.", "Let go of it.", ref=Ref(kind, id)
+        )
     for kind, id, name in unlocked:
         problem = f"It is worked on and does not hold {name}, which it asks for."
         yield Finding(UNLOCKED, f"{kind} {id}", problem, "Free it: it asks again.", ref=Ref(kind, id))
@@ -92,12 +118,25 @@ def check(database: Database, now: float) -> Iterator[Finding]:
         problem = f"It waits for the key {name}, which nobody holds and nobody is about to take."
         yield Finding(WAITERS, f"{kind} {id}", problem, "Let it try again.", ref=Ref(kind, id))
     for kind, id, name in stopped:
-        yield Finding(STOPPED, f"{kind} {id}", f"It is stopped by the mark {name}, which is off.", "Let it go on.", ref=Ref(kind, id))
+        yield Finding(
+            STOPPED,
+            f"{kind} {id}",
+            f"It is stopped by the mark {name}, which is off.",
+            "Let it go on.",
+            ref=Ref(kind, id),
+        )
     for counted, true in counter:
-        yield Finding("counter", "seq", f"{counted} is counted as the last record and {true} exists.", "Count on from there.")
+        yield Finding(
+            "counter", "seq", f"{counted} is counted as the last record and {true} exists.", "Count on from there."
+        )
     for (ahead,) in clock:
         problem = f"The newest write was made {ahead:.0f} s in the future, so no worker can start."
-        yield Finding(CLOCK, "newest", problem, "If the clock here is right: go on from now, and look again at what waits by the other.")
+        yield Finding(
+            CLOCK,
+            "newest",
+            problem,
+            "If the clock here is right: go on from now, and look again at what waits by the other.",
+        )
 
 
 def mend(database: Database, finding: Finding, now: float) -> bool:

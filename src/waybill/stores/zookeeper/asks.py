@@ -1,7 +1,7 @@
 """Requests to whoever holds a record: one node each in /waybill/asks, until a change answers it.
 
-A request is left only while the record's lock is there, checked in the same transaction; so whoever releases the record and looks
-afterwards sees every request that was left with it.
+A request is left only while the record's lock is there, checked in the same transaction; so whoever releases the record
+and looks afterwards sees every request that was left with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ class Asks:
     def leave(self, ask: Ask) -> bool:
         home = layout_of(ask.ref.kind).home(ask.ref.id)
         body = msgspec.json.encode((ask.action, ask.who, ask.why, ask.args.decode()))
-        ops = [wire.check(home, "home"), wire.check(f"{home}/lock", "lock"), wire.create(places.ask(ask.ref), body, "ask")]
+        ops = [
+            wire.check(home, "home"),
+            wire.check(f"{home}/lock", "lock"),
+            wire.create(places.ask(ask.ref), body, "ask"),
+        ]
         outcome = self._link.write(ops)
         if not isinstance(outcome, Failure):
             return True
@@ -50,7 +54,11 @@ class Asks:
             part = asked[start : start + 1000]
             homes = [layout_of(ref.kind).home(ref.id) for ref in part]
             found = self._link.read([ask for home in homes for ask in (data(home), data(f"{home}/lock"))])
-            free += [ref for ref, home, lock in zip(part, found[::2], found[1::2], strict=True) if home is not None and lock is None]
+            free += [
+                ref
+                for ref, home, lock in zip(part, found[::2], found[1::2], strict=True)
+                if home is not None and lock is None
+            ]
             if len(free) >= limit:
                 break
         return self._read(free[:limit])
@@ -60,7 +68,11 @@ class Asks:
         if not asked:
             return ()
         locks = self._link.nodes([f"{layout_of(ref.kind).home(ref.id)}/lock" for ref in asked])
-        mine = [ref for ref, lock in zip(asked, locks, strict=True) if lock is not None and session_name(lock.owner) == session]
+        mine = [
+            ref
+            for ref, lock in zip(asked, locks, strict=True)
+            if lock is not None and session_name(lock.owner) == session
+        ]
         return tuple(self._read(mine))
 
     def _read(self, refs: Sequence[Ref]) -> list[Ask]:

@@ -1,4 +1,6 @@
-"""What Merritt's services ask of a batch beside its status: its name in /batch-uuids, and the node `states`, by which they tell its age."""
+"""What Merritt's services ask of a batch beside its status: its name in /batch-uuids, and the node `states`, by
+which they tell its age.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,21 @@ def rename(plan: Plan, seen: Seen, submission: bytes | None) -> StoreError | Non
 
 
 def states(path: str, state: str) -> tuple[str, str]:
-    """The node that says that a batch is no longer pending. It is never empty, and looks like no finished one's while jobs may come."""
+    """The node that says that a batch is no longer pending.
+
+    It is never empty, and looks like no finished one's while jobs may come.
+    """
     return path, f"{path}/{'batch-completed' if state in NO_JOBS_YET else 'batch-processing'}"
 
 
 def pend(plan: Plan, seen: Seen, state: str) -> None:
-    """Merritt's services take a batch without the node `states` for a pending one, and an empty batch-processing for a finished one."""
+    """Merritt's services take a batch without the node `states` for a pending one, and an empty batch-processing for
+    a finished one.
+    """
     base = f"{seen.layout.home(seen.ref.id)}/states"
     if state == "Deleted" and "states" in seen.nodes:
-        # Their reporter takes up whatever has an empty batch-processing, cannot report what is deleted, and leaves its lock behind.
+        # Their reporter takes up whatever has an empty batch-processing, cannot report what is deleted, and leaves its
+        # lock behind.
         processing = plan.real.get(f"{base}/batch-processing") if plan.real is not None else None
         plan.touched.append(f"{base}/batch-processing")
         if processing is not None and not processing.children:
@@ -47,5 +55,7 @@ def pend(plan: Plan, seen: Seen, state: str) -> None:
         found = {bucket: plan.real.get(f"{base}/{bucket}") for bucket in BUCKETS} if plan.real is not None else {}
         plan.touched += [f"{base}/{bucket}" for bucket in BUCKETS]
         if not any(node.children for node in found.values() if node is not None):
-            plan.ops += [wire.delete(f"{base}/{bucket}", "states") for bucket, node in found.items() if node is not None]
+            plan.ops += [
+                wire.delete(f"{base}/{bucket}", "states") for bucket, node in found.items() if node is not None
+            ]
             plan.ops.append(wire.delete(base, "states"))

@@ -1,8 +1,8 @@
 """The bell: a hint to all workers that something may be claimable.
 
-Whoever commits such a thing touches /waybill/bell, at most every 20 ms, and every waiting worker has a watch on that node. Services that
-are not Waybill ring no bell: what they do is seen in the stats of the folders they write to (ZooKeeper tells of new names only to those who
-list all of them), read at most every 200 ms while a worker waits.
+Whoever commits such a thing touches /waybill/bell, at most every 20 ms, and every waiting worker has a watch on that
+node. Services that are not Waybill ring no bell: what they do is seen in the stats of the folders they write to
+(ZooKeeper tells of new names only to those who list all of them), read at most every 200 ms while a worker waits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from waybill.stores.zookeeper.link import Link
 
 RINGS = 0.02  # seconds between two touches
 LOOKS = 0.2  # seconds between two looks at the folders
-FOLDERS = (*(JOB.folder(state) for state in JOB.states), BATCH.homes, *(layout.homes for layout in ACCESS), places.SESSIONS)
+FOLDERS = (
+    *(JOB.folder(state) for state in JOB.states),
+    BATCH.homes,
+    *(layout.homes for layout in ACCESS),
+    places.SESSIONS,
+)
 
 
 class Bell:

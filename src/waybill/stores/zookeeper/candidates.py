@@ -43,7 +43,8 @@ def parking_ops(candidates: Sequence[Candidate], session: str, folders: set[str]
         plan = Plan(folders)
         notes.park(plan, ref, seen.side, parked)
         if reason.startswith("key "):
-            ops[wire.check(key_path(reason[4:]), "key")] = None  # still taken; else it would wait for a free key for ever
+            # still taken; else it would wait for a free key for ever
+            ops[wire.check(key_path(reason[4:]), "key")] = None
         ops[wire.check(f"{home}/status", "status", seen.version)] = None
         ops.update(dict.fromkeys(plan.ops))
         ops[wire.put(seen.layout.side(ref.id), encode_side(parked), "side", seen.side_version)] = None

@@ -48,13 +48,27 @@ def create(plan: Plan, change: Change, ref: Ref, seq: int, turn: int, now: float
     parked = after.parked if after.parked in ("wait", "children") else None
     status = encode_status(after.state, after.last_done, after.retries, after.message, now, layout.brief)
     side = Side(
-        seq=seq, turn=turn, seen=checksum(status), state=after.state, owner=after.owner, priority=after.priority, tries=after.tries,
-        keys=after.keys, gates=after.gates, parked=parked, wake_at=now + change.delay if parked == "wait" else 0.0, open=after.open,
-        host=after.host, request=after.request, created=now, updated=now,
+        seq=seq,
+        turn=turn,
+        seen=checksum(status),
+        state=after.state,
+        owner=after.owner,
+        priority=after.priority,
+        tries=after.tries,
+        keys=after.keys,
+        gates=after.gates,
+        parked=parked,
+        wake_at=now + change.delay if parked == "wait" else 0.0,
+        open=after.open,
+        host=after.host,
+        request=after.request,
+        created=now,
+        updated=now,
         fill=tuple(name for name in layout.fillers if change.docs.get(name) is None),
         parent=None if after.parent is None or layout.parent else (after.parent.kind, after.parent.id),
-        last_done=after.last_done, retries=after.retries if layout.brief else 0,
-    )  # fmt: skip
+        last_done=after.last_done,
+        retries=after.retries if layout.brief else 0,
+    )
     if change.event:
         side.lines = [Line(seq, now, change.who, change.event, None, after.state, change.why)]
     home = layout.home(ref.id)
@@ -82,7 +96,9 @@ def create(plan: Plan, change: Change, ref: Ref, seq: int, turn: int, now: float
         path = places.request(ref.kind, after.request)
         plan.folder(*chain(parent_of(path)))
         plan.ops.append(wire.create(path, ref.id.encode(), "request"))
-    plan.entries(layout, ref.id, None, f"{layout.folder(after.state)}/{layout.entry(after.priority, turn, seq, ref.id)}")
+    plan.entries(
+        layout, ref.id, None, f"{layout.folder(after.state)}/{layout.entry(after.priority, turn, seq, ref.id)}"
+    )
     if layout.parent and after.parent is not None:
         plan.buckets(after.parent, ref.id, None, layout.bucket(after.state))
     notes.park(plan, ref, None, side)
@@ -90,13 +106,25 @@ def create(plan: Plan, change: Change, ref: Ref, seq: int, turn: int, now: float
     notes.descend(plan, layout, ref, None, side)
     open = layout.bucket(after.state) == "batch-processing" if layout.settled else after.open
     record = replace(
-        after, id=ref.id, seq=seq, version=seq, turn=turn, parked=parked, wake_at=side.wake_at, created=now, updated=now, nudges=0,
-        open=open, docs=after.docs.with_changes(docs),
-    )  # fmt: skip
+        after,
+        id=ref.id,
+        seq=seq,
+        version=seq,
+        turn=turn,
+        parked=parked,
+        wake_at=side.wake_at,
+        created=now,
+        updated=now,
+        nudges=0,
+        open=open,
+        docs=after.docs.with_changes(docs),
+    )
     return Result(record, claimable=parked is None)
 
 
-def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[str], nudged: bool = False) -> Result | StoreError:
+def move(
+    plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[str], nudged: bool = False
+) -> Result | StoreError:
     """`nudged`: the same group calls this record, which must then not be parked."""
     before, after = change.before, change.after
     assert before is not None
@@ -135,21 +163,48 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
     if change.event:
         lines = [*lines, Line(version, now, change.who, change.event, seen.state, after.state, change.why)]
     side = Side(
-        seq=old.seq, turn=old.turn if layout.native or after.turn is None else after.turn, lift=seen.lift, at=seen.version + 1,
-        seen=checksum(status), state=after.state, session=session, parent=old.parent, owner=after.owner, priority=after.priority,
-        last_done=after.last_done, retries=after.retries if layout.brief else 0, tries=after.tries,
-        keys=after.keys, holds=(*(k for k in old.holds if k in after.keys), *new_keys), gates=after.gates, parked=parked,
-        wake_at=now + change.delay if parked == "wait" else 0.0, open=after.open, host=after.host, request=old.request,
-        created=old.created, updated=now, docs=old.docs, far=old.far, fill=old.fill, lines=lines[-LINES:],
+        seq=old.seq,
+        turn=old.turn if layout.native or after.turn is None else after.turn,
+        lift=seen.lift,
+        at=seen.version + 1,
+        seen=checksum(status),
+        state=after.state,
+        session=session,
+        parent=old.parent,
+        owner=after.owner,
+        priority=after.priority,
+        last_done=after.last_done,
+        retries=after.retries if layout.brief else 0,
+        tries=after.tries,
+        keys=after.keys,
+        holds=(*(k for k in old.holds if k in after.keys), *new_keys),
+        gates=after.gates,
+        parked=parked,
+        wake_at=now + change.delay if parked == "wait" else 0.0,
+        open=after.open,
+        host=after.host,
+        request=old.request,
+        created=old.created,
+        updated=now,
+        docs=old.docs,
+        far=old.far,
+        fill=old.fill,
+        lines=lines[-LINES:],
         unfitted=seen.unfitted and not (change.event or after.keys or after.gates),
-    )  # fmt: skip
+    )
     nodes = seen.nodes
     if change.docs:
         if refusal := notes.document(plan, layout, ref, nodes, side, change.docs):
             return refusal
-        nodes = nodes.union(n for n, body in change.docs.items() if n in layout.documents and (body is not None or n in layout.fillers))
+        nodes = nodes.union(
+            n for n, body in change.docs.items() if n in layout.documents and (body is not None or n in layout.fillers)
+        )
         nodes = nodes.difference(n for n, body in change.docs.items() if body is None and n not in layout.fillers)
-        if ref.kind == "batch" and "submission" in change.docs and (refusal := batches.rename(plan, seen, change.docs["submission"])):
+        if (
+            ref.kind == "batch"
+            and "submission" in change.docs
+            and (refusal := batches.rename(plan, seen, change.docs["submission"]))
+        ):
             return refusal
     if layout.native and (after.priority != seen.priority or seen.misnumbered):
         plan.ops.append(wire.put(f"{home}/priority", b"%d" % after.priority, "priority"))
@@ -174,22 +229,51 @@ def move(plan: Plan, change: Change, seen: Seen, now: float, marks: Collection[s
         plan.drop(places.ask(ref), "note")
     aside = layout.side(ref.id)
     written = encode_side(side)
-    plan.ops.append(wire.put(aside, written, "side", seen.side_version) if seen.side is not None else wire.create(aside, written, "side"))
+    plan.ops.append(
+        wire.put(aside, written, "side", seen.side_version)
+        if seen.side is not None
+        else wire.create(aside, written, "side")
+    )
     if before.session is not None and session is None:
         plan.ops.append(wire.delete(f"{home}/lock", "lock"))
     open = layout.bucket(after.state) == "batch-processing" if layout.settled else after.open
     record = replace(
-        after, session=session, version=version, parked=parked, wake_at=side.wake_at, updated=now, created=old.created, seq=seen.seq,
-        turn=side.turn, nudges=seen.nudges if session is None else before.nudges, open=open, parent=seen.parent, request=old.request,
+        after,
+        session=session,
+        version=version,
+        parked=parked,
+        wake_at=side.wake_at,
+        updated=now,
+        created=old.created,
+        seq=seen.seq,
+        turn=side.turn,
+        nudges=seen.nudges if session is None else before.nudges,
+        open=open,
+        parent=seen.parent,
+        request=old.request,
         docs=after.docs.with_changes(change.docs),
-    )  # fmt: skip
+    )
     known = None
     if session is not None:
         body = Status(after.state, after.last_done, after.retries, "", after.message)
         known = Seen(
-            ref, layout, seen.made, seen.nudges, status, body, seen.version + 1, now, session, side, seen.side_version + 1, after.priority,
-            seen.parent, nodes, None, new_name,
-        )  # fmt: skip
+            ref,
+            layout,
+            seen.made,
+            seen.nudges,
+            status,
+            body,
+            seen.version + 1,
+            now,
+            session,
+            side,
+            seen.side_version + 1,
+            after.priority,
+            seen.parent,
+            nodes,
+            None,
+            new_name,
+        )
     return Result(
         record,
         known,
@@ -252,23 +336,31 @@ def outdated(change: Change, seen: Seen | None) -> StoreError | None:
             return Conflict(f"{before.ref} is held by {seen.holder}; nothing was changed.")
         return ClaimLost(f"The claim on {before.ref} ended; perhaps another worker has it now.")
     if before.session is not None and seen.foreign:
-        return ClaimLost(f"Another service wrote {before.ref} while it was held (it is {seen.state} now); the claim has ended.")
+        return ClaimLost(
+            f"Another service wrote {before.ref} while it was held (it is {seen.state} now); the claim has ended."
+        )
     if before.seq != seen.seq or before.version != seen.record_version:
-        return Conflict(f"{before.ref} moved on since it was read (it is {seen.state} now). Read it again, then decide again.")
+        return Conflict(
+            f"{before.ref} moved on since it was read (it is {seen.state} now). Read it again, then decide again."
+        )
     return None
 
 
 def _unfit(layout: Layout, after: Record) -> StoreError | None:
     """What Merritt's services could not read, and so must not be written into their tree."""
     if not layout.known(after.state):
-        return StoreError(f"A {layout.kind} in Merritt's tree cannot be {after.state}; its services know {', '.join(layout.states)}.")
+        return StoreError(
+            f"A {layout.kind} in Merritt's tree cannot be {after.state}; its services know {', '.join(layout.states)}."
+        )
     if layout.parent and (after.parent is None or after.parent.kind != layout.parent):
         return StoreError(f"A {layout.kind} in Merritt's tree needs a {layout.parent} as its parent.")
     return None
 
 
 def _let_go(plan: Plan, ref: Ref, keys: Iterable[str], kept: Iterable[str] = ()) -> None:
-    """Drop keys; but not one that somebody took away from it, and that is another's now, nor the node of one that is kept."""
+    """Drop keys; but not one that somebody took away from it, and that is another's now, nor the node of one that is
+    kept.
+    """
     still = {key_path(key) for key in kept}
     for path in dict.fromkeys(map(key_path, keys)):
         holder = plan.real.get(path) if plan.real is not None else None

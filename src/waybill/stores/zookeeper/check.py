@@ -19,7 +19,8 @@ class Checker:
     def __init__(self, tree: Tree, ages: Ages) -> None:
         self._tree = tree
         judge = Judge(tree, ages)
-        # What must be mended first stands first: a job without a status is in no place, a batch that is gone lists nobody.
+        # What must be mended first stands first: a job without a status is in no place, a batch that is gone lists
+        # nobody.
         self._rules: list[Rule] = [
             merritt.UuidNamesABatch(judge),
             merritt.BatchHasItsUuid(judge),

@@ -1,4 +1,5 @@
-"""claim and take: the ephemeral lock, and the status written again with the same bytes, in one transaction under the session.
+"""claim and take: the ephemeral lock, and the status written again with the same bytes, in one transaction under the
+session.
 
     list      the queues of the roles (queues.py)
     look      at a portion of candidates with their documents, in one reading
@@ -38,7 +39,9 @@ BY_AGE = 10  # one in so many is taken by age, not by priority
 
 
 class Claims:
-    def __init__(self, tree: Tree, queues: Queues, marks: Marks, parking: Parking, asks: Asks, foreign: Foreign) -> None:
+    def __init__(
+        self, tree: Tree, queues: Queues, marks: Marks, parking: Parking, asks: Asks, foreign: Foreign
+    ) -> None:
         self._tree = tree
         self._queues = queues
         self._marks = marks
@@ -120,7 +123,11 @@ class Claims:
         return picked[start : start + want]
 
     def _look(
-        self, picked: Sequence[tuple[Queue, Entry]], session: Session, holds: dict[tuple[str, str], bool], marks: Collection[str]
+        self,
+        picked: Sequence[tuple[Queue, Entry]],
+        session: Session,
+        holds: dict[tuple[str, str], bool],
+        marks: Collection[str],
     ) -> list[Candidate]:
         refs = [Ref(queue.kind, entry.id) for queue, entry in picked]
         candidates: list[Candidate] = []
@@ -151,10 +158,13 @@ class Claims:
         nodes = self._tree.link.nodes(list(paths)) if paths else []
         return {path: node.data for path, node in zip(paths, nodes, strict=True) if node is not None}
 
-    def _decide(self, each: Candidate, holds: bool, marks: Collection[str], holders: dict[str, bytes], reserved: set[str]) -> None:
+    def _decide(
+        self, each: Candidate, holds: bool, marks: Collection[str], holders: dict[str, bytes], reserved: set[str]
+    ) -> None:
         """Marks first: a record that yields to one takes no key. Then all its keys, or none."""
         side = each.seen.side
-        if side is None or each.seen.moved:  # whoever works by the table finds out what it needs in the state that it is in
+        # whoever works by the table finds out what it needs in the state that it is in
+        if side is None or each.seen.moved:
             mine = str(each.seen.ref).encode()
             each.drops = [key for key in each.seen.forfeits if holders.get(key_path(key)) == mine]
             return
@@ -236,7 +246,9 @@ class Claims:
             notes.park(plan, ref, old, each.side)
             ops += plan.ops
             body = encode_side(each.side)
-            ops.append(wire.create(aside, body, "side") if old is None else wire.put(aside, body, "side", seen.side_version))
+            ops.append(
+                wire.create(aside, body, "side") if old is None else wire.put(aside, body, "side", seen.side_version)
+            )
             ops += [wire.create(path, str(ref).encode(), "key") for path in dict.fromkeys(map(key_path, each.keys))]
             ops += [wire.delete(path, "key") for path in dict.fromkeys(map(key_path, each.drops))]
         else:
@@ -255,8 +267,15 @@ class Claims:
         self._tree.held[seen.ref] = seen
 
     def _missed(self, each: Candidate | None, op: Op) -> None:
-        """Somebody was faster: look at it again with the next listing, or in this call if it was not the record itself."""
-        if each is not None and each.queue is not None and each.entry is not None and op.means in ("key", "side", "note"):
+        """Somebody was faster: look at it again with the next listing, or in this call if it was not the record
+        itself.
+        """
+        if (
+            each is not None
+            and each.queue is not None
+            and each.entry is not None
+            and op.means in ("key", "side", "note")
+        ):
             each.queue.spare(each.entry)
 
     def _hand_out(self, taken: Sequence[Candidate]) -> list[Claimed]:
@@ -286,10 +305,17 @@ class Claims:
             part = candidates[start : start + TOGETHER]
             if self._parked(part, session):
                 continue
-            for each in part:  # one by one: most are parked then, and the one that is not has moved, or its reason has gone
+            # one by one: most are parked then, and the one that is not has moved, or its reason has gone
+            for each in part:
                 if not self._parked([each], session) and each.queue is not None and each.entry is not None:
                     each.queue.spare(each.entry)
-        asked = [key for each in candidates if each.seen.side for key in each.seen.side.keys if key not in each.seen.side.holds]
+        asked = [
+            key
+            for each in candidates
+            if each.seen.side
+            for key in each.seen.side.keys
+            if key not in each.seen.side.holds
+        ]
         return self._parking.offer(asked) if asked else 0
 
     def _parked(self, candidates: Sequence[Candidate], session: Session) -> bool:

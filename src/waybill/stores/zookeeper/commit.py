@@ -53,7 +53,9 @@ class Committer:
             rounds += 1
             if rounds > ROUNDS:
                 for each in waiting:
-                    each.answer = Unavailable("Too many create records at the same time; nothing of this was written. Try again.")
+                    each.answer = Unavailable(
+                        "Too many create records at the same time; nothing of this was written. Try again."
+                    )
                 break
             try:
                 self._survey.look(waiting)
@@ -76,7 +78,9 @@ class Committer:
             for flown, pending in flights:
                 self._land(flown, pending, numbers)
 
-    def _send_packs(self, tries: Sequence[Try], numbers: Numbers, most: int, flights: list[tuple[Pack, Pending]]) -> None:
+    def _send_packs(
+        self, tries: Sequence[Try], numbers: Numbers, most: int, flights: list[tuple[Pack, Pending]]
+    ) -> None:
         pack = Pack()
         for each in tries:
             if len(pack.tries) >= most:
@@ -129,9 +133,17 @@ class Committer:
             flights.append((pack, pending))
 
     def _find_folders(self, pack: Pack) -> None:
-        """A look at folders that we have not seen yet costs less than a transaction that is refused because they are there."""
+        """A look at folders that we have not seen yet costs less than a transaction that is refused because they are
+        there.
+        """
         known = self._tree.folders
-        unsure = {op.path for each in pack.tries if each.plan for op in each.plan.ops if op.means == "folder" and op.path not in known}
+        unsure = {
+            op.path
+            for each in pack.tries
+            if each.plan
+            for op in each.plan.ops
+            if op.means == "folder" and op.path not in known
+        }
         if unsure:
             paths = sorted(unsure)
             for path, node in zip(paths, self._link.nodes(paths), strict=True):
@@ -186,9 +198,12 @@ class Committer:
         each.answer = self._refusal(each, op, code)
 
     def _refusal(self, each: Try, op: Op, code: int) -> StoreError | None:
-        """What a refused operation means for its group. None: look again, which finds the reason, and plan again from what is there."""
+        """What a refused operation means for its group. None: look again, which finds the reason, and plan again
+        from what is there.
+        """
         name = ", ".join(str(change.ref) for change in each.group.changes[:3]) or "The call"
-        # If it was made by the same request, the next look answers with what was made; if it was not, it comes here again.
+        # If it was made by the same request, the next look answers with what was made; if it was not, it comes here
+        # again.
         if op.means == "named" and code == NODE_EXISTS and each.failures > 1:
             return Exists(f"{op.path.rpartition('/')[2]} exists already.")
         if op.means == "uuid" and code == NODE_EXISTS and each.failures > 1:
@@ -206,14 +221,23 @@ class Committer:
     # --- follow
 
     def _let_go(self, tries: Sequence[Try]) -> None:
-        """Claims of ours that another service wrote over: their locks go, or the records would be held while the session lives."""
+        """Claims of ours that another service wrote over: their locks go, or the records would be held while the
+        session lives.
+        """
         for each in tries:
             for change in each.group.changes if isinstance(each.answer, ClaimLost) else ():
                 seen = each.seen.get(change.ref)
-                if seen is not None and change.before is not None and seen.foreign and seen.holder == change.before.session:
+                if (
+                    seen is not None
+                    and change.before is not None
+                    and seen.foreign
+                    and seen.holder == change.before.session
+                ):
                     home = seen.layout.home(change.ref.id)
                     # Refused if somebody has written it again, or taken the lock away himself.
-                    self._link.write([wire.check(f"{home}/status", "status", seen.version), wire.delete(f"{home}/lock", "lock")])
+                    self._link.write(
+                        [wire.check(f"{home}/status", "status", seen.version), wire.delete(f"{home}/lock", "lock")]
+                    )
                     self._tree.rings()
 
     def _follow(self, tries: Sequence[Try]) -> None:
@@ -239,7 +263,9 @@ class Committer:
 
 
 def _idle(results: Iterable[Result], idle: Collection[Ref]) -> tuple[Ref, ...]:
-    return tuple(dict.fromkeys(result.closed for result in results if result.closed is not None and result.closed in idle))
+    return tuple(
+        dict.fromkeys(result.closed for result in results if result.closed is not None and result.closed in idle)
+    )
 
 
 def _asked(results: Iterable[Result], asked: dict[Ref, Ask]) -> tuple[Ask, ...]:

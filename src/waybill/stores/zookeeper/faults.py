@@ -1,7 +1,8 @@
 """Faults: a rule of the tree that does not hold somewhere, with the operations that would mend it.
 
-A rule looks at many subjects at once (records, or nodes by their path) and yields what is wrong with them. `check` yields a fault only if
-it is still there at a second look, because a tree is never quite still; `mend` looks a third time, and writes only what that look says.
+A rule looks at many subjects at once (records, or nodes by their path) and yields what is wrong with them. `check`
+yields a fault only if it is still there at a second look, because a tree is never quite still; `mend` looks a third
+time, and writes only what that look says.
 """
 
 from __future__ import annotations
@@ -51,7 +52,15 @@ class Judge:
         self.ages = ages
 
     def fault(
-        self, rule: str, where: str, problem: str, remedy: str, ops: Sequence[Op], *, since: float | None = None, ref: Ref | None = None
+        self,
+        rule: str,
+        where: str,
+        problem: str,
+        remedy: str,
+        ops: Sequence[Op],
+        *,
+        since: float | None = None,
+        ref: Ref | None = None,
     ) -> Fault:
         if since is not None:
             age = max(0.0, time.time() - since)

@@ -48,7 +48,15 @@ class Finder:
         raise NotFound(f"No {kind} was made by the request {request}.")
 
     def find(
-        self, kind: str, state: str | None, parent: Ref | None, owner: str | None, after: int | None, newest: bool, limit: int, docs: bool
+        self,
+        kind: str,
+        state: str | None,
+        parent: Ref | None,
+        owner: str | None,
+        after: int | None,
+        newest: bool,
+        limit: int,
+        docs: bool,
     ) -> Page:
         layout, limit = layout_of(kind), max(1, min(limit, MAX_PAGE))
         if parent is not None:
@@ -65,7 +73,8 @@ class Finder:
             order.reverse()
         records: list[Record] = []
         place = 0
-        while place < len(order) and len(records) <= limit:  # one more than asked for tells whether there is another page
+        # one more than asked for tells whether there is another page
+        while place < len(order) and len(records) <= limit:
             part = order[place : place + limit + 1 - len(records)]
             place += len(part)
             for seen in look(self._link, [Ref(kind, id) for _, id in part], docs):
@@ -77,18 +86,29 @@ class Finder:
         layout = layout_of(kind)
         folders = sorted(self._link.names(layout.queue))
         nodes = self._link.nodes([f"{layout.queue}/{folder}" for folder in folders]) if folders else []
-        counts = {layout.state_of(folder): node.children for folder, node in zip(folders, nodes, strict=True) if node is not None}
+        counts = {
+            layout.state_of(folder): node.children
+            for folder, node in zip(folders, nodes, strict=True)
+            if node is not None
+        }
         return {state: count for state, count in counts.items() if state is not None and count}
 
     def _all(self, layout: Layout) -> list[tuple[int, str]]:
-        """(seq, id) of all records of a kind. Their homes are listed in one reading, so none is missed that moves meanwhile."""
+        """(seq, id) of all records of a kind.
+
+        Their homes are listed in one reading, so none is missed that moves meanwhile.
+        """
         if layout.prefix:
             return sorted((layout.number(name), name) for name in self._link.names(layout.homes) if layout.id_of(name))
         homes, folders = self._link.read([names(layout.homes), names(layout.queue)])
         ids = [plain(name) for name in homes or ()]
         known = {id: seq for seq, id in self._queued(layout, [plain(folder) for folder in folders or ()])}
         missing = [id for id in ids if id not in known]
-        known.update((seen.ref.id, seen.seq) for seen in look(self._link, [Ref(layout.kind, id) for id in missing]) if seen is not None)
+        known.update(
+            (seen.ref.id, seen.seq)
+            for seen in look(self._link, [Ref(layout.kind, id) for id in missing])
+            if seen is not None
+        )
         return sorted((known[id], id) for id in ids if id in known)
 
     def _queued(self, layout: Layout, states: Iterable[str]) -> list[tuple[int, str]]:
@@ -101,5 +121,3 @@ class Finder:
             return []
         pairs = (name.partition("~") for name in self._link.names(places.owner_folder(owner, kind)))
         return sorted((int(seq), plain(id)) for seq, _, id in pairs)
-
-

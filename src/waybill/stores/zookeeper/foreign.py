@@ -1,8 +1,9 @@
 """What other services made or moved: records without a side node, entries in the wrong place or in none.
 
-Merritt's services write node after node, without transactions; a kill between two writes leaves a record whose status says one thing and
-whose entries say another. Nobody but the record's holder is in the middle of such a move, so what nobody holds, and what was not written
-within the last moments (a service that creates a record need not lock it), is mended here:
+Merritt's services write node after node, without transactions; a kill between two writes leaves a record whose status
+says one thing and whose entries say another. Nobody but the record's holder is in the middle of such a move, so what
+nobody holds, and what was not written within the last moments (a service that creates a record need not lock it), is
+mended here:
 
     adopt_new   batches and assemblies that others made get a side node and an entry in our queue
     refile      a record that was listed under a state which it is not in
@@ -35,7 +36,8 @@ class Foreign:
         self._grace = grace  # seconds in which whoever writes a record without a lock has written all of it
         self._as_of: dict[str, int] = {}  # kind -> the transaction that last changed the names of its homes
         self._cursor: tuple[str, str] = ("", "")
-        self.clear_away: Callable[[str], None] = lambda batch: None  # jobs that were left behind by those who took their batch away
+        # jobs that were left behind by those who took their batch away
+        self.clear_away: Callable[[str], None] = lambda batch: None
 
     def adopt_new(self, kinds: Collection[str]) -> int:
         """Records of these kinds that have no side node yet and whose entries are ours alone to make."""
@@ -64,12 +66,16 @@ class Foreign:
         return self._tree.write([wire.check(f"{home}/status", "status", seen.version), side, *plan.ops]) is None
 
     def refile(self, misfiled: Sequence[tuple[Seen, str]]) -> int:
-        """Each was listed by an entry that is not its own: unless somebody is just moving it, the entry is put right."""
+        """Each was listed by an entry that is not its own: unless somebody is just moving it, the entry is put
+        right.
+        """
         quiet = [(seen, wrong) for seen, wrong in misfiled if self._settled(seen)]
         if not quiet:
             return 0
         rights = [f"{seen.layout.folder(seen.state)}/{_right_entry(seen)}" for seen, _ in quiet]
-        found = self._tree.link.nodes([path for (_, wrong), right in zip(quiet, rights, strict=True) for path in (wrong, right)])
+        found = self._tree.link.nodes(
+            [path for (_, wrong), right in zip(quiet, rights, strict=True) for path in (wrong, right)]
+        )
         mended = 0
         for (seen, wrong), right, here, there in zip(quiet, rights, found[::2], found[1::2], strict=True):
             if here is None or wrong == right:
@@ -81,7 +87,9 @@ class Foreign:
         return mended
 
     def walk(self, limit: int) -> int:
-        """Put right what is not where it belongs, in a portion of all records that others write too; the next call goes on behind it."""
+        """Put right what is not where it belongs, in a portion of all records that others write too; the next call
+        goes on behind it.
+        """
         mended, left = 0, limit
         for kind in sorted(MERRITT):
             if left <= 0 or (kind, "~") < self._cursor:
@@ -93,8 +101,9 @@ class Foreign:
             left -= len(ids)
             self._cursor = (kind, ids[-1] if ids else last)
             found = [seen for seen in look(self._tree.link, [Ref(kind, id) for id in ids]) if seen is not None]
-            # Whoever died while he moved a job may have left an entry in any queue; so may one who read a job just before we moved it. A
-            # batch that others removed may have stood in a queue of ours of which its notes no longer told.
+            # Whoever died while he moved a job may have left an entry in any queue; so may one who read a job just
+            # before we moved it. A batch that others removed may have stood in a queue of ours of which its notes no
+            # longer told.
             strange = layout.native and any(seen.side is None or seen.foreign for seen in found)
             queued = self._queued(layout) if strange or self._too_many(layout, len(homes)) else {}
             mended += sum(self.mend(seen, queued.get(seen.ref.id, ()) if layout.native else ()) for seen in found)
@@ -108,15 +117,21 @@ class Foreign:
     def bury(self, layout: Layout, limit: int = 100) -> int:
         """Records that another service took away: what Waybill kept beside them goes too. Ids are never given again.
 
-        Merritt's services take away a deleted batch and leave its failed jobs, which nobody would ever find: they go with it.
+        Merritt's services take away a deleted batch and leave its failed jobs, which nobody would ever find: they go
+        with it.
         """
-        sides = self._tree.link.names(layout.sides)  # before the homes: a record that is made meanwhile is in neither or in both
+        # before the homes: a record that is made meanwhile is in neither or in both
+        sides = self._tree.link.names(layout.sides)
         gone = sorted(set(sides) - set(self._tree.link.names(layout.homes)))[:limit] if sides else []
         nodes = self._tree.link.nodes([f"{layout.sides}/{id}" for id in gone]) if gone else []
         if layout.kind == JOB.parent:
             for id in gone:
                 self.clear_away(id)
-        sides_of = [(Ref(layout.kind, id), node, decode_side(node.data)) for id, node in zip(gone, nodes, strict=True) if node is not None]
+        sides_of = [
+            (Ref(layout.kind, id), node, decode_side(node.data))
+            for id, node in zip(gone, nodes, strict=True)
+            if node is not None
+        ]
         return sum(self._bury(layout, ref, side, node.version) for ref, node, side in sides_of if side is not None)
 
     def _bury(self, layout: Layout, ref: Ref, side: Side, version: int) -> bool:
@@ -136,17 +151,25 @@ class Foreign:
         keys = list(dict.fromkeys(map(key_path, side.holds)))
         paths = [*plan.touched, *keys]
         there = dict(zip(paths, self._tree.link.nodes(paths), strict=True))
-        mine = [wire.delete(path, "key") for path in keys if (node := there[path]) is not None and node.data == str(ref).encode()]
+        mine = [
+            wire.delete(path, "key")
+            for path in keys
+            if (node := there[path]) is not None and node.data == str(ref).encode()
+        ]
         ops = [op for op in plan.ops if there[op.path] is not None]
         return self._tree.write([*ops, *mine, wire.delete(aside, "side", version)]) is None
 
     def _too_many(self, layout: Layout, homes: int) -> bool:
-        """Whether there are more entries than records: Merritt's library makes an entry for a job that it loads, where it saw none."""
+        """Whether there are more entries than records: Merritt's library makes an entry for a job that it loads,
+        where it saw none.
+        """
         folders = self._tree.link.nodes([layout.folder(state) for state in layout.states])
         return sum(node.children for node in folders if node is not None) > homes
 
     def _drop_orphans(self, layout: Layout, queued: Mapping[str, Sequence[str]]) -> int:
-        """Entries of records that are gone. A record is there before its entry, and no id is given twice: there is nothing to guard."""
+        """Entries of records that are gone. A record is there before its entry, and no id is given twice: there is
+        nothing to guard.
+        """
         ids = sorted(queued)
         homes = self._tree.link.nodes([layout.home(id) for id in ids]) if ids else []
         gone = [path for id, home in zip(ids, homes, strict=True) if home is None for path in queued[id]]
@@ -163,8 +186,9 @@ class Foreign:
         return entries
 
     def mend(self, seen: Seen, queued: Sequence[str] = ()) -> bool:
-        """Its entry and its place among its batch's jobs, if they are not there, and no other entry of those `queued`. True when
-        something was written."""
+        """Its entry and its place among its batch's jobs, if they are not there, and no other entry of those `queued`.
+        True when something was written.
+        """
         if not self._settled(seen):
             return False
         if not seen.layout.native and seen.side is None:
@@ -200,7 +224,11 @@ class Foreign:
         """The operations that put it where it belongs; none when it is there."""
         layout, id = seen.layout, seen.ref.id
         right = f"{layout.folder(seen.state)}/{_right_entry(seen)}"
-        folders = [f"/batches/{seen.parent.id}/states/{bucket}" for bucket in BUCKETS] if layout.parent and seen.parent else []
+        folders = (
+            [f"/batches/{seen.parent.id}/states/{bucket}" for bucket in BUCKETS]
+            if layout.parent and seen.parent
+            else []
+        )
         asks = [data(right), *(data(f"{folder}/{id}") for folder in folders)]
         asks.append(data(f"/batches/{seen.parent.id}") if layout.parent and seen.parent else data(layout.homes))
         entry, *places, batch = self._tree.link.read(asks)
@@ -235,7 +263,11 @@ class Foreign:
 
 def renumber(seen: Seen) -> list[Op]:
     """Its priority as it is read: its entry is named by it, and other services reckon the name from the node."""
-    return [wire.put(f"{seen.layout.home(seen.ref.id)}/priority", b"%d" % seen.priority, "priority")] if seen.misnumbered else []
+    return (
+        [wire.put(f"{seen.layout.home(seen.ref.id)}/priority", b"%d" % seen.priority, "priority")]
+        if seen.misnumbered
+        else []
+    )
 
 
 def _right_entry(seen: Seen) -> str:

@@ -1,9 +1,10 @@
 """Parents and their children: who is whose child, and whether a parent still waits for one.
 
-A job is its batch's child by its `bid` node, which never changes; Merritt's services delete and make again its entry in the batch's folders
-with every move, so one empty reading of those proves nothing. The members of a batch are therefore the jobs whose `bid` names it, kept in
-memory and filled from the names in /jobs. A batch has no open job when none of its members is at work and none in /jobs is still
-without its `bid`; the closing transaction then asserts that batch-processing is empty, by deleting it and making it again.
+A job is its batch's child by its `bid` node, which never changes; Merritt's services delete and make again its entry in
+the batch's folders with every move, so one empty reading of those proves nothing. The members of a batch are therefore
+the jobs whose `bid` names it, kept in memory and filled from the names in /jobs. A batch has no open job when none of
+its members is at work and none in /jobs is still without its `bid`; the closing transaction then asserts that
+batch-processing is empty, by deleting it and making it again.
 
 All other children lie in /waybill/kin, written by Waybill alone.
 """
@@ -70,7 +71,9 @@ class Kin:
     def open_parents(self, refs: Iterable[Ref], settled: Collection[Ref] = ()) -> set[Ref]:
         """Which of these have an open child, those in `settled` left out: the same group settles them."""
         wanted = list(dict.fromkeys(refs))
-        found = self._link.read([ask for ref in wanted for ask in (data(f"{places.kin(ref)}/open"), data(_processing(ref)))])
+        found = self._link.read(
+            [ask for ref in wanted for ask in (data(f"{places.kin(ref)}/open"), data(_processing(ref)))]
+        )
         still, batches = set(), []
         for ref, open, processing in zip(wanted, found[::2], found[1::2], strict=True):
             many = any(folder is not None and folder.children > len(settled) for folder in (open, processing))
@@ -95,14 +98,20 @@ class Kin:
             return True
         # Without a status it is being made, or taken away, or its maker died.
         husks = [JOB.home(id) for id, node in zip(jobs, nodes, strict=True) if node is None]
-        return any(home is not None and time.time() - home.ctime / 1000 < HUSK for home in (self._link.nodes(husks) if husks else ()))
+        return any(
+            home is not None and time.time() - home.ctime / 1000 < HUSK
+            for home in (self._link.nodes(husks) if husks else ())
+        )
 
     def idle(self, parents: Sequence[Ref]) -> list[Ref]:
         """Which of these exist and seem to have no open child left. A hint: whoever acts on it looks again."""
         if not parents:
             return []
         self._link.sync()  # of two children that settle at once on two servers, one of the two looks must see both
-        asks = [(data(layout_of(ref.kind).home(ref.id)), data(f"{places.kin(ref)}/open"), data(_processing(ref))) for ref in parents]
+        asks = [
+            (data(layout_of(ref.kind).home(ref.id)), data(f"{places.kin(ref)}/open"), data(_processing(ref)))
+            for ref in parents
+        ]
         found = self._link.read([ask for each in asks for ask in each])
         idle = []
         for ref, home, open, processing in zip(parents, found[::3], found[1::3], found[2::3], strict=True):
@@ -123,7 +132,9 @@ class Kin:
             return Counter(child.state for child in self._listed(parent) if child.kind == kind)
         jobs = self.children(kind, parent)
         nodes = self._link.nodes([f"{JOB.home(id)}/status" for _, id in jobs])
-        return Counter(status.status for node in nodes if node is not None and (status := decode(node.data)) is not None)
+        return Counter(
+            status.status for node in nodes if node is not None and (status := decode(node.data)) is not None
+        )
 
     def _listed(self, parent: Ref) -> list[places.Child]:
         base = places.kin(parent)
@@ -155,7 +166,8 @@ def assert_settled(plan: Plan, seen: Seen, state: str | None) -> None:
     states = f"{seen.layout.home(seen.ref.id)}/states"
     processing = f"{states}/batch-processing"
     plan.touched += [processing, *(f"{states}/{bucket}" for bucket in BUCKETS)]
-    made = state not in (seen.state, "Pending", *NO_JOBS_YET) and "states" not in seen.nodes  # the plan makes it, as it leaves Pending
+    # the plan makes it, as it leaves Pending
+    made = state not in (seen.state, "Pending", *NO_JOBS_YET) and "states" not in seen.nodes
     if made or real.get(processing) is not None:
         plan.last += (wire.delete(processing, "children"), wire.create(processing, b"", "children"))
     elif "states" in seen.nodes:

@@ -8,7 +8,8 @@ Most kinds have the generic layout:
     /waybill/kinds/KIND/records/ID/lock       ""     ephemeral: whose session made it, holds the record
     /waybill/kinds/KIND/states/STATE/ENTRY    ""     one for each record; ENTRY = PP-TURN-SEQ-ID
 
-Merritt's kinds lie where its services look for them, byte for byte. What their nodes have no room for lies in a side node apart:
+Merritt's kinds lie where its services look for them, byte for byte. What their nodes have no room for lies in a side
+node apart:
 
     kind           home                 entry
     job            /jobs/JID            /jobs/states/STATE/PP-JID, STATE in lower case; and /batches/BID/states/batch-BUCKET/JID
@@ -37,15 +38,20 @@ class Layout:
     homes: str  # the folder of the records
     queue: str  # the folder of the states' folders
     sides: str = ""  # the folder of the side nodes; "": a child of the home
-    prefix: str = ""  # ids are this and ten digits, minted by counting what was made in `homes`; "": the caller may name them
+    # ids are this and ten digits, minted by counting what was made in `homes`; "": the caller may name them
+    prefix: str = ""
     states: tuple[str, ...] = ()  # the only ones that the other services can read; (): any
-    documents: frozenset[str] = frozenset()  # have a node of their own under the home, which other services read and write
-    fillers: Mapping[str, bytes] = field(default_factory=dict)  # what those nodes hold that must not be absent, when nobody wrote them
+    # have a node of their own under the home, which other services read and write
+    documents: frozenset[str] = frozenset()
+    # what those nodes hold that must not be absent, when nobody wrote them
+    fillers: Mapping[str, bytes] = field(default_factory=dict)
     numbers: frozenset[str] = frozenset()  # documents that are a raw decimal
     brief: bool = False  # the status node has no place for the last state done and the retries
-    native: bool = False  # entries are Merritt's: PP-ID in a folder in lower case; priority and parent are nodes of the home
+    # entries are Merritt's: PP-ID in a folder in lower case; priority and parent are nodes of the home
+    native: bool = False
     parent: str = ""  # the kind of the parent that every record must have; its folders say which children are settled
-    settled: Mapping[str, str] = field(default_factory=dict)  # state -> folder of the parent's where a child in it is listed
+    # state -> folder of the parent's where a child in it is listed
+    settled: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def own(self) -> tuple[str, ...]:
@@ -125,7 +131,8 @@ def _by_folder(layout: Layout) -> Mapping[str, str]:
     return _folders(layout.states)
 
 
-NO_JOBS_YET = ("Held", "Processing", "Deleted")  # states of a batch that is not finished when it has no jobs, or not to be reported
+# states of a batch that is not finished when it has no jobs, or not to be reported
+NO_JOBS_YET = ("Held", "Processing", "Deleted")
 BUCKETS = ("batch-processing", "batch-completed", "batch-failed", "batch-deleted")
 
 JOB = Layout(
@@ -180,7 +187,10 @@ MERRITT_FOLDERS = (
 )
 WAYBILL_FOLDERS = (
     "/waybill",
-    *(f"/waybill/{name}" for name in ("asks", "keys", "kin", "kinds", "marks", "memory", "owners", "parked", "records", "requests")),
+    *(
+        f"/waybill/{name}"
+        for name in ("asks", "keys", "kin", "kinds", "marks", "memory", "owners", "parked", "records", "requests")
+    ),
     *(f"/waybill/{name}" for name in ("sessions", "waiting", "workers")),
     *(layout.sides for layout in MERRITT.values()),
 )

@@ -1,10 +1,11 @@
-"""A link: one connection to the ensemble, kept up by kazoo, which reconnects by itself and, when its session expired, opens a new one.
+"""A link: one connection to the ensemble, kept up by kazoo, which reconnects by itself and, when its session
+expired, opens a new one.
 
     start -> (connected <-> suspended) -> lost -> (a new session of ZooKeeper, which inherits nothing) ... -> stop
 
-What a lost connection means depends on the moment. Before the request was sent nothing was written: Unavailable. Afterwards it may have
-been: Unknown. A reading that fails is repeated once, then Unavailable. Calls wait `patience` seconds for a connection that is being made
-again.
+What a lost connection means depends on the moment. Before the request was sent nothing was written: Unavailable.
+Afterwards it may have been: Unknown. A reading that fails is repeated once, then Unavailable. Calls wait `patience`
+seconds for a connection that is being made again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ MAX_REQUEST = 1_000_000  # bytes: a server hangs up on a request of more than 1,
 _READS = 4000  # readings in one request
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 1.0}
 _KAZOO = logging.getLogger("kazoo")
-_KAZOO.addHandler(logging.NullHandler())  # where nobody set up a log, kazoo's warnings would stand on stderr before our one sentence
+# where nobody set up a log, kazoo's warnings would stand on stderr before our one sentence
+_KAZOO.addHandler(logging.NullHandler())
 
 Written = list[int | None]
 
@@ -48,9 +50,14 @@ class Pending:
         try:
             answer = self._result.get(timeout=self._within)
         except (KazooException, KazooTimeoutError) as error:
-            if self._request.sent or isinstance(error, KazooTimeoutError):  # what is queued still may be sent, on a later connection
-                return Unknown(f"The connection to ZooKeeper was lost while writing ({type(error).__name__}); it may have been written.")
-            return Unavailable(f"The connection to ZooKeeper was lost before anything was sent ({type(error).__name__}). Try again.")
+            # what is queued still may be sent, on a later connection
+            if self._request.sent or isinstance(error, KazooTimeoutError):
+                return Unknown(
+                    f"The connection to ZooKeeper was lost while writing ({type(error).__name__}); it may have been written."
+                )
+            return Unavailable(
+                f"The connection to ZooKeeper was lost before anything was sent ({type(error).__name__}). Try again."
+            )
         if answer and isinstance(answer[0], Failure):
             return answer[0]
         return cast(Written, answer)
@@ -71,7 +78,9 @@ class Link:
         try:
             self._client.start(timeout=max(timeout, 10.0))
         except KazooTimeoutError as error:
-            raise Unavailable(f"No ZooKeeper server answers at {hosts}. Is it running, and is that its client port?") from error
+            raise Unavailable(
+                f"No ZooKeeper server answers at {hosts}. Is it running, and is that its client port?"
+            ) from error
 
     @property
     def number(self) -> int:
@@ -89,7 +98,9 @@ class Link:
             self._lost.set()
 
     def read(self, asks: Sequence[Ask]) -> list[Any]:
-        """A Node, a list of names or None for each, in order. A lost connection is waited for once: a reading may be repeated."""
+        """A Node, a list of names or None for each, in order. A lost connection is waited for once: a reading may be
+        repeated.
+        """
         self._await_connection()
         try:
             return self._read(asks)
@@ -104,10 +115,14 @@ class Link:
             try:
                 answer = result.get(timeout=self._answer_within)
             except (KazooException, KazooTimeoutError) as error:
-                raise Unavailable(f"The connection to ZooKeeper was lost while reading ({type(error).__name__}). Try again.") from error
+                raise Unavailable(
+                    f"The connection to ZooKeeper was lost while reading ({type(error).__name__}). Try again."
+                ) from error
             if answer and isinstance(answer[0], Failure):
                 place = portion[answer[0].place][1]
-                raise StoreError(f"ZooKeeper refuses to read {self.root}{place} (error {answer[0].code}); its nodes must be open to all.")
+                raise StoreError(
+                    f"ZooKeeper refuses to read {self.root}{place} (error {answer[0].code}); its nodes must be open to all."
+                )
             found += answer
         return found
 
@@ -186,7 +201,9 @@ class Link:
     def _await_connection(self) -> None:
         """kazoo itself would keep a request until there is one, however long that takes."""
         if not self._client.connected and not self._client._live.wait(self.patience):
-            raise Unavailable(f"No ZooKeeper server of {self._hosts} can be reached now; nothing was written. Try again.")
+            raise Unavailable(
+                f"No ZooKeeper server of {self._hosts} can be reached now; nothing was written. Try again."
+            )
 
     def _send(self, request: Read | Write) -> Any:
         self._await_connection()
@@ -197,7 +214,9 @@ class Link:
         return result
 
     def abandon(self) -> None:
-        """Let go of the connection and leave the session of ZooKeeper to its timeout: somebody may still be at work under it."""
+        """Let go of the connection and leave the session of ZooKeeper to its timeout: somebody may still be at work
+        under it.
+        """
         client = self._client
         self._log.disabled = True  # it would warn of a lost connection
         client._stopped.set()  # kazoo has no word for it: its loop ends here without saying goodbye to the server

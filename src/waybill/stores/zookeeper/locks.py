@@ -1,7 +1,8 @@
 """Locks: which keys are held now, by whom, and the end of one that another service left behind.
 
-A key is a node: /locks/storage, /locks/inventory and /locks/localid are Merritt's too, everything else lies in /waybill/keys. Ours say in
-their data which record holds them; one that says nothing is another service's, and only its name is known, as Merritt writes it.
+A key is a node: /locks/storage, /locks/inventory and /locks/localid are Merritt's too, everything else lies in
+/waybill/keys. Ours say in their data which record holds them; one that says nothing is another service's, and only its
+name is known, as Merritt writes it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ class Locks:
         """In the order of their nodes, which is that of the keys within a family."""
         last = key_path(after) if after else ""
         listed = self._link.read([names(folder) for folder in _FOLDERS])
-        paths = [f"{folder}/{name}" for folder, found in zip(_FOLDERS, listed, strict=True) for name in sorted(found or ())]
+        paths = [
+            f"{folder}/{name}" for folder, found in zip(_FOLDERS, listed, strict=True) for name in sorted(found or ())
+        ]
         wanted = [path for path in paths if path > last][:limit]
         nodes = self._link.nodes(wanted) if wanted else []
         held = [(path, _holder(node)) for path, node in zip(wanted, nodes, strict=True) if node is not None]
         refs = list(dict.fromkeys(holder for _, holder in held if holder is not None))
-        known = {ref: seen.record().keys for ref, seen in zip(refs, look(self._link, refs), strict=True) if seen is not None}
+        known = {
+            ref: seen.record().keys for ref, seen in zip(refs, look(self._link, refs), strict=True) if seen is not None
+        }
         return [HeldKey(_name(path, known.get(holder, ()) if holder else ()), holder) for path, holder in held]
 
     def free(self, key: str) -> bool:

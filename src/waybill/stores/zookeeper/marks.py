@@ -1,7 +1,8 @@
 """Marks: names that are set or not, and that stop records which name them among their gates.
 
-Merritt's services know two families: `collections/X` is /locks/collections/X, `queue/X` is /locks/queue/X, nodes without data. Whether
-such a mark is in force says that node alone, whoever made it. Who set it and why, and all of every other mark, is in /waybill/marks.
+Merritt's services know two families: `collections/X` is /locks/collections/X, `queue/X` is /locks/queue/X, nodes
+without data. Whether such a mark is in force says that node alone, whoever made it. Who set it and why, and all of
+every other mark, is in /waybill/marks.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Marks:
     @staticmethod
     def named(found: list[list[str] | None]) -> set[str]:
         *shared, noted = found
-        marks = {f"{family}/{name}" for family, listed in zip(MARK_FOLDERS, shared, strict=True) for name in listed or ()}
+        marks = {
+            f"{family}/{name}" for family, listed in zip(MARK_FOLDERS, shared, strict=True) for name in listed or ()
+        }
         return marks.union(name for name in map(plain, noted or ()) if shared_mark_path(name) is None)
 
     def in_force(self) -> set[str]:
@@ -43,7 +46,9 @@ class Marks:
         marks = sorted(self.in_force())
         said: dict[str, str] = {}
         for mark, node in zip(marks, self._link.nodes([mark_path(mark) for mark in marks]), strict=True):
-            who, why = msgspec.json.decode(node.data, type=tuple[str, str]) if node is not None else ("another service", "")
+            who, why = (
+                msgspec.json.decode(node.data, type=tuple[str, str]) if node is not None else ("another service", "")
+            )
             said[mark] = f"{who}: {why}" if why else who
         return said
 
@@ -62,12 +67,17 @@ class Marks:
         paths = [path for path in (shared_mark_path(mark), mark_path(mark)) if path is not None]
 
         def ops() -> list[Op]:
-            return [wire.delete(path) for path, node in zip(paths, self._link.nodes(paths), strict=True) if node is not None]
+            return [
+                wire.delete(path) for path, node in zip(paths, self._link.nodes(paths), strict=True) if node is not None
+            ]
 
         return self._write(mark, ops)
 
     def _write(self, mark: str, ops: Callable[[], list[Op]]) -> bool:
-        """Whether there was anything to write. Whoever sets or clears the same mark just now makes us look again, but not for ever."""
+        """Whether there was anything to write.
+
+        Whoever sets or clears the same mark just now makes us look again, but not for ever.
+        """
         for _ in range(_TRIES):
             if not (wanted := ops()):
                 return False
@@ -76,5 +86,7 @@ class Marks:
                 return True
             if outcome.code not in (NO_NODE, BAD_VERSION, NODE_EXISTS):
                 where = f"{self._link.root}{wanted[outcome.place].path}"
-                raise StoreError(f"ZooKeeper refuses to write {where} (error {outcome.code}); the mark {mark} is as it was.")
+                raise StoreError(
+                    f"ZooKeeper refuses to write {where} (error {outcome.code}); the mark {mark} is as it was."
+                )
         raise Conflict(f"The mark {mark} is being set and cleared by others at the same time; look again.")

@@ -1,8 +1,9 @@
-"""Names as node names: ids, states, owners and keys may hold what a node's name may not, and each must be found again from its node.
+"""Names as node names: ids, states, owners and keys may hold what a node's name may not, and each must be found
+again from its node.
 
-Merritt's lock nodes are named by its own rule, `:?/` becomes `_`, so that "ark:/99999/fk4" is "ark_99999_fk4" for every service. That rule
-makes no node of "." and "..", nor of a name with characters that ZooKeeper refuses, such as an emoji: of those the bytes are written
-instead. By it two names can have one node; then they are one lock.
+Merritt's lock nodes are named by its own rule, `:?/` becomes `_`, so that "ark:/99999/fk4" is "ark_99999_fk4" for every
+service. That rule makes no node of "." and "..", nor of a name with characters that ZooKeeper refuses, such as an
+emoji: of those the bytes are written instead. By it two names can have one node; then they are one lock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _SAFE = "-_.:@+=,()!$&'*;"
 _KEY_FOLDERS = frozenset({"storage", "inventory", "localid"})  # key families that Merritt's services share
 _QUEUES = frozenset({"ingest", "accessSmall", "accessLarge"})
 _SLASH = re.compile(":?/")
-_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")  # by ZooKeeper, in a node's name
+# by ZooKeeper, in a node's name
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # in a path they would mean this folder and the one above
 _EMPTY = "%"  # which no other text gives: whoever asks for a record without a name finds none, as in other stores
 MARK_FOLDERS = {"collections": "/locks/collections", "queue": "/locks/queue"}
@@ -57,7 +59,9 @@ def key_path(key: str) -> str:
 
 
 def shared_mark_path(mark: str) -> str | None:
-    """The node by which Merritt's services know the mark too, if they do: there is none of a name that ZooKeeper refuses."""
+    """The node by which Merritt's services know the mark too, if they do: there is none of a name that ZooKeeper
+    refuses.
+    """
     family, _, name = mark.partition("/")
     if family == "queue" and name in _QUEUES:
         return f"/locks/queue/{name}"

@@ -1,4 +1,5 @@
-"""The notes that a plan makes beside a record's own nodes: why it is parked, whose it is, whose child it is, its documents.
+"""The notes that a plan makes beside a record's own nodes: why it is parked, whose it is, whose child it is, its
+documents.
 
 Each function takes the plan from one state of a note to the next. Where a record has no such note, None stands for it.
 """
@@ -91,7 +92,9 @@ def document(
                     fill[name] = None
                 continue
             if name in layout.numbers and not _is_number(body):
-                return StoreError(f"The document {name} of {ref} is a whole number and nothing else; {body[:40]!r} is not.")
+                return StoreError(
+                    f"The document {name} of {ref} is a whole number and nothing else; {body[:40]!r} is not."
+                )
             plan.write(path, body, "document", name in nodes)
             fill.pop(name, None)
             continue

@@ -1,10 +1,10 @@
 """Numbers foretold: the next id, the next seq and the next turn, which a transaction must know before it is sent.
 
-ZooKeeper counts the children that were ever made in a node, and a sequential name is that count: (cversion + children) / 2 of its stat.
-Waybill reads it and makes the node by name, in the same transaction as all that lies in it. If somebody was faster, the name exists and the
-transaction is refused: read again (after a sync, for a follower may lag) and try again. A name beyond the count must never be made, or
-a service that lets ZooKeeper choose would come upon it: so transactions that create follow one another, and a refused group gives its
-numbers back.
+ZooKeeper counts the children that were ever made in a node, and a sequential name is that count: (cversion + children)
+/ 2 of its stat. Waybill reads it and makes the node by name, in the same transaction as all that lies in it. If
+somebody was faster, the name exists and the transaction is refused: read again (after a sync, for a follower may lag)
+and try again. A name beyond the count must never be made, or a service that lets ZooKeeper choose would come upon it:
+so transactions that create follow one another, and a refused group gives its numbers back.
 
     Merritt's kinds   the id is foretold from the folder of the homes, and the seq is the id's number
     all others        seq is one counter for the whole store, the node /waybill/seq; a minted id is made of it
@@ -93,7 +93,9 @@ class Numbers:
                 counts.turns[parent] = Turns(last, node.version if node is not None else 0)
             elif path.endswith("/turn"):
                 kind = plain(path.split("/")[3])
-                self._current[kind] = max(self._current.get(kind, 0), int(node.data) if node is not None and node.data else 0)
+                self._current[kind] = max(
+                    self._current.get(kind, 0), int(node.data) if node is not None and node.data else 0
+                )
             else:
                 counts.made[path] = (node.cversion + node.children) // 2 if node is not None else 0
                 counts.here[path] = node.children if node is not None else 0
@@ -115,9 +117,13 @@ class Numbers:
         counts.here[layout.homes] = counts.here.get(layout.homes, 0) + 1
         if layout.prefix:
             if not record.id.endswith("*"):
-                return StoreError(f"The ids of {record.kind} are minted; ask for {layout.prefix}* instead of {record.id}.")
+                return StoreError(
+                    f"The ids of {record.kind} are minted; ask for {layout.prefix}* instead of {record.id}."
+                )
             if record.id != f"{layout.prefix}*":
-                return StoreError(f"The ids of {record.kind} begin with {layout.prefix} in Merritt's tree, not with {record.id[:-1]}.")
+                return StoreError(
+                    f"The ids of {record.kind} begin with {layout.prefix} in Merritt's tree, not with {record.id[:-1]}."
+                )
             number = counts.made[layout.homes]
             counts.made[layout.homes] = number + 1
             ref = Ref(record.kind, f"{layout.prefix}{number:010d}")
@@ -160,7 +166,9 @@ class Numbers:
                 turns.changed = False
 
     def note_seq(self) -> list[Op]:
-        """Once for each transaction that takes numbers: the counter moves on, or was moved by another, and the transaction is refused."""
+        """Once for each transaction that takes numbers: the counter moves on, or was moved by another, and the
+        transaction is refused.
+        """
         counts = self._counts
         if not counts.seq_changed:
             return []

@@ -1,4 +1,5 @@
-"""Parked records: why they cannot be claimed now, and how they come free again. The notes are in /waybill/parked and /waybill/waiting.
+"""Parked records: why they cannot be claimed now, and how they come free again. The notes are in /waybill/parked and
+/waybill/waiting.
 
     wait      until its time has come: wake
     children  until a child calls (commit.py), or nobody is left who could: idle_parents
@@ -42,9 +43,13 @@ class Shelf:
         link = self._link
         kinds = link.names(places.PARKED)
         states = link.read([names(f"{places.PARKED}/{kind}") for kind in kinds]) if kinds else []
-        folders = [(plain(kind), plain(state)) for kind, listed in zip(kinds, states, strict=True) for state in listed or ()]
+        folders = [
+            (plain(kind), plain(state)) for kind, listed in zip(kinds, states, strict=True) for state in listed or ()
+        ]
         nodes = link.nodes([places.parked_folder(*folder) for folder in folders]) if folders else []
-        changed = [f for f, node in zip(folders, nodes, strict=True) if node and self._known.get(f, (-1, []))[0] != node.pzxid]
+        changed = [
+            f for f, node in zip(folders, nodes, strict=True) if node and self._known.get(f, (-1, []))[0] != node.pzxid
+        ]
         listed = link.read([names(places.parked_folder(*folder)) for folder in changed]) if changed else []
         numbers = dict(zip(folders, nodes, strict=True))
         for folder, found in zip(changed, listed, strict=True):
@@ -75,10 +80,16 @@ class Parking:
         for _ in range(_TRIES):
             found = [seen for seen in look(self._link, waiting) if seen is not None and seen.holder is None]
             # A move from outside makes every reason void.
-            parked = [seen for seen in found if seen.side is not None and seen.side.parked is not None and (seen.foreign or applies(seen))]
+            parked = [
+                seen
+                for seen in found
+                if seen.side is not None and seen.side.parked is not None and (seen.foreign or applies(seen))
+            ]
             if not parked:
                 break
-            written = [(part, self._link.post([op for seen in part for op in self._free(seen)])) for part in _portions(parked)]
+            written = [
+                (part, self._link.post([op for seen in part for op in self._free(seen)])) for part in _portions(parked)
+            ]
             again: list[Seen] = []
             for part, pending in written:
                 outcome = pending.get()
@@ -114,7 +125,9 @@ class Parking:
                 waits.append((parked.until, Ref(kind, parked.id)))
         waits.sort()
         due = [ref for until, ref in waits if until <= now + 0.001][:limit]
-        woken = self.unpark(due, lambda seen: seen.parked == "wait" and seen.side is not None and seen.side.wake_at <= now)
+        woken = self.unpark(
+            due, lambda seen: seen.parked == "wait" and seen.side is not None and seen.side.wake_at <= now
+        )
         if woken:
             self._tree.rings()
         if woken < len(due):  # notes that are wrong must not be looked at for ever
@@ -125,7 +138,9 @@ class Parking:
     def offer(self, keys: Iterable[str]) -> int:
         """Let the first waiter of each of these keys try, where nobody holds the key."""
         wanted = list(dict.fromkeys(keys))
-        found = self._link.read([ask for key in wanted for ask in (data(key_path(key)), names(places.waiting_folder(key)))])
+        found = self._link.read(
+            [ask for key in wanted for ask in (data(key_path(key)), names(places.waiting_folder(key)))]
+        )
         unparked = 0
         for key, holder, waiters in zip(wanted, found[::2], found[1::2], strict=True):
             if holder is not None or not waiters:
@@ -145,7 +160,9 @@ class Parking:
         """Those of these places in line that no record stands in."""
         seen = look(self._link, [places.ref_of(name) for name in waiters])
         paths = [notes.waiting_path(each.side) if each is not None and each.side is not None else None for each in seen]
-        return [name for name, path in zip(waiters, paths, strict=True) if path != f"{places.waiting_folder(key)}/{name}"]
+        return [
+            name for name, path in zip(waiters, paths, strict=True) if path != f"{places.waiting_folder(key)}/{name}"
+        ]
 
     def clear_mark(self, mark: str) -> int:
         """The mark is off: everything that it stopped is free, in portions."""
@@ -153,8 +170,10 @@ class Parking:
 
     def _unmark(self, hashes: Collection[str], applies: Callable[[str], bool], limit: int | None) -> int:
         stopped = [
-            Ref(kind, places.parse_parked(note).id) for kind, _, note in self._shelf.entries() if note.partition("~")[0] in hashes
-        ]  # fmt: skip
+            Ref(kind, places.parse_parked(note).id)
+            for kind, _, note in self._shelf.entries()
+            if note.partition("~")[0] in hashes
+        ]
         done = 0
         for start in range(0, len(stopped[:limit]), 1000):
             part = stopped[start : start + 1000] if limit is None else stopped[start : min(start + 1000, limit)]
@@ -176,14 +195,26 @@ class Parking:
     def sweep_marks(self, in_force: Collection[str], limit: int) -> int:
         """Unpark what is parked on marks that are off."""
         valid = {places.hash_of(f"mark {mark}") for mark in in_force}
-        stale = {head for _, _, note in self._shelf.entries() if note.startswith("m") and (head := note.partition("~")[0]) not in valid}
-        return self._unmark(stale, lambda reason: reason.startswith("mark ") and reason[5:] not in in_force, limit) if stale else 0
+        stale = {
+            head
+            for _, _, note in self._shelf.entries()
+            if note.startswith("m") and (head := note.partition("~")[0]) not in valid
+        }
+        return (
+            self._unmark(stale, lambda reason: reason.startswith("mark ") and reason[5:] not in in_force, limit)
+            if stale
+            else 0
+        )
 
     def sweep_keys(self, limit: int) -> int:
         """Offer free keys that have waiters; a folder without waiters goes."""
         folders = self._link.names(places.WAITING)
         keys = [plain(folder) for folder in folders]
-        found = self._link.read([ask for key in keys for ask in (data(key_path(key)), data(places.waiting_folder(key)))]) if keys else []
+        found = (
+            self._link.read([ask for key in keys for ask in (data(key_path(key)), data(places.waiting_folder(key)))])
+            if keys
+            else []
+        )
         free = []
         for key, holder, folder in zip(keys, found[::2], found[1::2], strict=True):
             path = places.waiting_folder(key)

@@ -1,14 +1,14 @@
 """Where the store's own notes about records lie: pure functions from what is noted to the node's path.
 
-    /waybill/parked/KIND/STATE/REASON~ID         cannot be claimed now: wMILLISECONDS (until then), c (children), kHASH (key), mHASH (mark)
-    /waybill/waiting/KEY/PP-TURN-SEQ~KIND~ID     waits for that key, most urgent first
-    /waybill/asks/KIND~ID                        was asked something while a worker held it
-    /waybill/requests/KIND/REQUEST               the id of the record that this request made
-    /waybill/owners/OWNER/KIND/SEQ~ID            whose it is
-    /waybill/kin/KIND/ID                         a parent: the last turn given to its children, kind by kind
-    /waybill/kin/KIND/ID/open|shut/CHILD         its children (jobs excepted: Merritt's folders list them); CHILD = KIND~SEQ~STATE~ID
-    /waybill/sessions/SESSION                    ephemeral: a worker's session, who it is and how far it is
-    /waybill/workers/SESSION                     stays when the session dies, until reap tells its name
+/waybill/parked/KIND/STATE/REASON~ID         cannot be claimed now: wMILLISECONDS (until then), c (children), kHASH (key), mHASH (mark)
+/waybill/waiting/KEY/PP-TURN-SEQ~KIND~ID     waits for that key, most urgent first
+/waybill/asks/KIND~ID                        was asked something while a worker held it
+/waybill/requests/KIND/REQUEST               the id of the record that this request made
+/waybill/owners/OWNER/KIND/SEQ~ID            whose it is
+/waybill/kin/KIND/ID                         a parent: the last turn given to its children, kind by kind
+/waybill/kin/KIND/ID/open|shut/CHILD         its children (jobs excepted: Merritt's folders list them); CHILD = KIND~SEQ~STATE~ID
+/waybill/sessions/SESSION                    ephemeral: a worker's session, who it is and how far it is
+/waybill/workers/SESSION                     stays when the session dies, until reap tells its name
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import NamedTuple
 from waybill.record import Ref
 from waybill.stores.zookeeper.names import checksum, plain, quote
 
-PARKED, WAITING, ASKS, KIN, SESSIONS, WORKERS = (f"/waybill/{name}" for name in ("parked", "waiting", "asks", "kin", "sessions", "workers"))
+PARKED, WAITING, ASKS, KIN, SESSIONS, WORKERS = (
+    f"/waybill/{name}" for name in ("parked", "waiting", "asks", "kin", "sessions", "workers")
+)
 BELL, SEQ, LAYOUT = "/waybill/bell", "/waybill/seq", "/waybill/layout"
 
 

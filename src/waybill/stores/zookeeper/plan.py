@@ -1,8 +1,9 @@
 """Plans: the operations that write one group of changes, each saying what it means.
 
-A plan is first made from what is known (a claim remembers its record's nodes) and assumes that the tree is as Waybill left it. Where a
-foreign service moved or lost an entry, the transaction fails on just that; the plan is then made again with `real`, what is really there:
-it leaves out the deletion of what is gone and the creation of what exists. That is a repair, and no Conflict.
+A plan is first made from what is known (a claim remembers its record's nodes) and assumes that the tree is as Waybill
+left it. Where a foreign service moved or lost an entry, the transaction fails on just that; the plan is then made again
+with `real`, what is really there: it leaves out the deletion of what is gone and the creation of what exists. That is a
+repair, and no Conflict.
 """
 
 from __future__ import annotations
@@ -50,10 +51,14 @@ class Plan:
             self.ops += [wire.create(path, b"", "folder") for path in chain]
 
     def entries(self, layout: Layout, id: str, old: str | None, new: str | None) -> None:
-        """Its place in the queue, from one path to another; in a repair every other entry of the record in those folders goes too."""
+        """Its place in the queue, from one path to another; in a repair every other entry of the record in those
+        folders goes too.
+        """
         self.touched += [path for path in (old, new) if path is not None]
         if self.real is not None:
-            for path in [path for path, node in self.real.items() if node is not None and layout.native and _is_entry(path, id)]:
+            for path in [
+                path for path, node in self.real.items() if node is not None and layout.native and _is_entry(path, id)
+            ]:
                 if path not in (old, new):
                     self.drop(path, "entry")
         if old == new and self.real is None:
@@ -87,7 +92,9 @@ def _is_entry(path: str, id: str) -> bool:
 
 
 def chain(folder: str) -> list[str]:
-    """A folder of our own with those around it that may not be there yet, outermost first: /waybill and what is in it always is."""
+    """A folder of our own with those around it that may not be there yet, outermost first: /waybill and what is in
+    it always is.
+    """
     parts = folder.split("/")
     return ["/".join(parts[:n]) for n in range(4, len(parts) + 1)]
 

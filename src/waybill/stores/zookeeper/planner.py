@@ -1,4 +1,6 @@
-"""Planning: a group's operations from its changes, what was seen of its records, and the numbers that it takes; or its refusal."""
+"""Planning: a group's operations from its changes, what was seen of its records, and the numbers that it takes; or
+its refusal.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Planner:
         plan.last = []
         each.size = self._link.size(plan.ops)
         if each.size > MAX_REQUEST - MARGIN:
-            each.answer = TooLarge(f"One group of {each.size} bytes with all its nodes; ZooKeeper takes {MAX_REQUEST}. Write in portions.")
+            each.answer = TooLarge(
+                f"One group of {each.size} bytes with all its nodes; ZooKeeper takes {MAX_REQUEST}. Write in portions."
+            )
             if kept is not None:
                 numbers.restore(kept)
             return False
@@ -91,7 +95,9 @@ class Planner:
             if ref in changed:
                 continue
             if each.failures > PATIENCE // 2:
-                continue  # others keep writing it: the call counts all the same, and it is woken when this is written (see _follow)
+                # others keep writing it: the call counts all the same, and it is woken when this is written (see
+                # _follow)
+                continue
             if seen.side is None:
                 plan.last += wire.absent(seen.layout.side(ref.id), "nudge")
                 continue

@@ -1,7 +1,7 @@
 """Queues: the names in a state's folder, listed at most every two seconds, and handed to claims until they are used up.
 
-The names sort as they are handed out: priority, then turn. What is parked is left out by the notes in /waybill/parked, so that many records
-that cannot be claimed cost their names and nothing more.
+The names sort as they are handed out: priority, then turn. What is parked is left out by the notes in /waybill/parked,
+so that many records that cannot be claimed cost their names and nothing more.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ class Queues:
         asks = [
             ask
             for role in wanted
-            for ask in (names(layout_of(role.kind).folder(role.state)), names(places.parked_folder(role.kind, role.state)))
+            for ask in (
+                names(layout_of(role.kind).folder(role.state)),
+                names(places.parked_folder(role.kind, role.state)),
+            )
         ]
         found = self._tree.link.read([*asks, *Marks.asks()])
         for place, role in enumerate(wanted):

@@ -46,7 +46,11 @@ class BatchHasItsUuid:
 
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
         nodes = self._judge.link.nodes([f"{home}/submission" for home in subjects])
-        named = [(home, node, uuid) for home, node in zip(subjects, nodes, strict=True) if node and (uuid := notes.batch_uuid(node.data))]
+        named = [
+            (home, node, uuid)
+            for home, node in zip(subjects, nodes, strict=True)
+            if node and (uuid := notes.batch_uuid(node.data))
+        ]
         found = self._judge.link.nodes([f"/batch-uuids/{uuid}" for _, _, uuid in named]) if named else []
         for (home, node, uuid), there in zip(named, found, strict=True):
             id = home.rpartition("/")[2]
@@ -58,7 +62,9 @@ class BatchHasItsUuid:
                 problem = f"its batchID {uuid} belongs to {there.data.decode(errors='replace')}"
             else:
                 continue
-            yield self._judge.fault(self.name, home, problem, remedy, ops, since=node.mtime / 1000, ref=Ref("batch", id))
+            yield self._judge.fault(
+                self.name, home, problem, remedy, ops, since=node.mtime / 1000, ref=Ref("batch", id)
+            )
 
 
 class BatchListsItsJobs:
@@ -71,7 +77,9 @@ class BatchListsItsJobs:
         link = self._judge.link
         for batch in sorted(link.names(BATCH.homes)):
             base = f"{BATCH.homes}/{batch}/states"
-            for bucket, listed in zip(BUCKETS, link.read([names(f"{base}/{bucket}") for bucket in BUCKETS]), strict=True):
+            for bucket, listed in zip(
+                BUCKETS, link.read([names(f"{base}/{bucket}") for bucket in BUCKETS]), strict=True
+            ):
                 yield from (f"{base}/{bucket}/{job}" for job in sorted(listed or ()))
 
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
@@ -94,7 +102,9 @@ class BatchListsItsJobs:
             else:
                 continue
             guard = [wire.check(f"{JOB.home(job)}/status", "", status.version)] if status is not None else []
-            yield self._judge.fault(self.name, path, problem, "take it off the list", [*guard, wire.delete(path)], since=entry.ctime / 1000)
+            yield self._judge.fault(
+                self.name, path, problem, "take it off the list", [*guard, wire.delete(path)], since=entry.ctime / 1000
+            )
 
 
 class JobIsListed:
@@ -108,7 +118,11 @@ class JobIsListed:
 
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
         link = self._judge.link
-        seen = [each for each in look(link, [Ref("job", home.rpartition("/")[2]) for home in subjects]) if each is not None and each.parent]
+        seen = [
+            each
+            for each in look(link, [Ref("job", home.rpartition("/")[2]) for home in subjects])
+            if each is not None and each.parent
+        ]
         folders = [f"/batches/{each.parent.id}/states/{JOB.bucket(each.state)}" for each in seen if each.parent]
         asks = [data(f"{folder}/{each.ref.id}") for each, folder in zip(seen, folders, strict=True)]
         asks += [data(f"/batches/{each.parent.id}") for each in seen if each.parent]
@@ -119,7 +133,9 @@ class JobIsListed:
                 guard = wire.check(f"{home}/status", "", each.version)
                 ops = [guard, *_folders(self._judge, folder), wire.create(f"{folder}/{each.ref.id}")]
                 problem = f"is {each.state} and not in {folder}"
-                yield self._judge.fault(self.name, home, problem, "list it there", ops, since=each.touched, ref=each.ref)
+                yield self._judge.fault(
+                    self.name, home, problem, "list it there", ops, since=each.touched, ref=each.ref
+                )
 
 
 class JobHasABatch:
@@ -134,7 +150,11 @@ class JobHasABatch:
         link = self._judge.link
         bids = link.nodes([f"{home}/bid" for home in subjects])
         yield from self._of_nobody([home for home, node in zip(subjects, bids, strict=True) if node is None])
-        named = [(home, node, node.data.decode(errors="replace")) for home, node in zip(subjects, bids, strict=True) if node is not None]
+        named = [
+            (home, node, node.data.decode(errors="replace"))
+            for home, node in zip(subjects, bids, strict=True)
+            if node is not None
+        ]
         homes = link.nodes([f"/batches/{bid or '-'}" for _, _, bid in named]) if named else []
         for (home, node, bid), batch in zip(named, homes, strict=True):
             if batch is None:
@@ -144,9 +164,10 @@ class JobHasABatch:
                 ref = Ref("job", home.rpartition("/")[2])
                 yield self._judge.fault(self.name, home, problem, remedy, ops, since=node.mtime / 1000, ref=ref)
 
-
     def _of_nobody(self, homes: Sequence[str]) -> Iterator[Fault]:
-        """With a status and without a `bid`: whoever was removing it died. What had ended is removed; the rest is for a person."""
+        """With a status and without a `bid`: whoever was removing it died. What had ended is removed; the rest is
+        for a person.
+        """
         link = self._judge.link
         found = link.read([ask for home in homes for ask in (data(f"{home}/status"), names(home))])
         for home, status, children in zip(homes, found[::2], found[1::2], strict=True):
@@ -159,9 +180,14 @@ class JobHasABatch:
                 folder = JOB.folder(body.status)
                 entries = [f"{folder}/{name}" for name in link.names(folder) if name.endswith(f"-{id}")]
                 nodes = [f"{home}/{name}" for name in sorted(children or ()) if name != "status"]
-                ops = [wire.delete(f"{home}/status", "", status.version), *(wire.delete(path) for path in (*nodes, *entries, home))]
+                ops = [
+                    wire.delete(f"{home}/status", "", status.version),
+                    *(wire.delete(path) for path in (*nodes, *entries, home)),
+                ]
             problem = f"is {body.status} and does not say to which batch it belongs"
-            yield self._judge.fault(self.name, home, problem, "remove it", ops, since=status.mtime / 1000, ref=Ref("job", id))
+            yield self._judge.fault(
+                self.name, home, problem, "remove it", ops, since=status.mtime / 1000, ref=Ref("job", id)
+            )
 
 
 class HasAStatus:
@@ -172,7 +198,9 @@ class HasAStatus:
 
     def subjects(self) -> Iterator[str]:
         for layout in MERRITT.values():
-            yield from (layout.home(name) for name in sorted(self._judge.link.names(layout.homes)) if layout.id_of(name))
+            yield from (
+                layout.home(name) for name in sorted(self._judge.link.names(layout.homes)) if layout.id_of(name)
+            )
 
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
         link = self._judge.link
@@ -183,7 +211,9 @@ class HasAStatus:
             layout, id = _layout_at(path), path.rpartition("/")[2]
             problem = "has no status" if status is None else f"has a status that says no state: {status.data[:60]!r}"
             ops, remedy = self._mending(layout, path, status is not None, set(children or ()))
-            yield self._judge.fault(self.name, path, problem, remedy, ops, since=home.ctime / 1000, ref=Ref(layout.kind, id))
+            yield self._judge.fault(
+                self.name, path, problem, remedy, ops, since=home.ctime / 1000, ref=Ref(layout.kind, id)
+            )
 
     def _mending(self, layout: Layout, home: str, there: bool, children: set[str]) -> tuple[list[Op], str]:
         known = "bid" in children if layout.native else bool(layout.documents & children)
@@ -195,7 +225,13 @@ class HasAStatus:
         if noted is not None and noted.state in ("Completed", "Deleted", "Failed"):
             state = noted.state  # as Waybill last saw it: what had ended must not begin again
         else:
-            state = self._queued(home.rpartition("/")[2]) if layout.native else "Processing" if "states" in children else "Pending"
+            state = (
+                self._queued(home.rpartition("/")[2])
+                if layout.native
+                else "Processing"
+                if "states" in children
+                else "Pending"
+            )
         message = "Its status was lost; the state was found again by Waybill."
         last = noted.last_done if noted is not None else None
         body = encode(state, last, 0, message, self._judge.tree.now(), layout.brief)
@@ -207,7 +243,10 @@ class HasAStatus:
     def _queued(self, id: str) -> str:
         """The state in whose queue a job is; Failed, for a person to look at, when it is in none."""
         listed = self._judge.link.read([names(JOB.folder(state)) for state in JOB.states])
-        return next((s for s, found in zip(JOB.states, listed, strict=True) if any(n.endswith(f"-{id}") for n in found or ())), "Failed")
+        return next(
+            (s for s, found in zip(JOB.states, listed, strict=True) if any(n.endswith(f"-{id}") for n in found or ())),
+            "Failed",
+        )
 
 
 class StatesHasChildren:
@@ -219,7 +258,9 @@ class StatesHasChildren:
     subjects = BatchHasItsUuid.subjects
 
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
-        found = self._judge.link.read([ask for home in subjects for ask in (data(f"{home}/states"), data(f"{home}/status"))])
+        found = self._judge.link.read(
+            [ask for home in subjects for ask in (data(f"{home}/states"), data(f"{home}/status"))]
+        )
         for home, states, status in zip(subjects, found[::2], found[1::2], strict=True):
             if states is None or states.children:
                 continue
@@ -246,7 +287,8 @@ class LocksAreShort:
         locks = link.nodes([f"{home}/lock" for home in subjects])
         ours = set(link.names(places.SESSIONS))
         for home, lock in zip(subjects, locks, strict=True):
-            if lock is None or session_name(lock.owner) in ours:  # a session of Waybill that lives may hold its claims as long as it likes
+            # a session of Waybill that lives may hold its claims as long as it likes
+            if lock is None or session_name(lock.owner) in ours:
                 continue
             age = time.time() - lock.ctime / 1000
             if age >= self._judge.ages.lock:
@@ -258,7 +300,9 @@ class LocksAreShort:
 
 def _made_again(bid: str) -> list[Op]:
     home, now = BATCH.home(bid), time.time()
-    status = encode("Failed", None, 0, "Its nodes were lost; made again by Waybill for the jobs that name it.", now, True)
+    status = encode(
+        "Failed", None, 0, "Its nodes were lost; made again by Waybill for the jobs that name it.", now, True
+    )
     return [
         wire.create(home),
         wire.create(f"{home}/submission", b"{}"),

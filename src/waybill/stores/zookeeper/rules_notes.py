@@ -1,4 +1,6 @@
-"""The rules for notes (places.py): there is one for all that a record's side node says, and none for what it does not say."""
+"""The rules for notes (places.py): there is one for all that a record's side node says, and none for what it does
+not say.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class NotesAreThere(Records):
                 body = each.ref.id.encode() if path.startswith("/waybill/requests/") else b""
                 ops = [*self.guard(each), *missing_folders(self._judge, parent_of(path)), wire.create(path, body)]
                 home = each.layout.home(each.ref.id)
-                yield self._judge.fault(self.name, home, f"{path} is not there", "make it", ops, since=each.touched, ref=each.ref)
+                yield self._judge.fault(
+                    self.name, home, f"{path} is not there", "make it", ops, since=each.touched, ref=each.ref
+                )
 
 
 class NotesAreTrue:
@@ -50,9 +54,12 @@ class NotesAreTrue:
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
         link = self._judge.link
         nodes = link.nodes(subjects)
-        refs = [_noted(path, node.data if node is not None else b"") for path, node in zip(subjects, nodes, strict=True)]
+        refs = [
+            _noted(path, node.data if node is not None else b"") for path, node in zip(subjects, nodes, strict=True)
+        ]
         for path, node, ref, seen, damaged in zip(subjects, nodes, refs, *looked(self._judge, refs), strict=True):
-            if node is None or damaged or (seen is not None and seen.foreign):  # what is said of its old state goes when the move is noted
+            # what is said of its old state goes when the move is noted
+            if node is None or damaged or (seen is not None and seen.foreign):
                 continue
             if seen is None or path not in _notes_of(seen):
                 ops = [*(Records.guard(seen) if seen is not None else ()), wire.delete(path, "", node.version)]

@@ -51,7 +51,9 @@ class Records:
 
     def subjects(self) -> Iterator[str]:
         for layout in kinds(self._judge):
-            yield from (f"{layout.homes}/{name}" for name in sorted(self._judge.link.names(layout.homes)) if layout.id_of(name))
+            yield from (
+                f"{layout.homes}/{name}" for name in sorted(self._judge.link.names(layout.homes)) if layout.id_of(name)
+            )
 
     def seen(self, subjects: Sequence[str]) -> list[Seen]:
         return [each for each in look(self._judge.link, [ref_at(path) for path in subjects]) if each is not None]
@@ -60,7 +62,9 @@ class Records:
     def guard(seen: Seen) -> list[Op]:
         """It has not moved since it was looked at."""
         ops = [wire.check(f"{seen.layout.home(seen.ref.id)}/status", "", seen.version)]
-        return [*ops, wire.check(seen.layout.side(seen.ref.id), "", seen.side_version)] if seen.side is not None else ops
+        return (
+            [*ops, wire.check(seen.layout.side(seen.ref.id), "", seen.side_version)] if seen.side is not None else ops
+        )
 
 
 class RecordIsQueued(Records):
@@ -76,12 +80,21 @@ class RecordIsQueued(Records):
                 ops = [*self.guard(each), *folders, wire.create(path), *renumber(each)]
                 home = each.layout.home(each.ref.id)
                 yield self._judge.fault(
-                    self.name, home, f"is {each.state} and not queued as {path}", "queue it", ops, since=each.touched, ref=each.ref
+                    self.name,
+                    home,
+                    f"is {each.state} and not queued as {path}",
+                    "queue it",
+                    ops,
+                    since=each.touched,
+                    ref=each.ref,
                 )
 
 
 class CanBeRead(Records):
-    """A record of ours that is damaged is not there for anybody: only this rule names it. What was in it nobody knows."""
+    """A record of ours that is damaged is not there for anybody: only this rule names it.
+
+    What was in it nobody knows.
+    """
 
     name = "what is written can be read"
     remedy = "restore a backup, or write the node again"
@@ -92,12 +105,16 @@ class CanBeRead(Records):
 
     def _faults(self, homes: Sequence[tuple[str, Ref]]) -> Iterator[Fault]:
         link = self._judge.link
-        asks = [data(f"{path}/status") for path, _ in homes] + [data(layout_of(ref.kind).side(ref.id)) for _, ref in homes]
+        asks = [data(f"{path}/status") for path, _ in homes] + [
+            data(layout_of(ref.kind).side(ref.id)) for _, ref in homes
+        ]
         found = link.read(asks)
         for (path, ref), status, side in zip(homes, found[: len(homes)], found[len(homes) :], strict=True):
             if ref.kind not in MERRITT and (status is None or decode_status(status.data) is None):
                 since = status.mtime / 1000 if status is not None else None
-                yield self._judge.fault(self.name, path, "its status says no state", self.remedy, (), since=since, ref=ref)
+                yield self._judge.fault(
+                    self.name, path, "its status says no state", self.remedy, (), since=since, ref=ref
+                )
             if side is not None and decode_side(side.data) is None:
                 problem = f"{layout_of(ref.kind).side(ref.id)} is no side node"
                 yield self._judge.fault(self.name, path, problem, self.remedy, (), since=side.mtime / 1000, ref=ref)
@@ -118,7 +135,9 @@ class QueueHoldsRecords:
         link = self._judge.link
         for layout in kinds(self._judge):
             for folder in sorted(link.names(layout.queue)):
-                yield from (f"{layout.queue}/{folder}/{name}" for name in sorted(link.names(f"{layout.queue}/{folder}")))
+                yield from (
+                    f"{layout.queue}/{folder}/{name}" for name in sorted(link.names(f"{layout.queue}/{folder}"))
+                )
 
     def faults(self, subjects: Sequence[str]) -> Iterator[Fault]:
         judge, parsed = self._judge, []
@@ -141,7 +160,9 @@ class QueueHoldsRecords:
                 continue
             ops = [*guard, wire.delete(path)]
             ref = Ref(layout.kind, entry.id) if entry is not None else None
-            yield judge.fault(self.name, path, problem, "take it out of the queue", ops, since=node.ctime / 1000, ref=ref)
+            yield judge.fault(
+                self.name, path, problem, "take it out of the queue", ops, since=node.ctime / 1000, ref=ref
+            )
 
 
 class SideHasARecord:
@@ -158,15 +179,22 @@ class SideHasARecord:
         link = self._judge.link
         refs = [Ref(path.split("/")[3], path.rpartition("/")[2]) for path in subjects]
         homes = [layout_of(ref.kind).home(ref.id) for ref in refs]
-        found = link.read([ask for path, home in zip(subjects, homes, strict=True) for ask in (data(path), data(home), names(path))])
+        found = link.read(
+            [ask for path, home in zip(subjects, homes, strict=True) for ask in (data(path), data(home), names(path))]
+        )
         for path, ref, side, home, far in zip(subjects, refs, found[::3], found[1::3], found[2::3], strict=True):
             if side is not None and home is None:
-                ops = [*(wire.delete(f"{path}/{name}") for name in sorted(far or ())), wire.delete(path, "", side.version)]
+                ops = [
+                    *(wire.delete(f"{path}/{name}") for name in sorted(far or ())),
+                    wire.delete(path, "", side.version),
+                ]
                 kin = [f"{places.kin(ref)}/open", f"{places.kin(ref)}/shut", places.kin(ref)]
                 here = [(place, node) for place, node in zip(kin, link.nodes(kin), strict=True) if node is not None]
                 if not any(node.children for place, node in here if place != kin[-1]):  # whose children are gone too
                     ops += [wire.delete(place) for place, _ in here]
-                yield self._judge.fault(self.name, path, f"{ref} is not there", "take it away", ops, since=side.mtime / 1000, ref=ref)
+                yield self._judge.fault(
+                    self.name, path, f"{ref} is not there", "take it away", ops, since=side.mtime / 1000, ref=ref
+                )
 
 
 class KeysHaveHolders:
@@ -186,7 +214,9 @@ class KeysHaveHolders:
             kind, _, id = node.data.decode(errors="replace").partition(" ") if node is not None else ("", "", "")
             if node is not None and id:  # one without a name is another service's
                 ours.append((path, node, Ref(kind, id)))
-        for (path, node, ref), seen, damaged in zip(ours, *looked(self._judge, [ref for _, _, ref in ours]), strict=True):
+        for (path, node, ref), seen, damaged in zip(
+            ours, *looked(self._judge, [ref for _, _, ref in ours]), strict=True
+        ):
             if damaged:
                 continue
             if seen is None or seen.side is None or path not in map(key_path, seen.side.holds):
@@ -204,10 +234,15 @@ class HoldersHaveKeys(Records):
         for (each, key), node in zip(wanted, nodes, strict=True):
             if each.side is not None and (node is None or node.data != str(each.ref).encode()):
                 side = replace(each.side, holds=tuple(held for held in each.side.holds if held != key))
-                ops = [*self.guard(each), wire.put(each.layout.side(each.ref.id), encode_side(side), "", each.side_version)]
+                ops = [
+                    *self.guard(each),
+                    wire.put(each.layout.side(each.ref.id), encode_side(side), "", each.side_version),
+                ]
                 problem = f"says that it holds {key}, and {'nobody does' if node is None else 'another does'}"
                 home = each.layout.home(each.ref.id)
-                yield self._judge.fault(self.name, home, problem, "let it ask for the key again", ops, since=each.touched, ref=each.ref)
+                yield self._judge.fault(
+                    self.name, home, problem, "let it ask for the key again", ops, since=each.touched, ref=each.ref
+                )
 
 
 class AsksHaveRecords:
@@ -225,7 +260,9 @@ class AsksHaveRecords:
         for path, ref, home, node in zip(subjects, refs, homes, self._judge.link.nodes(subjects), strict=True):
             if node is not None and home is None:
                 ops = [wire.delete(path, "", node.version)]
-                yield self._judge.fault(self.name, path, f"{ref} is not there", "take it away", ops, since=node.mtime / 1000, ref=ref)
+                yield self._judge.fault(
+                    self.name, path, f"{ref} is not there", "take it away", ops, since=node.mtime / 1000, ref=ref
+                )
 
 
 class WorkersLive:

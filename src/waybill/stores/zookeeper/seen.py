@@ -1,14 +1,15 @@
 """A record as it was seen in the tree: its nodes, read together, and the Record they make.
 
-`look` reads many at once. The version of a record is made of three numbers: its seq, the version of the status node, and the lift, by which
-it is ahead of them. Two things that move a record write nothing at that moment, and whoever reads it afterwards can tell:
+`look` reads many at once. The version of a record is made of three numbers: its seq, the version of the status node,
+and the lift, by which it is ahead of them. Two things that move a record write nothing at that moment, and whoever
+reads it afterwards can tell:
 
 - a worker died (the lock went with its session): nobody holds it, and yet it was written by a holder or claimed after the last commit;
 - a service that is not Waybill wrote the status: its checksum is not the one that the side node remembers.
 
-Either lifts the version by one; the next writer notes it in the side node. A move from outside also makes void what the record asked for
-in its old state (keys, marks, waits), and may say less than is known: a resume by Merritt's Java library notes "Failed" as the last state
-done. The side node remembers the last that was one.
+Either lifts the version by one; the next writer notes it in the side node. A move from outside also makes void what the
+record asked for in its old state (keys, marks, waits), and may say less than is known: a resume by Merritt's Java
+library notes "Failed" as the last state done. The side node remembers the last that was one.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Seen:
 
     @property
     def forfeits(self) -> tuple[str, ...]:
-        """The keys that it held in its old state: nobody needs them any more, and perhaps somebody has taken them away."""
+        """The keys that it held in its old state: nobody needs them any more, and perhaps somebody has taken them
+        away.
+        """
         return self.side.holds if self.side is not None and self.moved else ()
 
     @property
@@ -184,15 +187,30 @@ class Seen:
 
 
 def caught_up(seen: Seen) -> Side:
-    """The side node of a record that others made or moved, or whose worker died, up to date with its status; its version stays."""
+    """The side node of a record that others made or moved, or whose worker died, up to date with its status; its
+    version stays.
+    """
     base = seen.side or Side(seq=seen.seq, turn=seen.seq, created=seen.made)
     if seen.moved:
         base = replace(base, keys=(), holds=(), gates=())
     return replace(
-        base, lift=seen.lift, at=seen.version, seen=seen.stamp, state=seen.state, session=None, parked=None, wake_at=0.0,
-        unfitted=seen.unfitted, last_done=seen.last_done, spot="", tries=0 if seen.foreign else base.tries, open=seen.open,
-        priority=seen.priority, updated=seen.updated, lines=seen.lines()[-LINES:],
-    )  # fmt: skip
+        base,
+        lift=seen.lift,
+        at=seen.version,
+        seen=seen.stamp,
+        state=seen.state,
+        session=None,
+        parked=None,
+        wake_at=0.0,
+        unfitted=seen.unfitted,
+        last_done=seen.last_done,
+        spot="",
+        tries=0 if seen.foreign else base.tries,
+        open=seen.open,
+        priority=seen.priority,
+        updated=seen.updated,
+        lines=seen.lines()[-LINES:],
+    )
 
 
 def asks_of(layout: Layout, ref: Ref, docs: bool) -> list[Ask]:

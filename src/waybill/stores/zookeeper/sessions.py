@@ -5,7 +5,8 @@
     close, or death -> ZooKeeper takes away the node and the locks of all claims at once
     not renewed for its whole ttl -> ended here: its worker has given it up, and ZooKeeper would keep it as long as this process lives
 
-kazoo opens a new session by itself when the old one expired. It has another number, so another name: it inherits no claim.
+kazoo opens a new session by itself when the old one expired. It has another number, so another name: it inherits no
+claim.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import BAD_VERSION, NO_NODE, Failure
 
 STOPPING = 2.0  # seconds for a link that is given up
-LONGEST = 120.0  # seconds without a sign of life; kazoo waits as long for a server that does not answer, and most servers allow less
+# seconds without a sign of life; kazoo waits as long for a server that does not answer, and most servers allow less
+LONGEST = 120.0
 
 
 class About(msgspec.Struct):
@@ -65,7 +67,12 @@ class Sessions:
         name = session_name(link.number)
         body = msgspec.json.encode(said)
         try:
-            outcome = link.write([wire.create(places.session(name), body, ephemeral=True), wire.create(places.worker(name), host.encode())])
+            outcome = link.write(
+                [
+                    wire.create(places.session(name), body, ephemeral=True),
+                    wire.create(places.worker(name), host.encode()),
+                ]
+            )
         except BaseException:
             link.stop()
             raise
@@ -80,7 +87,9 @@ class Sessions:
         session = self._open.get(name)
         if session is None or session.link.lost:
             self._forget(name)
-            raise SessionLost(f"The session {name} has ended. Open a new one; the claims of the old one are free or with others.")
+            raise SessionLost(
+                f"The session {name} has ended. Open a new one; the claims of the old one are free or with others."
+            )
         return session
 
     def renew(self, name: str, progress: Mapping[str, Any] | None) -> Renewed:
@@ -108,14 +117,19 @@ class Sessions:
         return Renewed(True, self._asks.held_by(name))
 
     def _end_overdue(self, living: str) -> None:
-        """A worker that did not reach the store for a whole ttl opens another session, and never comes back to the old one. kazoo does: it
-        finds its way to the server again, and one that was away itself has not counted the time."""
+        """A worker that did not reach the store for a whole ttl opens another session, and never comes back to the old
+        one. kazoo does: it finds its way to the server again, and one that was away itself has not counted the time.
+        """
         now = self._clock()
-        for session in [each for each in self._open.values() if each.name != living and now - each.renewed > each.about.ttl]:
+        for session in [
+            each for each in self._open.values() if each.name != living and now - each.renewed > each.about.ttl
+        ]:
             self._forget(session.name)
 
     def _tell_turns(self, session: Session) -> None:
-        """How far the turn of each kind has come, so that the children of new parents begin there and not at the end of the line."""
+        """How far the turn of each kind has come, so that the children of new parents begin there and not at the end
+        of the line.
+        """
         link = self._tree.link
         for kind, turn in self._tree.turns.items():
             if session.told.get(kind, 0) >= turn:
@@ -158,7 +172,9 @@ class Sessions:
         for name, node in zip(names, link.nodes([places.session(name) for name in names]), strict=True):
             if node is not None:
                 said = msgspec.json.decode(node.data, type=About)
-                found.append(SessionInfo(name, said.host, said.since, self._tree.now() + said.ttl, said.about, said.progress))
+                found.append(
+                    SessionInfo(name, said.host, said.since, self._tree.now() + said.ttl, said.about, said.progress)
+                )
         return found
 
     def reap(self) -> list[str]:
@@ -172,7 +188,9 @@ class Sessions:
         return dead
 
     def leave(self) -> None:
-        """The connection goes. Sessions that were not closed live on until their ttl is over: a step may still run under them."""
+        """The connection goes. Sessions that were not closed live on until their ttl is over: a step may still run
+        under them.
+        """
         for session in self._open.values():
             session.link.abandon()
         self._open.clear()
@@ -181,7 +199,8 @@ class Sessions:
     def _forget(self, name: str) -> None:
         session = self._open.pop(name, None)
         if session is not None:
-            # Beside us: a link that is trying a server which swallows everything waits for it, perhaps longer than our next session lives.
+            # Beside us: a link that is trying a server which swallows everything waits for it, perhaps longer than our
+            # next session lives.
             stopping = threading.Thread(target=session.link.stop, name="ends a lost session", daemon=True)
             stopping.start()
             stopping.join(STOPPING)

@@ -1,8 +1,9 @@
 """The side node: what a record is beyond its status, one node per record, rewritten with every commit.
 
-It remembers which status it belongs to (`seen`, a checksum, and `at`, the version of the status node). A service that knows nothing of
-Waybill writes the status alone: then the checksum differs, the side node is stale, and the move is noted as "seen from outside" by
-whoever writes the record next. A claim rewrites the status with the same bytes, so it makes nothing stale.
+It remembers which status it belongs to (`seen`, a checksum, and `at`, the version of the status node). A service that
+knows nothing of Waybill writes the status alone: then the checksum differs, the side node is stale, and the move is
+noted as "seen from outside" by whoever writes the record next. A claim rewrites the status with the same bytes, so it
+makes nothing stale.
 
 Documents of up to INLINE bytes that have no node of their own lie inside; larger ones are children of the side node.
 """
@@ -21,7 +22,8 @@ OUTSIDE = "seen from outside"
 class Side(msgspec.Struct, omit_defaults=True, kw_only=True):
     seq: int = 0
     turn: int = 0
-    lift: int = 0  # how far the record's version is ahead of seq + the status node's version: deaths of workers, moves from outside
+    # how far the record's version is ahead of seq + the status node's version: deaths of workers, moves from outside
+    lift: int = 0
     at: int = 0  # the version of the status node that this was written with
     seen: int = 0  # the checksum of that status
     state: str = ""  # the state in that status
@@ -45,7 +47,8 @@ class Side(msgspec.Struct, omit_defaults=True, kw_only=True):
     updated: float = 0.0
     docs: dict[str, str] = {}
     far: tuple[str, ...] = ()  # documents that are children of this node
-    unfitted: bool = False  # others made it or led it into its state: nobody has reckoned which keys and marks it needs there
+    # others made it or led it into its state: nobody has reckoned which keys and marks it needs there
+    unfitted: bool = False
     fill: tuple[str, ...] = ()  # nodes under the home that nobody wrote: they hold a filler
     lines: list[Line] = []
 

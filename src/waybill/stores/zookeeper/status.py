@@ -1,9 +1,10 @@
 """The status node: where a record is, in the bytes that Merritt's services read and write.
 
-    {"status":"Pending","last_successful_status":null,"retry_count":0,"last_modified":"2026-11-15 17:49:29 +0000","message":""}
+    {"status":"Pending","last_successful_status":null,"retry_count":0,"last_modified":"2026-11-15 17:49:29
+    +0000","message":""}
 
-A batch's and an assembly's have no `last_successful_status` and no `retry_count`. `message` is always there. What others wrote may lack
-any field but `status`.
+A batch's and an assembly's have no `last_successful_status` and no `retry_count`. `message` is always there. What
+others wrote may lack any field but `status`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def _written(second: int) -> str:
 
 def encode(state: str, last_done: str | None, retries: int, message: str, now: float, brief: bool) -> bytes:
     when = _written(int(now))
-    return _encode(BriefStatus(state, when, message)) if brief else _encode(Status(state, last_done, retries, when, message))
+    return (
+        _encode(BriefStatus(state, when, message))
+        if brief
+        else _encode(Status(state, last_done, retries, when, message))
+    )
 
 
 def decode(data: bytes) -> Status | None:

@@ -3,7 +3,8 @@
     commit -> commit.py    claim, take -> claims.py    get, find, tally -> finding.py    wake, sweep, idle_parents -> parking.py, foreign.py
     sessions -> sessions.py    asks -> asks.py    marks -> marks.py    watch -> bell.py    check, mend -> check.py
 
-URL: zookeeper://host:port,host:port/chroot. The chroot is made when it is missing. Options, also as ?name=value in the URL:
+URL: zookeeper://host:port,host:port/chroot. The chroot is made when it is missing. Options, also as ?name=value in the
+URL:
 
     timeout    seconds after which this connection is given up by the server; a worker's session has its own (its ttl)
     patience   seconds that a call waits for a connection that is being made again before it is Unavailable
@@ -65,11 +66,21 @@ from waybill.stores.zookeeper.tree import Tree
 from waybill.stores.zookeeper.wire import NODE_EXISTS, Failure
 
 LAYOUT = b"1"  # of the nodes below /waybill, in the node /waybill/layout
-OPTIONS = {"timeout": 10.0, "patience": 2.0, "listing": 2.0, "max_names": 50_000.0, "grace": 10.0, "lock_age": 120.0, "old": 3600.0}
+OPTIONS = {
+    "timeout": 10.0,
+    "patience": 2.0,
+    "listing": 2.0,
+    "max_names": 50_000.0,
+    "grace": 10.0,
+    "lock_age": 120.0,
+    "old": 3600.0,
+}
 
 
 class ZookeeperStore:
-    def __init__(self, url: str, clock: Callable[[], float] | None = None, migrate: bool = True, **options: Any) -> None:
+    def __init__(
+        self, url: str, clock: Callable[[], float] | None = None, migrate: bool = True, **options: Any
+    ) -> None:
         self.url = url
         hosts, root, settings = _parse(url, options)
         self._patience = settings["patience"]
@@ -93,7 +104,9 @@ class ZookeeperStore:
         self._finder = Finder(self._link, self._kin)
         self._sessions = Sessions(self._tree, self._connect, self._asks)
         self._committer = Committer(self._tree, self._kin, self._marks, self._parking, self._asks)
-        self._claims = Claims(self._tree, Queues(self._tree, settings["listing"]), self._marks, self._parking, self._asks, self._foreign)
+        self._claims = Claims(
+            self._tree, Queues(self._tree, settings["listing"]), self._marks, self._parking, self._asks, self._foreign
+        )
 
         self._checker = Checker(self._tree, Ages(settings["lock_age"], settings["old"]))
 
@@ -115,10 +128,20 @@ class ZookeeperStore:
         return self._finder.requested(kind, request).record()
 
     def find(
-        self, kind: str, *, state: str | None = None, parent: Ref | None = None, owner: str | None = None, after: int | None = None,
-        newest: bool = False, limit: int = 100, docs: bool = False,
-    ) -> Page:  # fmt: skip
-        filters = {name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None}
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        parent: Ref | None = None,
+        owner: str | None = None,
+        after: int | None = None,
+        newest: bool = False,
+        limit: int = 100,
+        docs: bool = False,
+    ) -> Page:
+        filters = {
+            name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None
+        }
         if len(filters) > 1:
             raise ValueError(f"find by one of {', '.join(filters)}, not by several")
         return self._finder.find(kind, state, parent, owner, after, newest, limit, docs)
@@ -201,7 +224,9 @@ class ZookeeperStore:
         found = look(self._link, [Ref(JOB.kind, id) for id in self._kin.members.of(batch)[:MAX_PAGE]])
         left = [seen.record() for seen in found if seen is not None and seen.holder is None and not seen.open]
         if left:
-            self._committer.commit([Group((Change(record, None, "remove", why="its batch was taken away"),)) for record in left])
+            self._committer.commit(
+                [Group((Change(record, None, "remove", why="its batch was taken away"),)) for record in left]
+            )
 
     def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
         waiting, end = self._parking.children(after, limit)
@@ -235,18 +260,25 @@ def _parse(url: str, options: Mapping[str, Any]) -> tuple[str, str, dict[str, fl
     if not parts.netloc:
         raise BadStore(f"{url} names no server; a store in ZooKeeper is zookeeper://host:port,host:port/chroot.")
     for server in parts.netloc.split(","):
-        _, colon, port = server.rpartition(":") if not server.endswith("]") else (server, "", "")  # of an IPv6 address without a port
+        # of an IPv6 address without a port
+        _, colon, port = server.rpartition(":") if not server.endswith("]") else (server, "", "")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise BadStore(f"{server} is no server: {port or 'nothing'} is not a port; a store in ZooKeeper is zookeeper://host:port/chroot.")
+            raise BadStore(
+                f"{server} is no server: {port or 'nothing'} is not a port; a store in ZooKeeper is zookeeper://host:port/chroot."
+            )
     root = parts.path.rstrip("/")
     names = root.split("/")[1:]
     if "" in names:
         raise BadStore(f"{parts.path} is no chroot: it has an empty name in it.")
     if "." in names or ".." in names or names[:1] == ["zookeeper"]:
-        raise BadStore(f"{parts.path} is no chroot: ZooKeeper has no nodes named . or .., and keeps /zookeeper for itself.")
+        raise BadStore(
+            f"{parts.path} is no chroot: ZooKeeper has no nodes named . or .., and keeps /zookeeper for itself."
+        )
     given = {**dict(parse_qsl(parts.query)), **options}
     if unknown := given.keys() - OPTIONS.keys():
-        raise BadStore(f"{', '.join(sorted(unknown))}: a store in ZooKeeper has no such option; it has {', '.join(OPTIONS)}.")
+        raise BadStore(
+            f"{', '.join(sorted(unknown))}: a store in ZooKeeper has no such option; it has {', '.join(OPTIONS)}."
+        )
     try:
         return parts.netloc, root, {**OPTIONS, **{name: float(value) for name, value in given.items()}}
     except ValueError as error:
@@ -262,7 +294,9 @@ def _set_up(link: Link, root: str, migrate: bool) -> None:
         layout = found[-1]
         if layout is not None and layout.data != LAYOUT:
             said = layout.data.decode(errors="replace")
-            raise BadStore(f"The tree below {root or '/'} has layout {said} and this release knows {LAYOUT.decode()}. Upgrade Waybill.")
+            raise BadStore(
+                f"The tree below {root or '/'} has layout {said} and this release knows {LAYOUT.decode()}. Upgrade Waybill."
+            )
         missing = [wire.create(path, body) for (path, body), node in zip(wanted, found, strict=True) if node is None]
         if not missing:
             return
@@ -272,5 +306,7 @@ def _set_up(link: Link, root: str, migrate: bool) -> None:
         outcome = link.write(missing)
         if isinstance(outcome, Failure) and outcome.code != NODE_EXISTS:  # somebody else sets it up at the same time
             path = missing[outcome.place].path
-            raise BadStore(f"ZooKeeper does not let {root}{path} be made (error {outcome.code}); its nodes must be open to all.")
+            raise BadStore(
+                f"ZooKeeper does not let {root}{path} be made (error {outcome.code}); its nodes must be open to all."
+            )
     raise BadStore(f"The tree below {root or '/'} could not be set up: others keep changing it.")

@@ -1,7 +1,8 @@
 """The survey before a plan: the records that groups change, call or close, in as few readings as possible.
 
-What we hold is remembered from its claim and not read at all. A careful survey also finds out what is really there of everything that a
-group would touch: for what needs to know (removals, closings, answers), and after a refusal that was not about the record itself.
+What we hold is remembered from its claim and not read at all. A careful survey also finds out what is really there of
+everything that a group would touch: for what needs to know (removals, closings, answers), and after a refusal that was
+not about the record itself.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class Survey:
                 continue
             seen = look_one(self._link, Ref(kind, node.data.decode()), docs=True)
             if seen is not None:
-                asked = [c.before is None and c.after is not None and c.after.request == request for c in each.group.changes]
+                asked = [
+                    c.before is None and c.after is not None and c.after.request == request for c in each.group.changes
+                ]
                 each.plan = None
                 each.answer = Committed(tuple(seen.record() if this else None for this in asked))
 
@@ -99,7 +102,9 @@ class Survey:
             if not closing:
                 continue
             self._link.sync()  # a job that another server knows of already counts
-            settled = [c.ref for c in each.group.changes if c.before is not None and (c.after is None or not c.after.open)]
+            settled = [
+                c.ref for c in each.group.changes if c.before is not None and (c.after is None or not c.after.open)
+            ]
             if still := self._kin.open_parents(closing, settled):
                 each.answer = Conflict(f"{min(still)} still has an open child; it cannot be closed.")
 

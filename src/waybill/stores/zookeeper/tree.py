@@ -1,7 +1,7 @@
 """The tree as one connection of ours knows it: the link, and what it may remember of the tree between two calls.
 
-Nothing here is needed to be right. Folders that were seen need not be made again; a record that we hold need not be read again before it is
-moved; both are found out when a transaction is refused.
+Nothing here is needed to be right. Folders that were seen need not be made again; a record that we hold need not be
+read again before it is moved; both are found out when a transaction is refused.
 """
 
 from __future__ import annotations

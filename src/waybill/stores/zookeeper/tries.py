@@ -1,4 +1,6 @@
-"""Groups on their way into the store: a Try is one group with what is known and planned for it, a Pack those that share a transaction."""
+"""Groups on their way into the store: a Try is one group with what is known and planned for it, a Pack those that
+share a transaction.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Try:
     counts: bool = field(init=False)  # whether it takes numbers, so that no other such transaction may be under way
 
     def __post_init__(self) -> None:
-        self.counts = any(c.before is None or (c.after is None and not layout_of(c.ref.kind).prefix) for c in self.group.changes)
+        self.counts = any(
+            c.before is None or (c.after is None and not layout_of(c.ref.kind).prefix) for c in self.group.changes
+        )
 
     @property
     def sessions(self) -> set[str]:

@@ -1,12 +1,15 @@
-"""Requests as ZooKeeper reads them: `Write`, a list of operations done all or not at all, and `Read`, many reads in one round trip.
+"""Requests as ZooKeeper reads them: `Write`, a list of operations done all or not at all, and `Read`, many reads in
+one round trip.
 
-kazoo has no request for many reads (ZooKeeper 3.6 and newer do: 150,000 nodes a second against 7,000 one by one) and builds each operation
-of a transaction from several Python objects, so both are written here, byte by byte, and handed to kazoo's connection to be sent.
+kazoo has no request for many reads (ZooKeeper 3.6 and newer do: 150,000 nodes a second against 7,000 one by one) and
+builds each operation of a transaction from several Python objects, so both are written here, byte by byte, and handed
+to kazoo's connection to be sent.
 
     create | delete | put | check -> Write -> [version | None, ...] or one Failure
     data | names                  -> Read  -> [Node | names | None, ...]
 
-An operation says what it means ("status", "entry", "lock", ...), so that whoever sent it knows what a refusal of it is: see commit.py.
+An operation says what it means ("status", "entry", "lock", ...), so that whoever sent it knows what a refusal of it is:
+see commit.py.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ _HEAD = struct.Struct("!iBi")  # kind of operation, whether this is the end, err
 _STAT = struct.Struct("!qqqqiiiqiiq")
 _END = _HEAD.pack(-1, 1, -1)
 _HEADS = {code: _HEAD.pack(code, 0, -1) for code in (_CREATE, _DELETE, _GET, _SET, _NAMES, _CHECK)}
-_OPEN_ACL = _INT.pack(1) + _INT.pack(31) + _INT.pack(5) + b"world" + _INT.pack(6) + b"anyone"  # Merritt's nodes are open to all
+# Merritt's nodes are open to all
+_OPEN_ACL = _INT.pack(1) + _INT.pack(31) + _INT.pack(5) + b"world" + _INT.pack(6) + b"anyone"
 _LASTING, _EPHEMERAL = _OPEN_ACL + _INT.pack(0), _OPEN_ACL + _INT.pack(1)
 
 
@@ -80,7 +84,9 @@ def names(path: str) -> Ask:
 
 
 class Node(NamedTuple):
-    """A node's data and its stat, in the server's order. Null and empty data are the same: Ruby writes one, Java the other."""
+    """A node's data and its stat, in the server's order. Null and empty data are the same: Ruby writes one, Java the
+    other.
+    """
 
     data: bytes
     czxid: int
@@ -179,7 +185,9 @@ class Read:
         return b"".join(parts)
 
     def deserialize(self, buffer: bytes, offset: int) -> list[Node | list[str] | Failure | None]:
-        """A Node, a list of names, or None where there is no such node; or one Failure alone when one may not be read."""
+        """A Node, a list of names, or None where there is no such node; or one Failure alone when one may not be
+        read.
+        """
         results: list[Node | list[str] | Failure | None] = []
         while True:
             code, done, _ = _HEAD.unpack_from(buffer, offset)

@@ -1,8 +1,10 @@
-"""The worker's pure core: `on(event)`, then `tick() -> commands`. No I/O, no clock, no threads, no locks: shell and simulator drive it.
+"""The worker's pure core: `on(event)`, then `tick() -> commands`. No I/O, no clock, no threads, no locks: shell and
+simulator drive it.
 
 The life of a task, which is one run of a step under a claim:
 
-    Claimed -> (Looked, if a join) -> Start -> [Saving -> Commit -> Reply]* -> Ended -> Commit -> Answered -> gone, or the next Start
+    Claimed -> (Looked, if a join) -> Start -> [Saving -> Commit -> Reply]* -> Ended -> Commit -> Answered -> gone, or
+    the next Start
 
 and where each part of it is decided:
 

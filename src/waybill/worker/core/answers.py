@@ -1,9 +1,9 @@
 """What the store's answer to a commit means for the task that it was for.
 
-    Committed     the task goes on under its claim, or is gone; a save is answered to its step
-    Unavailable   the same again, while the session lasts
-    Unknown, SessionLost    nothing more is committed under this session
-    any other refusal       the claim is lost, or what was decided cannot be stored and something else is
+Committed     the task goes on under its claim, or is gone; a save is answered to its step
+Unavailable   the same again, while the session lasts
+Unknown, SessionLost    nothing more is committed under this session
+any other refusal       the claim is lost, or what was decided cannot be stored and something else is
 """
 
 from __future__ import annotations
@@ -38,9 +38,24 @@ class Answers:
     """`drain`: commit nothing more under this session."""
 
     def __init__(
-        self, terms: Terms, bench: Bench, lease: Lease, lookout: Lookout, claims: Claims, stuck: Stuck, *, drain: Callable[[str], None]
-    ) -> None:  # fmt: skip
-        self.terms, self.bench, self.lease, self.lookout, self.claims, self.drain = terms, bench, lease, lookout, claims, drain
+        self,
+        terms: Terms,
+        bench: Bench,
+        lease: Lease,
+        lookout: Lookout,
+        claims: Claims,
+        stuck: Stuck,
+        *,
+        drain: Callable[[str], None],
+    ) -> None:
+        self.terms, self.bench, self.lease, self.lookout, self.claims, self.drain = (
+            terms,
+            bench,
+            lease,
+            lookout,
+            claims,
+            drain,
+        )
         self.stuck = stuck
 
     def answered(self, event: m.Answered, now: float) -> None:
@@ -69,11 +84,15 @@ class Answers:
     # --- written
 
     def _without_known(self, entry: m.Entry, task: m.Task, answer: Committed) -> None:
-        """A child whose request made a record before is that record. Nothing of the group was written: the rest is sent again."""
+        """A child whose request made a record before is that record. Nothing of the group was written: the rest is
+        sent again.
+        """
         places = (place for place in range(len(answer.records) + len(entry.known)) if place not in entry.known)
         # The first of the group is the maker, and place 0 is the first child.
         found = {place: child for place, child in zip(places, answer.records[1:], strict=False) if child is not None}
-        rest = tuple(change for change, record in zip(entry.group.changes, answer.records, strict=True) if record is None)
+        rest = tuple(
+            change for change, record in zip(entry.group.changes, answer.records, strict=True) if record is None
+        )
         self.bench.out.append(m.Entry(Group(rest, entry.group.nudges), task, entry.saves, {**entry.known, **found}))
 
     def _written(self, entry: m.Entry, task: m.Task, answer: Committed, now: float) -> None:
@@ -114,7 +133,11 @@ class Answers:
 
     def _refused(self, entry: m.Entry, task: m.Task, answer: StoreError, now: float) -> None:
         closes = entry.group.changes[0].closes
-        if task.dead or isinstance(answer, (ClaimLost, NotFound)) or (isinstance(answer, Conflict) and not closes and not entry.saves):
+        if (
+            task.dead
+            or isinstance(answer, (ClaimLost, NotFound))
+            or (isinstance(answer, Conflict) and not closes and not entry.saves)
+        ):
             task.dead = True
             self.bench.signal(task)
             if entry.saves:
@@ -129,19 +152,23 @@ class Answers:
             else:
                 self.bench.reply(task, answer)
         elif isinstance(answer, Conflict):
-            self.bench.settled(task, rules.look(task.record, self.terms.who))  # a child came while we looked: wait for it too
+            # a child came while we looked: wait for it too
+            self.bench.settled(task, rules.look(task.record, self.terms.who))
         else:
             self._unstorable(entry, task, answer, now)
 
     def _unstorable(self, entry: m.Entry, task: m.Task, answer: StoreError, now: float) -> None:
-        """What was decided cannot be stored: the request is refused or the state fails, with the reason; if even that is refused, the
-        claim is given back, now or later."""
+        """What was decided cannot be stored: the request is refused or the state fails, with the reason; if even that
+        is refused, the claim is given back, now or later.
+        """
         change, who = entry.group.changes[0], self.terms.who
         waits = change.after is not None and change.after.parked == "wait" and not change.after.tries
         if change.answers and task.ask is not None and not change.event.endswith(" refused"):
             self.bench.settled(task, rules.refuse(task.record, task.ask, str(answer)))
         elif len(entry.group.changes) > 1 or change.docs or waits or change.event not in ("", "fail", "retry"):
-            self.bench.settled(task, rules.settle(self.terms.machine(task.record), task.record, Fail(str(answer)), who=who))
+            self.bench.settled(
+                task, rules.settle(self.terms.machine(task.record), task.record, Fail(str(answer)), who=who)
+            )
         elif change.event:
             self.bench.settled(task, rules.release(task.record, who))
         elif self.lease.stopping:

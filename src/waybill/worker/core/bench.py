@@ -1,4 +1,6 @@
-"""What lies on a worker's bench: its tasks, the entries on their way to the store, and the commands on their way to the shell."""
+"""What lies on a worker's bench: its tasks, the entries on their way to the store, and the commands on their way to
+the shell.
+"""
 
 from __future__ import annotations
 

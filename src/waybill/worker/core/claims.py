@@ -1,7 +1,7 @@
 """What begins with a claim: a step, a look at the children, or the answer to what stops it.
 
-    Took -> begin -> (the worker must go | a person asked | a mark holds it | it lacks keys) or run
-         run -> Start, or Look -> Looked -> Start or a commit
+Took -> begin -> (the worker must go | a person asked | a mark holds it | it lacks keys) or run
+     run -> Start, or Look -> Looked -> Start or a commit
 """
 
 from __future__ import annotations
@@ -20,8 +20,17 @@ from waybill.worker.core.terms import Terms
 
 
 class Claims:
-    def __init__(self, terms: Terms, bench: Bench, lease: Lease, pace: Pace, lookout: Lookout, outcomes: Outcomes) -> None:
-        self.terms, self.bench, self.lease, self.pace, self.lookout, self.outcomes = terms, bench, lease, pace, lookout, outcomes
+    def __init__(
+        self, terms: Terms, bench: Bench, lease: Lease, pace: Pace, lookout: Lookout, outcomes: Outcomes
+    ) -> None:
+        self.terms, self.bench, self.lease, self.pace, self.lookout, self.outcomes = (
+            terms,
+            bench,
+            lease,
+            pace,
+            lookout,
+            outcomes,
+        )
 
     def took(self, event: m.Took, now: float) -> None:
         if event.claimed:
@@ -51,7 +60,11 @@ class Claims:
                 self.bench.settled(task, rules.settle(machine, record, Fail(rules.said(error)), who=who))
             return
         try:
-            unfit = rules.refit(machine, record, who) if claimed.unfitted and machine.state(record.state) is not None else None
+            unfit = (
+                rules.refit(machine, record, who)
+                if claimed.unfitted and machine.state(record.state) is not None
+                else None
+            )
         except Exception as error:  # noqa: BLE001 - the table cannot make sense of what others wrote
             unfit = rules.settle(machine, record, Fail(rules.said(error)), who=who)
         if unfit is not None:

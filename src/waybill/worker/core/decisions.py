@@ -25,24 +25,45 @@ class Core:
     """`answer` turns a request into a change; it may read the store for a guard."""
 
     def __init__(
-        self, machines: Machines, roles: Iterable[Role], *, who: str, answer: Callable[[Machine, Record, Ask], Change], here: str = "",
-        threads: int = 4, portion: int = 512, ttl: float = 15.0,
-    ) -> None:  # fmt: skip
+        self,
+        machines: Machines,
+        roles: Iterable[Role],
+        *,
+        who: str,
+        answer: Callable[[Machine, Record, Ask], Change],
+        here: str = "",
+        threads: int = 4,
+        portion: int = 512,
+        ttl: float = 15.0,
+    ) -> None:
         roles = tuple(roles)
         self.terms = Terms(machines, who, here, answer, {(r.kind, r.state) for r in roles})
-        self.bench, self.lease, self.pace, self.lookout = Bench(), Lease(ttl), Pace(threads, portion), Lookout(machines, roles)
+        self.bench, self.lease, self.pace, self.lookout = (
+            Bench(),
+            Lease(ttl),
+            Pace(threads, portion),
+            Lookout(machines, roles),
+        )
         outcomes = Outcomes(self.terms, self.bench, self.lease, self.pace, self.lookout)
         claims = Claims(self.terms, self.bench, self.lease, self.pace, self.lookout, outcomes)
         self.stuck = Stuck(self.terms, self.bench)
         answers = Answers(self.terms, self.bench, self.lease, self.lookout, claims, self.stuck, drain=self._drain)
         self.exited = False
         self._handlers: dict[type, Callable[[Any, float], None]] = {
-            m.Opened: self._opened, m.Heard: self._heard, m.Lost: self._lost, m.Away: self._away, m.Stop: self._stop,
-            m.Marked: self.lookout.marked, m.Woken: self.lookout.woken, m.Woke: self.lookout.woke,
-            m.Took: claims.took, m.Looked: claims.looked,
-            m.Saving: outcomes.saving, m.Ended: outcomes.ended,
+            m.Opened: self._opened,
+            m.Heard: self._heard,
+            m.Lost: self._lost,
+            m.Away: self._away,
+            m.Stop: self._stop,
+            m.Marked: self.lookout.marked,
+            m.Woken: self.lookout.woken,
+            m.Woke: self.lookout.woke,
+            m.Took: claims.took,
+            m.Looked: claims.looked,
+            m.Saving: outcomes.saving,
+            m.Ended: outcomes.ended,
             m.Answered: answers.answered,
-        }  # fmt: skip
+        }
 
     def on(self, event: m.Event, now: float) -> None:
         """Take an event in; what to do about it is answered by the next `tick`."""
@@ -122,7 +143,10 @@ class Core:
         self.lease.ended()
 
     def _drain(self, why: str) -> None:
-        """Commit nothing more under this session: it is not known what it holds. It is closed when its steps have ended, or expires."""
+        """Commit nothing more under this session: it is not known what it holds.
+
+        It is closed when its steps have ended, or expires.
+        """
         self.lease.drain(why)
         self.bench.give_up(why)
         self.stuck.drop()

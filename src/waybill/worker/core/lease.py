@@ -1,10 +1,11 @@
 """The session under which a worker holds all its claims, as far as the worker can know of it.
 
-    opening -> opened -> renewed every third of its ttl -> closed when every step has ended -> the next one, or none when stopping
+    opening -> opened -> renewed every third of its ttl -> closed when every step has ended -> the next one, or none
+    when stopping
 
-Its life is counted from before the last successful renewal was sent: at two thirds of its ttl the steps are told to stop, at the whole ttl
-its claims are dropped. An answer that is not known (`Unknown`) ends the session too, by draining: the truth is in the store, and the next
-claim will show it.
+Its life is counted from before the last successful renewal was sent: at two thirds of its ttl the steps are told to
+stop, at the whole ttl its claims are dropped. An answer that is not known (`Unknown`) ends the session too, by
+draining: the truth is in the store, and the next claim will show it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Lease:
         self.opening, self.draining = False, ""
 
     def renew(self, now: float, *, busy: bool) -> None:
-        """A renewal is sent. A long step has progress to show, and somebody may want it stopped: then the heartbeat is quicker."""
+        """A renewal is sent. A long step has progress to show, and somebody may want it stopped: then the heartbeat
+        is quicker.
+        """
         self.renewing = now + (min(HEARTBEAT, self.ttl / 3) if busy else self.ttl / 3)
 
     def steps_begin(self, now: float) -> None:

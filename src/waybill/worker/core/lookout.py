@@ -1,7 +1,7 @@
 """When to look for work, and in which queues.
 
-Marks are read before every claim, so that nothing is claimed from a queue that was paused a moment ago. An empty claim is looked at again
-once, and then slowly: hints that something is claimable are lossy.
+Marks are read before every claim, so that nothing is claimed from a queue that was paused a moment ago. An empty claim
+is looked at again once, and then slowly: hints that something is claimable are lossy.
 """
 
 from __future__ import annotations

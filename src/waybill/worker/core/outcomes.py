@@ -1,6 +1,7 @@
 """What becomes of a task whose step has ended, or saves in between: the change that is committed for it.
 
-In this order: a key was taken by another, a person asked for something, the step was told to stop; and only then what it answered.
+In this order: a key was taken by another, a person asked for something, the step was told to stop; and only then what
+it answered.
 """
 
 from __future__ import annotations
@@ -59,24 +60,38 @@ class Outcomes:
             self.bench.settled(task, rules.wait_for_key(machine, record, keys, key, self.terms.who))
         elif task.ask is not None and task.ask.action != PRIORITY:
             self._asked_for(task, machine, task.ask, outcome, now)
-        elif isinstance(outcome, Stopped) or (task.stopping and isinstance(outcome, Exception) and not isinstance(outcome, Fail)):
+        elif isinstance(outcome, Stopped) or (
+            task.stopping and isinstance(outcome, Exception) and not isinstance(outcome, Fail)
+        ):
             self.bench.settled(task, rules.release(record, self.terms.who))
         else:
             self._settle(task, machine, outcome, now)
 
-    def _asked_for(self, task: m.Task, machine: Machine, ask: Ask, outcome: Outcome | Exception | Stopped, now: float) -> None:
+    def _asked_for(
+        self, task: m.Task, machine: Machine, ask: Ask, outcome: Outcome | Exception | Stopped, now: float
+    ) -> None:
         """What a person asked for, with what the step found out."""
         record, docs = task.record, _written_by(machine, outcome)
-        answered = self.terms.answer(machine, replace(record, docs=record.docs.with_changes(docs)) if docs else record, ask)
+        answered = self.terms.answer(
+            machine, replace(record, docs=record.docs.with_changes(docs)) if docs else record, ask
+        )
         if isinstance(outcome, (Done, Fail)) and _leaves_it(machine, answered, ask):
             self._settle(task, machine, outcome, now, answered)  # the step has ended its work, which is not done again
         else:
-            self.bench.settled(task, replace(answered, before=record, docs={**docs, **answered.docs}) if docs else answered)
+            self.bench.settled(
+                task, replace(answered, before=record, docs={**docs, **answered.docs}) if docs else answered
+            )
 
-    def _settle(self, task: m.Task, machine: Machine, outcome: Outcome | Exception, now: float, answered: Change | None = None) -> None:
+    def _settle(
+        self, task: m.Task, machine: Machine, outcome: Outcome | Exception, now: float, answered: Change | None = None
+    ) -> None:
         """`answered`: what was asked for meanwhile, which leaves the record where it is and rides along."""
         record, who = task.record, self.terms.who
-        known = replace(record, docs=record.docs.with_changes(answered.docs)) if answered is not None and answered.docs else record
+        known = (
+            replace(record, docs=record.docs.with_changes(answered.docs))
+            if answered is not None and answered.docs
+            else record
+        )
         go_on = isinstance(outcome, Done) and self._may_go_on(task, machine, outcome, now)
         change = rules.settle(machine, known, outcome, who=who, here=self.terms.here, go_on=go_on)
         if answered is not None:
@@ -93,7 +108,13 @@ class Outcomes:
         self.bench.settled(task, change, spawn)
 
     def _may_go_on(self, task: m.Task, machine: Machine, outcome: Done, now: float) -> bool:
-        if self.lease.stopping or self.lease.draining or task.stopping or task.kept >= KEEP_STATES or now - task.since >= KEEP_SECONDS:
+        if (
+            self.lease.stopping
+            or self.lease.draining
+            or task.stopping
+            or task.kept >= KEEP_STATES
+            or now - task.since >= KEEP_SECONDS
+        ):
             return False
         state = machine.state(task.record.state)
         target = outcome.to or (state.then if state is not None else None)
@@ -103,15 +124,21 @@ class Outcomes:
 
 
 def _written_by(machine: Machine, outcome: Outcome | Exception | Stopped) -> dict[str, bytes | None]:
-    """What a step found out is kept also when a person decides what becomes of its record; what cannot be stored is not."""
+    """What a step found out is kept also when a person decides what becomes of its record; what cannot be stored is
+    not.
+    """
     try:
-        return rules.documents(machine, outcome.docs, "step") if isinstance(outcome, (Done, Wait)) and outcome.docs else {}
+        return (
+            rules.documents(machine, outcome.docs, "step") if isinstance(outcome, (Done, Wait)) and outcome.docs else {}
+        )
     except Exception:  # noqa: BLE001 - what a step answers may be anything
         return {}
 
 
 def _leaves_it(machine: Machine, answered: Change, ask: Ask) -> bool:
-    """Whether the record stays where it is: the request was refused, could not be judged now, or asks for nothing else."""
+    """Whether the record stays where it is: the request was refused, could not be judged now, or asks for nothing
+    else.
+    """
     action = machine.action(ask.action)
     return answered.event in ("", rules.refused(ask)) or (action is not None and action.target == STAY)
 
@@ -125,7 +152,9 @@ def _with_answer(change: Change, record: Record, answered: Change) -> Change:
 
 
 def _with_priority(change: Change, after: Record, ask: Ask) -> Change:
-    """The change with the priority that was asked for; a request that makes no sense stays, and is refused when the record is free."""
+    """The change with the priority that was asked for; a request that makes no sense stays, and is refused when the
+    record is free.
+    """
     try:
         wanted = int(Docs({"a": ask.args})["a"][PRIORITY])
         rules.check_priority(wanted)

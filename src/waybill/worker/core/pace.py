@@ -1,4 +1,6 @@
-"""How much a worker claims ahead: so much that its threads stay busy, so little that nothing lies long behind a slow step."""
+"""How much a worker claims ahead: so much that its threads stay busy, so little that nothing lies long behind a slow
+step.
+"""
 
 from __future__ import annotations
 

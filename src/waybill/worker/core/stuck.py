@@ -1,7 +1,9 @@
-"""Records that the store takes in no form: neither what was decided, nor that it failed, nor that they are given back as they were.
+"""Records that the store takes in no form: neither what was decided, nor that it failed, nor that they are given
+back as they were.
 
-Such a claim stays with this worker, so that no other runs the same step for nothing, and giving it back is tried again: after a second,
-then after twice as long each time, every five minutes in the end. Each time is said once. The claim ends with the session at the latest.
+Such a claim stays with this worker, so that no other runs the same step for nothing, and giving it back is tried again:
+after a second, then after twice as long each time, every five minutes in the end. Each time is said once. The claim
+ends with the session at the latest.
 """
 
 from __future__ import annotations

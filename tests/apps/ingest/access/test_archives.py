@@ -20,15 +20,24 @@ from waybill.apps.ingest.access.zipping import SHORT, Zip
 
 LONG = bytes(range(256)) * (SHORT // 256) + b"and a little more"
 FILES = {
-    "top/producer/a.txt": b"hello", "top/empty": b"", "top/long.bin": LONG, "top/noise.bin": bytes((i * i + 7) % 251 for i in range(5000)),
-    "top/producer/caf\u00e9/\U0001d11e \u0643\u062a\u0627\u0628.txt": b"four bytes", "top/" + "n" * 255: b"a long name",
+    "top/producer/a.txt": b"hello",
+    "top/empty": b"",
+    "top/long.bin": LONG,
+    "top/noise.bin": bytes((i * i + 7) % 251 for i in range(5000)),
+    "top/producer/caf\u00e9/\U0001d11e \u0643\u062a\u0627\u0628.txt": b"four bytes",
+    "top/" + "n" * 255: b"a long name",
     "top/" + "/".join(["folder-" + "x" * 90] * 8) + "/deep.txt": b"deep",
-}  # fmt: skip
+}
 
 
 def members(files: dict[str, bytes], portion: int = 100_000) -> Iterator[Member]:
     for name, data in files.items():
-        yield Member(name, len(data), 1_700_000_000, lambda data=data: (data[at : at + portion] for at in range(0, len(data), portion)))  # type: ignore[misc]
+        yield Member(
+            name,
+            len(data),
+            1_700_000_000,
+            lambda data=data: (data[at : at + portion] for at in range(0, len(data), portion)),
+        )  # type: ignore[misc]
 
 
 def unzipped(data: bytes) -> dict[str, bytes]:
@@ -142,7 +151,8 @@ def test_a_file_that_is_also_a_folder_is_renamed() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../../etc/passwd", "/etc/passwd", "a/../../b", "a\\..\\b", "", ".", "a\0b", "a\nb", "x" * 300, "\ud800", "a//b"]
+    "path",
+    ["../../etc/passwd", "/etc/passwd", "a/../../b", "a\\..\\b", "", ".", "a\0b", "a\nb", "x" * 300, "\ud800", "a//b"],
 )
 def test_names_that_lead_elsewhere_are_made_fit(path: str) -> None:
     name = Naming("t").name(path)
@@ -151,7 +161,11 @@ def test_names_that_lead_elsewhere_are_made_fit(path: str) -> None:
     assert ".." not in name.split("/")
 
 
-ODD = st.text(max_size=60) | st.text("/.\\\u00e9e\u0301\U0001d11e", max_size=20) | st.text("\u00fc", min_size=120, max_size=300)
+ODD = (
+    st.text(max_size=60)
+    | st.text("/.\\\u00e9e\u0301\U0001d11e", max_size=20)
+    | st.text("\u00fc", min_size=120, max_size=300)
+)
 
 
 @given(st.lists(ODD, max_size=30))
@@ -164,7 +178,10 @@ def test_whatever_the_names_they_are_safe_and_unique(paths: list[str]) -> None:
         parts = name.split("/")
         assert parts[0] == "t"
         assert len(parts) > 1
-        assert all(part not in ("", ".", "..") and len(part.encode()) <= 255 and "\\" not in part and "\0" not in part for part in parts)
+        assert all(
+            part not in ("", ".", "..") and len(part.encode()) <= 255 and "\\" not in part and "\0" not in part
+            for part in parts
+        )
 
 
 def test_an_ark_becomes_the_name_of_a_file() -> None:

@@ -83,7 +83,14 @@ def test_an_object_is_asked_for_packed_and_told_in_merritts_words(site: Site) ->
     before = asked_for(site)
     assert before.fresh
     told = before.record.docs["token"]
-    assert set(told) == {"token", "delivery-node", "cloud-content-byte", "status", "url", "anticipated-availability-time"}
+    assert set(told) == {
+        "token",
+        "delivery-node",
+        "cloud-content-byte",
+        "status",
+        "url",
+        "anticipated-availability-time",
+    }
     assert told["url"] == f"http://waybill.test/api/v1/ingest/access/{told['token']}"
     assert told["cloud-content-byte"] == sum(map(len, FILES.values())) + stored.size
     assert told["status"] == "Pending"
@@ -114,7 +121,10 @@ def test_a_version_all_versions_or_some_files(plain: Site) -> None:
     holdings = Holdings(plain)
     holdings.add({"producer/a.txt": b"one", "producer/b.txt": b"b"})
     holdings.add({"producer/a.txt": b"two"}, mode="update")
-    assert packed(plain, version=1, content="producer")[1] == {f"{TOP}/producer/a.txt": b"one", f"{TOP}/producer/b.txt": b"b"}
+    assert packed(plain, version=1, content="producer")[1] == {
+        f"{TOP}/producer/a.txt": b"one",
+        f"{TOP}/producer/b.txt": b"b",
+    }
     assert packed(plain, content="producer")[1] == {f"{TOP}/producer/a.txt": b"two", f"{TOP}/producer/b.txt": b"b"}
     everything = packed(plain, version=0)[1]
     assert everything[f"{TOP}/v1/producer/a.txt"] == b"one"
@@ -251,7 +261,8 @@ def test_assemblies_of_other_services_are_left_as_they_are(site: Site) -> None:
     }
     with site.engine() as engine:
         theirs = [
-            engine.submit(New("access-small", {"token": token}, state=state)) for state in ("Pending", "Processing", "Completed", "Deleted")
+            engine.submit(New("access-small", {"token": token}, state=state))
+            for state in ("Pending", "Processing", "Completed", "Deleted")
         ]
     holdings = Holdings(site)
     holdings.add(FILES)
@@ -279,9 +290,18 @@ def test_tokens_are_found_by_nobody_else(plain: Site) -> None:
         found = tokens.find(engine.store, plain.depot.objects, token)
         assert found is not None
         assert found.ref == record.ref
-        for wrong in ("", "x", token[:-1], token[:-1] + ("A" if token[-1] != "A" else "B"), "../" + token, tokens.place_of(token)):
+        for wrong in (
+            "",
+            "x",
+            token[:-1],
+            token[:-1] + ("A" if token[-1] != "A" else "B"),
+            "../" + token,
+            tokens.place_of(token),
+        ):
             assert tokens.find(engine.store, plain.depot.objects, wrong) is None
-        plain.depot.objects.put(f"{tokens.place_of('A' * 43)}/record.json", msgspec.json.encode({"kind": record.kind, "id": record.id}))
+        plain.depot.objects.put(
+            f"{tokens.place_of('A' * 43)}/record.json", msgspec.json.encode({"kind": record.kind, "id": record.id})
+        )
         assert tokens.find(engine.store, plain.depot.objects, "A" * 43) is None  # a pointer alone opens nothing
     assert all(token not in info.name for info in plain.depot.objects.list(tokens.ROOT))
 
@@ -292,7 +312,9 @@ def test_the_token_is_shown_by_no_view_of_the_record(plain: Site) -> None:
     Holdings(plain).add(FILES)
     record = asked_for(plain).record
     with plain.engine() as engine:
-        shown = msgspec.json.encode(views.record(engine.store.get(*record.ref), plain.depot.machines, docs=True, store=engine.store))
+        shown = msgspec.json.encode(
+            views.record(engine.store.get(*record.ref), plain.depot.machines, docs=True, store=engine.store)
+        )
         lines = engine.store.history(*record.ref)
     assert tokens.token_of(record).encode() not in shown
     assert tokens.token_of(record) not in str(lines)
@@ -316,7 +338,9 @@ def test_the_settings_can_be_as_small_as_one_byte(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_fails_the_assembly_at_once_and_is_named(plain: Site) -> None:
-    """Its manifest too, whose size is asked for before anything is read: it was taken for trouble of the storage, and told by its place."""
+    """Its manifest too, whose size is asked for before anything is read: it was taken for trouble of the storage,
+    and told by its place.
+    """
     holdings = Holdings(plain)
     stored = holdings.add(FILES)
     with holdings.storage.read(ARK, stored.place) as body:

@@ -80,7 +80,11 @@ def test_a_killed_worker_leaves_nothing_and_the_next_one_packs_it(site: Site, tm
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
     child = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     try:
         assert child.stdout is not None
@@ -104,7 +108,14 @@ def theirs(zookeeper_url: str) -> Iterator[Client]:
 
 
 def test_services_of_merritt_finish_their_own_beside_ours(tmp_path: Path, zookeeper_url: str, theirs: Client) -> None:
-    token = {"token": "0b1c", "delivery-node": 9001, "cloud-content-byte": 10, "status": "", "url": "", "anticipated-availability-time": ""}
+    token = {
+        "token": "0b1c",
+        "delivery-node": 9001,
+        "cloud-content-byte": 10,
+        "status": "",
+        "url": "",
+        "anticipated-availability-time": "",
+    }
     with Site(tmp_path, store=zookeeper_url) as site:
         Holdings(site).add(FILES)
         first = Assembly.create(theirs, "small", token)

@@ -1,4 +1,6 @@
-"""`waybill ingest ...` as a person calls it, with a profile and a collection to deposit into, and workers when they are wanted."""
+"""`waybill ingest ...` as a person calls it, with a profile and a collection to deposit into, and workers when they
+are wanted.
+"""
 
 import os
 import threading
@@ -65,9 +67,15 @@ def working() -> Working:
         depot = Depot.of(config.load(env=os.environ), [APPLICATION])
         roles = [kind for kind, machine in depot.machines.items() if machine.working() and kind != "duty"]
         worker = Worker(
-            depot.open_store, depot.machines, host=depot.host, work_root=depot.config.work.root, objects=depot.objects,
-            outfit=depot.outfit, roles=roles, threads=4,
-        )  # fmt: skip
+            depot.open_store,
+            depot.machines,
+            host=depot.host,
+            work_root=depot.config.work.root,
+            objects=depot.objects,
+            outfit=depot.outfit,
+            roles=roles,
+            threads=4,
+        )
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         try:

@@ -1,4 +1,6 @@
-"""Deposits from the command line, all the way: submitted, followed to the end, found, got back; and what goes wrong with its reason."""
+"""Deposits from the command line, all the way: submitted, followed to the end, found, got back; and what goes wrong
+with its reason.
+"""
 
 import hashlib
 import io
@@ -53,7 +55,9 @@ def test_a_file_is_deposited_followed_found_and_got_back(house: Waybill, working
     assert house("search", "chicken").err.strip() == "Nothing was found."
     shown = house("object", ark, "--files", "--json").json
     assert shown["title"] == "A husky"
-    assert {row["path"]: row["sha256"] for row in shown["files"]}["producer/husky.txt"] == hashlib.sha256(b"a husky\n").hexdigest()
+    assert {row["path"]: row["sha256"] for row in shown["files"]}["producer/husky.txt"] == hashlib.sha256(
+        b"a husky\n"
+    ).hexdigest()
     assert house("get", ark, "husky.txt", "-o", "back.txt").code == 0
     assert (tmp_path / "back.txt").read_bytes() == b"a husky\n"
     whole = house("get", ark, "-o", "folder", "--json").json
@@ -95,13 +99,19 @@ def test_a_store_that_goes_away_is_waited_for(
     assert f"{batch['id']} Completed: 1 Completed" in said.out
 
 
-def test_failures_end_with_code_1_and_their_reasons_and_are_mended(house: Waybill, working: Working, web: Web, tmp_path: Path) -> None:
+def test_failures_end_with_code_1_and_their_reasons_and_are_mended(
+    house: Waybill, working: Working, web: Web, tmp_path: Path
+) -> None:
     good, other = web.put("good.txt", b"good"), web.put("other.txt", b"other")
     wrong = "0" * 64
-    (tmp_path / "batch.checkm").write_text(manifest(
-        BATCH, f"{good} | sha-256 | {hashlib.sha256(b'good').hexdigest()} | 4 | | good.txt | | one",
-        f"{other} | sha-256 | {wrong} | | | other.txt | | two", f"{web.url}/nothing.txt | | | | | nothing.txt | | three",
-    ))  # fmt: skip
+    (tmp_path / "batch.checkm").write_text(
+        manifest(
+            BATCH,
+            f"{good} | sha-256 | {hashlib.sha256(b'good').hexdigest()} | 4 | | good.txt | | one",
+            f"{other} | sha-256 | {wrong} | | | other.txt | | two",
+            f"{web.url}/nothing.txt | | | | | nothing.txt | | three",
+        )
+    )
     with working():
         said = house("submit", "batch.checkm", "--profile", "demo", "--watch", "--json")
         id = end(said)["id"]
@@ -114,7 +124,11 @@ def test_failures_end_with_code_1_and_their_reasons_and_are_mended(house: Waybil
         assert reasons["three"][:40] in told.out
         assert f"waybill ingest resume --batch {id}" in told.err
 
-        told = {job["message"]: job["reasons"] for job in house("report", id, "--jobs", "--json").json["jobs"] if job["state"] == "Failed"}
+        told = {
+            job["message"]: job["reasons"]
+            for job in house("report", id, "--jobs", "--json").json["jobs"]
+            if job["state"] == "Failed"
+        }
         assert set(told) == set(reasons.values())
         assert [len(each) for message, each in told.items() if "404" in message] == [1]
         assert f"Failed: {reasons['three']}" in house("report", id, "--jobs").out
@@ -129,7 +143,9 @@ def test_failures_end_with_code_1_and_their_reasons_and_are_mended(house: Waybil
         assert (report["since"]["completed"], report["since"]["unresolved"]) == (1, 1)
 
         unsure = house("delete", *report["failed_jobs"])
-        assert (unsure.code, "Its batch is not completed" in unsure.err) == (1, True), "the next report would have told of it"
+        assert (unsure.code, "Its batch is not completed" in unsure.err) == (1, True), (
+            "the next report would have told of it"
+        )
         assert house("delete", *report["failed_jobs"], "--yes").code == 0
         house("report", id, "--send")
         assert house("watch", id).code == 0
@@ -195,24 +211,29 @@ def test_the_same_submission_is_made_once_and_another_under_its_id_is_refused(ho
     assert house("batch", "mine-1", "--json").json["id"] == first["id"]
 
 
-@pytest.mark.parametrize(("arguments", "code", "part"), [
-    (("nothing.txt", "--profile", "demo"), 3, "There is no file nothing.txt here"),
-    ((".", "--profile", "demo"), 2, "is a folder: pack it as a zip or a tar"),
-    (("pipe", "--profile", "demo"), 2, "is neither a file nor a folder"),
-    (("a.txt", "--profile", "nope"), 3, "There is no profile 'nope'"),
-    (("a.txt", "--profile", "demo", "--digest", "abc"), 2, "is not TYPE:HEX"),
-    (("a.txt", "--profile", "demo", "--digest", "md7:00"), 1, "'md7' is not a digest that can be checked"),
-    (("a.txt", "--profile", "demo", "--dc", "colour=red"), 2, "the words are contributor"),
-    (("a.txt", "--profile", "demo", "--primary-id", "ark:x"), 1, "is not an ARK"),
-    (("a.txt", "--profile", "demo", "--notify", "nobody"), 1, "'nobody' is not a mail address."),
-    (("a.txt", "--profile", "demo", "--type", "shoebox"), 2, "shoebox"),
-    (("file:///etc/passwd", "--profile", "demo"), 1, "give an http or https URL"),
-    (("http://10.1.2.3/a", "--profile", "demo"), 1, "10.1.2.3"),
-    (("https://me:s3cret@example.org/a", "--profile", "demo"), 1, "without user name and password"),
-    (("-", "--profile", "demo"), 2, "give --filename"),
-    (("a.txt",), 2, "--profile"),
-])  # fmt: skip
-def test_each_mistake_has_its_code_and_sentence(house: Waybill, tmp_path: Path, arguments: tuple[str, ...], code: int, part: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (("nothing.txt", "--profile", "demo"), 3, "There is no file nothing.txt here"),
+        ((".", "--profile", "demo"), 2, "is a folder: pack it as a zip or a tar"),
+        (("pipe", "--profile", "demo"), 2, "is neither a file nor a folder"),
+        (("a.txt", "--profile", "nope"), 3, "There is no profile 'nope'"),
+        (("a.txt", "--profile", "demo", "--digest", "abc"), 2, "is not TYPE:HEX"),
+        (("a.txt", "--profile", "demo", "--digest", "md7:00"), 1, "'md7' is not a digest that can be checked"),
+        (("a.txt", "--profile", "demo", "--dc", "colour=red"), 2, "the words are contributor"),
+        (("a.txt", "--profile", "demo", "--primary-id", "ark:x"), 1, "is not an ARK"),
+        (("a.txt", "--profile", "demo", "--notify", "nobody"), 1, "'nobody' is not a mail address."),
+        (("a.txt", "--profile", "demo", "--type", "shoebox"), 2, "shoebox"),
+        (("file:///etc/passwd", "--profile", "demo"), 1, "give an http or https URL"),
+        (("http://10.1.2.3/a", "--profile", "demo"), 1, "10.1.2.3"),
+        (("https://me:s3cret@example.org/a", "--profile", "demo"), 1, "without user name and password"),
+        (("-", "--profile", "demo"), 2, "give --filename"),
+        (("a.txt",), 2, "--profile"),
+    ],
+)
+def test_each_mistake_has_its_code_and_sentence(
+    house: Waybill, tmp_path: Path, arguments: tuple[str, ...], code: int, part: str
+) -> None:
     (tmp_path / "a.txt").write_bytes(b"a")
     os.mkfifo(tmp_path / "pipe")
     said = house("submit", *arguments)
@@ -223,7 +244,11 @@ def test_each_mistake_has_its_code_and_sentence(house: Waybill, tmp_path: Path, 
 
 
 def test_a_corrupt_manifest_is_refused_at_once_with_all_its_lines(house: Waybill, tmp_path: Path) -> None:
-    rows = ("ftp://example.org/a | | | | | a", "https://example.org/b | md5 | xyz | | | b", "https://example.org/c | | | | | b")
+    rows = (
+        "ftp://example.org/a | | | | | a",
+        "https://example.org/b | md5 | xyz | | | b",
+        "https://example.org/c | | | | | b",
+    )
     (tmp_path / "bad.checkm").write_text(manifest(OBJECT, *rows))
     checked = house("check", "bad.checkm", "--json")
     assert checked.code == 1
@@ -236,9 +261,13 @@ def test_a_corrupt_manifest_is_refused_at_once_with_all_its_lines(house: Waybill
 
 
 @pytest.mark.parametrize(
-    "body", ["", "garbage\n", manifest(OBJECT.replace("ingest", "unheard-of", 2))], ids=["empty", "corrupt", "wrong profile"]
+    "body",
+    ["", "garbage\n", manifest(OBJECT.replace("ingest", "unheard-of", 2))],
+    ids=["empty", "corrupt", "wrong profile"],
 )
-def test_what_has_the_name_of_a_manifest_and_is_none_is_refused_at_once(house: Waybill, tmp_path: Path, body: str) -> None:
+def test_what_has_the_name_of_a_manifest_and_is_none_is_refused_at_once(
+    house: Waybill, tmp_path: Path, body: str
+) -> None:
     (tmp_path / "a.txt").write_text(body)
     (tmp_path / "bad.checkm").write_text(body)
     assert house("check", "bad.checkm").code == 1
@@ -251,7 +280,9 @@ def test_what_has_the_name_of_a_manifest_and_is_none_is_refused_at_once(house: W
 
 
 def test_a_good_manifest_and_a_good_container_are_called_good(house: Waybill, tmp_path: Path) -> None:
-    (tmp_path / "good.checkm").write_text(manifest(OBJECT, "https://example.org/a | | | 46 | | a", "https://example.org/b | | | | | b"))
+    (tmp_path / "good.checkm").write_text(
+        manifest(OBJECT, "https://example.org/a | | | 46 | | a", "https://example.org/b | | | | | b")
+    )
     assert "an object of 2 files, 46 B by what it says" in house("check", "good.checkm").out
     (tmp_path / "one.checkm").write_text(manifest(OBJECT, "https://example.org/a | | | | | a"))
     assert "an object of 1 file." in house("check", "one.checkm").out
@@ -268,9 +299,12 @@ def in_terminal(*arguments: str) -> tuple[int, str]:
     """A command as a person at a terminal sees it: its exit code, and all that was written."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "waybill", *arguments], stdin=follower, stdout=follower, stderr=follower,
+        [sys.executable, "-m", "waybill", *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
         env={**os.environ, "TERM": "xterm"},  # whatever the suite was started from
-    )  # fmt: skip
+    )
     os.close(follower)
     written = b""
     try:
@@ -283,7 +317,9 @@ def in_terminal(*arguments: str) -> tuple[int, str]:
 
 
 def test_urls_that_would_not_be_fetched_are_complained_of(house: Waybill, tmp_path: Path) -> None:
-    (tmp_path / "private.checkm").write_text(manifest(OBJECT, "http://169.254.169.254/a | | | | | a", "http://93.184.216.34/b | | | | | b"))
+    (tmp_path / "private.checkm").write_text(
+        manifest(OBJECT, "http://169.254.169.254/a | | | | | a", "http://93.184.216.34/b | | | | | b")
+    )
     checked = house("check", "private.checkm", "--json")
     assert (checked.code, [note["line"] for note in checked.json["complaints"]]) == (1, [3])
     assert "'169.254.169.254' is not a public address" in checked.json["complaints"][0]["text"]
@@ -300,7 +336,9 @@ def test_rows_that_name_one_object_are_remarked_on_before_they_are_submitted(hou
     assert (submitted.code, remark in submitted.err) == (0, True)
 
 
-def test_a_terminal_shows_how_far_the_upload_is_and_then_how_far_the_batch_is(house: Waybill, working: Working, tmp_path: Path) -> None:
+def test_a_terminal_shows_how_far_the_upload_is_and_then_how_far_the_batch_is(
+    house: Waybill, working: Working, tmp_path: Path
+) -> None:
     (tmp_path / "large.bin").write_bytes(b"x" * 9_000_000)
     with working():
         code, seen = in_terminal("ingest", "submit", "large.bin", "--profile", "demo", "--watch")

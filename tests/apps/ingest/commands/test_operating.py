@@ -1,4 +1,6 @@
-"""What operators do from the command line: hold and release, pause, fail, delete, lock, audit, rebuild, pack, take over old queues."""
+"""What operators do from the command line: hold and release, pause, fail, delete, lock, audit, rebuild, pack, take
+over old queues.
+"""
 
 import hashlib
 import os
@@ -48,7 +50,9 @@ def engine(house: Waybill) -> Iterator[Engine]:
         yield depot.engine(store)
 
 
-def test_a_collection_on_hold_keeps_its_deposits_and_releasing_it_lets_them_go(house: Waybill, working: Working) -> None:
+def test_a_collection_on_hold_keeps_its_deposits_and_releasing_it_lets_them_go(
+    house: Waybill, working: Working
+) -> None:
     held = house("hold", "--collection", "maps", "--why", "the curator asked")
     assert (held.code, held.err) == (0, "")
     batch = submit(house)
@@ -120,7 +124,11 @@ def test_the_report_says_why_a_job_was_stopped_by_hand(house: Waybill, waybill: 
     while waybill("work", "--once", "--role", "batch").code == 0:
         pass
     (failed,) = house("report", batch, "--jobs", "--json").json["jobs"]
-    assert (failed["id"], failed["message"].startswith("fail by "), failed["message"].endswith(": wrong collection")) == (job, True, True)
+    assert (
+        failed["id"],
+        failed["message"].startswith("fail by "),
+        failed["message"].endswith(": wrong collection"),
+    ) == (job, True, True)
 
 
 def made_elsewhere(kind: str, docs: dict[str, Any]) -> str:
@@ -133,8 +141,12 @@ def made_elsewhere(kind: str, docs: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("when", "size"), [("soon", 12), (12, "twelve"), ("2026-13-45T00:00:00Z", None)])
-def test_assemblies_are_listed_whatever_other_services_wrote_into_their_tokens(house: Waybill, when: object, size: object) -> None:
-    made = made_elsewhere("access-small", {"token": {"cloud-content-byte": size, "url": 5, "anticipated-availability-time": when}})
+def test_assemblies_are_listed_whatever_other_services_wrote_into_their_tokens(
+    house: Waybill, when: object, size: object
+) -> None:
+    made = made_elsewhere(
+        "access-small", {"token": {"cloud-content-byte": size, "url": 5, "anticipated-availability-time": when}}
+    )
     listed, shown = house("access"), house("access", "show", made)
     assert (listed.code, made in listed.out, shown.code) == (0, True, 0)
     assert ("soon" in listed.out) is (when == "soon")
@@ -159,31 +171,36 @@ def test_deleting_a_batch_must_be_confirmed(house: Waybill) -> None:
     assert house("delete", batch, "--yes", "--json").lines[0]["state"] == "Deleted"
 
 
-@pytest.mark.parametrize(("arguments", "code", "part"), [
-    (("batch", "bid0000000099"), 3, "There is no batch"),
-    (("watch", "nothing"), 3, "There is no batch"),
-    (("report", "bid0000000099"), 3, "There is no batch"),
-    (("jobs", "--state", "Flying"), 3, "A job has no state 'Flying'"),
-    (("jobs", "--token", "x"), 2, "Begin again without a token."),
-    (("resume",), 2, "Give JOB..., or --batch BATCH, or --all."),
-    (("resume", "jid0000000099"), 3, "There is no job"),
-    (("release",), 2, "Give JOB|BATCH or --collection."),
-    (("hold", "jid1", "--collection", "x"), 2, "Give JOB|BATCH or --collection."),
-    (("delete",), 2, "Give the id of at least one job or batch."),
-    (("object", "ark:/99999/nothing"), 3, "There is no object ark:/99999/nothing"),
-    (("get", "ark:/99999/nothing", "-o", "x"), 3, "There is no object"),
-    (("audit", "ark:/99999/nothing"), 3, "There is no object"),
-    (("audit", "--all"), 2, "--all needs --now."),
-    (("rebuild",), 2, "Give an ARK, or --all."),
-    (("search", "a", "--local-id", "b"), 2, "one of them at a time"),
-    (("access", "request", "ark:/99999/nothing"), 3, "There is no object"),
-    (("access", "show", "qid0000000099"), 3, "There is no assembly"),
-    (("lock", "colour/red"), 1, "is not a key"),
-    (("unlock", "storage/ark:/99999/fk4x"), 3, "Nothing locks"),
-    (("unlock", "storage/ark:/99999/x"), 1, "its name 'x' must be 2 to 127 characters"),
-    (("import-legacy", "nowhere"), 1, "nowhere is no folder"),
-])  # fmt: skip
-def test_each_mistake_has_its_code_and_its_sentence(house: Waybill, arguments: tuple[str, ...], code: int, part: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (("batch", "bid0000000099"), 3, "There is no batch"),
+        (("watch", "nothing"), 3, "There is no batch"),
+        (("report", "bid0000000099"), 3, "There is no batch"),
+        (("jobs", "--state", "Flying"), 3, "A job has no state 'Flying'"),
+        (("jobs", "--token", "x"), 2, "Begin again without a token."),
+        (("resume",), 2, "Give JOB..., or --batch BATCH, or --all."),
+        (("resume", "jid0000000099"), 3, "There is no job"),
+        (("release",), 2, "Give JOB|BATCH or --collection."),
+        (("hold", "jid1", "--collection", "x"), 2, "Give JOB|BATCH or --collection."),
+        (("delete",), 2, "Give the id of at least one job or batch."),
+        (("object", "ark:/99999/nothing"), 3, "There is no object ark:/99999/nothing"),
+        (("get", "ark:/99999/nothing", "-o", "x"), 3, "There is no object"),
+        (("audit", "ark:/99999/nothing"), 3, "There is no object"),
+        (("audit", "--all"), 2, "--all needs --now."),
+        (("rebuild",), 2, "Give an ARK, or --all."),
+        (("search", "a", "--local-id", "b"), 2, "one of them at a time"),
+        (("access", "request", "ark:/99999/nothing"), 3, "There is no object"),
+        (("access", "show", "qid0000000099"), 3, "There is no assembly"),
+        (("lock", "colour/red"), 1, "is not a key"),
+        (("unlock", "storage/ark:/99999/fk4x"), 3, "Nothing locks"),
+        (("unlock", "storage/ark:/99999/x"), 1, "its name 'x' must be 2 to 127 characters"),
+        (("import-legacy", "nowhere"), 1, "nowhere is no folder"),
+    ],
+)
+def test_each_mistake_has_its_code_and_its_sentence(
+    house: Waybill, arguments: tuple[str, ...], code: int, part: str
+) -> None:
     said = house(*arguments)
     assert (said.code, said.out) == (code, "")
     assert part in said.err
@@ -223,16 +240,24 @@ def test_what_another_storage_service_keeps_is_audited_there(house: Waybill, wor
     with closing(sqlite3.connect(data / "waybill-index.db")) as index, index:
         index.execute("update inventory_version set place = 'http://store.example.org/' || place")
     said = house("audit", ark)
-    assert (said.code, said.err) == (1, f"Another storage service keeps {ark}, and its bytes are not here: they are audited there.\n")
+    assert (said.code, said.err) == (
+        1,
+        f"Another storage service keeps {ark}, and its bytes are not here: they are audited there.\n",
+    )
 
 
 def test_an_audit_of_everything_says_that_there_is_nothing(house: Waybill) -> None:
     said = house("audit", "--now", "--all")
-    assert (said.code, said.err) == (0, "There is nothing in storage that the inventory knows of: nothing is damaged.\n")
+    assert (said.code, said.err) == (
+        0,
+        "There is nothing in storage that the inventory knows of: nothing is damaged.\n",
+    )
     assert house("audit", "--now").err == "Nothing was due (--all reads everything): nothing is damaged.\n"
 
 
-def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(house: Waybill, working: Working, data: Path) -> None:
+def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(
+    house: Waybill, working: Working, data: Path
+) -> None:
     ark = deposited(house, working, data=b"precious\n")
     assert house("audit", "--now", "--all").code == 0
     damaged = flip(data, b"precious\n")
@@ -253,7 +278,9 @@ def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(
     assert house("audit").code == 0
     flip(data, b"precious\n")
     assert house("audit", ark).code == 1
-    assert [row["object"] for row in house("audit", "--json").json["damaged"]] == [ark], "what one reading has found is known to all"
+    assert [row["object"] for row in house("audit", "--json").json["damaged"]] == [ark], (
+        "what one reading has found is known to all"
+    )
     nothing = house("audit", "--now")
     assert (nothing.code, "Nothing was due" in nothing.err) == (1, True)
 
@@ -273,7 +300,9 @@ def test_the_inventory_is_recorded_again_from_storage(house: Waybill, working: W
     assert house("rebuild", ark, "--no-wait", "--json").json["waited"] is False
 
 
-def test_a_file_goes_to_stdout_alone_and_nothing_is_written_over_unasked(house: Waybill, working: Working, tmp_path: Path) -> None:
+def test_a_file_goes_to_stdout_alone_and_nothing_is_written_over_unasked(
+    house: Waybill, working: Working, tmp_path: Path
+) -> None:
     ark = deposited(house, working, data=b"a husky\n")
     for said in (house("get", ark, "a.txt", "-o", "-"), house("get", ark, "a.txt")):
         assert (said.code, said.out) == (0, "a husky\n")
@@ -292,10 +321,14 @@ def test_a_file_goes_to_stdout_alone_and_nothing_is_written_over_unasked(house: 
     assert [house("get", ark, "a.txt", "-o", "there").code for _ in range(2)] == [0, 1]
     assert house("get", ark, "-o", "elsewhere", "--force").code == 2
     os.mkfifo(tmp_path / "pipe")
-    assert house("get", ark, "a.txt", "-o", "pipe", "--force").code == 1, "neither a pipe nor a device is replaced by a file"
+    assert house("get", ark, "a.txt", "-o", "pipe", "--force").code == 1, (
+        "neither a pipe nor a device is replaced by a file"
+    )
 
 
-def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_is_packed_for_whoever_asks(
+    house: Waybill, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ark = deposited(house, working)
     asked = house("access", "request", ark, "--form", "tar", "--json").json
     assert (asked["state"], asked["object"], asked["queue"]) == ("Pending", ark, "small")
@@ -303,7 +336,9 @@ def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working, 
     assert (early.code, "there is no archive of it yet" in early.err, Path("early.tar").exists()) == (3, True, False)
     with working():
         ready = house("access", "request", ark, "--form", "tar", "--watch", "--json")
-    assert (ready.code, ready.json["id"], ready.json["state"]) == (0, asked["id"], "Completed"), "asked twice, packed once"
+    assert (ready.code, ready.json["id"], ready.json["state"]) == (0, asked["id"], "Completed"), (
+        "asked twice, packed once"
+    )
     assert ready.json["url"].startswith("http://waybill.test/")
     assert ready.json["expires"]
     assert house("access", "get", asked["id"], "-o", "back.tar").code == 0
@@ -333,7 +368,9 @@ def test_an_object_is_packed_for_whoever_asks(house: Waybill, working: Working, 
 def test_an_operator_locks_an_object_and_unlocks_it(house: Waybill, working: Working) -> None:
     made = house("lock", "storage/ark:/99999/fk4x", "--why", "it is being moved", "--json").json
     with working():
-        wait_until(lambda: "Set" in [lock["state"] for lock in house("locks", "--json").json["locks"]], "the lock to be set")
+        wait_until(
+            lambda: "Set" in [lock["state"] for lock in house("locks", "--json").json["locks"]], "the lock to be set"
+        )
     locks = house("locks", "--json").json["locks"]
     assert [(row["key"], row["holder"]["id"]) for row in locks] == [("storage/ark:/99999/fk4x", made["lock"])]
     assert "it is being moved" in house("locks").out
@@ -380,8 +417,16 @@ def test_the_demonstration_is_made_once_and_shows_every_end(house: Waybill, work
         assert house("locks", "--json").json["marks"] == [], "what people have released stays released"
         house("hold", "--collection", "atlases")
         with working():
-            ends: dict[str, Any] = {name: house("watch", f"demo-{name}", "--json").lines[-1]["state"]
-                                    for name in ("photograph", "notebook", "maps", "scan", "atlas")}  # fmt: skip
-    assert ends == {"photograph": "Completed", "notebook": "Completed", "maps": "Completed", "scan": "Failed", "atlas": "Held"}
+            ends: dict[str, Any] = {
+                name: house("watch", f"demo-{name}", "--json").lines[-1]["state"]
+                for name in ("photograph", "notebook", "maps", "scan", "atlas")
+            }
+    assert ends == {
+        "photograph": "Completed",
+        "notebook": "Completed",
+        "maps": "Completed",
+        "scan": "Failed",
+        "atlas": "Held",
+    }
     titles = {row["title"] for row in house("search", "--json").json["objects"]}
     assert titles == {"A husky in the snow", "Field notebook", "Maps of the bay"}

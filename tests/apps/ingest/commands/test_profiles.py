@@ -1,4 +1,6 @@
-"""Profiles and collections, kept from the command line: made, changed in part, shown without secrets, retired, taken over from Merritt."""
+"""Profiles and collections, kept from the command line: made, changed in part, shown without secrets, retired, taken
+over from Merritt.
+"""
 
 import json
 from pathlib import Path
@@ -44,27 +46,42 @@ def test_the_password_of_a_callback_is_kept_and_never_shown(house: Waybill, wayb
     assert house("profile", "change", "demo", *where).code == 0
     shown = house("profile", "show", "demo", "--json")
     assert shown.json["profile"]["callback"] == {"url": "https://example.org/done", "user": "me", "password": "***"}
-    (tmp_path / "demo.json").write_text(json.dumps({**shown.json["profile"], "description": "as it was shown, and more"}))
+    (tmp_path / "demo.json").write_text(
+        json.dumps({**shown.json["profile"], "description": "as it was shown, and more"})
+    )
     assert house("profile", "change", "demo", "--file", "demo.json").code == 0
-    for told in (house("profile"), house("profile", "--json"), house("profile", "show", "demo"), waybill("show", "profile", "demo"),
-                 waybill("show", "profile", "demo", "--json"), waybill("history", "profile", "demo")):  # fmt: skip
+    for told in (
+        house("profile"),
+        house("profile", "--json"),
+        house("profile", "show", "demo"),
+        waybill("show", "profile", "demo"),
+        waybill("show", "profile", "demo", "--json"),
+        waybill("history", "profile", "demo"),
+    ):
         assert "s3cret" not in told.out + told.err
-    assert stored("profile", "demo").docs["profile"]["callback"]["password"] == "s3cret", "what was shown masked is kept as it was"
+    assert stored("profile", "demo").docs["profile"]["callback"]["password"] == "s3cret", (
+        "what was shown masked is kept as it was"
+    )
 
 
-@pytest.mark.parametrize(("arguments", "code", "part"), [
-    (("profile", "show", "nothing"), 3, "There is no profile 'nothing'; `waybill ingest profile` lists them."),
-    (("profile", "add", "demo"), 4, "demo"),
-    (("profile", "add", "x", "--mail", "nobody"), 1, "'nobody' is not a mail address."),
-    (("profile", "add", "x", "--collection", "atlases"), 3, "There is no collection 'atlases'"),
-    (("profile", "add", "x", "--callback", "ftp://example.org"), 1, "not an http or https URL"),
-    (("profile", "delete", "demo", "--yes"), 1, "delete"),
-    (("profile", "import", "nothing.properties"), 1, "No such file"),
-    (("collection", "add", "maps"), 4, "maps"),
-    (("collection", "change", "maps"), 2, "Say what to change"),
-    (("collection", "show", "atlases"), 3, "There is no collection 'atlases'"),
-])  # fmt: skip
-def test_each_mistake_has_its_code_and_its_sentence(house: Waybill, arguments: tuple[str, ...], code: int, part: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (("profile", "show", "nothing"), 3, "There is no profile 'nothing'; `waybill ingest profile` lists them."),
+        (("profile", "add", "demo"), 4, "demo"),
+        (("profile", "add", "x", "--mail", "nobody"), 1, "'nobody' is not a mail address."),
+        (("profile", "add", "x", "--collection", "atlases"), 3, "There is no collection 'atlases'"),
+        (("profile", "add", "x", "--callback", "ftp://example.org"), 1, "not an http or https URL"),
+        (("profile", "delete", "demo", "--yes"), 1, "delete"),
+        (("profile", "import", "nothing.properties"), 1, "No such file"),
+        (("collection", "add", "maps"), 4, "maps"),
+        (("collection", "change", "maps"), 2, "Say what to change"),
+        (("collection", "show", "atlases"), 3, "There is no collection 'atlases'"),
+    ],
+)
+def test_each_mistake_has_its_code_and_its_sentence(
+    house: Waybill, arguments: tuple[str, ...], code: int, part: str
+) -> None:
     said = house(*arguments)
     assert (said.code, said.out) == (code, "")
     assert part in said.err

@@ -1,4 +1,6 @@
-"""The same commands on every store: deposit, follow, list, hold, resume, lock, and find a batch by the id that its depositor knows."""
+"""The same commands on every store: deposit, follow, list, hold, resume, lock, and find a batch by the id that its
+depositor knows.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +30,11 @@ def test_the_commands_do_the_same_on_every_store(house: Waybill, working: Workin
         bad = house("submit", "b.txt", "--profile", "demo", "--digest", f"md5:{'0' * 32}", "--watch", "--json")
         house("hold", "--collection", "maps")
         held = house("submit", "c.txt", "--profile", "demo", "--watch", "--json")
-    assert [(said.code, said.lines[-1]["state"]) for said in (good, bad, held)] == [(0, "Completed"), (1, "Failed"), (1, "Held")]
+    assert [(said.code, said.lines[-1]["state"]) for said in (good, bad, held)] == [
+        (0, "Completed"),
+        (1, "Failed"),
+        (1, "Held"),
+    ]
     ids = [said.lines[-1]["id"] for said in (good, bad, held)]
     assert [row["id"] for row in house("batches", "--json").json["batches"]] == ids[::-1]
     assert [row["id"] for row in house("batches", "--state", "Failed", "--json").json["batches"]] == [ids[1]]
@@ -41,7 +47,10 @@ def test_the_commands_do_the_same_on_every_store(house: Waybill, working: Workin
         assert house("watch", ids[2]).code == 0
     assert house("delete", ids[1], "--yes").code == 0
     tallies = {kind["kind"]: kind for kind in house("--json").json["kinds"]}
-    assert {state["state"]: state["count"] for state in tallies["batch"]["states"] if state["count"]} == {"Completed": 2, "Deleted": 1}
+    assert {state["state"]: state["count"] for state in tallies["batch"]["states"] if state["count"]} == {
+        "Completed": 2,
+        "Deleted": 1,
+    }
     assert not (data / "waybill.db").exists(), "it was another store"
 
 
@@ -76,9 +85,14 @@ def settled(house: Waybill, batch: str) -> bool:
 
 @pytest.fixture(params=["C", "en-US-x-icu"])
 def ordered(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, environment: None, fast_postgres_server: PostgresServer
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: None,
+    fast_postgres_server: PostgresServer,
 ) -> Iterator[None]:
-    """A database that orders text by its bytes; and one that orders it as people do, capitals beside small letters, signs passed over."""
+    """A database that orders text by its bytes; and one that orders it as people do, capitals beside small letters,
+    signs passed over.
+    """
     url = fast_postgres_server.create_database(request.param)
     monkeypatch.setenv("WAYBILL_STORE", url)
     yield
@@ -92,7 +106,9 @@ def test_the_inventory_is_paged_through_on_postgresql(house: Waybill, working: W
     arks = [f"ark:/{name}" for name in names]
     with working():
         for ark in arks:
-            said = house("submit", "a.txt", "--profile", "demo", "--primary-id", ark, "--title", "A map", "--watch", "--json")
+            said = house(
+                "submit", "a.txt", "--profile", "demo", "--primary-id", ark, "--title", "A map", "--watch", "--json"
+            )
             assert (said.code, said.lines[-1]["state"]) == (0, "Completed"), said
     for asked in ((), ("map",), ("--collection", MAPS)):
         found, after = [], ""

@@ -1,4 +1,6 @@
-"""The audit notices a flipped byte, says where, tells the admins once, and begins each round where the last one ended."""
+"""The audit notices a flipped byte, says where, tells the admins once, and begins each round where the last one
+ended.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,9 +34,16 @@ def hand_of(site: Site, memory: dict[str, Any] | None = None) -> Iterator[Hand]:
     depot = site.depot
     with site.engine() as engine:
         yield Hand(
-            engine.store, depot.machines, depot.host, site.root, depot.objects, depot.open_store, {}, memory if memory is not None else {},
+            engine.store,
+            depot.machines,
+            depot.host,
+            site.root,
+            depot.objects,
+            depot.open_store,
+            {},
+            memory if memory is not None else {},
             outfit=depot.outfit,
-        )  # fmt: skip
+        )
 
 
 def letters(site: Site) -> list[Record]:

@@ -99,7 +99,9 @@ def test_failed_ones_go_after_the_same_time(tmp_path: Path) -> None:
         assert left(site) == []
 
 
-def test_a_crash_after_the_files_leaves_the_rest_to_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_after_the_files_leaves_the_rest_to_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with a_site(tmp_path, keep=0.0) as site:
         Holdings(site).add(FILES)
         record = finished(site)
@@ -118,10 +120,19 @@ def test_a_crash_after_the_files_leaves_the_rest_to_the_next_round(tmp_path: Pat
 
 
 def test_assemblies_of_other_services_are_not_removed(tmp_path: Path, store: str) -> None:
-    token = {"token": "0b1c", "delivery-node": 7777, "cloud-content-byte": 17, "url": "http://x", "anticipated-availability-time": ""}
+    token = {
+        "token": "0b1c",
+        "delivery-node": 7777,
+        "cloud-content-byte": 17,
+        "url": "http://x",
+        "anticipated-availability-time": "",
+    }
     with a_site(tmp_path, store, keep=0.0) as site:
         with site.engine() as engine:
-            theirs = [engine.submit(New("access-large", {"token": token}, state=state)) for state in ("Completed", "Failed", "Deleted")]
+            theirs = [
+                engine.submit(New("access-large", {"token": token}, state=state))
+                for state in ("Completed", "Failed", "Deleted")
+            ]
         assert a_turn(site) == 0
         for record in theirs:
             found = site.get(record.kind, record.id)
@@ -132,7 +143,14 @@ def test_imported_ones_go_after_the_same_time(tmp_path: Path, store: str) -> Non
     def imported(site: Site) -> list[Record]:
         with site.engine() as engine:
             return [
-                engine.submit(New("access-small", {"token": {"token": "0b1c"}}, state=state, request=f"legacy/accessSmall.1/mrtQ-{state}"))
+                engine.submit(
+                    New(
+                        "access-small",
+                        {"token": {"token": "0b1c"}},
+                        state=state,
+                        request=f"legacy/accessSmall.1/mrtQ-{state}",
+                    )
+                )
                 for state in ("Completed", "Failed", "Deleted")
             ]
 

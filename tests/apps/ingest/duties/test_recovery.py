@@ -33,7 +33,10 @@ def test_old_leftovers_go_and_what_is_at_rest_stays(site: Site) -> None:
         holdings.add({"producer/a.txt": b"hello"}, f"ark:/99999/fk4n{number}")
     sound = names(site)
     root = Root(site.depot.objects, "ocfl")
-    left = [f"{root.place('ark:/99999/fk4n2')}/v2/content/{sha256(b'x')}", f"{root.place('ark:/99999/fk4dead')}/v1/content/{sha256(b'y')}"]
+    left = [
+        f"{root.place('ark:/99999/fk4n2')}/v2/content/{sha256(b'x')}",
+        f"{root.place('ark:/99999/fk4dead')}/v1/content/{sha256(b'y')}",
+    ]
     for name in left:
         site.depot.objects.put(name, b"left behind")
     memory: dict[str, Any] = {}

@@ -16,7 +16,9 @@ from waybill.objects import Directory
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Index]:
-    url = sqlite_url(tmp_path / "index.db") if request.param == "sqlite" else request.getfixturevalue("fast_postgres_url")
+    url = (
+        sqlite_url(tmp_path / "index.db") if request.param == "sqlite" else request.getfixturevalue("fast_postgres_url")
+    )
     with closing(open_index(url)) as opened:
         yield opened
 

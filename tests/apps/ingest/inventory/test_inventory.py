@@ -1,4 +1,6 @@
-"""Versions are recorded from their manifests alone, found by all that is said of them, audited, and recorded again from storage."""
+"""Versions are recorded from their manifests alone, found by all that is said of them, audited, and recorded again
+from storage.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +11,15 @@ import pytest
 
 from tests.apps.ingest.storage.yard import ARK, Bytes, sha256
 from tests.servers.postgres import PostgresServer
-from waybill.apps.ingest.inventory import BadSearch, Contradiction, Inventory, LocalIdTaken, Source, rebuild_object, rebuild_some
+from waybill.apps.ingest.inventory import (
+    BadSearch,
+    Contradiction,
+    Inventory,
+    LocalIdTaken,
+    Source,
+    rebuild_object,
+    rebuild_some,
+)
 from waybill.apps.ingest.storage import MANIFEST, Deposit, FileToStore, OcflStorage, Stored
 from waybill.index import Index, Row, open_index, rebuild
 from waybill.manifests import ManifestError, Reader
@@ -21,7 +31,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def about(**more: Any) -> dict[str, Any]:
-    told = {"owner": OWNER, "collections": ["c1"], "local_ids": ["l1"], "title": "Husky Chicken", "creator": "Tracy S.", "date": "2009"}
+    told = {
+        "owner": OWNER,
+        "collections": ["c1"],
+        "local_ids": ["l1"],
+        "title": "Husky Chicken",
+        "creator": "Tracy S.",
+        "date": "2009",
+    }
     return {**told, **more}
 
 
@@ -43,7 +60,9 @@ def one(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> Stored:
     return stored
 
 
-def test_a_version_is_recorded_from_its_manifest_alone(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
+def test_a_version_is_recorded_from_its_manifest_alone(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes
+) -> None:
     stored = storage.write(sources.deposit("one", FILES, about=about()))
     read: list[Stored] = []
 
@@ -55,9 +74,18 @@ def test_a_version_is_recorded_from_its_manifest_alone(inventory: Inventory, sto
     assert read == [stored]
     found = inventory.object(ARK)
     assert found == {
-        "ark": ARK, "owner": OWNER, "head": 1, "title": "Husky Chicken", "creator": "Tracy S.", "date": "2009", "created": stored.created,
-        "modified": stored.created, "embargo": "", "collections": ["c1"], "local_ids": ["l1"],
-    }  # fmt: skip
+        "ark": ARK,
+        "owner": OWNER,
+        "head": 1,
+        "title": "Husky Chicken",
+        "creator": "Tracy S.",
+        "date": "2009",
+        "created": stored.created,
+        "modified": stored.created,
+        "embargo": "",
+        "collections": ["c1"],
+        "local_ids": ["l1"],
+    }
     rows = {row["path"]: (row["size"], row["sha256"], row["mime"]) for row in inventory.files(ARK, 1).rows}
     own = {MANIFEST: (stored.size, stored.sha256, "application/jsonl")}
     assert rows == {path: (len(data), sha256(data), "text/plain") for path, data in FILES.items()} | own
@@ -69,7 +97,9 @@ def test_a_version_is_recorded_from_its_manifest_alone(inventory: Inventory, sto
         assert body.read() == b"abc"
 
 
-def test_recording_again_changes_nothing(inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored) -> None:
+def test_recording_again_changes_nothing(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored
+) -> None:
     before = everything(inventory)
     assert not inventory.record(one, storage)
     assert everything(inventory) == before
@@ -93,12 +123,19 @@ def test_a_version_that_names_no_owner_leaves_the_object_to_the_one_it_has(
 
 def test_versions_may_come_in_any_order(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
     one = storage.write(sources.deposit("one", FILES, about=about(title="First", collections=["c1"])))
-    two = storage.write(sources.deposit("two", {"b": b"b"}, about=about(title="Second", collections=["c2"], local_ids=["l2"])))
+    two = storage.write(
+        sources.deposit("two", {"b": b"b"}, about=about(title="Second", collections=["c2"], local_ids=["l2"]))
+    )
     inventory.record(two, storage)
     inventory.record(one, storage)
     found = inventory.object(ARK)
     assert found is not None
-    assert (found["head"], found["title"], found["collections"], found["local_ids"]) == (2, "Second", ["c2"], ["l1", "l2"])
+    assert (found["head"], found["title"], found["collections"], found["local_ids"]) == (
+        2,
+        "Second",
+        ["c2"],
+        ["l1", "l2"],
+    )
     assert [row["number"] for row in inventory.versions(ARK)] == [1, 2]
     assert inventory.search(text="first").rows == []
 
@@ -107,7 +144,9 @@ class Cut(Exception):
     pass
 
 
-def test_a_recording_that_is_interrupted_shows_nothing_and_is_finished(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
+def test_a_recording_that_is_interrupted_shows_nothing_and_is_finished(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes
+) -> None:
     sources.held["x"] = b"x"
     files = [FileToStore(f"p/{n:05d}", 1, sha256(b"x"), "x") for n in range(2500)]
     stored = storage.write(Deposit(object=ARK, request="one", files=files, about=about()))
@@ -141,18 +180,26 @@ def test_a_recording_that_is_interrupted_shows_nothing_and_is_finished(inventory
     assert count == 2501
 
 
-def test_a_local_id_belongs_to_one_object_of_its_owner(inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored) -> None:
+def test_a_local_id_belongs_to_one_object_of_its_owner(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored
+) -> None:
     taken = storage.write(sources.deposit("x", FILES, "ark:/99999/second", about=about()))
     with pytest.raises(LocalIdTaken, match=ARK):
         inventory.record(taken, storage)
     assert inventory.object("ark:/99999/second") is None
     elsewhere = storage.write(sources.deposit("y", FILES, "ark:/99999/third", about=about(owner=OTHER)))
     inventory.record(elsewhere, storage)
-    assert (inventory.ark_of(OWNER, "l1"), inventory.ark_of(OTHER, "l1"), inventory.ark_of(OTHER, "l2")) == (ARK, "ark:/99999/third", None)
+    assert (inventory.ark_of(OWNER, "l1"), inventory.ark_of(OTHER, "l1"), inventory.ark_of(OTHER, "l2")) == (
+        ARK,
+        "ark:/99999/third",
+        None,
+    )
 
 
 def test_two_that_record_the_same_local_id_at_once(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
-    """The second one looked before the first one wrote; the check inside the transaction refuses it, with all that it entered."""
+    """The second one looked before the first one wrote; the check inside the transaction refuses it, with all that
+    it entered.
+    """
     first = storage.write(sources.deposit("x", FILES, "ark:/99999/first", about=about()))
     second = storage.write(sources.deposit("x", FILES, "ark:/99999/second", about=about()))
 
@@ -173,7 +220,9 @@ def test_two_that_record_the_same_local_id_at_once(inventory: Inventory, storage
     assert inventory.search(collection="c1").rows == inventory.search().rows
 
 
-def test_another_version_of_the_same_number_is_a_contradiction(inventory: Inventory, storage: OcflStorage, one: Stored) -> None:
+def test_another_version_of_the_same_number_is_a_contradiction(
+    inventory: Inventory, storage: OcflStorage, one: Stored
+) -> None:
     other = Stored(
         object=ARK, version=1, request="x", created="x", place=f"v1/content/{'0' * 64}", sha256="0" * 64, size=1
     )
@@ -198,8 +247,17 @@ def test_search(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> N
     assert (found(ark=arks[1]), found(ark="ark:/none"), found(ark=arks[1], owner=OWNER)) == ([1], [], [])
     assert (found(owner=OWNER), found(collection="c2"), found(collection="c2", owner=OWNER)) == ([0, 2], [1, 2], [2])
     assert (found(local_id="a"), found(local_id="a", owner=OTHER), found(local_id="c")) == ([0, 1], [1], [])
-    assert (found(text="HUSKY"), found(text="chicken husky"), found(text="husky", collection="c2")) == ([0, 1], [0], [1])
-    assert (found(text="ünal"), found(text="u\u0308nal"), found(text="fish"), found(text="09 2009")) == ([0], [0], [2], [2])
+    assert (found(text="HUSKY"), found(text="chicken husky"), found(text="husky", collection="c2")) == (
+        [0, 1],
+        [0],
+        [1],
+    )
+    assert (found(text="ünal"), found(text="u\u0308nal"), found(text="fish"), found(text="09 2009")) == (
+        [0],
+        [0],
+        [2],
+        [2],
+    )
     assert (found(text="husk"), found(text="husky none"), found(text="2009", owner=OTHER)) == ([], [], [1])
     for bad in ({"text": "a b c d e"}, {"text": "!?"}, {"ark": "x", "text": "y"}, {"most": 0}, {"most": 1001}):
         with pytest.raises(BadSearch):
@@ -249,7 +307,9 @@ def test_audit_goes_round_and_names_a_flipped_byte(
     for hour in range(3):  # abc once for two files, erc, the manifest
         (row,) = inventory.to_audit(NOW, most=1)
         seen.append(row["sha256"])
-        inventory.audited(row, storage.check(ARK, row["place"], row["size"], row["sha256"]), NOW + timedelta(hours=hour))
+        inventory.audited(
+            row, storage.check(ARK, row["place"], row["size"], row["sha256"]), NOW + timedelta(hours=hour)
+        )
     assert sorted(seen) == sorted([sha256(b"abc"), sha256(b"erc"), one.sha256])
     assert inventory.to_audit(NOW) == []
     (again,) = inventory.to_audit(NOW + timedelta(minutes=1))
@@ -263,20 +323,34 @@ def test_audit_goes_round_and_names_a_flipped_byte(
     assert inventory.damaged() == []
 
 
-@pytest.mark.parametrize("harm", [
-    "delete from inventory_file", "update inventory_file set sha256 = 'x'", "delete from inventory_version where number = 2",
-    "update inventory_object set title = 'x', head = 9", "delete from inventory_localid", "delete from inventory_word",
-    "update inventory_member set collection = 'x'", "delete from inventory_content", "update inventory_version set sha256 = 'x'",
-    "insert into inventory_localid values ('x', 'y', 'ark:/99999/fk4abc')", "delete from inventory_object",
-    "insert into inventory_version values ('ark:/99999/fk4abc', 7, '', '', '', '', 1, 1, 1)",
-    "insert into inventory_file values ('ark:/99999/fk4abc', 1, 'stray', 1, '', '', 'stray')",
-    "update inventory_content set sha256 = 'x'",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "delete from inventory_file",
+        "update inventory_file set sha256 = 'x'",
+        "delete from inventory_version where number = 2",
+        "update inventory_object set title = 'x', head = 9",
+        "delete from inventory_localid",
+        "delete from inventory_word",
+        "update inventory_member set collection = 'x'",
+        "delete from inventory_content",
+        "update inventory_version set sha256 = 'x'",
+        "insert into inventory_localid values ('x', 'y', 'ark:/99999/fk4abc')",
+        "delete from inventory_object",
+        "insert into inventory_version values ('ark:/99999/fk4abc', 7, '', '', '', '', 1, 1, 1)",
+        "insert into inventory_file values ('ark:/99999/fk4abc', 1, 'stray', 1, '', '', 'stray')",
+        "update inventory_content set sha256 = 'x'",
+    ],
+)
 def test_an_object_is_recorded_again_from_storage(
     inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored, harm: str
 ) -> None:
-    inventory.record(storage.write(sources.deposit("two", {"b": b"b"}, mode="update", about=about(title="Second"))), storage)
-    inventory.record(storage.write(sources.deposit("one", {"b": b"b"}, "ark:/99999/other", about=about(local_ids=["l9"]))), storage)
+    inventory.record(
+        storage.write(sources.deposit("two", {"b": b"b"}, mode="update", about=about(title="Second"))), storage
+    )
+    inventory.record(
+        storage.write(sources.deposit("one", {"b": b"b"}, "ark:/99999/other", about=about(local_ids=["l9"]))), storage
+    )
     before = everything(inventory)
     inventory.shelf._connection.run(harm, {}, 0)  # type: ignore[attr-defined]
     assert rebuild_object(inventory, storage, ARK) == 2
@@ -286,14 +360,18 @@ def test_an_object_is_recorded_again_from_storage(
     assert inventory.ark_of(OWNER, "l1") == ARK
 
 
-def test_places_of_another_service_that_were_to_be_audited_are_so_no_longer(index: Index, inventory: Inventory, one: Stored) -> None:
+def test_places_of_another_service_that_were_to_be_audited_are_so_no_longer(
+    index: Index, inventory: Inventory, one: Stored
+) -> None:
     ours = inventory.to_audit(NOW)
     inventory.shelf.execute("enter_content", ark=ARK, place="http://store.test/a", size=1, sha256="x")
     inventory.shelf._connection.run("delete from index_migration where catalogue = 'inventory' and number = 2", {}, 0)  # type: ignore[attr-defined]
     assert Inventory(index).to_audit(NOW) == ours != []
 
 
-def test_what_the_storage_has_not_is_forgotten(inventory: Inventory, storage: OcflStorage, objects: Directory, one: Stored) -> None:
+def test_what_the_storage_has_not_is_forgotten(
+    inventory: Inventory, storage: OcflStorage, objects: Directory, one: Stored
+) -> None:
     for info in list(objects.list("ocfl")):
         if "v1" in info.name or "inventory" in info.name:
             objects.delete(info.name)
@@ -302,7 +380,9 @@ def test_what_the_storage_has_not_is_forgotten(inventory: Inventory, storage: Oc
     assert inventory.ark_of(OWNER, "l1") is None
 
 
-def test_all_objects_in_portions_from_a_cursor(inventory: Inventory, storage: OcflStorage, objects: Directory, sources: Bytes) -> None:
+def test_all_objects_in_portions_from_a_cursor(
+    inventory: Inventory, storage: OcflStorage, objects: Directory, sources: Bytes
+) -> None:
     arks = {f"ark:/99999/fk{n}" for n in range(5)}
     for ark in arks:
         storage.write(sources.deposit("one", {"f": b"f"}, ark, about=about(local_ids=[ark])))
@@ -326,7 +406,10 @@ def test_one_damaged_object_does_not_stop_the_others(
     for n in range(4):
         storage.write(sources.deposit("one", {"f": b"f"}, f"ark:/99999/fk{n}", about=about(local_ids=[])))
     broken = storage.stored("ark:/99999/fk1")
-    names = {n: next(i.name for i in objects.list("ocfl") if i.name.endswith(storage.stored(f"ark:/99999/fk{n}").place)) for n in (1, 3)}
+    names = {
+        n: next(i.name for i in objects.list("ocfl") if i.name.endswith(storage.stored(f"ark:/99999/fk{n}").place))
+        for n in (1, 3)
+    }
     objects.put(names[1], b"{}")
     objects.put(f"{names[3].partition('/v1/')[0]}/inventory.json", b"{}")
     done = rebuild_some(inventory, storage)

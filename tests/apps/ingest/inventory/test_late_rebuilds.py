@@ -1,4 +1,5 @@
-"""A rebuild that comes late takes nothing back: its worker was thought dead, another has done it, and jobs have recorded since.
+"""A rebuild that comes late takes nothing back: its worker was thought dead, another has done it, and jobs have
+recorded since.
 
 Nor does one that dies anywhere leave the inventory without what it had.
 """
@@ -85,7 +86,9 @@ def second(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
     inventory.record(storage.write(sources.deposit("two", {"b": b"b"}, mode="update", about=told)), storage)
 
 
-def test_a_version_that_was_recorded_meanwhile_stays_the_newest(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
+def test_a_version_that_was_recorded_meanwhile_stays_the_newest(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes
+) -> None:
     seen: list[object] = []
 
     def meanwhile() -> None:
@@ -98,7 +101,9 @@ def test_a_version_that_was_recorded_meanwhile_stays_the_newest(inventory: Inven
     assert [inventory.ark_of(OWNER, local) for local in ("l1", "l2")] == [ARK, ARK]
 
 
-def test_an_object_that_was_recorded_meanwhile_stays(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> None:
+def test_an_object_that_was_recorded_meanwhile_stays(
+    inventory: Inventory, storage: OcflStorage, sources: Bytes
+) -> None:
     other = "ark:/99999/other"
 
     def meanwhile() -> None:
@@ -109,7 +114,9 @@ def test_an_object_that_was_recorded_meanwhile_stays(inventory: Inventory, stora
 
 
 def deaths(inventory: Inventory, storage: OcflStorage) -> Iterator[Any]:
-    """Rebuild, and die at the first write, at the second and so on until it gets through: what is seen after each death."""
+    """Rebuild, and die at the first write, at the second and so on until it gets through: what is seen after each
+    death.
+    """
     shelf = inventory.shelf
     for lives in count():
         inventory.shelf = Mortal(shelf, lives)  # type: ignore[assignment]
@@ -143,7 +150,9 @@ def test_a_version_that_is_replaced_is_seen_whole_as_it_was_or_as_it_is(
     right, shelf = everything(inventory), inventory.shelf
     sha256 = inventory.files(ARK, 1).rows[0]["sha256"]
     for path in ("a", "z"):  # one that is otherwise, and one that is not there
-        shelf.execute("enter_file", ark=ARK, number=1, path=path, size=9, sha256=sha256, mime="wrong/wrong", place="v1/content/a")
+        shelf.execute(
+            "enter_file", ark=ARK, number=1, path=path, size=9, sha256=sha256, mime="wrong/wrong", place="v1/content/a"
+        )
     wrong = everything(inventory)
     assert wrong != right
     seen = list(deaths(inventory, storage))

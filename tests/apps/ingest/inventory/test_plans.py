@@ -11,14 +11,48 @@ from waybill.index import open_index
 from waybill.statements import load
 
 VALUES = {
-    "ark": "a", "owner": "o", "localid": "l", "collection": "c", "after": "", "portion": 10, "number": 1, "path": "p", "place": "p",
-    "before": "2026", "after_ark": "", "after_place": "", "word1": "a", "word2": "", "word3": "", "word4": "",
-}  # fmt: skip
+    "ark": "a",
+    "owner": "o",
+    "localid": "l",
+    "collection": "c",
+    "after": "",
+    "portion": 10,
+    "number": 1,
+    "path": "p",
+    "place": "p",
+    "before": "2026",
+    "after_ark": "",
+    "after_place": "",
+    "word1": "a",
+    "word2": "",
+    "word3": "",
+    "word4": "",
+}
 HOT = [
-    "version", "versions", "object", "files", "file", "localid", "localids", "members", "search", "search_owner", "search_localid",
-    "search_collection", "search_word", "to_audit", "damaged", "damaged_of", "paths_of", "forget_files", "forget_beside", "forget_contents",
-    "forget_members", "forget_words", "forget_localids",
-]  # fmt: skip
+    "version",
+    "versions",
+    "object",
+    "files",
+    "file",
+    "localid",
+    "localids",
+    "members",
+    "search",
+    "search_owner",
+    "search_localid",
+    "search_collection",
+    "search_word",
+    "to_audit",
+    "damaged",
+    "damaged_of",
+    "paths_of",
+    "forget_files",
+    "forget_beside",
+    "forget_contents",
+    "forget_members",
+    "forget_words",
+    "forget_localids",
+]
 
 
 @pytest.mark.parametrize("name", HOT)

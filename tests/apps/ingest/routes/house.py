@@ -1,4 +1,6 @@
-"""A server of ingest on loopback, with a token of each role, and the two clients of these tests: httpx and the real curl."""
+"""A server of ingest on loopback, with a token of each role, and the two clients of these tests: httpx and the real
+curl.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,17 @@ class House:
         if role is not None:
             token = self.tokens[role]
             sent = ["-u", f"ann:{token}"] if scheme == "basic" else ["-H", f"Authorization: Bearer {token}"]
-        command = ["curl", "-sS", "--max-time", "120", "-w", "\n%{http_code} %{content_type}", *sent, *args, f"{self.url}{path}"]
+        command = [
+            "curl",
+            "-sS",
+            "--max-time",
+            "120",
+            "-w",
+            "\n%{http_code} %{content_type}",
+            *sent,
+            *args,
+            f"{self.url}{path}",
+        ]
         done = subprocess.run(command, capture_output=True, check=True)
         body, _, told = done.stdout.rpartition(b"\n")
         status, _, kind = told.decode().partition(" ")

@@ -20,9 +20,13 @@ class Front:
         self.url, self._tokens = url, tokens
         self._client = httpx2.Client(base_url=url, timeout=120.0)
 
-    def ask(self, method: str, path: str, *, role: str | None = "reader", headers: dict[str, str] | None = None, **more: Any) -> Any:
+    def ask(
+        self, method: str, path: str, *, role: str | None = "reader", headers: dict[str, str] | None = None, **more: Any
+    ) -> Any:
         shown = {"Authorization": f"Bearer {self._tokens[role]}"} if role else {}
-        return self._client.request(method, path.removeprefix("http://waybill.test"), headers={**shown, **(headers or {})}, **more)
+        return self._client.request(
+            method, path.removeprefix("http://waybill.test"), headers={**shown, **(headers or {})}, **more
+        )
 
     def get(self, path: str, **more: Any) -> Any:
         return self.ask("GET", path, **more)

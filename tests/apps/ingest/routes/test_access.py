@@ -83,11 +83,17 @@ def test_asking_needs_a_token_and_a_second_time_answers_the_same(place: Place) -
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({"object": "ark:/99999/none"}, 404), ({"object": ARK, "version": 5}, 404), ({"object": ARK, "files": ["x"]}, 404),
-        ({"object": ARK, "version": 0, "files": ["x"]}, 409), ({"object": ARK, "form": "rar"}, 422), ({}, 422), ([], 422),
-        ({"object": ARK, "colour": "red"}, 422), ({"object": ARK, "version": "1"}, 422),
+        ({"object": "ark:/99999/none"}, 404),
+        ({"object": ARK, "version": 5}, 404),
+        ({"object": ARK, "files": ["x"]}, 404),
+        ({"object": ARK, "version": 0, "files": ["x"]}, 409),
+        ({"object": ARK, "form": "rar"}, 422),
+        ({}, 422),
+        ([], 422),
+        ({"object": ARK, "colour": "red"}, 422),
+        ({"object": ARK, "version": "1"}, 422),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_asked_for(place: Place, body: Any, status: int) -> None:
     answer = place.front.ask("POST", "/api/v1/ingest/access", json=body)
     assert answer.status_code == status
@@ -99,8 +105,18 @@ def test_bodies_that_are_no_orders_are_refused(place: Place) -> None:
     assert place.front.ask("POST", "/api/v1/ingest/access", content=b" " * 2_000_000).status_code == 413
 
 
-@given(body=st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x, max_size=3) | st.dictionaries(
-    st.sampled_from(["object", "version", "form", "content", "files", "x"]), x | st.just(ARK), max_size=4), max_leaves=6))  # fmt: skip
+@given(
+    body=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda x: (
+            st.lists(x, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["object", "version", "form", "content", "files", "x"]), x | st.just(ARK), max_size=4
+            )
+        ),
+        max_leaves=6,
+    )
+)
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_asked_is_answered_in_words(place: Place, body: Any) -> None:
     answer = place.front.ask("POST", "/api/v1/ingest/access", json=body)
@@ -126,7 +142,10 @@ def test_an_expired_token_opens_nothing(place: Place, monkeypatch: pytest.Monkey
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (410, "expired")
     assert error["message"] == f"This assembly has expired at {expires}."
-    assert json.loads(error["hint"].removeprefix("Ask for it again: POST /api/v1/ingest/access "))["object"] == told["object"]
+    assert (
+        json.loads(error["hint"].removeprefix("Ask for it again: POST /api/v1/ingest/access "))["object"]
+        == told["object"]
+    )
 
 
 def test_a_deleted_assembly_is_gone(place: Place) -> None:

@@ -29,7 +29,9 @@ def client(house: House) -> Iterator[httpx2.Client]:
         yield client
 
 
-def upload(client: httpx2.Client, said: Any, data: bytes = b"hello", name: str = "a.txt", **more: Any) -> httpx2.Response:
+def upload(
+    client: httpx2.Client, said: Any, data: bytes = b"hello", name: str = "a.txt", **more: Any
+) -> httpx2.Response:
     files = [("submission", (None, said if isinstance(said, str) else json.dumps(said))), ("file", (name, data))]
     return client.post(f"{API}/batches", files=files, **more)
 
@@ -37,13 +39,18 @@ def upload(client: httpx2.Client, said: Any, data: bytes = b"hello", name: str =
 def test_a_url_is_submitted_as_json(house: House, client: httpx2.Client) -> None:
     url = house.site.web.put("a.zip", b"x")
     answer = client.post(
-        f"{API}/batches", json={"profile": "demo", "url": url, "title": "A", "local_ids": ["x1"], "dc": {"subject": "maps"}}
+        f"{API}/batches",
+        json={"profile": "demo", "url": url, "title": "A", "local_ids": ["x1"], "dc": {"subject": "maps"}},
     )
     assert answer.status_code == 201, answer.text
     view = answer.json()
     assert (view["state"], view["type"], view["title"], view["repeated"], view["submitter"]) == (
-        "Pending", "container", "A", False, "the submitter",
-    )  # fmt: skip
+        "Pending",
+        "container",
+        "A",
+        False,
+        "the submitter",
+    )
     said = of_batch(house.batch(view["batch_id"]))
     assert (said.url, said.dc, said.local_ids) == (url, {"subject": "maps"}, ("x1",))
     assert answer.headers["location"] == f"{API}/batches/{view['id']}"
@@ -53,11 +60,23 @@ def test_a_url_is_submitted_as_json(house: House, client: httpx2.Client) -> None
 
 def test_a_file_is_uploaded_with_its_submission(house: House, client: httpx2.Client) -> None:
     md5 = hashlib.md5(b"hello").hexdigest()
-    said = {"profile": "demo", "digest_type": "md5", "digest_value": md5, "type": "file", "update": True, "local_ids": ["x1"]}
+    said = {
+        "profile": "demo",
+        "digest_type": "md5",
+        "digest_value": md5,
+        "type": "file",
+        "update": True,
+        "local_ids": ["x1"],
+    }
     answer = upload(client, said)
     assert answer.status_code == 201, answer.text
     view = answer.json()
-    assert (view["digests"], view["size"], view["filename"], view["update"]) == ({"sha256": SHA256, "md5": md5}, 5, "a.txt", True)
+    assert (view["digests"], view["size"], view["filename"], view["update"]) == (
+        {"sha256": SHA256, "md5": md5},
+        5,
+        "a.txt",
+        True,
+    )
     with house.depot.objects.get(of_batch(house.batch(view["batch_id"])).url.removeprefix("waybill:")) as body:
         assert body.read() == b"hello"
     renamed = upload(client, {"profile": "demo", "filename": "b.txt"}).json()
@@ -91,13 +110,21 @@ def test_batches_are_listed_newest_first(client: httpx2.Client) -> None:
     assert "A batch has no state 'Bogus'; it has Pending" in unknown.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(("route", "known"), [
-    ("batches?stat=Failed", "state, submitter, token, limit"), ("batches/bid?full=1", "none"),
-    ("profiles?stat=Active", "state, token, limit"), ("collections/x?a=b", "none"), ("holds?a=b", "none"),
-    ("locks?offset=2", "after, limit"), ("objects?localid=x", "ark, owner, local_id, collection, text, after, limit"),
-    ("objects/ark:/99999/fk4x/versions?x=1", "after, limit"),
-    ("damaged?arc=x", "after, limit"), ("access/token/state?x=1", "none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("route", "known"),
+    [
+        ("batches?stat=Failed", "state, submitter, token, limit"),
+        ("batches/bid?full=1", "none"),
+        ("profiles?stat=Active", "state, token, limit"),
+        ("collections/x?a=b", "none"),
+        ("holds?a=b", "none"),
+        ("locks?offset=2", "after, limit"),
+        ("objects?localid=x", "ark, owner, local_id, collection, text, after, limit"),
+        ("objects/ark:/99999/fk4x/versions?x=1", "after, limit"),
+        ("damaged?arc=x", "after, limit"),
+        ("access/token/state?x=1", "none"),
+    ],
+)
 def test_a_parameter_that_is_not_known_is_refused(client: httpx2.Client, route: str, known: str) -> None:
     refused = client.get(f"{API}/{route}")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
@@ -114,7 +141,9 @@ def test_a_key_makes_a_submission_safe_to_repeat(house: House, client: httpx2.Cl
     other = upload(client, {"profile": "demo"}, b"other", headers={"Idempotency-Key": "k1"})
     assert (other.status_code, other.json()["error"]["code"]) == (409, "refused")
     with house.client("operator") as somebody:
-        assert upload(somebody, {"profile": "demo"}, headers={"Idempotency-Key": "k1"}).status_code == 201, "somebody else's key is another"
+        assert upload(somebody, {"profile": "demo"}, headers={"Idempotency-Key": "k1"}).status_code == 201, (
+            "somebody else's key is another"
+        )
     both = upload(client, {"profile": "demo", "batch_id": "bid-x"}, headers={"Idempotency-Key": "k2"})
     assert both.status_code == 400
 
@@ -133,7 +162,9 @@ WRONG: list[tuple[Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("said", "status", "says"), WRONG)
-def test_what_cannot_be_taken_is_refused_and_leaves_nothing(house: House, client: httpx2.Client, said: Any, status: int, says: str) -> None:
+def test_what_cannot_be_taken_is_refused_and_leaves_nothing(
+    house: House, client: httpx2.Client, said: Any, status: int, says: str
+) -> None:
     before = house.count(), len(house.payloads())
     answer = upload(client, said)
     assert (answer.status_code, says in answer.json()["error"]["message"]) == (status, True), answer.text
@@ -165,12 +196,16 @@ def test_who_may_submit(house: House) -> None:
             assert client.post(f"{API}/check", content=b"x").status_code == status
     with house.client("submitter") as client:
         assert client.post(f"{API}/batches/bid-x/release").status_code == 403
-        answer = client.post("/api/v1/records/batch", json={"docs": {"submission": {"payload_url": "waybill:ingest/payloads/x/y"}}})
+        answer = client.post(
+            "/api/v1/records/batch", json={"docs": {"submission": {"payload_url": "waybill:ingest/payloads/x/y"}}}
+        )
         assert (answer.status_code, "POST /api/v1/ingest/batches" in answer.json()["error"]["hint"]) == (403, True)
 
 
 def test_no_record_is_made_beside_the_routes_that_look_at_what_is_sent(house: House) -> None:
-    """A letter would be mailed in the server's name, an event signed with its secret, a job would fetch and store what nobody checked."""
+    """A letter would be mailed in the server's name, an event signed with its secret, a job would fetch and store
+    what nobody checked.
+    """
     with house.client("admin") as client:
         kinds = [machine["kind"] for machine in client.get("/api/v1/machines").json()["machines"]]
         assert {"batch", "job", "letter", "event", "minter", "rebuild", "duty", "access-small"} <= set(kinds)
@@ -219,7 +254,12 @@ def beginning(house: House) -> socket.socket:
 def test_slow_uploads_do_not_stop_the_other_routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     berth = Berth(places=2, patience=600.0)
     monkeypatch.setattr(routes, "Berth", lambda: berth)
-    with Site(tmp_path / "slow") as site, House(site).open() as house, house.client("reader") as client, ExitStack() as sockets:
+    with (
+        Site(tmp_path / "slow") as site,
+        House(site).open() as house,
+        house.client("reader") as client,
+        ExitStack() as sockets,
+    ):
         for _ in range(SLOW):
             sockets.enter_context(beginning(house))
         until = time.monotonic() + 120
@@ -231,7 +271,12 @@ def test_slow_uploads_do_not_stop_the_other_routes(tmp_path: Path, monkeypatch: 
 
 def test_an_upload_that_sends_nothing_loses_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "Berth", lambda: Berth(places=1, patience=0.5))
-    with Site(tmp_path / "slow") as site, House(site).open() as house, beginning(house) as first, beginning(house) as second:
+    with (
+        Site(tmp_path / "slow") as site,
+        House(site).open() as house,
+        beginning(house) as first,
+        beginning(house) as second,
+    ):
         assert [each.recv(4096)[:12] for each in (first, second)] == [b"HTTP/1.1 408"] * 2
 
 

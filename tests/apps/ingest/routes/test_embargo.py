@@ -33,7 +33,10 @@ def statuses(house: House, method: str, path: str, **sent: object) -> dict[str, 
 
 def test_only_operators_get_a_file_that_is_under_embargo(house: House) -> None:
     Holdings(house.site).add(FILES, about={"title": "Letters", "embargo": LATER})
-    closed, opened = {"reader": 403, "submitter": 403, "operator": 200}, {"reader": 200, "submitter": 200, "operator": 200}
+    closed, opened = (
+        {"reader": 403, "submitter": 403, "operator": 200},
+        {"reader": 200, "submitter": 200, "operator": 200},
+    )
     for method in ("GET", "HEAD"):
         assert statuses(house, method, FILE) == closed
     place = Holdings(house.site).outfit.inventory.file(ARK, 1, "producer/a.txt")

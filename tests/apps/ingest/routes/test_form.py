@@ -27,12 +27,17 @@ def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 PARTS = st.lists(
-    st.tuples(st.text("abc.", min_size=1, max_size=8), st.none() | st.text("abc.é", max_size=8), st.binary(max_size=200)), max_size=5
+    st.tuples(
+        st.text("abc.", min_size=1, max_size=8), st.none() | st.text("abc.é", max_size=8), st.binary(max_size=200)
+    ),
+    max_size=5,
 )
 
 
 @given(PARTS, st.lists(st.integers(0, 60), max_size=20))
-def test_a_form_comes_as_it_was_sent_in_any_chunks(parts: list[tuple[str, str | None, bytes]], sizes: list[int]) -> None:
+def test_a_form_comes_as_it_was_sent_in_any_chunks(
+    parts: list[tuple[str, str | None, bytes]], sizes: list[int]
+) -> None:
     chunks = pieces(form(*parts), sizes)
     assert [(part.name, part.filename, b"".join(part.data)) for part in read_form(chunks, TYPE)] == parts
 

@@ -1,4 +1,6 @@
-"""Whatever is sent to the routes of ingest, the answer is one that the description names, and never a mistake of the server."""
+"""Whatever is sent to the routes of ingest, the answer is one that the description names, and never a mistake of the
+server.
+"""
 
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -10,7 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from tests.apps.ingest.routes.house import API, House
 from tests.budget import Budget
@@ -51,9 +57,11 @@ def test_any_request_is_answered_as_described(house: House, budget: Budget) -> N
         for mode in GenerationMode:
 
             @settings(
-                max_examples=budget.pick(small=8, long=250), deadline=None, database=None,
+                max_examples=budget.pick(small=8, long=250),
+                deadline=None,
+                database=None,
                 suppress_health_check=list(HealthCheck),
-            )  # fmt: skip
+            )
             @given(operation.as_strategy(generation_mode=mode), st.data())
             def ask(case: Any, data: st.DataObject) -> None:
                 for name in case.path_parameters or {}:
@@ -66,4 +74,9 @@ def test_any_request_is_answered_as_described(house: House, budget: Budget) -> N
             with suppress(Unsatisfiable) if mode.is_negative else nullcontext():
                 ask()
     assert {200, 400, 404, 422} <= set(seen), seen
-    assert {f"POST {API}/batches", f"PUT {API}/profiles/{{name}}", "POST /poster/{verb}", f"DELETE {API}/locks/{{key}}"} <= asked
+    assert {
+        f"POST {API}/batches",
+        f"PUT {API}/profiles/{{name}}",
+        "POST /poster/{verb}",
+        f"DELETE {API}/locks/{{key}}",
+    } <= asked

@@ -49,9 +49,14 @@ def test_a_password_is_in_no_answer(house: House, admin: httpx2.Client, caplog: 
         admin.get("/api/v1/records/profile/secretive/history"),
         admin.post("/api/v1/records/profile/secretive/change", json={"args": document, "why": "again"}),
         admin.put(f"{API}/profiles/secretive", json={**document, "priority": "high"}),
-        admin.put(f"{API}/profiles/secretive", json={"name": "secretive", "callback": {"url": f"https://ann:{SECRET}@example.org"}}),
+        admin.put(
+            f"{API}/profiles/secretive",
+            json={"name": "secretive", "callback": {"url": f"https://ann:{SECRET}@example.org"}},
+        ),
         admin.put(f"{API}/profiles/other", json=document),
-        admin.post(f"{API}/profile-imports", content=f"ProfileID: imported\nCallbackURL: https://ann:{SECRET}@example.org/\n"),
+        admin.post(
+            f"{API}/profile-imports", content=f"ProfileID: imported\nCallbackURL: https://ann:{SECRET}@example.org/\n"
+        ),
         admin.get(f"{API}/profiles/imported"),
     ]
     assert [a.status_code for a in answers] == [201, 200, 200, 200, 200, 200, 200, 200, 400, 400, 400, 200, 200]
@@ -72,7 +77,9 @@ def test_what_is_shown_can_be_put_back_without_losing_the_password(house: House,
 
 
 def test_a_properties_file_is_imported(admin: httpx2.Client) -> None:
-    answer = admin.post(f"{API}/profile-imports", params={"name": "far"}, content="ProfileID: far\nPriority: 9\nOddity: 1\n")
+    answer = admin.post(
+        f"{API}/profile-imports", params={"name": "far"}, content="ProfileID: far\nPriority: 9\nOddity: 1\n"
+    )
     assert (answer.json()["document"]["priority"], answer.json()["name"]) == (9, "far")
     assert "Oddity" in json.dumps(answer.json()["remarks"])
     assert admin.post(f"{API}/profile-imports", content="").status_code == 400
@@ -103,7 +110,10 @@ def test_only_admins_manage_profiles(house: House) -> None:
 
 
 def test_a_collection_is_held_and_released(house: House, operator: httpx2.Client) -> None:
-    assert operator.put(f"{API}/holds/maps", json={"why": "the curator asked"}).json() == {"name": "maps", "known": True}
+    assert operator.put(f"{API}/holds/maps", json={"why": "the curator asked"}).json() == {
+        "name": "maps",
+        "known": True,
+    }
     (shown,) = (each for each in operator.get(f"{API}/holds").json()["holds"] if each["name"] == "maps")
     assert (shown["sort"], shown["about"]) == ("collection", "the operator: the curator asked")
     made = operator.post(f"{API}/batches", json={"profile": "demo", "url": house.site.web.put("h.txt", b"x")}).json()
@@ -120,7 +130,11 @@ def test_queues_are_paused_and_go_on(operator: httpx2.Client) -> None:
     for queue in ("ingest", "small", "large"):
         assert operator.put(f"{API}/pauses/{queue}", json={"why": "maintenance"}).status_code == 204
     shown = operator.get(f"{API}/holds").json()["holds"]
-    assert {each["mark"] for each in shown if each["sort"] == "queue"} == {"queue/ingest", "queue/accessSmall", "queue/accessLarge"}
+    assert {each["mark"] for each in shown if each["sort"] == "queue"} == {
+        "queue/ingest",
+        "queue/accessSmall",
+        "queue/accessLarge",
+    }
     for queue in ("ingest", "small", "large"):
         assert operator.delete(f"{API}/pauses/{queue}").status_code == 204
         assert operator.delete(f"{API}/pauses/{queue}").status_code == 404
@@ -134,7 +148,11 @@ def test_an_object_is_locked_and_unlocked(house: House, operator: httpx2.Client)
     with house.site.workers(roles=["lock"]):
         house.site.wait("lock", made.json()["id"], "Set")
     (shown,) = operator.get(f"{API}/locks").json()["locks"]
-    assert (shown["key"], shown["holder"], shown["why"]) == (key, {"kind": "lock", "id": made.json()["id"]}, "the operator: being mended")
+    assert (shown["key"], shown["holder"], shown["why"]) == (
+        key,
+        {"kind": "lock", "id": made.json()["id"]},
+        "the operator: being mended",
+    )
     assert operator.delete(f"{API}/locks/{key}").status_code == 204
     assert operator.delete(f"{API}/locks/{key}").status_code == 404
     assert operator.get(f"{API}/locks").json() == {"locks": [], "next": None}

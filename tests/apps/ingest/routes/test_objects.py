@@ -23,7 +23,12 @@ from waybill.apps.ingest.storage import MANIFEST
 QUOTED = quote(ARK, safe="")
 LONG = bytes(range(256)) * (SHORT // 128)
 ODD = "producer/versions/2/files/caf\u00e9 \U0001d11e?#%2F.txt"
-FILES = {"producer/a.txt": b"hello", "producer/long.bin": LONG, ODD: b"odd", "producer/page.html": b"<script>alert(1)</script>"}
+FILES = {
+    "producer/a.txt": b"hello",
+    "producer/long.bin": LONG,
+    ODD: b"odd",
+    "producer/page.html": b"<script>alert(1)</script>",
+}
 
 
 class Place:
@@ -35,7 +40,13 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with Site(tmp_path_factory.mktemp("site")) as site, serving(site) as front:
         made = Place(site, front)
-        about = {"owner": "ark:/1/owner", "collections": ["ark:/1/c"], "local_ids": ["x1"], "title": "Husky Chicken", "creator": "Ada"}
+        about = {
+            "owner": "ark:/1/owner",
+            "collections": ["ark:/1/c"],
+            "local_ids": ["x1"],
+            "title": "Husky Chicken",
+            "creator": "Ada",
+        }
         made.holdings.add(FILES, about=about)
         made.holdings.add({"producer/a.txt": b"hello again"}, mode="update", about=about)
         for number in range(5):
@@ -52,14 +63,26 @@ def own(tmp_path: Path) -> Iterator[Place]:
 
 def test_nothing_is_shown_without_a_token(place: Place) -> None:
     base = f"/api/v1/ingest/objects/{QUOTED}"
-    below = [f"{base}/versions", f"{base}/versions/1", f"{base}/versions/1/manifest", f"{base}/versions/1/files/producer/a.txt"]
+    below = [
+        f"{base}/versions",
+        f"{base}/versions/1",
+        f"{base}/versions/1/manifest",
+        f"{base}/versions/1/files/producer/a.txt",
+    ]
     for path in ("/api/v1/ingest/objects", base, *below, "/api/v1/ingest/damaged"):
         assert place.front.get(path, role=None).status_code == 401
         assert place.front.get(path).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "query", [{"ark": ARK}, {"local_id": "x1"}, {"text": "husky CHICKEN"}, {"collection": "ark:/1/c"}, {"owner": "ark:/1/owner"}]
+    "query",
+    [
+        {"ark": ARK},
+        {"local_id": "x1"},
+        {"text": "husky CHICKEN"},
+        {"collection": "ark:/1/c"},
+        {"owner": "ark:/1/owner"},
+    ],
 )
 def test_search(place: Place, query: dict[str, str]) -> None:
     found = place.front.get("/api/v1/ingest/objects", params=query).json()
@@ -90,7 +113,11 @@ def test_browse_from_object_to_file(place: Place, ark: str) -> None:
     assert (found["ark"], found["local_ids"], found["collections"]) == (ARK, ["x1"], ["ark:/1/c"])
     versions = place.front.get(f"{found['url']}/versions").json()["versions"]
     assert [(row["number"], row["files"]) for row in versions] == [(1, 4), (2, 4)]
-    assert place.front.get(f"{found['url']}/versions/0").json() == versions[1] == place.front.get(versions[1]["url"]).json()
+    assert (
+        place.front.get(f"{found['url']}/versions/0").json()
+        == versions[1]
+        == place.front.get(versions[1]["url"]).json()
+    )
     seen: dict[str, Any] = {}
     after = ""
     while after is not None:
@@ -113,9 +140,14 @@ def test_the_manifest_of_a_version_is_as_it_is_at_rest(place: Place) -> None:
 
 
 NOT_THERE = (
-    "ark:/99999/fk4none", f"{ARK}/versions/9", f"{ARK}/versions/9/manifest", f"{ARK}/versions/1/files/producer/none",
-    f"{ARK}/versions/1/files/..%2Fa", f"{ARK}/versions/1/files/producer/a.txt%00", "ark:/9%00/x",
-)  # fmt: skip
+    "ark:/99999/fk4none",
+    f"{ARK}/versions/9",
+    f"{ARK}/versions/9/manifest",
+    f"{ARK}/versions/1/files/producer/none",
+    f"{ARK}/versions/1/files/..%2Fa",
+    f"{ARK}/versions/1/files/producer/a.txt%00",
+    "ark:/9%00/x",
+)
 
 
 @pytest.mark.parametrize("path", NOT_THERE)
@@ -168,7 +200,9 @@ RANGES = st.from_regex(r"bytes ?= ?[0-9]{0,25} ?- ?[0-9]{0,25}", fullmatch=True)
 @given(said=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40) | RANGES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_said_of_a_range_is_answered(place: Place, said: str) -> None:
-    answer = place.front.get(f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/producer/a.txt", headers={"Range": said.strip()})
+    answer = place.front.get(
+        f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/producer/a.txt", headers={"Range": said.strip()}
+    )
     assert answer.status_code in (200, 206, 416)
     if answer.status_code != 416:
         assert answer.content in [b"hello"[i:j] for i in range(5) for j in range(i + 1, 6)]
@@ -215,13 +249,20 @@ def test_a_signed_url_opens_one_manifest_for_a_while_and_nothing_else(place: Pla
     assert (answer.status_code, answer.content) == (200, place.front.get(f"{base}/1/manifest").content)
     assert place.front.ask("HEAD", f"{base}/1/manifest?{signed}", role=None).status_code == 200
     for wrong in (
-        f"{base}/2/manifest?{signed}", f"{base}/0/manifest?{signed}", f"{base}/1/manifest?{seal.query(ARK, 1, now - 1)}",
-        f"{base}/1/manifest?{seal.query(ARK, 2, now + 1000)}", f"{base}/1/manifest?{seal.query('ark:/99999/fk4z1', 1, now + 1000)}",
-        f"{base}/1/manifest?{signed[:-1]}", f"{base}/1/manifest?{signed.replace('expires=', 'expires=9')}",
-        f"{base}/1/manifest?signature=%C3%A9", f"{base}/1/manifest?expires=x&signature=y", f"{base}/1/manifest?expires=%D9%A3&signature=y",
+        f"{base}/2/manifest?{signed}",
+        f"{base}/0/manifest?{signed}",
+        f"{base}/1/manifest?{seal.query(ARK, 1, now - 1)}",
+        f"{base}/1/manifest?{seal.query(ARK, 2, now + 1000)}",
+        f"{base}/1/manifest?{seal.query('ark:/99999/fk4z1', 1, now + 1000)}",
+        f"{base}/1/manifest?{signed[:-1]}",
+        f"{base}/1/manifest?{signed.replace('expires=', 'expires=9')}",
+        f"{base}/1/manifest?signature=%C3%A9",
+        f"{base}/1/manifest?expires=x&signature=y",
+        f"{base}/1/manifest?expires=%D9%A3&signature=y",
         f"/api/v1/ingest/objects/ark%3A%2F99999%2Ffk4z1/versions/1/manifest?{signed}",
-        f"{base}/one/manifest?{signed}", f"{base}/1/manifest?expires={'9' * 5000}&signature=y",
-    ):  # fmt: skip
+        f"{base}/one/manifest?{signed}",
+        f"{base}/1/manifest?expires={'9' * 5000}&signature=y",
+    ):
         refused = place.front.get(wrong, role=None)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "bad-signature"), wrong
     assert place.front.get(f"{base}/1/manifest?{seal.query(ARK, 1, now - 1)}").status_code == 200, "a token is enough"
@@ -237,6 +278,8 @@ def test_an_ark_leads_to_its_object(place: Place, quoted: str) -> None:
     assert place.front.get(answer.headers["location"]).json()["ark"] == ARK
 
 
-@pytest.mark.parametrize("odd", ["nonsense", "ark:", "..%2f..%2fetc", "//evil.test/x", "ark:/99999/fk4%0d%0aSet-Cookie:x"])
+@pytest.mark.parametrize(
+    "odd", ["nonsense", "ark:", "..%2f..%2fetc", "//evil.test/x", "ark:/99999/fk4%0d%0aSet-Cookie:x"]
+)
 def test_what_is_no_ark_leads_nowhere(place: Place, odd: str) -> None:
     assert place.front.get(f"/m/{odd}", role=None).status_code == 404

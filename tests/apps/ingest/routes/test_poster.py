@@ -39,14 +39,33 @@ def test_the_example_of_the_manual_works(house: House, tmp_path: Path) -> None:
     )
     path = write(tmp_path, "example.checkm", manifest.encode())
     answer = house.curl(
-        *("-F", f"file=@{path}", "-F", "type=container-batch-manifest", "-F", "submitter=sample-user", "-F", "responseForm=xml"),
-        *("-F", "profile=demo"), path="/poster/submit",
-    )  # fmt: skip
+        *(
+            "-F",
+            f"file=@{path}",
+            "-F",
+            "type=container-batch-manifest",
+            "-F",
+            "submitter=sample-user",
+            "-F",
+            "responseForm=xml",
+        ),
+        *("-F", "profile=demo"),
+        path="/poster/submit",
+    )
     said = batch_of(house, answer)
     assert answer.kind.startswith("application/xml")
     root = ET.fromstring(answer.body)
-    assert [root.findtext(f"{BAT}{name}") for name in ("batchStatus", "userAgent", "jobStates")] == ["QUEUED", "sample-user", None or ""]
-    assert (said.type, said.submitter, said.filename, said.update) == (Type.CONTAINERS, "sample-user", "example.checkm", False)
+    assert [root.findtext(f"{BAT}{name}") for name in ("batchStatus", "userAgent", "jobStates")] == [
+        "QUEUED",
+        "sample-user",
+        None or "",
+    ]
+    assert (said.type, said.submitter, said.filename, said.update) == (
+        Type.CONTAINERS,
+        "sample-user",
+        "example.checkm",
+        False,
+    )
     assert said.received == {"sha256": hashlib.sha256(manifest.encode()).hexdigest()}
     with house.depot.objects.get(said.url.removeprefix("waybill:")) as body:
         assert body.read() == manifest.encode()
@@ -54,15 +73,35 @@ def test_the_example_of_the_manual_works(house: House, tmp_path: Path) -> None:
 
 def test_all_fields_of_the_form_are_taken(house: House, file: Path) -> None:
     given = {
-        "profile": "demo", "type": "file", "submitter": "ann", "filename": "renamed.txt", "size": "5", "digestType": "SHA256",
-        "digestValue": hashlib.sha256(b"hello").hexdigest().upper(), "primaryIdentifier": "ark:/99999/fk4abc", "localIdentifier": "x1; x2",
-        "creator": "Ada", "title": "Ein Täschchen", "date": "1843", "note": "mind the step", "notification": "ann@example.org",
-        "notificationFormat": "json", "responseForm": "xml", "DC.subject": "maps", "DC.type": "Text",
-        "DataCite.resourceType": "Dataset", "retainTargetURL": "true",
-    }  # fmt: skip
+        "profile": "demo",
+        "type": "file",
+        "submitter": "ann",
+        "filename": "renamed.txt",
+        "size": "5",
+        "digestType": "SHA256",
+        "digestValue": hashlib.sha256(b"hello").hexdigest().upper(),
+        "primaryIdentifier": "ark:/99999/fk4abc",
+        "localIdentifier": "x1; x2",
+        "creator": "Ada",
+        "title": "Ein Täschchen",
+        "date": "1843",
+        "note": "mind the step",
+        "notification": "ann@example.org",
+        "notificationFormat": "json",
+        "responseForm": "xml",
+        "DC.subject": "maps",
+        "DC.type": "Text",
+        "DataCite.resourceType": "Dataset",
+        "retainTargetURL": "true",
+    }
     sent = [part for name, value in given.items() for part in ("--form-string", f"{name}={value}")]
     said = batch_of(house, house.curl("-F", f"file=@{file}", *sent, path="/poster/submit"))
-    assert (said.filename, said.size, said.primary_id, said.local_ids) == ("renamed.txt", 5, "ark:/99999/fk4abc", ("x1", "x2"))
+    assert (said.filename, said.size, said.primary_id, said.local_ids) == (
+        "renamed.txt",
+        5,
+        "ark:/99999/fk4abc",
+        ("x1", "x2"),
+    )
     assert (said.creator, said.title, said.date, said.note) == ("Ada", "Ein Täschchen", "1843", "mind the step")
     assert (said.notification, said.notification_format, said.datacite_type) == ("ann@example.org", "json", "Dataset")
     assert (said.dc, said.retain_target, said.digest_type) == ({"subject": "maps", "type": "Text"}, True, "SHA256")
@@ -73,27 +112,60 @@ def test_an_erc_fills_what_the_other_fields_do_not_say(house: House, file: Path)
     erc = "erc:\nwho: Ada\nwhat: Notes\nwhen: 1843\nwhere: ark:/99999/fk4erc\nwhere: loc-1\n"
     said = batch_of(
         house,
-        house.curl("-F", f"file=@{file}", "-F", "profile=demo", "-F", "title=Other", "--form-string", f"erc={erc}", path="/poster/submit"),
+        house.curl(
+            "-F",
+            f"file=@{file}",
+            "-F",
+            "profile=demo",
+            "-F",
+            "title=Other",
+            "--form-string",
+            f"erc={erc}",
+            path="/poster/submit",
+        ),
     )
     assert (said.creator, said.title, said.date, said.primary_id, said.local_ids) == (
-        "Ada", "Other", "1843", "ark:/99999/fk4erc", ("loc-1",),
-    )  # fmt: skip
+        "Ada",
+        "Other",
+        "1843",
+        "ark:/99999/fk4erc",
+        ("loc-1",),
+    )
 
 
 def test_json_is_answered_where_it_is_asked_for(house: House, file: Path) -> None:
     sent = ("-F", f"file=@{file}", "-F", "profile=demo")
-    for more in (("-F", "responseForm=json"), ("-H", "Accept: application/json"), ("-F", "responseForm=json", "-H", "Accept: text/xml")):
+    for more in (
+        ("-F", "responseForm=json"),
+        ("-H", "Accept: application/json"),
+        ("-F", "responseForm=json", "-H", "Accept: text/xml"),
+    ):
         answer = house.curl(*sent, *more, path="/poster/submit")
         assert (answer.status, answer.kind) == (200, "application/json")
         state = answer.json()["bat:batchState"]
         assert state["bat:batchStatus"] == "QUEUED"
         assert house.batch(state["bat:batchID"]).state == "Pending"
-    for more in ((), ("-H", "Accept: */*"), ("-F", "responseForm=xml", "-H", "Accept: application/json"), ("-F", "responseForm=turtle")):
+    for more in (
+        (),
+        ("-H", "Accept: */*"),
+        ("-F", "responseForm=xml", "-H", "Accept: application/json"),
+        ("-F", "responseForm=turtle"),
+    ):
         assert house.curl(*sent, *more, path="/poster/submit").kind.startswith("application/xml")
 
 
 def test_unknown_fields_are_left_out_with_a_warning(house: House, file: Path) -> None:
-    answer = house.curl("-F", f"file=@{file}", "-F", "profile=demo", "-F", "colour=red", "-F", "responseForm=json", path="/poster/submit")
+    answer = house.curl(
+        "-F",
+        f"file=@{file}",
+        "-F",
+        "profile=demo",
+        "-F",
+        "colour=red",
+        "-F",
+        "responseForm=json",
+        path="/poster/submit",
+    )
     assert answer.status == 200
     assert answer.json()["bat:batchState"]["bat:warning"] == "The field 'colour' is not known and was left out."
 
@@ -101,11 +173,15 @@ def test_unknown_fields_are_left_out_with_a_warning(house: House, file: Path) ->
 @pytest.mark.parametrize(
     ("path", "update", "ark"),
     [
-        ("/poster/submit", False, ""), ("/poster/add", False, ""),
-        ("/poster/update/ark/99999/fk4path", True, "ark:/99999/fk4path"), ("/poster/add/ark:/99999/fk4path", False, "ark:/99999/fk4path"),
+        ("/poster/submit", False, ""),
+        ("/poster/add", False, ""),
+        ("/poster/update/ark/99999/fk4path", True, "ark:/99999/fk4path"),
+        ("/poster/add/ark:/99999/fk4path", False, "ark:/99999/fk4path"),
     ],
-)  # fmt: skip
-def test_the_path_says_add_or_update_and_which_object(house: House, file: Path, path: str, update: bool, ark: str) -> None:
+)
+def test_the_path_says_add_or_update_and_which_object(
+    house: House, file: Path, path: str, update: bool, ark: str
+) -> None:
     said = batch_of(house, house.curl("-F", f"file=@{file}", "-F", "profile=demo", path=path))
     assert (said.update, said.primary_id) == (update, ark)
 
@@ -116,10 +192,13 @@ def test_an_update_names_the_object_that_it_updates(house: House, file: Path) ->
     for more in ((), ("-F", "type=file")):
         answer = house.curl(*sent, *more, path="/poster/update")
         assert (answer.status, ET.fromstring(answer.body).findtext(f"{EXC}statusDescription")) == (
-            400, "An update needs the object that it updates: give its ARK (the primary identifier), or a local id.",
-        )  # fmt: skip
+            400,
+            "An update needs the object that it updates: give its ARK (the primary identifier), or a local id.",
+        )
     with house.client("submitter") as client:
-        told = client.post("/api/v1/ingest/batches", json={"profile": "demo", "url": "https://example.org/a.txt", "update": True})
+        told = client.post(
+            "/api/v1/ingest/batches", json={"profile": "demo", "url": "https://example.org/a.txt", "update": True}
+        )
     assert (told.status_code, "An update needs the object" in told.text) == (400, True)
     assert (house.count(), len(house.payloads())) == before
     assert batch_of(house, house.curl(*sent, "-F", "localIdentifier=x1", path="/poster/update")).local_ids == ("x1",)
@@ -127,7 +206,13 @@ def test_an_update_names_the_object_that_it_updates(house: House, file: Path) ->
 
 def test_two_different_identifiers_are_refused(house: House, file: Path) -> None:
     answer = house.curl(
-        "-F", f"file=@{file}", "-F", "profile=demo", "-F", "primaryIdentifier=ark:/99999/fk4other", path="/poster/update/ark/99999/fk4path"
+        "-F",
+        f"file=@{file}",
+        "-F",
+        "profile=demo",
+        "-F",
+        "primaryIdentifier=ark:/99999/fk4other",
+        path="/poster/update/ark/99999/fk4path",
     )
     assert answer.status == 400
     assert "Two identifiers" in (ET.fromstring(answer.body).findtext(f"{EXC}statusDescription") or "")
@@ -148,7 +233,8 @@ def test_the_token_is_the_password_of_basic_authentication(house: House, file: P
 
 
 @pytest.mark.parametrize(
-    ("role", "path", "status"), [(None, "/poster/submit", 401), (None, "/poster/help", 401), ("reader", "/poster/add", 403)]
+    ("role", "path", "status"),
+    [(None, "/poster/submit", 401), (None, "/poster/help", 401), ("reader", "/poster/add", 403)],
 )
 def test_who_may_not_is_told_so_in_merritts_form(house: House, role: str | None, path: str, status: int) -> None:
     with house.client(role) as client:
@@ -161,7 +247,9 @@ def test_who_may_not_is_told_so_in_merritts_form(house: House, role: str | None,
     assert ("WWW-Authenticate" in xml.headers) == (status == 401)
 
 
-def test_a_store_that_is_away_says_nothing_of_itself_to_who_is_not_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_says_nothing_of_itself_to_who_is_not_known(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def away(guard: Guard, request: object) -> None:
         raise Unavailable("postgresql://somebody@db.inside is away")
 
@@ -191,7 +279,11 @@ def test_without_a_token_only_an_open_loopback_takes_it(tmp_path: Path, file: Pa
         ((), 400, "profile is missing"),
         (("-F", "profile=demo", "-F", "type=parcel"), 400, "'parcel' is not a type"),
         (("-F", "profile=demo", "-F", "digestType=MD5"), 400, "value of the digest is missing"),
-        (("-F", "profile=demo", "-F", "digestType=Alder-32", "-F", "digestValue=x"), 400, "'x' is not an Adler-32 in hex"),
+        (
+            ("-F", "profile=demo", "-F", "digestType=Alder-32", "-F", "digestValue=x"),
+            400,
+            "'x' is not an Adler-32 in hex",
+        ),
         (("-F", "profile=demo", "-F", "size=many"), 400, "not a size"),
         (("-F", "profile=demo", "-F", "size=6"), 400, "5 bytes came, and 6 were announced"),
         (("-F", "profile=demo", "-F", "batchID=bid-late"), 400, "must come before the file"),
@@ -221,7 +313,12 @@ def test_what_cannot_be_taken_is_refused_and_leaves_nothing(
         (("-F", "profile=demo"), "/poster/help", 405, "/poster/help takes GET alone, not POST."),
         (("-X", "POST"), "/poster/state", 405, "/poster/state takes GET alone, not POST."),
         (("-F", "profile=demo"), "/poster/parcel", 422, "verb: Input should be 'submit', 'add' or 'update'"),
-        (("-F", "profile=demo"), f"/poster/update/ark/99999/{'x' * 201}", 422, "path objectid: String should have at most 200"),
+        (
+            ("-F", "profile=demo"),
+            f"/poster/update/ark/99999/{'x' * 201}",
+            422,
+            "path objectid: String should have at most 200",
+        ),
         ((), f"/poster/state?t={'x' * 21}", 422, "query t: String should have at most 20"),
         ((), "/poster/submit/ark", 404, "There is no such route."),
         ((), "/poster/", 404, "There is no such route."),
@@ -246,7 +343,9 @@ def test_a_method_that_a_route_of_the_form_has_not_is_answered_with_those_that_i
 
 
 def test_an_unknown_profile_is_answered_with_where_to_find_the_known_ones(house: House, file: Path) -> None:
-    said = house.curl("-F", f"file=@{file}", "-F", "profile=nope", "-F", "responseForm=json", path="/poster/submit").json()
+    said = house.curl(
+        "-F", f"file=@{file}", "-F", "profile=nope", "-F", "responseForm=json", path="/poster/submit"
+    ).json()
     assert said["exc:exceptionState"]["exc:statusDescription"] == "There is no profile 'nope'."
     assert said["exc:exceptionState"]["exc:error"] == "GET /api/v1/ingest/profiles lists those that there are."
     with house.client("reader") as client:
@@ -268,7 +367,11 @@ def test_a_text_in_place_of_the_file_is_refused_and_it_is_said_how_to_send_one(h
     before = house.count(), len(house.payloads())
     sent = [("-F", "file=http://example.org/a.txt"), ("-F", "profile=demo"), ("-F", "filename=a.txt")][::order]
     text = house.curl(*(word for pair in sent for word in pair), path="/poster/submit")
-    assert (text.status, "file=@NAME" in text.body.decode(), "/api/v1/ingest/batches" in text.body.decode()) == (400, True, True)
+    assert (text.status, "file=@NAME" in text.body.decode(), "/api/v1/ingest/batches" in text.body.decode()) == (
+        400,
+        True,
+        True,
+    )
     assert (house.count(), len(house.payloads())) == before
 
 
@@ -276,7 +379,9 @@ def test_the_same_batch_id_twice_is_one_batch(house: House, file: Path) -> None:
     sent = ("-F", "batchID=bid-twice", "-F", f"file=@{file}", "-F", "profile=demo", "-F", "responseForm=json")
     first, again = (house.curl(*sent, path="/poster/submit").json()["bat:batchState"] for _ in range(2))
     assert first == again
-    other = house.curl(*sent[:3], f"file=@{write(file.parent, 'other.txt', b'other')}", *sent[4:], path="/poster/submit")
+    other = house.curl(
+        *sent[:3], f"file=@{write(file.parent, 'other.txt', b'other')}", *sent[4:], path="/poster/submit"
+    )
     assert other.status == 409
 
 
@@ -285,7 +390,15 @@ def test_fields_after_the_file_count_too(house: House, file: Path) -> None:
     said = batch_of(
         house,
         house.curl(
-            "-F", f"file=@{file}", "-F", "profile=demo", "-F", "digestType=SHA-1", "-F", f"digestValue={sha1}", path="/poster/submit"
+            "-F",
+            f"file=@{file}",
+            "-F",
+            "profile=demo",
+            "-F",
+            "digestType=SHA-1",
+            "-F",
+            f"digestValue={sha1}",
+            path="/poster/submit",
         ),
     )
     assert said.received["sha1"] == sha1
@@ -296,7 +409,10 @@ def test_the_type_is_guessed_when_none_is_given(house: House, tmp_path: Path) ->
     with zipfile.ZipFile(packed, "w") as made:
         made.writestr("a", "b")
     path = write(tmp_path, "a.zip", packed.getvalue())
-    assert batch_of(house, house.curl("-F", f"file=@{path}", "-F", "profile=demo", path="/poster/submit")).type is Type.CONTAINER
+    assert (
+        batch_of(house, house.curl("-F", f"file=@{path}", "-F", "profile=demo", path="/poster/submit")).type
+        is Type.CONTAINER
+    )
     as_file = house.curl("-F", f"file=@{path}", "-F", "type=file", "-F", "profile=demo", path="/poster/submit")
     assert batch_of(house, as_file).type is Type.FILE
 
@@ -328,6 +444,8 @@ def test_the_service_tells_its_state_and_its_fields(house: House) -> None:
         client.delete("/api/v1/ingest/pauses/ingest").raise_for_status()
         client.delete("/api/v1/ingest/holds/maps").raise_for_status()
     assert (state["ing:submissionState"], state["ing:collectionSubmissionState"]) == ("frozen", "maps")
-    told = json.loads(house.curl("-H", "Accept: application/json", path="/poster/help", role="reader").body)["ing:ingestHelp"]["ing:field"]
+    told = json.loads(house.curl("-H", "Accept: application/json", path="/poster/help", role="reader").body)[
+        "ing:ingestHelp"
+    ]["ing:field"]
     assert any(line.startswith("digestType: ") for line in told)
     assert house.curl(path="/poster/state", role=None).status == 401

@@ -1,4 +1,6 @@
-"""The whole way: what curl posts ends as a verified object in the inventory, and its upload is gone when the batch has ended."""
+"""The whole way: what curl posts ends as a verified object in the inventory, and its upload is gone when the batch
+has ended.
+"""
 
 import hashlib
 import io
@@ -20,9 +22,16 @@ def test_a_zip_posted_by_curl_is_stored_recorded_and_fetched_again(tmp_path: Pat
     with Site(tmp_path / "site") as site, House(site).open() as house:
         posted = house.curl(
             *("-F", f"file=@{path}", "-F", "profile=demo", "-F", "title=Letters", "-F", "localIdentifier=box-7"),
-            *("-F", "digestType=SHA-256", "-F", f"digestValue={hashlib.sha256(packed.getvalue()).hexdigest()}", "-F", "responseForm=json"),
+            *(
+                "-F",
+                "digestType=SHA-256",
+                "-F",
+                f"digestValue={hashlib.sha256(packed.getvalue()).hexdigest()}",
+                "-F",
+                "responseForm=json",
+            ),
             path="/poster/submit",
-        )  # fmt: skip
+        )
         state = posted.json()["bat:batchState"]
         with site.workers():
             batch = site.wait("batch", state["bat:queueID"], "Completed", "Failed")
@@ -47,9 +56,20 @@ def test_a_digest_that_does_not_match_fails_the_job_for_good(tmp_path: Path) -> 
     with Site(tmp_path / "site") as site, House(site).open() as house:
         wrong = hashlib.md5(b"other").hexdigest()
         posted = house.curl(
-            *("-F", f"file=@{path}", "-F", "profile=demo", "-F", "digestType=MD5", "-F", f"digestValue={wrong}", "-F", "responseForm=json"),
+            *(
+                "-F",
+                f"file=@{path}",
+                "-F",
+                "profile=demo",
+                "-F",
+                "digestType=MD5",
+                "-F",
+                f"digestValue={wrong}",
+                "-F",
+                "responseForm=json",
+            ),
             path="/poster/submit",
-        )  # fmt: skip
+        )
         with site.workers():
             batch = site.wait("batch", posted.json()["bat:batchState"]["bat:queueID"], "Completed", "Failed")
         assert batch.state == "Failed"
@@ -75,7 +95,13 @@ def test_the_signature_of_a_url_is_used_and_shown_to_nobody(tmp_path: Path) -> N
             listed = client.get("/api/v1/records/job", params={"parent": f"batch:{batch}"})
             job = f"/api/v1/records/job/{listed.json()['records'][0]['id']}"
             own = f"/api/v1/records/batch/{batch}"
-            answers += [listed, *(client.get(path) for path in (f"{API}/batches/{batch}", own, f"{own}/history", job, f"{job}/history"))]
+            answers += [
+                listed,
+                *(
+                    client.get(path)
+                    for path in (f"{API}/batches/{batch}", own, f"{own}/history", job, f"{job}/history")
+                ),
+            ]
             shown = client.get(job).json()["docs"]["configuration"]["payload_url"]
         assert shown == f"{site.web.url}/a.txt?X-Amz-Date=20261116&X-Amz-Signature=***"
         assert [answer.status_code for answer in answers] == [201] + [200] * 6

@@ -31,9 +31,13 @@ class Desk:
 
     def furnish(self) -> None:
         service.COLLECTIONS.put(self.engine, {"mnemonic": "maps", "ark": COLLECTION}, who="admin")
-        service.PROFILES.put(self.engine, {"name": "demo", "owner": OWNER, "collections": [COLLECTION], "priority": 7}, who="admin")
+        service.PROFILES.put(
+            self.engine, {"name": "demo", "owner": OWNER, "collections": [COLLECTION], "priority": 7}, who="admin"
+        )
 
-    def submit(self, data: BinaryIO | list[bytes] | bytes | None = None, *, who: str = "ada", **said: Any) -> service.Accepted:
+    def submit(
+        self, data: BinaryIO | list[bytes] | bytes | None = None, *, who: str = "ada", **said: Any
+    ) -> service.Accepted:
         body = [data] if isinstance(data, bytes) else data
         said = {"profile": "demo", "url": "", **said}
         if body is not None:

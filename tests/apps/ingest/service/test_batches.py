@@ -51,7 +51,9 @@ def test_a_batch_is_shown_in_the_words_of_its_depositor(desk: Desk) -> None:
 def test_a_batch_that_another_service_made_can_be_shown(desk: Desk) -> None:
     from waybill.step import New
 
-    batch = desk.engine.submit(New("batch", {"submission": {"batchID": "bid-7", "type": "odd", "update": False}}), who="other")
+    batch = desk.engine.submit(
+        New("batch", {"submission": {"batchID": "bid-7", "type": "odd", "update": False}}), who="other"
+    )
     view = service.batch_view(desk.engine, desk.engine.store.get(*batch.ref))
     assert (view["batch_id"], view["type"], view["profile"]) == ("bid-7", None, "")
 

@@ -17,7 +17,13 @@ from waybill.apps.ingest.outfit import Outfit
 from waybill.record import Record
 from waybill.step import New
 
-THEIRS = {"profile": "demo", "submitter": "jane", "type": "file", "payload_url": "http://127.0.0.1:9/a.txt", "filename": "a.txt"}
+THEIRS = {
+    "profile": "demo",
+    "submitter": "jane",
+    "type": "file",
+    "payload_url": "http://127.0.0.1:9/a.txt",
+    "filename": "a.txt",
+}
 DOCUMENT = {"batch": "submission", "job": "configuration"}
 
 
@@ -38,7 +44,9 @@ def test_a_hold_by_mnemonic_stops_a_deposit_of_others_until_it_is_released(anywh
     held = begun(anywhere, foreign(anywhere, kind))
     assert (held.state, held.message, held.last_done) == ("Held", "held by collections/maps", None)
     assert held.docs["collections"]["mnemonics"] == ["maps"]
-    assert [line.event for line in anywhere.engine.store.history(*held.ref)] == ["submit", "hold"], "by the arrow that the table declares"
+    assert [line.event for line in anywhere.engine.store.history(*held.ref)] == ["submit", "hold"], (
+        "by the arrow that the table declares"
+    )
     assert service.release(anywhere.engine, "maps", who="op").done == 1, "and it rests for that collection"
     assert begun(anywhere, held).state != "Held"
 
@@ -66,7 +74,9 @@ def test_our_own_submissions_ask_for_nothing_more(anywhere: Desk, monkeypatch: p
 
 
 @pytest.mark.parametrize("ruby", [False, True], ids=["java", "ruby"])
-def test_what_merritts_own_services_have_put_into_the_tree_is_held_too(tmp_path: Path, zookeeper_url: str, ruby: bool) -> None:
+def test_what_merritts_own_services_have_put_into_the_tree_is_held_too(
+    tmp_path: Path, zookeeper_url: str, ruby: bool
+) -> None:
     parts = urlsplit(zookeeper_url)
     client = Client(parts.netloc + parts.path, ruby=ruby)
     with Site(tmp_path, store=zookeeper_url) as site, Desk.at(site) as desk, closing(client):

@@ -1,4 +1,6 @@
-"""A payload is checked before it is submitted: every complaint at once, with its line or its file, and nothing is fetched."""
+"""A payload is checked before it is submitted: every complaint at once, with its line or its file, and nothing is
+fetched.
+"""
 
 import hashlib
 import io
@@ -43,10 +45,18 @@ def bag(data: bytes = b"hello", said: bytes = b"hello") -> dict[str, bytes]:
 def test_a_good_manifest_is_counted_and_nothing_is_fetched(tmp_path: Path) -> None:
     web = Web()
     path = tmp_path / "a.checkm"
-    path.write_bytes(manifest("mrt-ingest-manifest", f"{web.url}/a | | | 5 | | a.txt", f"{web.url}/b | | | 7 | | b.txt"))
+    path.write_bytes(
+        manifest("mrt-ingest-manifest", f"{web.url}/a | | | 5 | | a.txt", f"{web.url}/b | | | 7 | | b.txt")
+    )
     report = check_payload(path)
     web.close()
-    assert (report.good, report.sort, report.type, report.count, report.octets) == (True, "manifest", Type.OBJECT, 2, 12)
+    assert (report.good, report.sort, report.type, report.count, report.octets) == (
+        True,
+        "manifest",
+        Type.OBJECT,
+        2,
+        12,
+    )
     assert web.requests == []
 
 
@@ -61,9 +71,19 @@ def test_urls_that_would_be_refused_are_told_line_by_line_and_nothing_is_asked(t
 
     web = Web()
     path = tmp_path / "a.checkm"
-    hosts = ("intern.example.org", "public.example.org", "169.254.169.254", "intern.example.org:8080", "away.example.org",
-             "away.example.org", "192.168.7.7", web.url.removeprefix("http://"))  # fmt: skip
-    path.write_bytes(manifest("mrt-ingest-manifest", *(f"http://{host}/a | | | | | a{n}.txt" for n, host in enumerate(hosts))))
+    hosts = (
+        "intern.example.org",
+        "public.example.org",
+        "169.254.169.254",
+        "intern.example.org:8080",
+        "away.example.org",
+        "away.example.org",
+        "192.168.7.7",
+        web.url.removeprefix("http://"),
+    )
+    path.write_bytes(
+        manifest("mrt-ingest-manifest", *(f"http://{host}/a | | | | | a{n}.txt" for n, host in enumerate(hosts)))
+    )
     report = check_payload(path, reach=Reach(["192.168.0.0/16"], setting="app.ingest.fetch.allow", resolve=resolve))
     web.close()
     assert [note.line for note in report.complaints] == [3, 5, 6, 10]
@@ -86,9 +106,14 @@ def test_a_slow_name_server_ends_the_look_and_that_is_said() -> None:
 def test_every_complaint_of_a_manifest_has_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.checkm"
     path.write_bytes(
-        manifest("mrt-ingest-manifest", "ftp://example.org/a | | | | | a", "https://example.org/b | md5 | zz | | | b",
-                 "https://example.org/c | | | | | b", end="")
-    )  # fmt: skip
+        manifest(
+            "mrt-ingest-manifest",
+            "ftp://example.org/a | | | | | a",
+            "https://example.org/b | md5 | zz | | | b",
+            "https://example.org/c | | | | | b",
+            end="",
+        )
+    )
     report = check_payload(path)
     assert not report.good
     assert {note.line for note in report.complaints} == {3, 4, 5}
@@ -160,7 +185,9 @@ def test_names_that_storage_cannot_keep_are_told_of_every_sort_of_payload(tmp_pa
     assert "Rename the file" in packed.complaints[0].text
     long = "/".join(["x" * 100] * 10) + "/" + "y" * 10  # with producer/ before it, longer than a name may be
     listed = tmp_path / "a.checkm"
-    listed.write_bytes(manifest("mrt-ingest-manifest", "https://example.org/a | | | | | a", f"https://example.org/b | | | | | {long}"))
+    listed.write_bytes(
+        manifest("mrt-ingest-manifest", "https://example.org/a | | | | | a", f"https://example.org/b | | | | | {long}")
+    )
     assert [note.line for note in check_payload(listed).complaints] == [4]
     alone = tmp_path / "a|b.txt"
     alone.write_bytes(b"x")
@@ -193,11 +220,13 @@ def test_a_server_stops_at_its_limit(tmp_path: Path) -> None:
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.binary(max_size=300) | st.binary(max_size=200).map(lambda rest: HEAD.format("mrt-ingest-manifest").encode() + rest)
-    | st.binary(max_size=200).map(lambda rest: b"PK\x03\x04" + rest) | st.binary(max_size=600).map(lambda rest: b"\x1f\x8b\x08" + rest),
+    st.binary(max_size=300)
+    | st.binary(max_size=200).map(lambda rest: HEAD.format("mrt-ingest-manifest").encode() + rest)
+    | st.binary(max_size=200).map(lambda rest: b"PK\x03\x04" + rest)
+    | st.binary(max_size=600).map(lambda rest: b"\x1f\x8b\x08" + rest),
     st.sampled_from(["a.zip", "a.tar.gz", "a.checkm", "a", "a.tar", "a.tar.bz2"]),
     st.none() | st.sampled_from(list(Type)),
-)  # fmt: skip
+)
 def test_whatever_is_sent_there_is_a_report(tmp_path: Path, data: bytes, name: str, type: Type | None) -> None:
     path = tmp_path / "payload"
     path.write_bytes(data)

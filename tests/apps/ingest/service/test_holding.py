@@ -46,8 +46,12 @@ def test_marks_are_listed_by_what_they_stop(desk: Desk) -> None:
     service.pause(desk.engine, "large", who="op", why="maintenance")
     desk.engine.hold("queue/rebuild", who="op")
     assert [(m.sort, m.name) for m in service.marks(desk.engine)] == [
-        ("collection", "demo"), ("collection", "elsewhere"), ("collection", "maps"), ("other", "queue/rebuild"), ("queue", "large"),
-    ]  # fmt: skip
+        ("collection", "demo"),
+        ("collection", "elsewhere"),
+        ("collection", "maps"),
+        ("other", "queue/rebuild"),
+        ("queue", "large"),
+    ]
     assert next(m.about for m in service.marks(desk.engine) if m.name == "maps") == "op: the curator asked"
     assert service.QUEUES == {"ingest": "queue/ingest", "small": "queue/accessSmall", "large": "queue/accessLarge"}
     service.unpause(desk.engine, "large", who="op")
@@ -143,9 +147,13 @@ def test_a_lock_waits_for_its_turn_keeps_others_out_and_is_released(desk: Desk) 
         desk.site.wait("lock", lock.id, "Set")
         (shown,) = service.locks(desk.engine)
         assert shown == {
-            "key": key, "family": "storage", "name": ARK, "holder": {"kind": "lock", "id": lock.id}, "state": "Set",
+            "key": key,
+            "family": "storage",
+            "name": ARK,
+            "holder": {"kind": "lock", "id": lock.id},
+            "state": "Set",
             "why": "op: it is being mended",
-        }  # fmt: skip
+        }
         assert desk.engine.store.get(*second.ref).state == "Asking"
         desk.engine.act(lock.ref, "release", who="op")
         desk.site.wait("lock", second.id, "Set")
@@ -201,7 +209,9 @@ def test_a_locked_object_is_not_written_by_a_job(desk: Desk) -> None:
         service.unlock(desk.engine, f"inventory/{ARK}", who="op")
 
 
-@pytest.mark.parametrize("key", ["", "storage", "storage/", "storage/x", "other/ark:/1/x", "localid/", "localid/a\nb", f"storage/{ARK} "])
+@pytest.mark.parametrize(
+    "key", ["", "storage", "storage/", "storage/x", "other/ark:/1/x", "localid/", "localid/a\nb", f"storage/{ARK} "]
+)
 def test_what_is_no_key_cannot_be_locked(desk: Desk, key: str) -> None:
     for verb in (service.lock, service.unlock):
         with pytest.raises(Unfit):

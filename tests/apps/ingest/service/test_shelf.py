@@ -82,11 +82,15 @@ def test_a_change_through_the_action_is_checked_too(desk: Desk) -> None:
 
 def test_a_password_in_a_url_is_refused_without_being_repeated(desk: Desk) -> None:
     with pytest.raises(Unfit, match="without user name and password") as refusal:
-        PROFILES.put(desk.engine, {"name": "demo", "callback": {"url": f"https://ann:{SECRET}@example.org/"}}, who="admin")
+        PROFILES.put(
+            desk.engine, {"name": "demo", "callback": {"url": f"https://ann:{SECRET}@example.org/"}}, who="admin"
+        )
     assert SECRET not in str(refusal.value)
 
 
-@pytest.mark.parametrize("document", [None, [], "x", {}, {"name": "a b"}, {"name": "x", "priority": "high"}, {"name": "../up"}])
+@pytest.mark.parametrize(
+    "document", [None, [], "x", {}, {"name": "a b"}, {"name": "x", "priority": "high"}, {"name": "../up"}]
+)
 def test_what_is_no_profile_is_refused(desk: Desk, document: object) -> None:
     with pytest.raises(Unfit):
         PROFILES.put(desk.engine, document, who="admin")
@@ -115,7 +119,9 @@ def test_profiles_are_listed_page_by_page(desk: Desk) -> None:
 def test_a_properties_file_of_merritt_is_imported(desk: Desk) -> None:
     data = (
         b"ProfileID: far_content\nOwner: ark:/13030/j2x\nCollection.1: ark:/13030/m5maps\nPriority: 12\n"
-        b"CallbackURL: https://ann:" + SECRET.encode() + b"@example.org/cb\nNotification.1: ann@example.org\nOddity: 1\n"
+        b"CallbackURL: https://ann:"
+        + SECRET.encode()
+        + b"@example.org/cb\nNotification.1: ann@example.org\nOddity: 1\n"
     )
     record, remarks = service.import_profile(desk.engine, data, who="admin")
     assert record.id == "far_content"
@@ -137,7 +143,9 @@ def test_a_profile_that_another_hand_has_damaged_is_named(desk: Desk) -> None:
 
 
 def test_collections_are_kept_by_their_mnemonic(desk: Desk) -> None:
-    record, made = COLLECTIONS.put(desk.engine, {"mnemonic": "maps", "ark": "ark:/13030/m5maps", "name": "Maps"}, who="admin")
+    record, made = COLLECTIONS.put(
+        desk.engine, {"mnemonic": "maps", "ark": "ark:/13030/m5maps", "name": "Maps"}, who="admin"
+    )
     assert (record.id, made, COLLECTIONS.usable(desk.engine, "maps").name) == ("maps", False, "Maps")
 
 

@@ -1,4 +1,6 @@
-"""Submitting: a deposit becomes one batch, its upload is hashed as it comes, and what cannot be taken leaves nothing behind."""
+"""Submitting: a deposit becomes one batch, its upload is hashed as it comes, and what cannot be taken leaves nothing
+behind.
+"""
 
 import hashlib
 import io
@@ -21,7 +23,9 @@ PROFILE = "#%profile | http://uc3.cdlib.org/registry/ingest/manifest/"
 
 
 def test_an_upload_becomes_a_batch_with_its_digests(desk: Desk) -> None:
-    accepted = desk.submit([b"hel", b"lo"], filename="a.txt", digest_type="MD5", digest_value=hashlib.md5(b"hello").hexdigest().upper())
+    accepted = desk.submit(
+        [b"hel", b"lo"], filename="a.txt", digest_type="MD5", digest_value=hashlib.md5(b"hello").hexdigest().upper()
+    )
     batch = desk.engine.store.get("batch", accepted.batch.id)
     said = of_batch(batch)
     assert (batch.state, batch.owner, batch.priority, batch.request) == ("Pending", "ada", 7, accepted.batch_id)
@@ -38,7 +42,11 @@ def test_an_upload_becomes_a_batch_with_its_digests(desk: Desk) -> None:
 def test_a_url_is_taken_as_it_is_and_nothing_is_fetched(desk: Desk) -> None:
     url = desk.site.web.put("deep/thing%20one.zip", b"never read")
     accepted = desk.submit(url=url)
-    assert (accepted.submission.url, accepted.submission.filename, accepted.submission.type) == (url, "thing one.zip", Type.CONTAINER)
+    assert (accepted.submission.url, accepted.submission.filename, accepted.submission.type) == (
+        url,
+        "thing one.zip",
+        Type.CONTAINER,
+    )
     assert desk.site.web.requests == []
     assert desk.payloads() == []
 
@@ -94,7 +102,13 @@ def test_the_same_submission_twice_is_one_batch(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        *({"data": b"other"}, {"profile": "second"}, {"update": True}, {"primary_id": "ark:/99999/fk4other"}, {"local_ids": ("other",)}),
+        *(
+            {"data": b"other"},
+            {"profile": "second"},
+            {"update": True},
+            {"primary_id": "ark:/99999/fk4other"},
+            {"local_ids": ("other",)},
+        ),
         *({"title": "other"}, {"creator": "other"}, {"date": "2001"}),
     ],
 )
@@ -138,7 +152,9 @@ def test_an_upload_that_is_too_large_is_refused_on_the_way(tmp_path_factory: pyt
                 yield b"1234"
 
         with pytest.raises(TooLarge, match="larger than 10 bytes"):
-            service.submit(desk.engine, desk.outfit, Submission(profile="demo", url="", filename="a"), data(), who="ada")
+            service.submit(
+                desk.engine, desk.outfit, Submission(profile="demo", url="", filename="a"), data(), who="ada"
+            )
         assert len(came) < 10
         assert desk.payloads() == []
         assert desk.submit(b"1234567890").submission.size == 10
@@ -176,7 +192,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("said", "says"), WRONG)
-def test_what_cannot_be_right_is_refused_before_anything_is_kept(desk: Desk, said: dict[str, object], says: str) -> None:
+def test_what_cannot_be_right_is_refused_before_anything_is_kept(
+    desk: Desk, said: dict[str, object], says: str
+) -> None:
     with pytest.raises(Unfit, match=says):
         desk.submit(b"x", **said)
     assert desk.payloads() == []
@@ -222,7 +240,9 @@ def _tar_gz() -> bytes:
         ("a.pdf", None, Type.FILE),
     ],
 )
-def test_the_type_is_guessed_from_the_first_bytes_and_the_name(name: str, head: bytes | None, found: Type | None) -> None:
+def test_the_type_is_guessed_from_the_first_bytes_and_the_name(
+    name: str, head: bytes | None, found: Type | None
+) -> None:
     assert service.guess(name, head) == found
 
 
@@ -249,12 +269,16 @@ TEXT = st.text(max_size=40)
     st.fixed_dictionaries(
         {},
         optional={
-            **dict.fromkeys(("profile", "filename", "digest_type", "digest_value", "creator", "title", "date", "primary_id"), TEXT),
+            **dict.fromkeys(
+                ("profile", "filename", "digest_type", "digest_value", "creator", "title", "date", "primary_id"), TEXT
+            ),
             **dict.fromkeys(("notification", "note", "batch_id", "response_form", "submitter", "url"), TEXT),
-            "local_ids": st.lists(TEXT, max_size=4).map(tuple), "size": st.none() | st.integers(-5, 9), "update": st.booleans(),
+            "local_ids": st.lists(TEXT, max_size=4).map(tuple),
+            "size": st.none() | st.integers(-5, 9),
+            "update": st.booleans(),
         },
     )
-)  # fmt: skip
+)
 def test_whatever_is_said_is_taken_or_refused_in_a_sentence(desk: Desk, said: dict[str, object]) -> None:
     before = len(desk.payloads())
     try:
@@ -265,7 +289,9 @@ def test_whatever_is_said_is_taken_or_refused_in_a_sentence(desk: Desk, said: di
         assert of_batch(desk.engine.store.get(*accepted.batch.ref)) == accepted.submission
 
 
-def test_an_upload_stays_when_the_store_goes_away_after_the_batch_was_made(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_stays_when_the_store_goes_away_after_the_batch_was_made(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, get = desk.engine.store, desk.engine.store.get
 
     def lost(kind: str, id: str) -> Record:

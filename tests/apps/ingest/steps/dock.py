@@ -25,11 +25,26 @@ def manifest(*rows: Row) -> bytes:
     return b"".join(object_manifest(rows))
 
 
-def submit(site: Site, url: str, type: Type | None = None, *, state: str | None = None, docs: dict[str, Any] | None = None,
-           priority: int = 5, **said: Any) -> Record:  # fmt: skip
+def submit(
+    site: Site,
+    url: str,
+    type: Type | None = None,
+    *,
+    state: str | None = None,
+    docs: dict[str, Any] | None = None,
+    priority: int = 5,
+    **said: Any,
+) -> Record:
     token = str(uuid.uuid4())
-    asked = Submission(**{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said})
-    written = {"configuration": asked.document(), "identifiers": asked.identifiers(), "metadata": asked.metadata(), **(docs or {})}
+    asked = Submission(
+        **{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said}
+    )
+    written = {
+        "configuration": asked.document(),
+        "identifiers": asked.identifiers(),
+        "metadata": asked.metadata(),
+        **(docs or {}),
+    }
     with site.engine() as engine:
         return engine.submit(New("job", written, state=state, priority=priority))
 
@@ -37,7 +52,9 @@ def submit(site: Site, url: str, type: Type | None = None, *, state: str | None 
 def resumed_after(site: Site, done: str, url: str, docs: dict[str, Any], type: Type = Type.FILE, **said: Any) -> Record:
     """A job that was done so far, failed, and is taken up again."""
     token = str(uuid.uuid4())
-    asked = Submission(**{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said})
+    asked = Submission(
+        **{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said}
+    )
     with site.engine() as engine:
         job = engine.submit(New("job", {"configuration": asked.document(), **docs}, state="Failed", last_done=done))
         return engine.act(job.ref, "resume").record
@@ -53,9 +70,14 @@ def upload(site: Site, name: str, data: bytes, **said: Any) -> dict[str, Any]:
 def step(site: Site, job: Record) -> Arrow:
     """One step of the job."""
     arrow = step_once(
-        site.depot.open_store, site.depot.machines, host=site.depot.host, work_root=site.root, objects=site.depot.objects, target=job.ref,
+        site.depot.open_store,
+        site.depot.machines,
+        host=site.depot.host,
+        work_root=site.root,
+        objects=site.depot.objects,
+        target=job.ref,
         outfit=site.depot.outfit,
-    )  # fmt: skip
+    )
     assert arrow is not None
     return arrow
 

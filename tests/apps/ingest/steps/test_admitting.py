@@ -32,16 +32,22 @@ def made(site: Site, batch: Record) -> Record:
     with site.engine() as engine:
         while True:
             record = engine.store.get("batch", batch.id)
-            if record.state == "Failed" or (record.parked == "children" and record.docs.get("spawned", {}).get("whole")):
+            if record.state == "Failed" or (
+                record.parked == "children" and record.docs.get("spawned", {}).get("whole")
+            ):
                 return record
             engine.store.watch(0.1)
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
-def test_batch_pending_to_processing_makes_one_job_for_a_file(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
+def test_batch_pending_to_processing_makes_one_job_for_a_file(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
     with Site(tmp_path, store=url) as site:
-        batch = submit(site, url="http://127.0.0.1/a.txt", type=Type.FILE, title="A", creator="Jane", local_ids=("x", "y"), size=5)
+        batch = submit(
+            site, url="http://127.0.0.1/a.txt", type=Type.FILE, title="A", creator="Jane", local_ids=("x", "y"), size=5
+        )
         assert admitted(site, batch).state == "Processing"
         (job,) = jobs(site, batch)
         said = of_job(job)
@@ -62,14 +68,25 @@ def test_each_row_of_a_batch_manifest_is_a_job_with_what_its_row_says(tmp_path: 
     )
     with Site(tmp_path) as site:
         url = site.web.put("list.checkm", body)
-        batch = submit(site, url=url, type=Type.CONTAINERS, creator="Everyone", digest_type="", local_ids=("of-the-batch",))
+        batch = submit(
+            site, url=url, type=Type.CONTAINERS, creator="Everyone", digest_type="", local_ids=("of-the-batch",)
+        )
         assert admitted(site, batch).state == "Processing"
         first, second = (of_job(job) for job in jobs(site, batch))
-        assert (first.type, first.url, first.filename, first.size) == (Type.CONTAINER, "http://127.0.0.1/a.zip", "a.zip", 17)
+        assert (first.type, first.url, first.filename, first.size) == (
+            Type.CONTAINER,
+            "http://127.0.0.1/a.zip",
+            "a.zip",
+            17,
+        )
         assert first.digests_of_row == {"md5": "47d321056e60944a06973793c7b5841e"}
         assert (first.primary_id, first.local_ids, first.creator, first.title, first.date) == (
-            "ark:/99999/fk4abc", ("x", "y"), "Tracy", "Husky", "2009",
-        )  # fmt: skip
+            "ark:/99999/fk4abc",
+            ("x", "y"),
+            "Tracy",
+            "Husky",
+            "2009",
+        )
         assert (second.primary_id, second.local_ids, second.creator, second.digests_of_row) == ("", (), "Everyone", {})
         assert first.job_id != second.job_id
 
@@ -78,23 +95,32 @@ def test_each_row_of_a_batch_manifest_is_a_job_with_what_its_row_says(tmp_path: 
 def test_a_row_of_an_update_names_the_object_that_it_updates(tmp_path: Path, checked: bool) -> None:
     with Site(tmp_path) as site:
         profile(site)
-        rows = (f"{site.web.put(name, b'x')} |  |  |  |  | {name} |  | {local}" for name, local in (("a.txt", "x1"), ("b.txt", "")))
+        rows = (
+            f"{site.web.put(name, b'x')} |  |  |  |  | {name} |  | {local}"
+            for name, local in (("a.txt", "x1"), ("b.txt", ""))
+        )
         url = site.web.put("list.checkm", manifest("single-file-batch", *rows))
         batch = submit(site, url=url, type=Type.FILES, update=True, checked=checked)
         with site.workers():
             site.wait("batch", batch.id, "Completed", "Failed")
         named, nameless = jobs(site, batch)
         assert named.state == "Completed"
-        assert nameless.state == ("Failed" if checked else "Completed"), "other services' deposits are done as they do them"
+        assert nameless.state == ("Failed" if checked else "Completed"), (
+            "other services' deposits are done as they do them"
+        )
         if checked:
             assert nameless.message.startswith("An update needs the object that it updates: give its ARK")
             assert ("GET", "/b.txt") not in site.web.requests
 
 
 @pytest.mark.parametrize("portion", [admitting.PORTION, 1])
-def test_rows_that_name_one_object_are_remarked_on_in_the_batch(tmp_path: Path, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_name_one_object_are_remarked_on_in_the_batch(
+    tmp_path: Path, portion: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(admitting, "PORTION", portion)  # 1: the rows are kept in a list
-    body = manifest("single-file-batch", *(f"http://127.0.0.1/{n}.txt |  |  |  |  | {n}.txt |  | box-{n % 2}" for n in range(3)))
+    body = manifest(
+        "single-file-batch", *(f"http://127.0.0.1/{n}.txt |  |  |  |  | {n}.txt |  | box-{n % 2}" for n in range(3))
+    )
     with Site(tmp_path) as site:
         batch = admitted(site, submit(site, url=site.web.put("list.checkm", body), type=Type.FILES))
         assert len(jobs(site, batch)) == 3
@@ -107,7 +133,9 @@ def test_rows_that_name_one_object_are_remarked_on_in_the_batch(tmp_path: Path, 
     ("kind", "type", "of_rows", "name"),
     [("batch", Type.MANIFESTS, Type.OBJECT, "a.checkm"), ("single-file-batch", Type.FILES, Type.FILE, "a.zip")],
 )
-def test_what_a_row_names_follows_from_the_kind_of_manifest(tmp_path: Path, kind: str, type: Type, of_rows: Type, name: str) -> None:
+def test_what_a_row_names_follows_from_the_kind_of_manifest(
+    tmp_path: Path, kind: str, type: Type, of_rows: Type, name: str
+) -> None:
     with Site(tmp_path) as site:
         url = site.web.put("list.checkm", manifest(kind, f"http://127.0.0.1/{name} |  |  |  |  | {name}"))
         batch = submit(site, url=url, type=type)
@@ -117,7 +145,13 @@ def test_what_a_row_names_follows_from_the_kind_of_manifest(tmp_path: Path, kind
 
 @pytest.mark.parametrize(
     ("name", "type"),
-    [("a.checkm", Type.OBJECT), ("b.zip", Type.CONTAINER), ("c.tar.gz", Type.CONTAINER), ("d.pdf", Type.FILE), ("e.txt", Type.FILE)],
+    [
+        ("a.checkm", Type.OBJECT),
+        ("b.zip", Type.CONTAINER),
+        ("c.tar.gz", Type.CONTAINER),
+        ("d.pdf", Type.FILE),
+        ("e.txt", Type.FILE),
+    ],
 )
 def test_a_payload_of_which_nobody_said_what_it_is_is_told_by_its_name(tmp_path: Path, name: str, type: Type) -> None:
     with Site(tmp_path) as site:
@@ -128,10 +162,16 @@ def test_a_payload_of_which_nobody_said_what_it_is_is_told_by_its_name(tmp_path:
 
 @pytest.mark.parametrize(
     ("body", "part"),
-    [(b"garbage\n", "Line 1: "), (b"", "The manifest is not taken"), (manifest("unheard-of", "http://127.0.0.1/a"), "Line 2: ")],
+    [
+        (b"garbage\n", "Line 1: "),
+        (b"", "The manifest is not taken"),
+        (manifest("unheard-of", "http://127.0.0.1/a"), "Line 2: "),
+    ],
     ids=["corrupt", "empty", "wrong profile"],
 )
-def test_a_corrupt_manifest_that_has_the_name_of_one_is_not_stored_as_a_file(tmp_path: Path, body: bytes, part: str) -> None:
+def test_a_corrupt_manifest_that_has_the_name_of_one_is_not_stored_as_a_file(
+    tmp_path: Path, body: bytes, part: str
+) -> None:
     with Site(tmp_path) as site:
         batch = submit(site, url=site.web.put("a.checkm", body))
         admitted(site, batch)
@@ -176,8 +216,12 @@ def test_the_first_priority_is_the_profiles_or_follows_from_the_number_of_jobs(t
         assert {job.priority for job in jobs(site, urgent)} == {3}
 
 
-def test_many_jobs_are_made_in_portions_from_a_list_that_does_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest at the URL changes, and the worker is stopped, after the first portion: the jobs are those of the first reading."""
+def test_many_jobs_are_made_in_portions_from_a_list_that_does_not_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest at the URL changes, and the worker is stopped, after the first portion: the jobs are those of the
+    first reading.
+    """
     monkeypatch.setattr(admitting, "PORTION", 3)
     with Site(tmp_path) as site:
         url = site.web.put("list.checkm", files(10))
@@ -221,14 +265,22 @@ def _stop_after_a_portion(worker: Any, monkeypatch: pytest.MonkeyPatch, stopped:
         (b"", "The manifest is empty."),
         (manifest("single-file-batch"), "The manifest lists nothing."),
         (manifest("single-file-batch", "ftp://example.org/a | md5 | zz"), "Line 4: "),
-        (manifest("batch", "http://127.0.0.1/a.checkm |  |  |  |  | a.checkm"), "Line 2: The profile is mrt-batch-manifest"),
+        (
+            manifest("batch", "http://127.0.0.1/a.checkm |  |  |  |  | a.checkm"),
+            "Line 2: The profile is mrt-batch-manifest",
+        ),
         (files(3).replace(b"#%eof\n", b""), "Line 6: The manifest ends without #%eof"),
-        (manifest("single-file-batch", f"http://h/a |  |  |  |  | a |  |  |  | {'x' * 200_000}"), "Line 4: What is said of the object"),
+        (
+            manifest("single-file-batch", f"http://h/a |  |  |  |  | a |  |  |  | {'x' * 200_000}"),
+            "Line 4: What is said of the object",
+        ),
         (b"x" * 5_000_001, "5000000 is the most"),
     ],
     ids=["empty", "no rows", "bad row", "wrong profile", "truncated", "a book for a title", "too long"],
-)  # fmt: skip
-def test_a_corrupt_manifest_makes_no_jobs_and_fails_the_batch_with_the_line(tmp_path: Path, body: bytes, reason: str) -> None:
+)
+def test_a_corrupt_manifest_makes_no_jobs_and_fails_the_batch_with_the_line(
+    tmp_path: Path, body: bytes, reason: str
+) -> None:
     with Site(tmp_path) as site:
         batch = submit(site, url=site.web.put("list.checkm", body), type=Type.FILES)
         failed = admitted(site, batch)
@@ -241,7 +293,9 @@ def test_a_corrupt_manifest_makes_no_jobs_and_fails_the_batch_with_the_line(tmp_
 
 def test_every_complaint_is_kept_with_its_line(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
-        batch = submit(site, url=site.web.put("l.checkm", manifest("single-file-batch", *["nothing"] * 150)), type=Type.FILES)
+        batch = submit(
+            site, url=site.web.put("l.checkm", manifest("single-file-batch", *["nothing"] * 150)), type=Type.FILES
+        )
         trouble = admitted(site, batch).docs["trouble"]
         assert trouble["count"] == 150
         assert len(trouble["reasons"]) == 100
@@ -255,7 +309,9 @@ def test_a_payload_that_is_not_what_was_promised_makes_no_jobs(tmp_path: Path) -
         assert "The payload is not what was promised" in admitted(site, batch).message
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "http://192.168.1.1/list.checkm", "waybill:ocfl/0=ocfl_1.1", "http://[", "ftp://a/b"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "http://192.168.1.1/list.checkm", "waybill:ocfl/0=ocfl_1.1", "http://[", "ftp://a/b"]
+)
 def test_a_payload_that_may_not_be_had_makes_no_jobs(tmp_path: Path, url: str) -> None:
     with Site(tmp_path) as site:
         failed = admitted(site, submit(site, url=url, type=Type.FILES))
@@ -291,7 +347,9 @@ def test_a_server_that_comes_back_costs_nothing(tmp_path: Path) -> None:
         assert len(jobs(site, batch)) == 2
 
 
-def test_a_batch_of_others_without_a_payload_is_not_spawned_but_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_others_without_a_payload_is_not_spawned_but_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(comparing, "LOOK", 0.05)
     with Site(tmp_path) as site:
         batch = submit(site)
@@ -313,7 +371,9 @@ def _child(engine: Any, batch: Record) -> Any:
     return Group((rules.create(engine.machines, New("job", {"configuration": {}}), maker=batch, who="others"),))
 
 
-def test_a_batch_for_which_nobody_makes_a_job_fails_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_for_which_nobody_makes_a_job_fails_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(comparing, "LOOK", 0.01)
     monkeypatch.setattr(comparing, "PATIENCE", 0.1)
     with Site(tmp_path) as site:

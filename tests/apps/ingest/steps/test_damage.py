@@ -1,4 +1,6 @@
-"""A new version of an object that audits found damaged: what it keeps is kept and told, what it brings is whole again."""
+"""A new version of an object that audits found damaged: what it keeps is kept and told, what it brings is whole
+again.
+"""
 
 import json
 from collections.abc import Iterator
@@ -88,7 +90,9 @@ def test_an_update_keeps_damaged_files_and_says_so_and_what_it_brings_again_is_w
     assert damaged(site) == [("v4 producer/b.txt", "v3 producer/b.txt", "v2 producer/b.txt")]
     other = update(site, {"b.txt": b"another two"})
     assert (warned(other), other.message) == ([], "")
-    assert damaged(site) == [("v4 producer/b.txt", "v3 producer/b.txt", "v2 producer/b.txt")], "those before are as they were"
+    assert damaged(site) == [("v4 producer/b.txt", "v3 producer/b.txt", "v2 producer/b.txt")], (
+        "those before are as they were"
+    )
     audit(site)
     assert len(damaged(site)) == 1, "an audit finds the same"
     assert warned(update(site, {"late.txt": b"two"})) == [], "the same bytes under another name heal it too"
@@ -106,7 +110,9 @@ def test_a_version_that_is_no_update_heals_what_it_brings_too(site: Site) -> Non
 
 def test_an_update_of_nothing_says_that_it_is_the_first_version(site: Site) -> None:
     job = update(site, {"a.txt": b"one"})
-    assert warned(job) == ["It was sent as an update, and there was nothing to update: this is the first version of the object."]
+    assert warned(job) == [
+        "It was sent as an update, and there was nothing to update: this is the first version of the object."
+    ]
 
 
 def test_the_report_and_the_letter_tell_of_damaged_files_one_by_one(tmp_path: Path) -> None:

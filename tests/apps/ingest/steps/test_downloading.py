@@ -1,4 +1,6 @@
-"""Downloading: what comes is what was promised, whatever a server or a container does; and nothing that has come is fetched twice."""
+"""Downloading: what comes is what was promised, whatever a server or a container does; and nothing that has come is
+fetched twice.
+"""
 
 import bz2
 import gzip
@@ -100,9 +102,12 @@ def test_a_single_file_comes_with_one_head_and_one_get(site: Site) -> None:
     assert producer(site, job) == {"a.txt": b"hello"}
     assert job.docs["space_needed"] == 5
     assert job.docs["downloaded"] == {
-        "v": 1, "count": 1, "attempt": job.docs["downloaded"]["attempt"], "bytes": 5,
+        "v": 1,
+        "count": 1,
+        "attempt": job.docs["downloaded"]["attempt"],
+        "bytes": 5,
         "rows": [{"path": "producer/a.txt", "size": 5, "sha256": sha256(b"hello"), "mime": "text/plain"}],
-    }  # fmt: skip
+    }
     assert sorted(path.name for path in folder_of(site, job).iterdir() if not path.name.startswith(".")) == sorted(
         ["producer", str(job.docs["downloaded"]["attempt"])]
     )
@@ -118,11 +123,16 @@ def test_an_upload_comes_without_a_request(site: Site) -> None:
 
 def test_all_files_of_a_manifest_come_in_their_order(site: Site) -> None:
     data = {f"d{n % 3}/f{n}.txt": os.urandom(n) for n in range(30)}
-    rows = [Row(0, site.web.put(f"f{n}", body), name, "sha256", sha256(body), mime="text/x") for n, (name, body) in enumerate(data.items())]
+    rows = [
+        Row(0, site.web.put(f"f{n}", body), name, "sha256", sha256(body), mime="text/x")
+        for n, (name, body) in enumerate(data.items())
+    ]
     job = walk(site, of_rows(site, *rows))
     assert job.state == "Processing", job.message
     assert producer(site, job) == data
-    assert listed(site, job) == [held.Held(f"producer/{name}", len(body), sha256(body), "text/x") for name, body in data.items()]
+    assert listed(site, job) == [
+        held.Held(f"producer/{name}", len(body), sha256(body), "text/x") for name, body in data.items()
+    ]
     assert job.docs["downloaded"]["bytes"] == job.docs["space_needed"] == sum(map(len, data.values()))
 
 
@@ -135,8 +145,15 @@ def test_space_and_priority_are_reckoned_again_from_what_came(site: Site, server
 
 
 def test_files_that_the_producer_wrote_for_us_are_left_as_files(site: Site) -> None:
-    rows = [Row(0, site.web.put(name, name.encode()), name) for name in ("mrt-delete.txt", "mrt-erc.txt", "mrt-manifest.txt")]
-    assert set(producer(site, walk(site, of_rows(site, *rows)))) == {"mrt-delete.txt", "mrt-erc.txt", "mrt-manifest.txt"}
+    rows = [
+        Row(0, site.web.put(name, name.encode()), name)
+        for name in ("mrt-delete.txt", "mrt-erc.txt", "mrt-manifest.txt")
+    ]
+    assert set(producer(site, walk(site, of_rows(site, *rows)))) == {
+        "mrt-delete.txt",
+        "mrt-erc.txt",
+        "mrt-manifest.txt",
+    }
 
 
 def test_a_job_that_others_led_here_is_listed_first(site: Site) -> None:
@@ -211,7 +228,9 @@ def test_of_many_reasons_all_are_kept_and_a_hundred_are_shown(site: Site) -> Non
     assert len(refusal["reason"]) < 1000
 
 
-@pytest.mark.parametrize(("does", "patience"), [("status 500", 60.0), ("hang", 3.0), ("cut 2", 60.0), ("says 99", 60.0)])
+@pytest.mark.parametrize(
+    ("does", "patience"), [("status 500", 60.0), ("hang", 3.0), ("cut 2", 60.0), ("says 99", 60.0)]
+)
 def test_trouble_is_tried_again(site: Site, server: Misbehaving, does: str) -> None:
     server.files["/a"], server.does["/a"] = b"hello", ["ok", does, "ok"]
     job = submit(site, f"{server.url}/a", Type.FILE)
@@ -280,9 +299,14 @@ def test_a_second_run_after_everything_was_published_is_safe(site: Site) -> None
     with site.engine() as engine:
         job = engine.store.get("job", job.id)
     again = resumed_after(
-        site, "Provisioning", job.docs["configuration"]["payload_url"], {"files": job.docs["files"]}, Type.CONTAINER,
-        batch_id=job.docs["configuration"]["batchID"], job_id=job.docs["configuration"]["jobID"],
-    )  # fmt: skip
+        site,
+        "Provisioning",
+        job.docs["configuration"]["payload_url"],
+        {"files": job.docs["files"]},
+        Type.CONTAINER,
+        batch_id=job.docs["configuration"]["batchID"],
+        job_id=job.docs["configuration"]["jobID"],
+    )
     assert producer(site, walk(site, again)) == before
 
 
@@ -335,13 +359,17 @@ def bomb() -> bytes:
 FILES = {"a.txt": b"hello", "d/ملف 😀.bin": bytes(1000), "d/empty": b"", "mrt-erc.txt": b"who: Ann\n"}
 
 
-@pytest.mark.parametrize("pack", [zip_of, tar_of, lambda f: gzip.compress(tar_of(f)), lambda f: bz2.compress(tar_of(f))])
+@pytest.mark.parametrize(
+    "pack", [zip_of, tar_of, lambda f: gzip.compress(tar_of(f)), lambda f: bz2.compress(tar_of(f))]
+)
 @pytest.mark.parametrize("where", ["uploaded", "elsewhere"])
 def test_a_container_is_unpacked(site: Site, pack: Callable[[dict[str, bytes]], bytes], where: str) -> None:
     data = pack(FILES)
-    job = submit(site, site.web.put("x", data), Type.CONTAINER) if where == "elsewhere" else submit(
-        site, **upload(site, "x", data), type=Type.CONTAINER
-    )  # fmt: skip
+    job = (
+        submit(site, site.web.put("x", data), Type.CONTAINER)
+        if where == "elsewhere"
+        else submit(site, **upload(site, "x", data), type=Type.CONTAINER)
+    )
     job = walk(site, job)
     assert job.state == "Processing", job.message
     assert producer(site, job) == FILES
@@ -377,13 +405,23 @@ def test_containers_that_are_refused_for_good(site: Site, data: bytes, reasons: 
 
 def bag_of(payload: dict[str, bytes], *, top: str = "", **tags: bytes) -> dict[str, bytes]:
     lines = "".join(f"{sha256(data)}  data/{name}\n" for name, data in payload.items())
-    found = {"bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n", "manifest-sha256.txt": lines.encode()}
-    return {top + name: data for name, data in {**found, **{f"data/{name}": data for name, data in payload.items()}, **tags}.items()}
+    found = {
+        "bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n",
+        "manifest-sha256.txt": lines.encode(),
+    }
+    return {
+        top + name: data
+        for name, data in {**found, **{f"data/{name}": data for name, data in payload.items()}, **tags}.items()
+    }
 
 
 @pytest.mark.parametrize("top", ["", "my-bag/"])
 def test_a_bag_is_validated_and_its_payload_becomes_the_object(site: Site, top: str) -> None:
-    bag = bag_of({"a.txt": b"hello", "d/b": b"x"}, top=top, **{"bag-info.txt": b"Source-Organization: X\n", "meta/m.xml": b"<m/>"})
+    bag = bag_of(
+        {"a.txt": b"hello", "d/b": b"x"},
+        top=top,
+        **{"bag-info.txt": b"Source-Organization: X\n", "meta/m.xml": b"<m/>"},
+    )
     if top:
         bag["__MACOSX/._a"] = b"of a Mac"
     job = walk(site, submit(site, site.web.put("b.zip", zip_of(bag)), Type.CONTAINER))
@@ -417,7 +455,10 @@ def test_downloading_asks_for_room_that_nobody_gave_it(tmp_path: Path) -> None:
     with yard.site as site:
         job = resumed_after(site, "Provisioning", site.web.put("a", b"hello"), {"space_needed": 5})
         waits = walk(site, job)
-        assert (waits.state, waits.message) == ("Downloading", "It waits for room: it needs 5 bytes, and 3 are free for it.")
+        assert (waits.state, waits.message) == (
+            "Downloading",
+            "It waits for room: it needs 5 bytes, and 3 are free for it.",
+        )
         assert asked(site, "GET") == []
         yard.plate.free = 5
         assert walk(site, job).state == "Processing"
@@ -425,7 +466,9 @@ def test_downloading_asks_for_room_that_nobody_gave_it(tmp_path: Path) -> None:
 
 def packed(site: Site) -> Record:
     """A container of 10,000 bytes that is much shorter packed, before Downloading."""
-    return walk(site, submit(site, site.web.put("c.zip", zip_of({"zeros": bytes(10_000)})), Type.CONTAINER), upto="Downloading")
+    return walk(
+        site, submit(site, site.web.put("c.zip", zip_of({"zeros": bytes(10_000)})), Type.CONTAINER), upto="Downloading"
+    )
 
 
 def test_what_a_container_unpacks_to_needs_room_too(tmp_path: Path) -> None:
@@ -459,7 +502,9 @@ def test_a_container_that_waits_too_long_for_room_gives_back_what_it_holds(tmp_p
         assert asked(site, "GET") == ["/c.zip", "/c.zip"]
 
 
-def test_a_file_that_is_longer_than_anybody_said_stops_before_the_disk_is_full(tmp_path: Path, server: Misbehaving) -> None:
+def test_a_file_that_is_longer_than_anybody_said_stops_before_the_disk_is_full(
+    tmp_path: Path, server: Misbehaving
+) -> None:
     server.files["/a"], server.does["/a"] = BIG, ["nolength"]
     yard = Yard(tmp_path, free=500, total=100 * len(BIG))
     with yard.site as site:
@@ -511,7 +556,9 @@ def test_a_file_that_its_server_offers_and_that_can_never_fit_fails_before_it_co
         site.web.answers["/a"] = understated(BIG)
         job = walk(site, submit(site, f"{site.web.url}/a", Type.FILE))
         assert job.state == "Failed"
-        assert job.message.startswith(f"It can never fit: the servers offer {len(BIG):,} bytes, and the working disk has 1,000 at most.")
+        assert job.message.startswith(
+            f"It can never fit: the servers offer {len(BIG):,} bytes, and the working disk has 1,000 at most."
+        )
         assert (job.docs["refusal"]["final"], yard.room.entries()) == (False, [])
         assert "can never fit" in yard.letters()[0]["subject"]
 
@@ -554,7 +601,9 @@ def flooded(folder: Path, monkeypatch: pytest.MonkeyPatch, *, others: int, **roo
     rules = {"keep_free": 4 * MEBIBYTE, "unknown": 0, **room}
     yard = Yard(folder, free=0, room=rules, tell={"admins": ["ops@example.org"]})
     disk = Disk(yard.site.root, 32 * MEBIBYTE, others)
-    yard.room = yard.site.depot.outfit("job").room = Ledger(yard.site.root, yard.site.depot.outfit("job").settings.room, disk)
+    yard.room = yard.site.depot.outfit("job").room = Ledger(
+        yard.site.root, yard.site.depot.outfit("job").settings.room, disk
+    )
     yard.site.web.answers["/endless"] = endless
     return yard, disk
 
@@ -585,7 +634,9 @@ def test_a_file_without_an_end_fails_before_it_has_the_disk_and_leaves_nothing_o
         assert len(yard.letters()) == 1
 
 
-def test_a_job_that_has_outgrown_its_room_gives_it_back_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_has_outgrown_its_room_gives_it_back_and_nobody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     yard, disk = flooded(tmp_path, monkeypatch, others=20 * MEBIBYTE, patience=0.0)
     with yard.site as site:
         job = submit(site, f"{site.web.url}/endless", Type.FILE)

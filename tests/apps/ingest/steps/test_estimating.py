@@ -38,7 +38,8 @@ def estimated(site: Site, job: Record) -> Record:
 
 
 def test_every_url_is_asked_once_and_sizes_are_added(site: Site) -> None:
-    rows = [Row(0, site.web.put(f"f{n}", bytes(n)), f"f{n}", size=999) for n in range(1, 11)]  # what the server says counts
+    # what the server says counts
+    rows = [Row(0, site.web.put(f"f{n}", bytes(n)), f"f{n}", size=999) for n in range(1, 11)]
     job = estimated(site, submit(site, **upload(site, "m.checkm", manifest(*rows)), type=Type.OBJECT))
     assert (job.docs["space_needed"], job.priority) == (55, 5)
     assert sorted(asked(site, "HEAD")) == sorted(f"/f{n}" for n in range(1, 11))
@@ -79,10 +80,14 @@ def test_what_a_server_does_not_say_is_unknown_and_no_failure(site: Site, server
 
 def test_one_unknown_size_makes_the_whole_unknown_unless_the_manifest_says_it(site: Site) -> None:
     rows = [Row(0, site.web.put("a", b"123"), "a"), Row(0, f"{site.web.url}/missing", "b")]
-    assert estimated(site, submit(site, **upload(site, "m", manifest(*rows)), type=Type.OBJECT)).docs["space_needed"] == -1
+    assert (
+        estimated(site, submit(site, **upload(site, "m", manifest(*rows)), type=Type.OBJECT)).docs["space_needed"] == -1
+    )
     assert sorted(asked(site, "HEAD")) == ["/a", "/missing"]
     rows[1] = Row(0, f"{site.web.url}/missing", "b", size=7)
-    assert estimated(site, submit(site, **upload(site, "m", manifest(*rows)), type=Type.OBJECT)).docs["space_needed"] == 10
+    assert (
+        estimated(site, submit(site, **upload(site, "m", manifest(*rows)), type=Type.OBJECT)).docs["space_needed"] == 10
+    )
 
 
 def test_a_large_job_is_less_urgent_and_99_is_the_end(site: Site) -> None:

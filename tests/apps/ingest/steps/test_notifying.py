@@ -54,10 +54,21 @@ def impatient(site: Site) -> Site:
 def at_notify(site: Site, **said: Any) -> Record:
     """A job that is stored and recorded, and whose turn it is to be announced."""
     told = Submission(
-        profile="demo", url="http://127.0.0.1/a.zip", type=Type.CONTAINER, filename="a.zip", batch_id="bid-1", job_id="jid-1",
-        title="Husky", primary_id="ark:/99999/fk4x", local_ids=("x", "y"),
-    )  # fmt: skip
-    docs = {"configuration": told.document(), "identifiers": told.identifiers(), "stored": {"object": "ark:/99999/fk4x", "version": 3}}
+        profile="demo",
+        url="http://127.0.0.1/a.zip",
+        type=Type.CONTAINER,
+        filename="a.zip",
+        batch_id="bid-1",
+        job_id="jid-1",
+        title="Husky",
+        primary_id="ark:/99999/fk4x",
+        local_ids=("x", "y"),
+    )
+    docs = {
+        "configuration": told.document(),
+        "identifiers": told.identifiers(),
+        "stored": {"object": "ark:/99999/fk4x", "version": 3},
+    }
     with site.engine() as engine:
         batch = engine.submit(New("batch", {"submission": {"profile": "demo"}}, state="Processing"))
         (answer,) = engine.store.commit([Group((rules.create(engine.machines, New("job", docs | said), maker=batch),))])
@@ -85,9 +96,14 @@ def test_job_notify_to_completed(tmp_path: Path, store: str, request: pytest.Fix
         (state,) = receiver.came
         told = state["job:jobState"]
         expected = {
-            "jobID": "jid-1", "batchID": "bid-1", "jobStatus": "COMPLETED", "primaryID": "ark:/99999/fk4x", "localID": "x; y",
-            "packageName": "a.zip", "versionID": 3,
-        }  # fmt: skip
+            "jobID": "jid-1",
+            "batchID": "bid-1",
+            "jobStatus": "COMPLETED",
+            "primaryID": "ark:/99999/fk4x",
+            "localID": "x; y",
+            "packageName": "a.zip",
+            "versionID": 3,
+        }
         assert {name: told[f"job:{name}"] for name in expected} == expected
         assert receiver.headers[0]["authorization"] == "Basic " + base64.b64encode(b"me:hush").decode()
         assert receiver.headers[0]["content-type"].startswith("application/json")
@@ -181,7 +197,10 @@ def test_a_new_version_is_called_about_although_the_one_before_was(tmp_path: Pat
 def test_webhooks_are_told_of_the_job_in_the_commit_that_completes_it(tmp_path: Path) -> None:
     with Site(tmp_path / "receiver") as other:
         receiver = Receiver(other, "/hook")
-        hooks = {"a": {"url": f"{other.web.url}/hook"}, "b": {"url": f"{other.web.url}/no", "types": ["org.waybill.ingest.batch.*"]}}
+        hooks = {
+            "a": {"url": f"{other.web.url}/hook"},
+            "b": {"url": f"{other.web.url}/no", "types": ["org.waybill.ingest.batch.*"]},
+        }
         with Site(tmp_path, webhooks=hooks) as site:
             job = at_notify(site)
             with site.workers(roles=ROLES):

@@ -77,7 +77,10 @@ def zip_of(**files: bytes) -> bytes:
 
 
 def test_a_single_file_is_one_row_and_asks_nobody(site: Site) -> None:
-    document = taken(site, submit(site, f"{site.web.url}/dir/a%20b.txt?x=1", Type.FILE, digest_type="SHA-256", digest_value="AB" * 32))
+    document = taken(
+        site,
+        submit(site, f"{site.web.url}/dir/a%20b.txt?x=1", Type.FILE, digest_type="SHA-256", digest_value="AB" * 32),
+    )
     assert (document["type"], document["count"]) == ("file", 1)
     (row,) = lists.each(site.depot.objects, document, Row)
     assert (row.name, row.algorithm, row.digest) == ("a b.txt", "sha256", "ab" * 32)
@@ -161,7 +164,10 @@ def test_an_upload_is_read_where_its_digest_was_not_taken_as_it_came(site: Site)
 
 
 def test_the_size_of_an_upload_is_compared_too(site: Site) -> None:
-    assert "5 bytes came, and 6 were promised" in refused(site, submit(site, **upload(site, "a.txt", b"hello", size=6)))["reason"]
+    assert (
+        "5 bytes came, and 6 were promised"
+        in refused(site, submit(site, **upload(site, "a.txt", b"hello", size=6)))["reason"]
+    )
 
 
 def test_a_manifest_by_url_with_a_wrong_digest(site: Site) -> None:
@@ -172,9 +178,13 @@ def test_a_manifest_by_url_with_a_wrong_digest(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("digest_type", "digest_value", "why"),
-    [("md2", "0" * 32, "not a digest that can be checked"), ("md5", "xyz", "not an MD5 in hex"), ("md5", "", "give both"),
-     ("", "0" * 32, "give both")],
-)  # fmt: skip
+    [
+        ("md2", "0" * 32, "not a digest that can be checked"),
+        ("md5", "xyz", "not an MD5 in hex"),
+        ("md5", "", "give both"),
+        ("", "0" * 32, "give both"),
+    ],
+)
 def test_digests_that_cannot_be_checked(site: Site, digest_type: str, digest_value: str, why: str) -> None:
     job = submit(site, f"{site.web.url}/a.txt", Type.FILE, digest_type=digest_type, digest_value=digest_value)
     assert why in refused(site, job)["reason"]
@@ -186,16 +196,24 @@ def test_digests_that_cannot_be_checked(site: Site, digest_type: str, digest_val
         (b"", ["The manifest is empty."]),
         (HEAD.encode() + b"http://example.org/a |  |  |  |  | a\n", ["Line 3: The manifest ends without #%eof"]),
         (manifest(Row(0, "http://x.org/a", "a"), Row(0, "http://x.org/b", "a")), ["Line 7: 'a' is there twice."]),
-        (HEAD.encode() + b"file:///etc/passwd |  |  |  |  | a\nhttp://h/b | md5 | zz | x |  | b\n#%eof\n",
-         ["Line 3: 'file:///etc/passwd' cannot be fetched", "Line 4: 'zz' is not an MD5 in hex", "Line 4: 'x' is not a size"]),
-        (HEAD.replace("mrt-ingest", "mrt-batch").encode() + b"http://x.org/a.checkm\n#%eof\n",
-         ["Line 2: The profile is mrt-batch-manifest"]),
+        (
+            HEAD.encode() + b"file:///etc/passwd |  |  |  |  | a\nhttp://h/b | md5 | zz | x |  | b\n#%eof\n",
+            [
+                "Line 3: 'file:///etc/passwd' cannot be fetched",
+                "Line 4: 'zz' is not an MD5 in hex",
+                "Line 4: 'x' is not a size",
+            ],
+        ),
+        (
+            HEAD.replace("mrt-ingest", "mrt-batch").encode() + b"http://x.org/a.checkm\n#%eof\n",
+            ["Line 2: The profile is mrt-batch-manifest"],
+        ),
         (zip_of(a=b"x"), ["This is no manifest, but a file of another kind."]),
         (HEAD.encode() + b"http://x.org/a |  |  |  |  | ../a\n#%eof\n", ["Line 3: '../a' is not a name"]),
         (HEAD.encode() + b"http://x.org/%20a%20\n#%eof\n", ["Line 3: ' a ' cannot be stored"]),
         (HEAD.encode() + b"http://x.org/a%7Cb\n#%eof\n", ["Line 3: 'a|b' cannot be stored"]),
     ],
-)  # fmt: skip
+)
 def test_pending_to_failed_on_a_corrupt_manifest(site: Site, data: bytes, reasons: list[str]) -> None:
     refusal = refused(site, submit(site, site.web.put("m.checkm", data), Type.OBJECT))
     assert len(refusal["reasons"]) == len(reasons)
@@ -212,7 +230,10 @@ def test_of_many_complaints_all_are_kept_and_a_hundred_are_shown(site: Site) -> 
 
 
 def test_an_upload_that_is_too_long_for_a_manifest(site: Site) -> None:
-    assert "longer than 5,000,000 bytes" in refused(site, submit(site, **upload(site, "m", bytes(5_000_001)), type=Type.OBJECT))["reason"]
+    assert (
+        "longer than 5,000,000 bytes"
+        in refused(site, submit(site, **upload(site, "m", bytes(5_000_001)), type=Type.OBJECT))["reason"]
+    )
 
 
 def test_a_manifest_of_a_batch_is_no_object(site: Site) -> None:
@@ -242,7 +263,9 @@ def test_addresses_that_lead_nowhere(site: Site, url: str, why: str) -> None:
     assert "secret" not in refusal["reason"]
 
 
-@pytest.mark.parametrize("filename", ["a|b", " a", "a ", "../a", "/a", "a/../b", "x" * 256, "d/" * 500 + "a", ".partial/a"])
+@pytest.mark.parametrize(
+    "filename", ["a|b", " a", "a ", "../a", "/a", "a/../b", "x" * 256, "d/" * 500 + "a", ".partial/a"]
+)
 def test_a_file_whose_name_storage_cannot_keep(site: Site, filename: str) -> None:
     assert "name" in refused(site, submit(site, f"{site.web.url}/a", Type.FILE, filename=filename))["reason"]
 
@@ -254,11 +277,16 @@ def test_a_file_without_a_name(site: Site) -> None:
 # --- Pending -> Failed, not for good; and trouble
 
 
-@pytest.mark.parametrize("does", ["status 404", "status 403", "redirect /m.checkm", "endless", "says 2147483648", "gzip"])
+@pytest.mark.parametrize(
+    "does", ["status 404", "status 403", "redirect /m.checkm", "endless", "says 2147483648", "gzip"]
+)
 def test_a_manifest_that_cannot_be_had_may_be_mended_where_it_lies(site: Site, server: Misbehaving, does: str) -> None:
     server.files["/m.checkm"] = b"x"
     server.does["/m.checkm"] = [does]
-    assert "The payload could not be fetched" in refused(site, submit(site, f"{server.url}/m.checkm", Type.OBJECT), final=False)["reason"]
+    assert (
+        "The payload could not be fetched"
+        in refused(site, submit(site, f"{server.url}/m.checkm", Type.OBJECT), final=False)["reason"]
+    )
 
 
 def test_a_private_address_is_refused_and_may_be_allowed_later(tmp_path: Path) -> None:
@@ -293,12 +321,18 @@ def test_a_refusal_that_was_mended_is_forgotten(site: Site) -> None:
 # --- whatever comes
 
 
-@given(url=st.text() | st.text().map("waybill:".__add__) | st.text().map("http://".__add__), name=st.text(), value=st.text())
+@given(
+    url=st.text() | st.text().map("waybill:".__add__) | st.text().map("http://".__add__),
+    name=st.text(),
+    value=st.text(),
+)
 @settings(max_examples=200)
 def test_any_submission_is_a_payload_or_is_refused(url: str, name: str, value: str) -> None:
     said, found = "", None
     try:
-        found = payload.of(Submission(profile="p", url=url, filename=name, digest_type="md5" if value else "", digest_value=value))
+        found = payload.of(
+            Submission(profile="p", url=url, filename=name, digest_type="md5" if value else "", digest_value=value)
+        )
     except payload.Unfit as error:
         said = str(error)
     if found is None:

@@ -11,7 +11,16 @@ from tests.apps.ingest.ezid_server import EzidServer
 from tests.apps.ingest.routes.serving import serving
 from tests.apps.ingest.site import Site
 from tests.apps.ingest.steps import dock
-from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256, stopping_at_notify
+from tests.apps.ingest.steps.yard import (
+    OWNER,
+    add_profile,
+    fetched,
+    files_of,
+    folder_of,
+    run,
+    sha256,
+    stopping_at_notify,
+)
 from tests.apps.ingest.storage.yard import said_by_validator
 from waybill import rules
 from waybill.apps.ingest import anvl, dublincore, minting, noid
@@ -59,14 +68,22 @@ def ark_of(job: Record) -> str:
 
 
 def test_an_object_gets_an_ark_and_is_stored_with_its_system_files(site: Site, tmp_path: Path) -> None:
-    job = done(site, fetched(site, {"a.txt": b"hello", "b/c.txt": b""}, title="Hunt", creator="Ann", date="2009", local_ids=("l1", "l2")))
+    job = done(
+        site,
+        fetched(
+            site, {"a.txt": b"hello", "b/c.txt": b""}, title="Hunt", creator="Ann", date="2009", local_ids=("l1", "l2")
+        ),
+    )
     ark = ark_of(job)
     assert noid.check(ark)
     assert ark.startswith("ark:/99999/fk4")
     files = files_of(site, ark_of(job))
     assert set(files) == {"producer/a.txt", "producer/b/c.txt", *(f"system/{name}" for name in SYSTEM)}
     assert files["producer/a.txt"] == b"hello"
-    assert files["system/mrt-erc.txt"].decode() == f"erc:\nwho: Ann\nwhat: Hunt\nwhen: 2009\nwhere: {ark}\nwhere: l1\nwhere: l2\n"
+    assert (
+        files["system/mrt-erc.txt"].decode()
+        == f"erc:\nwho: Ann\nwhat: Hunt\nwhen: 2009\nwhere: {ark}\nwhere: l1\nwhere: l2\n"
+    )
     assert files["system/mrt-owner.txt"].decode() == f"{OWNER}\n"
     assert job.docs["metadata"] == {"erc_who": "Ann", "erc_what": "Hunt", "erc_when": "2009", "erc_where": ark}
     assert job.docs["inventory"] == {
@@ -77,7 +94,12 @@ def test_an_object_gets_an_ark_and_is_stored_with_its_system_files(site: Site, t
     assert (stored.object, stored.version, stored.request) == (ark, 1, job.docs["configuration"]["jobID"])
     found = outfit_of(site).inventory.object(ark)
     assert found is not None
-    assert (found["title"], found["owner"], found["local_ids"], found["collections"]) == ("Hunt", OWNER, ["l1", "l2"], [COLLECTION])
+    assert (found["title"], found["owner"], found["local_ids"], found["collections"]) == (
+        "Hunt",
+        OWNER,
+        ["l1", "l2"],
+        [COLLECTION],
+    )
     assert isinstance(site.depot.objects, Directory)
     assert said_by_validator(site.depot.objects.root / "ocfl") == (1, [])
 
@@ -113,7 +135,9 @@ def test_where_another_service_records_what_is_stored_is_known_here_too(tmp_path
             assert inventory.stored(ark_of(job), job.docs["stored"]["version"]).request == job.docs["stored"]["request"]
 
 
-def test_on_a_shared_tree_whoever_records_it_reads_the_manifest_without_a_token(tmp_path: Path, zookeeper_url: str) -> None:
+def test_on_a_shared_tree_whoever_records_it_reads_the_manifest_without_a_token(
+    tmp_path: Path, zookeeper_url: str
+) -> None:
     with Site(tmp_path, store=zookeeper_url, settings={"outside": ["Recording"]}) as site, serving(site) as front:
         job = led_to_recording(site)
         url = job.docs["inventory"]["manifest_url"]
@@ -145,18 +169,24 @@ def test_a_local_id_leads_to_its_object(site: Site) -> None:
     second = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l2", "l1")))
     assert ark_of(second) == ark_of(first)
     assert second.docs["stored"]["version"] == 2
-    assert "producer/a.txt" not in files_of(site, ark_of(second))  # added: it has the files of this deposit and no others
+    # added: it has the files of this deposit and no others
+    assert "producer/a.txt" not in files_of(site, ark_of(second))
     stranger = done(site, fetched(site, {"b.txt": b"2"}, local_ids=("l1",), owner="ark:/99999/fk4other"))
     assert ark_of(stranger) != ark_of(first)
 
 
 @pytest.mark.parametrize("state", ["Pending", "Downloading"])
 def test_a_local_id_is_locked_as_its_owners_also_when_only_the_profile_names_him(site: Site, state: str) -> None:
-    """Other services leave the owner to the profile. Two at once would each mint an ARK for the local id, and one fail for good."""
+    """Other services leave the owner to the profile.
+
+    Two at once would each mint an ARK for the local id, and one fail for good.
+    """
     ours = site.lead(fetched(site, {"a.txt": b"1"}, local_ids=("l1",), owner=OWNER).ref, "Recording")
     theirs = dock.submit(site, site.web.put("b.txt", b"2"), Type.FILE, local_ids=("l1",), owner="", filename="b.txt")
     if state == "Downloading":
-        theirs = dock.resumed_after(site, "Provisioning", site.web.put("b.txt", b"2"), {}, local_ids=("l1",), owner="", filename="b.txt")
+        theirs = dock.resumed_after(
+            site, "Provisioning", site.web.put("b.txt", b"2"), {}, local_ids=("l1",), owner="", filename="b.txt"
+        )
     theirs = site.lead(theirs.ref, "Processing")
     assert theirs.keys == (f"localid/l1_{OWNER}",)
     with pytest.raises(Conflict, match="stopped by key localid/l1"):
@@ -213,14 +243,18 @@ def test_an_update_keeps_what_it_does_not_replace_and_deletes_what_is_listed(sit
     given = "ark:/99999/fk4given"
     done(site, fetched(site, {"a.txt": b"1", "b.txt": b"2", "c.txt": b"3", "d/e.txt": b"4"}, primary_id=given))
     update = {"b.txt": b"new", "mrt-delete.txt": b"c.txt\n"}
-    job = done(site, fetched(site, update, primary_id=given, update=True, deletions=("producer/d/e.txt",), title="Later"))
+    job = done(
+        site, fetched(site, update, primary_id=given, update=True, deletions=("producer/d/e.txt",), title="Later")
+    )
     files = {name: data for name, data in files_of(site, ark_of(job)).items() if name.startswith("producer/")}
     assert files == {"producer/a.txt": b"1", "producer/b.txt": b"new", "producer/mrt-delete.txt": b"c.txt\n"}
     assert b"what: Later" in files_of(site, ark_of(job))["system/mrt-erc.txt"]
 
 
 def described(site: Site, number: int) -> tuple[dict[str, list[str]], Erc, list[str], dict[str, Any]]:
-    """What the system files of a version say in Dublin Core, as a citation and of local ids; and what the inventory was told."""
+    """What the system files of a version say in Dublin Core, as a citation and of local ids; and what the inventory
+    was told.
+    """
     files, storage = files_of(site, GIVEN, number), outfit_of(site).storage
     local = [value for label, value in anvl.read(files["system/mrt-mom.txt"]) if label == "localIdentifier"]
     with storage.manifest(storage.stored(GIVEN, number)) as reader:
@@ -234,7 +268,12 @@ def first_version(site: Site) -> None:
         "mrt-erc.txt": b"erc:\nwho: Ann\nwhat: From the file\n",
         "mrt-embargo.txt": b"embargoEndDate: 2031-01-01\n",
     }
-    said = {"title": "Hunt", "local_ids": ("l1", "l2"), "dc": {"subject": "ours", "language": "en"}, "datacite_type": "Image"}
+    said = {
+        "title": "Hunt",
+        "local_ids": ("l1", "l2"),
+        "dc": {"subject": "ours", "language": "en"},
+        "datacite_type": "Image",
+    }
     done(site, fetched(site, {"a.txt": b"1", **own}, primary_id=GIVEN, **said))
 
 
@@ -246,7 +285,9 @@ def test_an_update_does_not_keep_what_speaks_of_the_deposit_before_alone(site: S
     listed = dock.manifest(Row(0, "http://127.0.0.1/a.txt", "a.txt"))
     done(site, fetched(site, {"a.txt": b"1", "b.txt": b"2", "mrt-manifest.txt": listed}, primary_id=GIVEN))
     done(site, fetched(site, {"c.txt": b"3", "mrt-delete.txt": b"a.txt\n"}, primary_id=GIVEN, update=True))
-    assert producer_of(site, GIVEN) == {"b.txt", "c.txt", "mrt-delete.txt"}, "what came with the deposit is in its version"
+    assert producer_of(site, GIVEN) == {"b.txt", "c.txt", "mrt-delete.txt"}, (
+        "what came with the deposit is in its version"
+    )
     done(site, fetched(site, {"d.txt": b"4"}, primary_id=GIVEN, update=True))
     assert producer_of(site, GIVEN) == {"b.txt", "c.txt", "d.txt"}
     done(site, fetched(site, {"mrt-delete.txt": b"b.txt\n"}, primary_id=GIVEN, update=True))
@@ -255,9 +296,18 @@ def test_an_update_does_not_keep_what_speaks_of_the_deposit_before_alone(site: S
 
 
 def test_an_update_of_a_bag_does_not_keep_what_the_bag_said_of_its_payload(site: Site) -> None:
-    bag = {"a.txt": b"1", "b.txt": b"2", "mrt-bag/bagit.txt": b"x", "mrt-bag/manifest-md5.txt": b"y", "mrt-bag/meta/m.xml": b"z"}
+    bag = {
+        "a.txt": b"1",
+        "b.txt": b"2",
+        "mrt-bag/bagit.txt": b"x",
+        "mrt-bag/manifest-md5.txt": b"y",
+        "mrt-bag/meta/m.xml": b"z",
+    }
     done(site, fetched(site, bag, primary_id=GIVEN))
-    done(site, fetched(site, {"c.txt": b"3"}, primary_id=GIVEN, update=True, deletions=("b.txt", "mrt-bag/manifest-md5.txt")))
+    done(
+        site,
+        fetched(site, {"c.txt": b"3"}, primary_id=GIVEN, update=True, deletions=("b.txt", "mrt-bag/manifest-md5.txt")),
+    )
     assert producer_of(site, GIVEN) == {"a.txt", "c.txt"}
     other = {"d.txt": b"4", "mrt-bag/bagit.txt": b"x", "mrt-bag/manifest-sha256.txt": b"y"}
     done(site, fetched(site, other, primary_id=GIVEN, update=True))
@@ -280,9 +330,15 @@ def test_an_update_keeps_the_description_that_it_does_not_replace(site: Site) ->
     done(site, fetched(site, {"c.txt": b"3"}, primary_id=GIVEN, update=True, **more))
     dc, erc, local, about = described(site, 3)
     assert dc == {
-        "title": ["Later"], "creator": ["Ann"], "subject": ["new"], "publisher": ["Press"], "type": ["Text"],
-        "identifier": [GIVEN, "l1", "l2", "l3"], "language": ["en"], "rights": ["all"],
-    }  # fmt: skip
+        "title": ["Later"],
+        "creator": ["Ann"],
+        "subject": ["new"],
+        "publisher": ["Press"],
+        "type": ["Text"],
+        "identifier": [GIVEN, "l1", "l2", "l3"],
+        "language": ["en"],
+        "rights": ["all"],
+    }
     assert (erc.who, erc.what, erc.where) == ("Ann", "Later", (GIVEN, "l1", "l2", "l3"))
     assert local == about["local_ids"] == ["l1", "l2", "l3"]
 
@@ -295,7 +351,8 @@ def test_the_files_of_an_update_are_heard_before_those_that_it_keeps(site: Site)
     found, erc, _, about = described(site, 2)
     assert (found["title"], found["rights"], found["publisher"], erc.what) == (["Newer"], ["none"], ["Press"], "Newer")
     assert "embargo" not in about
-    done(site, fetched(site, {"a.txt": b"1"}, primary_id=GIVEN, update=True))  # the list of deletions in the object is not heard again
+    # the list of deletions in the object is not heard again
+    done(site, fetched(site, {"a.txt": b"1"}, primary_id=GIVEN, update=True))
     assert files_of(site, GIVEN)["producer/a.txt"] == b"1"
 
 
@@ -334,7 +391,9 @@ def test_deleting_what_is_not_there_fails_and_leaves_the_object_alone(site: Site
     assert len(outfit_of(site).storage.versions(given)) == 1
 
 
-def test_a_second_run_uses_the_ark_that_was_saved_and_makes_no_second_version(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_uses_the_ark_that_was_saved_and_makes_no_second_version(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = outfit_of(site).storage
     write, calls = storage.write, []
 
@@ -377,7 +436,9 @@ def test_a_closed_shoulder_mints_no_more(site: Site) -> None:
     assert "No ARK can be minted on 99999-fk4" in failed(site, fetched(site, {"a.txt": b"1"}))
 
 
-def test_a_working_copy_that_is_not_what_was_fetched_fails_and_says_how_to_mend(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_copy_that_is_not_what_was_fetched_fails_and_says_how_to_mend(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("waybill.machine.Backoff.delay", lambda self, tries: 0.0)
     job = fetched(site, {"a.txt": b"one", "b.txt": b"two"})
     (folder_of(site, job) / "producer" / "b.txt").write_bytes(b"TWO")
@@ -388,7 +449,9 @@ def test_a_working_copy_that_is_not_what_was_fetched_fails_and_says_how_to_mend(
     assert [line for _, line in outfit_of(site).storage.objects()] == []
 
 
-def test_a_link_in_the_working_folder_is_not_followed(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_in_the_working_folder_is_not_followed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("waybill.machine.Backoff.delay", lambda self, tries: 0.0)
     (tmp_path / "secret").write_bytes(b"one")
     job = fetched(site, {"a.txt": b"one"}, keep=())
@@ -406,7 +469,9 @@ def test_files_that_another_service_fetched_are_taken_as_they_lie(site: Site) ->
 
 
 def test_a_description_that_cannot_be_read_fails_with_its_name_and_line(site: Site) -> None:
-    assert "producer/mrt-erc.txt cannot be read: Line 2" in failed(site, fetched(site, {"mrt-erc.txt": b"erc:\nnonsense\n"}))
+    assert "producer/mrt-erc.txt cannot be read: Line 2" in failed(
+        site, fetched(site, {"mrt-erc.txt": b"erc:\nnonsense\n"})
+    )
 
 
 def listing(*rows: str) -> bytes:
@@ -419,7 +484,9 @@ def test_the_depositors_own_list_is_held_against_what_came(site: Site) -> None:
     right = listing(f"a | md5 | {md5} | 3 |  | a.txt", f"b | sha-256 | {sha256(b'two')} |  |  | producer/b.txt")
     done(site, fetched(site, {"a.txt": b"one", "b.txt": b"two", "c.txt": b"3", "mrt-manifest.txt": right}))
     wrong = listing(
-        f"a | md5 | {md5.replace(md5[0], 'f' if md5[0] != 'f' else 'e')} |  |  | a.txt", "b |  |  | 4 |  | b.txt", "z |  |  |  |  | z.txt"
+        f"a | md5 | {md5.replace(md5[0], 'f' if md5[0] != 'f' else 'e')} |  |  | a.txt",
+        "b |  |  | 4 |  | b.txt",
+        "z |  |  |  |  | z.txt",
     )
     said = failed(site, fetched(site, {"a.txt": b"one", "b.txt": b"two", "mrt-manifest.txt": wrong}))
     assert f"'producer/a.txt': its md5 is {md5}" in said
@@ -468,8 +535,12 @@ def test_an_answer_of_ezid_that_is_lost_mints_nothing_twice(site: Site, ezid: Ez
     assert list(ezid.known) == [ark_of(job)]
 
 
-def test_a_job_that_is_begun_again_keeps_the_ark_that_ezid_knows(site: Site, ezid: EzidServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is another deposit then, and still the same object: EZID was asked by the name of the deposit, and called the ARK another's."""
+def test_a_job_that_is_begun_again_keeps_the_ark_that_ezid_knows(
+    site: Site, ezid: EzidServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another deposit then, and still the same object: EZID was asked by the name of the deposit, and called
+    the ARK another's.
+    """
     add_ezid(site, ezid)
     with monkeypatch.context() as patch:
         patch.setattr(OcflStorage, "write", _no_room)
@@ -509,7 +580,9 @@ def test_ezid_is_told_anew_of_an_ark_that_was_given(site: Site, ezid: EzidServer
     assert elsewhere not in ezid.known
 
 
-def test_ezid_without_a_password_fails_and_says_what_to_set(site: Site, ezid: EzidServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ezid_without_a_password_fails_and_says_what_to_set(
+    site: Site, ezid: EzidServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_ezid(site, ezid)
     monkeypatch.delenv(minting.PASSWORD)
     assert minting.PASSWORD in failed(site, fetched(site, {"a.txt": b"1"}, profile="e"))

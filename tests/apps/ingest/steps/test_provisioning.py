@@ -20,7 +20,9 @@ from waybill.worker import context
 class Yard:
     """A site whose working disk is filled by the test."""
 
-    def __init__(self, folder: Path, *, free: int, total: int = 10_000, room: dict[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *, free: int, total: int = 10_000, room: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         rules = {"keep_free": 0, "unknown": 500, "every": 0.0, "patience": 3600.0, **(room or {})}
         self.site = Site(folder, settings={"outside": ["Processing"], "room": rules, **settings})
         self.plate = Plate(total, free)
@@ -82,7 +84,9 @@ def test_a_wait_writes_nothing_as_long_as_nothing_changes(tmp_path: Path) -> Non
 def test_an_unknown_size_waits_below_the_threshold(tmp_path: Path, said: Any) -> None:
     yard = Yard(tmp_path, free=499)
     with yard.site:
-        job = resumed_after(yard.site, "Estimating", f"{yard.site.web.url}/a", {"space_needed": said} if said is not None else {})
+        job = resumed_after(
+            yard.site, "Estimating", f"{yard.site.web.url}/a", {"space_needed": said} if said is not None else {}
+        )
         assert "its size is not known" in yard.look(job).message
         yard.plate.free = 500
         assert yard.look(job).state == "Downloading"
@@ -133,7 +137,9 @@ def test_a_job_that_can_never_fit_says_so_tells_the_administrators_once_and_wait
         for _ in range(3):
             found = yard.look(job)
             assert (found.state, found.tries) == ("Provisioning", 0)
-            assert found.message.startswith("It can never fit: it needs 20,000 bytes, and the working disk has 10,000 at most.")
+            assert found.message.startswith(
+                "It can never fit: it needs 20,000 bytes, and the working disk has 10,000 at most."
+            )
         (letter,) = yard.letters()
         assert letter["to"] == ["ops@example.org"]
         assert "can never fit" in letter["subject"]
@@ -245,7 +251,12 @@ def test_what_the_hook_provides_is_taken_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_hook_that_misbehaves_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, script: str, seconds: float, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    script: str,
+    seconds: float,
+    said: str,
 ) -> None:
     monkeypatch.setattr(hook, "HOOK_SECONDS", seconds)
     yard, _ = hooked(tmp_path, script)

@@ -36,7 +36,8 @@ def stored_elsewhere(site: Site, url: str, **said: Any) -> Record:
 
 def test_recording_reads_nothing_but_the_storage_manifest(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = site.depot.outfit("job").storage
-    job = fetched(site, {"a.txt": b"1"}, local_ids=("l1",), title="Hunt", primary_id=ARK)  # minting looks whether storage knows the ARK
+    # minting looks whether storage knows the ARK
+    job = fetched(site, {"a.txt": b"1"}, local_ids=("l1",), title="Hunt", primary_id=ARK)
     read: list[str] = []
     manifest_of = storage.manifest
     monkeypatch.setattr(storage, "manifest", lambda stored: read.append(stored.place) or manifest_of(stored))
@@ -54,7 +55,9 @@ def test_recording_reads_nothing_but_the_storage_manifest(site: Site, monkeypatc
 
 def test_a_second_recording_changes_nothing(site: Site) -> None:
     job = run(site, fetched(site, {"a.txt": b"1"}))
-    again = run(site, fetched(site, {}, done="Processing", more={name: job.docs[name] for name in ("stored", "inventory")}))
+    again = run(
+        site, fetched(site, {}, done="Processing", more={name: job.docs[name] for name in ("stored", "inventory")})
+    )
     assert again.state == "Notify", again.message
     assert len(inventory_of(site).versions(job.docs["identifiers"]["primary_id"])) == 1
 
@@ -215,7 +218,11 @@ def test_where_storing_is_left_to_that_service_a_version_is_asked_for(tmp_path: 
         with site.workers(roles=["job"]):
             first = fetched(site, {}, done="Storing", more=more, primary_id=ARK)
             site.wait("job", first.id, "Notify", "Completed")
-        job = run(site, fetched(site, {"c.txt": b"3"}, primary_id=ARK, update=True), "Storing" if outside == "Storing" else "Failed")
+        job = run(
+            site,
+            fetched(site, {"c.txt": b"3"}, primary_id=ARK, update=True),
+            "Storing" if outside == "Storing" else "Failed",
+        )
         assert (f"Another storage service keeps {ARK}" in job.message) == (outside != "Storing")
         if outside != "Storing":  # nor what another service has processed
             store = {"manifest_url": url, "mode": f"update/9502/{ARK}", "delete": ""}

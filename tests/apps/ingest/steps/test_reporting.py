@@ -29,10 +29,15 @@ MODULE = importlib.import_module("waybill.apps.ingest.steps.reporting")
 
 
 @contextmanager
-def told(folder: Path, count: int, *, mail: Mail | None = None, **options: Any) -> Iterator[tuple[Site, Record, Mailbox]]:
+def told(
+    folder: Path, count: int, *, mail: Mail | None = None, **options: Any
+) -> Iterator[tuple[Site, Record, Mailbox]]:
     """A batch of so many jobs, none of which works; a mail server; workers."""
     more = {name: options.pop(name) for name in ("store", "settings", "webhooks", "mail__url") if name in options}
-    with Mailbox() as box, Site(folder, **({"mail__url": box.url, "mail__sender": "waybill@example.org"} | more)) as site:
+    with (
+        Mailbox() as box,
+        Site(folder, **({"mail__url": box.url, "mail__sender": "waybill@example.org"} | more)) as site,
+    ):
         profile(site, mail=mail if mail is not None else Mail(to=("jane@example.org",)))
         batch = submit(site, url=site.web.put("list.checkm", files(count)), type=Type.FILES, title="Husky", **options)
         with site.workers(roles=ROLES):
@@ -57,7 +62,12 @@ def test_batch_reporting_to_completed(tmp_path: Path, store: str, request: pytes
         done = site.wait("batch", batch.id, "Completed")
         report = done.docs["status-report"]
         assert report["counts"] == {"completed": 2, "failed": 0, "deleted": 0}
-        assert (report["failed_jobs"], report["successful_jobs"], report["whole"], report["report"]) == ([], ids, True, 1)
+        assert (report["failed_jobs"], report["successful_jobs"], report["whole"], report["report"]) == (
+            [],
+            ids,
+            True,
+            1,
+        )
         (came,) = box.wait()
         assert came.message["Subject"] == "OK: 2 of 2 completed: Husky (bid-1)"
         assert came.recipients == ("jane@example.org",)
@@ -85,7 +95,9 @@ def test_batch_reporting_to_failed(tmp_path: Path, store: str, request: pytest.F
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
-def test_a_batch_is_reported_only_when_its_last_job_has_settled(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
+def test_a_batch_is_reported_only_when_its_last_job_has_settled(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
     with told(tmp_path, 2, store=url) as (site, batch, box):
         first, second = jobs(site, batch)
@@ -197,7 +209,9 @@ def test_a_corrupt_manifest_is_reported_with_its_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
-def test_batch_failed_to_update_reporting_to_failed_and_completed(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
+def test_batch_failed_to_update_reporting_to_failed_and_completed(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
     with told(tmp_path, 5, store=url) as (site, batch, box):
         good, mended, deleted, bad, removed = jobs(site, batch)
@@ -216,8 +230,10 @@ def test_batch_failed_to_update_reporting_to_failed_and_completed(tmp_path: Path
         assert report["report"] == 2
         assert report["counts"] == {"completed": 2, "failed": 1, "deleted": 2}
         assert {key: report["since"][key] for key in ("completed", "deleted", "unresolved")} == {
-            "completed": 1, "deleted": 2, "unresolved": 1,
-        }  # fmt: skip
+            "completed": 1,
+            "deleted": 2,
+            "unresolved": 1,
+        }
         second = next(came for came in box.wait(2) if "(update)" in came.message["Subject"])
         assert second.message["Subject"].startswith("FAIL (update): 1 of 5 failed, 2 completed, 2 deleted: ")
         found = attached(second.message)
@@ -247,8 +263,10 @@ def test_what_has_changed_is_reckoned_from_the_whole_list_and_not_from_the_first
             engine.act(batch.ref, "report")
         report = site.wait("batch", batch.id, "Failed").docs["status-report"]
         assert {key: report["since"][key] for key in ("completed", "deleted", "unresolved")} == {
-            "completed": 3, "deleted": 0, "unresolved": 3,
-        }  # fmt: skip
+            "completed": 3,
+            "deleted": 0,
+            "unresolved": 3,
+        }
 
 
 def test_after_the_report_of_another_service_everything_is_told(tmp_path: Path) -> None:
@@ -345,7 +363,10 @@ def test_secrets_in_addresses_are_not_told(tmp_path: Path) -> None:
             settle(site, jobs(site, made(site, batch))[0], "Failed", "broken")
             (came,) = box.wait()
         assert b"hush" not in came.raw
-        assert attached(came.message)["failed.json"]["failedJobs"][0]["payload_url"] == "https://example.org/a?X-Amz-Signature=***&id=7"
+        assert (
+            attached(came.message)["failed.json"]["failedJobs"][0]["payload_url"]
+            == "https://example.org/a?X-Amz-Signature=***&id=7"
+        )
 
 
 def test_webhooks_are_told_of_the_batch(tmp_path: Path) -> None:

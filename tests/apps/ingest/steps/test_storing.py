@@ -29,7 +29,9 @@ def manifest(*rows: tuple[str, str, bytes]) -> bytes:
 def asked(site: Site, url: str, *, mode: str = f"add/9502/{ARK}", delete: str = "", primary_id: str = ARK) -> Record:
     """A job that another service has processed."""
     store = {"manifest_url": url, "mode": mode, "delete": delete}
-    return fetched(site, {}, done="Processing", primary_id=primary_id, title="Hunt", more={"store": store, "downloaded": None})
+    return fetched(
+        site, {}, done="Processing", primary_id=primary_id, title="Hunt", more={"store": store, "downloaded": None}
+    )
 
 
 def test_processing_asks_and_storing_writes(site: Site) -> None:
@@ -51,10 +53,18 @@ def test_an_update_is_asked_for_with_its_list_of_deletions(site: Site) -> None:
     job = run(site, fetched(site, {"mrt-delete.txt": b"a.txt\n"}, primary_id=ARK, update=True))
     assert job.docs["store"]["mode"] == f"update/9502/{ARK}"
     assert job.docs["store"]["delete"].endswith("/producer/mrt-delete.txt")
-    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {"producer/b.txt", "producer/mrt-delete.txt"}
+    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {
+        "producer/b.txt",
+        "producer/mrt-delete.txt",
+    }
     later = run(site, fetched(site, {"c.txt": b"3"}, primary_id=ARK, update=True))
-    assert later.docs["store"]["delete"] == "", "that the list of the deposit before is not kept, is nothing that was asked for"
-    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {"producer/b.txt", "producer/c.txt"}
+    assert later.docs["store"]["delete"] == "", (
+        "that the list of the deposit before is not kept, is nothing that was asked for"
+    )
+    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {
+        "producer/b.txt",
+        "producer/c.txt",
+    }
 
 
 def test_an_update_that_another_service_has_processed_keeps_the_description(site: Site) -> None:
@@ -66,7 +76,12 @@ def test_an_update_that_another_service_has_processed_keeps_the_description(site
     storage = site.depot.outfit("job").storage
     with storage.manifest(storage.stored(ARK, 2)) as reader:
         about = reader.header.about["about"]
-    assert (about["title"], about["creator"], about["local_ids"], about["embargo"]) == ("Hunt", "Ann", ["l1"], "2031-01-01T00:00:00Z")
+    assert (about["title"], about["creator"], about["local_ids"], about["embargo"]) == (
+        "Hunt",
+        "Ann",
+        ["l1"],
+        "2031-01-01T00:00:00Z",
+    )
 
 
 def test_what_another_service_has_processed_is_stored_from_its_manifest(site: Site) -> None:
@@ -87,7 +102,15 @@ def test_what_another_service_has_processed_is_stored_from_its_manifest(site: Si
     assert files_of(site, ARK) == {"producer/b.txt": b"two", "producer/c.txt": b"3"}
 
     told = ("producer/mrt-delete.txt", site.web.put("e.txt", b"b.txt\n"), b"b.txt\n")
-    run(site, asked(site, site.web.put("o.txt", manifest(told)), mode=f"update/9502/{ARK}", delete=site.web.put("e.txt", b"b.txt\n")))
+    run(
+        site,
+        asked(
+            site,
+            site.web.put("o.txt", manifest(told)),
+            mode=f"update/9502/{ARK}",
+            delete=site.web.put("e.txt", b"b.txt\n"),
+        ),
+    )
     assert set(files_of(site, ARK)) == {"producer/c.txt", "producer/mrt-delete.txt"}
     run(site, asked(site, site.web.put("p.txt", manifest(one)), mode=f"update/9502/{ARK}"))
     assert set(files_of(site, ARK)) == {"producer/c.txt"}
@@ -113,7 +136,9 @@ def test_what_cannot_be_stored_fails_with_a_sentence(site: Site, content: bytes,
 
 
 def test_content_that_is_not_what_the_manifest_says_is_not_stored(site: Site) -> None:
-    job = run(site, asked(site, site.web.put("m.txt", manifest(("producer/a.txt", site.web.put("a.txt", b"ONE"), b"one")))))
+    job = run(
+        site, asked(site, site.web.put("m.txt", manifest(("producer/a.txt", site.web.put("a.txt", b"ONE"), b"one"))))
+    )
     assert job.state == "Failed"
     assert "/a.txt cannot be fetched: What came has the sha256" in job.message
     assert not list(site.depot.outfit("job").storage.objects())

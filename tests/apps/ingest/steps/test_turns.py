@@ -20,7 +20,13 @@ def batch_of(site: Site, *rows: tuple[str, str, str], known: bool = False, **sai
     if not known:
         profile(site)
     lines = (f"{site.web.put(name, name.encode())} |  |  |  |  | {name} | {ark} | {local}" for name, ark, local in rows)
-    return submit(site, url=site.web.put("list.checkm", manifest("single-file-batch", *lines)), type=Type.FILES, checked=True, **said)
+    return submit(
+        site,
+        url=site.web.put("list.checkm", manifest("single-file-batch", *lines)),
+        type=Type.FILES,
+        checked=True,
+        **said,
+    )
 
 
 def versions(site: Site, ark: str) -> list[str]:
@@ -28,7 +34,9 @@ def versions(site: Site, ark: str) -> list[str]:
     inventory = site.depot.outfit("job").inventory
     found = []
     for row in inventory.versions(ark):
-        paths = [each["path"] for each in inventory.files(ark, row["number"]).rows if each["path"].startswith("producer/")]
+        paths = [
+            each["path"] for each in inventory.files(ark, row["number"]).rows if each["path"].startswith("producer/")
+        ]
         found += [path.removeprefix("producer/") for path in paths]
     return found
 
@@ -64,7 +72,14 @@ def test_versions_come_in_the_order_of_the_rows(
     monkeypatch.setattr(turns, "LOOK", 0.1)
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
     with Site(tmp_path, store=url) as site:
-        batch = batch_of(site, ("1.txt", ARK, ""), ("2.txt", ARK, "x"), ("3.txt", "", "other"), ("4.txt", "", "x; y"), ("5.txt", ARK, ""))
+        batch = batch_of(
+            site,
+            ("1.txt", ARK, ""),
+            ("2.txt", ARK, "x"),
+            ("3.txt", "", "other"),
+            ("4.txt", "", "x; y"),
+            ("5.txt", ARK, ""),
+        )
         go = late(site, "1.txt")
         ended_in_turn(site, batch, go)
         assert versions(site, ARK) == ["1.txt", "2.txt", "4.txt", "5.txt"]
@@ -90,7 +105,9 @@ def test_rows_that_are_one_object_by_the_inventory_alone_are_its_versions_in_the
         assert all(ARK in each for each in remarks)
 
 
-def test_while_the_inventory_is_away_no_jobs_are_made_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_inventory_is_away_no_jobs_are_made_out_of_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Site(tmp_path) as site:
         batch = batch_of(site, ("1.txt", "", "x"), ("2.txt", ARK, ""))
         site.lead(batch.ref, "Processing")
@@ -110,7 +127,9 @@ def test_while_the_inventory_is_away_no_jobs_are_made_out_of_order(tmp_path: Pat
         assert len(jobs(site, batch)) == 2
 
 
-def test_nobody_waits_for_a_row_that_failed_is_held_or_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_a_row_that_failed_is_held_or_was_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(turns, "LOOK", 0.0)
     with Site(tmp_path) as site:
         batch = batch_of(site, *((f"{n}.txt", ARK, "") for n in range(5)))

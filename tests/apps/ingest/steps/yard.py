@@ -39,24 +39,46 @@ def folder_of(site: Site, job: Record) -> Path:
 
 
 def fetched(
-    site: Site, files: Mapping[str, bytes], *, done: str = "Downloading", more: Mapping[str, Any] | None = None,
-    keep: Iterable[str] | None = None, **said: Any,
-) -> Record:  # fmt: skip
-    """A job after Downloading, taken up again: Processing is its next state. `keep`: which files are really in the working folder."""
-    told = {"profile": "p", "url": "http://127.0.0.1/x", "type": Type.OBJECT, "filename": "x.checkm", "owner": OWNER, "submitter": "ann"}
+    site: Site,
+    files: Mapping[str, bytes],
+    *,
+    done: str = "Downloading",
+    more: Mapping[str, Any] | None = None,
+    keep: Iterable[str] | None = None,
+    **said: Any,
+) -> Record:
+    """A job after Downloading, taken up again: Processing is its next state. `keep`: which files are really in the
+    working folder.
+    """
+    told = {
+        "profile": "p",
+        "url": "http://127.0.0.1/x",
+        "type": Type.OBJECT,
+        "filename": "x.checkm",
+        "owner": OWNER,
+        "submitter": "ann",
+    }
     token = str(uuid.uuid4())
     asked = Submission(**{**told, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said})
-    rows = [{"path": f"producer/{name}", "size": len(d), "sha256": sha256(d), "mime": "text/plain"} for name, d in files.items()]
+    rows = [
+        {"path": f"producer/{name}", "size": len(d), "sha256": sha256(d), "mime": "text/plain"}
+        for name, d in files.items()
+    ]
     folder = site.root / "queue" / asked.batch_id / asked.job_id / "producer"
     for name in files if keep is None else keep:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(files[name])
     docs = {
-        "configuration": asked.document(), "identifiers": asked.identifiers(), "metadata": asked.metadata(),
-        "downloaded": {"count": len(rows), "rows": rows, "attempt": 1, "bytes": sum(map(len, files.values()))}, **(more or {}),
-    }  # fmt: skip
+        "configuration": asked.document(),
+        "identifiers": asked.identifiers(),
+        "metadata": asked.metadata(),
+        "downloaded": {"count": len(rows), "rows": rows, "attempt": 1, "bytes": sum(map(len, files.values()))},
+        **(more or {}),
+    }
     with site.engine() as engine:
-        job = engine.submit(New("job", docs={k: v for k, v in docs.items() if v is not None}, state="Failed", last_done=done))
+        job = engine.submit(
+            New("job", docs={k: v for k, v in docs.items() if v is not None}, state="Failed", last_done=done)
+        )
         return engine.act(job.ref, "resume").record
 
 

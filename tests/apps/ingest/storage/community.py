@@ -1,4 +1,6 @@
-"""The community's validator, ocfl-py. Of the registered layouts it knows two; the one that is used here is described to it."""
+"""The community's validator, ocfl-py. Of the registered layouts it knows two; the one that is used here is described
+to it.
+"""
 
 import hashlib
 import logging
@@ -19,7 +21,9 @@ class HashedNTuples(Layout):  # type: ignore[misc]
         self.NAME = LAYOUT
         self.DESCRIPTION = ""
         self.config_read: dict[str, Any] = {}
-        self.PARAMS = {name: self._keep(name) for name in ("digestAlgorithm", "tupleSize", "numberOfTuples", "shortObjectRoot")}
+        self.PARAMS = {
+            name: self._keep(name) for name in ("digestAlgorithm", "tupleSize", "numberOfTuples", "shortObjectRoot")
+        }
 
     def _keep(self, name: str) -> Any:
         return lambda value: self.config_read.__setitem__(name, value)
@@ -43,4 +47,7 @@ def said_by_community(root: Path, warnings: bool) -> tuple[int, list[str]]:
         validator.validate(log_warnings=warnings)
     finally:
         logging.disable(logging.NOTSET)
-    return validator.num_objects or 0, [*validator.log.messages, *(f"{path}: {words}" for path, words in validator.errors)]
+    return validator.num_objects or 0, [
+        *validator.log.messages,
+        *(f"{path}: {words}" for path, words in validator.errors),
+    ]

@@ -1,6 +1,8 @@
-"""The rules of OCFL 1.1 for a storage root, read from the specification and checked on plain folders; it shares no code with the storage.
+"""The rules of OCFL 1.1 for a storage root, read from the specification and checked on plain folders; it shares no
+code with the storage.
 
-It knows what our storage writes and no more: versions without padding, a content folder named `content`, an inventory in every version.
+It knows what our storage writes and no more: versions without padding, a content folder named `content`, an inventory
+in every version.
 """
 
 import hashlib
@@ -14,7 +16,11 @@ def broken_rules(root: Path) -> tuple[int, list[str]]:
     """How many objects there are below the root, and what is wrong."""
     said = [] if (root / "0=ocfl_1.1").read_bytes() == b"ocfl_1.1\n" else ["the root is not declared"]
     said += [f"{folder} is empty" for folder in root.rglob("*") if folder.is_dir() and not any(folder.iterdir())]
-    objects = {file.relative_to(root).parts[:3] for file in root.rglob("*") if file.is_file() and len(file.relative_to(root).parts) > 3}
+    objects = {
+        file.relative_to(root).parts[:3]
+        for file in root.rglob("*")
+        if file.is_file() and len(file.relative_to(root).parts) > 3
+    }
     objects -= {parts for parts in objects if parts[0] == "extensions"}
     loose = [file for file in root.rglob("*") if file.is_file() and 1 < len(file.relative_to(root).parts) <= 3]
     said += [f"{file} lies in no object" for file in loose if "extensions" not in file.parts]
@@ -24,7 +30,10 @@ def broken_rules(root: Path) -> tuple[int, list[str]]:
 
 
 def _object(folder: Path) -> Iterator[str]:
-    if not (folder / "0=ocfl_object_1.1").is_file() or (folder / "0=ocfl_object_1.1").read_bytes() != b"ocfl_object_1.1\n":
+    if (
+        not (folder / "0=ocfl_object_1.1").is_file()
+        or (folder / "0=ocfl_object_1.1").read_bytes() != b"ocfl_object_1.1\n"
+    ):
         yield "not declared"
     if not (folder / "inventory.json").is_file():
         yield "no inventory"
@@ -84,5 +93,7 @@ def _states(folder: Path, inventory: dict[str, Any], versions: list[str]) -> Ite
         if len(paths) != len(set(paths)) or folders & set(paths):
             yield f"{version} has paths twice, or in each other's way"
         earlier = json.loads((folder / version / "inventory.json").read_bytes())
-        if earlier["head"] != version or any(inventory["versions"][name] != words for name, words in earlier["versions"].items()):
+        if earlier["head"] != version or any(
+            inventory["versions"][name] != words for name, words in earlier["versions"].items()
+        ):
             yield f"{version} was written otherwise than it is told now"

@@ -23,8 +23,12 @@ def objects(tmp_path: Path) -> Directory:
     return Directory(tmp_path / "objects")
 
 
-def test_what_another_process_has_stored_meanwhile_is_the_answer_though_nothing_is_staged_any_more(objects: Directory) -> None:
-    """A client that waited too long asks again, and another process takes it: the first ends, and clears what both read."""
+def test_what_another_process_has_stored_meanwhile_is_the_answer_though_nothing_is_staged_any_more(
+    objects: Directory,
+) -> None:
+    """A client that waited too long asks again, and another process takes it: the first ends, and clears what both
+    read.
+    """
     first, second = Counter(objects, "ocfl", "sha512"), Counter(objects, "ocfl", "sha512")
     for data in FILES.values():
         first.staged.put(place_of(ARK, "r1"), sha256(data), len(data), iter([data]))

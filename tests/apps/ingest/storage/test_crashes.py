@@ -1,4 +1,6 @@
-"""A writer that dies anywhere leaves the version before or the one it was writing; after recovery a validator finds nothing to say."""
+"""A writer that dies anywhere leaves the version before or the one it was writing; after recovery a validator finds
+nothing to say.
+"""
 
 import itertools
 import os
@@ -41,7 +43,9 @@ def versions(storage: OcflStorage) -> list[dict[str, bytes]]:
         return []
 
 
-def deaths(root: Path, prepare: list[Callable[[Bytes], Deposit]], deposit: Callable[[Bytes], Deposit]) -> Iterator[Path]:
+def deaths(
+    root: Path, prepare: list[Callable[[Bytes], Deposit]], deposit: Callable[[Bytes], Deposit]
+) -> Iterator[Path]:
     """Folders in each of which a writer has died, one side effect later each time; the last one lived."""
     for number in itertools.count(1):
         folder = root / str(number)
@@ -61,7 +65,10 @@ def deaths(root: Path, prepare: list[Callable[[Bytes], Deposit]], deposit: Calla
 
 @pytest.mark.parametrize(("prepare", "deposit", "after"), CASES, ids=["first", "update"])
 def test_killed_anywhere_then_recovered(
-    tmp_path: Path, prepare: list[Callable[[Bytes], Deposit]], deposit: Callable[[Bytes], Deposit], after: list[dict[str, bytes]]
+    tmp_path: Path,
+    prepare: list[Callable[[Bytes], Deposit]],
+    deposit: Callable[[Bytes], Deposit],
+    after: list[dict[str, bytes]],
 ) -> None:
     seen = []
     for folder in deaths(tmp_path, prepare, deposit):
@@ -81,7 +88,10 @@ def test_killed_anywhere_then_recovered(
 
 @pytest.mark.parametrize(("prepare", "deposit", "after"), CASES, ids=["first", "update"])
 def test_killed_anywhere_then_written_again(
-    tmp_path: Path, prepare: list[Callable[[Bytes], Deposit]], deposit: Callable[[Bytes], Deposit], after: list[dict[str, bytes]]
+    tmp_path: Path,
+    prepare: list[Callable[[Bytes], Deposit]],
+    deposit: Callable[[Bytes], Deposit],
+    after: list[dict[str, bytes]],
 ) -> None:
     for folder in deaths(tmp_path, prepare, deposit):
         with Directory(folder, fsync=False) as objects:
@@ -113,7 +123,9 @@ def test_killed_while_recovering(tmp_path: Path) -> None:
             dying = cast(Objects, Tripwire(objects, die_at(5)))  # in its second content
             with suppress(Died):
                 OcflStorage(dying, "ocfl", sources, threads=1).write(new(sources))
-            alive, _ = die_in_directory(folder, number, lambda objects: OcflStorage(objects, "ocfl", Bytes()).recover(ARK))
+            alive, _ = die_in_directory(
+                folder, number, lambda objects: OcflStorage(objects, "ocfl", Bytes()).recover(ARK)
+            )
             storage.recover(ARK)
             assert versions(storage) == [OLD]
             assert said_by_validator(folder / "ocfl") == (1, [])
@@ -123,7 +135,9 @@ def test_killed_while_recovering(tmp_path: Path) -> None:
 
 
 def test_killed_while_damaged_content_is_written_again(tmp_path: Path) -> None:
-    """A deposit that brings the same bytes heals them: dead at any point, it leaves them as damaged as they were, or whole."""
+    """A deposit that brings the same bytes heals them: dead at any point, it leaves them as damaged as they were, or
+    whole.
+    """
     seen = set()
     for number in itertools.count(1):
         folder = tmp_path / str(number)
@@ -172,7 +186,9 @@ def test_dead_between_any_two_requests(objects: Objects, tmp_path: Path, finish:
         storage = OcflStorage(objects, prefix, sources)
         storage.write(old(sources))
         try:
-            OcflStorage(cast(Objects, Tripwire(objects, die_at(moment))), prefix, sources, threads=1).write(new(sources))
+            OcflStorage(cast(Objects, Tripwire(objects, die_at(moment))), prefix, sources, threads=1).write(
+                new(sources)
+            )
         except Died:
             alive = False
         found = versions(storage)
@@ -230,11 +246,18 @@ def test_leftovers_without_an_id_go_when_they_are_old(objects: Objects, tmp_path
 def test_a_version_that_was_published_and_not_synced_is_made_durable_by_whoever_finds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its writer died between the rename and the sync of the folder above. Answered without one, it would be lost with the power."""
+    """Its writer died between the rename and the sync of the folder above.
+
+    Answered without one, it would be lost with the power.
+    """
     for number in itertools.count(1):
         folder, sources = tmp_path / str(number), Bytes()
         deposit = old(sources)
-        alive, point = die_in_directory(folder, number, lambda objects: OcflStorage(objects, "ocfl", sources).write(deposit))  # noqa: B023
+        alive, point = die_in_directory(
+            folder,
+            number,
+            lambda objects: OcflStorage(objects, "ocfl", sources).write(deposit),  # noqa: B023
+        )
         assert not alive, "it dies after the rename"
         if point == "renamed" and list(folder.glob("ocfl/*/*/*/")):
             break

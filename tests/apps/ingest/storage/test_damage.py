@@ -1,4 +1,6 @@
-"""Whatever happens to an object at rest is found, and named with its place and its files; nothing is mended that cannot be trusted."""
+"""Whatever happens to an object at rest is found, and named with its place and its files; nothing is mended that
+cannot be trusted.
+"""
 
 import itertools
 import threading
@@ -18,7 +20,9 @@ FILES = {"producer/a": b"abc", "producer/b": b"bcd"}
 
 
 def root_of(objects: Objects) -> str:
-    return next(info.name for info in objects.list("ocfl") if info.name.endswith("/0=ocfl_object_1.1")).rpartition("/")[0]
+    return next(info.name for info in objects.list("ocfl") if info.name.endswith("/0=ocfl_object_1.1")).rpartition("/")[
+        0
+    ]
 
 
 def found(storage: OcflStorage) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -52,13 +56,17 @@ def test_a_missing_file_is_found_and_named(objects: Objects, storage: OcflStorag
     assert found(storage) == [("missing", place, ("v2 producer/c",))]
 
 
-@pytest.mark.parametrize("place", ["v1/content/notes.txt", "v1/thumbs.db", "v3/inventory.json", "stray", "v1/content/ab/cd"])
+@pytest.mark.parametrize(
+    "place", ["v1/content/notes.txt", "v1/thumbs.db", "v3/inventory.json", "stray", "v1/content/ab/cd"]
+)
 def test_an_extra_file_is_found_and_named(objects: Objects, storage: OcflStorage, two: str, place: str) -> None:
     objects.put(f"{two}/{place}", b"extra")
     assert found(storage) == [("extra", place, ())]
 
 
-def test_recovery_leaves_alone_what_no_write_of_ours_can_have_left(objects: Objects, storage: OcflStorage, two: str) -> None:
+def test_recovery_leaves_alone_what_no_write_of_ours_can_have_left(
+    objects: Objects, storage: OcflStorage, two: str
+) -> None:
     objects.put(f"{two}/v1/content/notes.txt", b"a person's")
     objects.put(f"{two}/v1/content/{'a' * 64}", b"a late writer's")
     objects.put(f"{two}/logs/today", b"free")
@@ -67,7 +75,8 @@ def test_recovery_leaves_alone_what_no_write_of_ours_can_have_left(objects: Obje
 
 
 @pytest.mark.parametrize(
-    "place", ["inventory.json", "v1/inventory.json", "v2/inventory.json", "v1/inventory.json.sha512", "inventory.json.sha512"]
+    "place",
+    ["inventory.json", "v1/inventory.json", "v2/inventory.json", "v1/inventory.json.sha512", "inventory.json.sha512"],
 )
 def test_a_changed_inventory_is_found_and_named(objects: Objects, storage: OcflStorage, two: str, place: str) -> None:
     with objects.get(f"{two}/{place}") as body:
@@ -78,7 +87,9 @@ def test_a_changed_inventory_is_found_and_named(objects: Objects, storage: OcflS
     assert any(place.split(".")[0] in finding.place for finding in storage.verify(ARK))
 
 
-@pytest.mark.parametrize("place", ["inventory.json.sha512", "v2/inventory.json", "v2/inventory.json.sha512", "0=ocfl_object_1.1"])
+@pytest.mark.parametrize(
+    "place", ["inventory.json.sha512", "v2/inventory.json", "v2/inventory.json.sha512", "0=ocfl_object_1.1"]
+)
 def test_what_is_missing_beside_a_sound_inventory_is_written_again(
     objects: Objects, storage: OcflStorage, two: str, place: str, tmp_path: Path
 ) -> None:
@@ -88,12 +99,18 @@ def test_what_is_missing_beside_a_sound_inventory_is_written_again(
     assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
-def test_an_inventory_that_cannot_be_believed_is_not_touched(objects: Objects, storage: OcflStorage, sources: Bytes, two: str) -> None:
+def test_an_inventory_that_cannot_be_believed_is_not_touched(
+    objects: Objects, storage: OcflStorage, sources: Bytes, two: str
+) -> None:
     with objects.get(f"{two}/inventory.json") as body:
         changed = body.read().replace(b"producer/c", b"producer/d")
     objects.put(f"{two}/inventory.json", changed)
     before = {info.name: info.etag for info in objects.list("ocfl")}
-    for attempt in (lambda: storage.recover(ARK), lambda: storage.write(sources.deposit("x", FILES)), lambda: storage.versions(ARK)):
+    for attempt in (
+        lambda: storage.recover(ARK),
+        lambda: storage.write(sources.deposit("x", FILES)),
+        lambda: storage.versions(ARK),
+    ):
         with pytest.raises(Unsound):
             attempt()
     assert {info.name: info.etag for info in objects.list("ocfl")} == before
@@ -104,7 +121,9 @@ def test_an_inventory_that_cannot_be_believed_is_not_touched(objects: Objects, s
 def test_a_writer_that_was_overtaken_harms_nothing(
     objects: Objects, sources: Bytes, tmp_path: Path, first: bool, conditional: bool
 ) -> None:
-    """One writer pauses before or after any of its requests, another writes the same version to its end, then the first one goes on."""
+    """One writer pauses before or after any of its requests, another writes the same version to its end, then the
+    first one goes on.
+    """
     for moment in itertools.count(1):
         prefix = f"ocfl{moment}"
         storage = OcflStorage(objects, prefix, sources)
@@ -149,8 +168,12 @@ def test_a_writer_that_was_overtaken_harms_nothing(
 
 
 @pytest.mark.parametrize("conditional", [True, False], ids=["conditions", "no conditions"])
-def test_two_runs_of_one_request_harm_nothing(objects: Objects, sources: Bytes, tmp_path: Path, conditional: bool) -> None:
-    """A run that was thought dead goes on after the next run of the same deposit has ended: its manifest says another time."""
+def test_two_runs_of_one_request_harm_nothing(
+    objects: Objects, sources: Bytes, tmp_path: Path, conditional: bool
+) -> None:
+    """A run that was thought dead goes on after the next run of the same deposit has ended: its manifest says
+    another time.
+    """
     files = {"late": b"late", "both": b"both"}
     for moment in itertools.count(1):
         prefix = f"ocfl{moment}"
@@ -160,7 +183,9 @@ def test_two_runs_of_one_request_harm_nothing(objects: Objects, sources: Bytes, 
                 raise Died
 
         with pytest.raises(Died):  # so that a try before both of them has left something
-            OcflStorage(cast(Objects, Tripwire(objects, died)), prefix, sources, threads=1).write(sources.deposit("one", files))
+            OcflStorage(cast(Objects, Tripwire(objects, died)), prefix, sources, threads=1).write(
+                sources.deposit("one", files)
+            )
         paused, go = threading.Event(), threading.Event()
 
         def at(now: int, moment: int = moment, paused: threading.Event = paused, go: threading.Event = go) -> None:
@@ -169,12 +194,17 @@ def test_two_runs_of_one_request_harm_nothing(objects: Objects, sources: Bytes, 
                 assert go.wait(60)
 
         early = OcflStorage(
-            cast(Objects, Tripwire(objects, at, conditional=conditional)), prefix, sources, threads=1,
+            cast(Objects, Tripwire(objects, at, conditional=conditional)),
+            prefix,
+            sources,
+            threads=1,
             now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-        )  # fmt: skip
+        )
         outcome: list[object] = []
 
-        def write(early: OcflStorage = early, outcome: list[object] = outcome, paused: threading.Event = paused) -> None:
+        def write(
+            early: OcflStorage = early, outcome: list[object] = outcome, paused: threading.Event = paused
+        ) -> None:
             try:
                 outcome.append(early.write(sources.deposit("one", files)))
             except Late as error:
@@ -202,7 +232,9 @@ def test_two_runs_of_one_request_harm_nothing(objects: Objects, sources: Bytes, 
             return
 
 
-def test_the_communitys_validator_would_say_so(objects: Objects, storage: OcflStorage, two: str, tmp_path: Path) -> None:
+def test_the_communitys_validator_would_say_so(
+    objects: Objects, storage: OcflStorage, two: str, tmp_path: Path
+) -> None:
     """Its silence means something: of a changed byte and of a missing sidecar it speaks."""
     whole = copied(objects, "ocfl", tmp_path / "whole")
     assert said_by_community(whole, True) == (1, [])

@@ -1,4 +1,7 @@
-"""A storage service over HTTP: one Waybill stores for another. The server is real, with its tokens, and so is what goes wrong."""
+"""A storage service over HTTP: one Waybill stores for another.
+
+The server is real, with its tokens, and so is what goes wrong.
+"""
 
 import os
 import socket
@@ -93,7 +96,9 @@ def test_a_deposit_becomes_a_version_there(store: Store, storage: HttpStorage, s
     assert said_by_validator(store.root) == (1, [])
 
 
-def test_a_deposit_that_is_sent_again_makes_no_second_version_and_sends_nothing(storage: HttpStorage, sources: Bytes) -> None:
+def test_a_deposit_that_is_sent_again_makes_no_second_version_and_sends_nothing(
+    storage: HttpStorage, sources: Bytes
+) -> None:
     first = storage.write(sources.deposit("r1", {"producer/a": b"1"}))
     opened = dict(sources.opened)
     assert storage.write(sources.deposit("r1", {"producer/a": b"1"})) == first
@@ -119,7 +124,9 @@ def test_what_was_found_damaged_there_is_written_again_from_a_deposit_that_bring
     for place in places.values():
         (name,) = (info.name for info in store.site.depot.objects.list("ocfl") if info.name.endswith(place))
         store.site.depot.objects.put(name, b"rot")
-    storage.write(sources.deposit("r2", {"producer/c": b"1"}, mode="update", damaged=[*places.values(), "../elsewhere"]))
+    storage.write(
+        sources.deposit("r2", {"producer/c": b"1"}, mode="update", damaged=[*places.values(), "../elsewhere"])
+    )
     assert storage.check(ARK, places["producer/a"], 1, sha256(b"1")) is None
     assert storage.check(ARK, places["producer/b"], 1, sha256(b"2")) is not None
 
@@ -184,12 +191,16 @@ def test_audits_and_recovery_go_through(store: Store, storage: HttpStorage, sour
     assert stored.version == 1
 
 
-def test_objects_come_in_pages(store: Store, storage: HttpStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_come_in_pages(
+    store: Store, storage: HttpStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = {f"ark:/99999/fk4{number}" for number in range(5)}
     for name in names:
         storage.write(sources.deposit("r", {"producer/a": b"1"}, object_id=name))
     ask = storage._ask
-    monkeypatch.setattr(storage, "_ask", lambda method, path, asked, kind: ask(method, path, {**asked, "limit": 2}, kind))
+    monkeypatch.setattr(
+        storage, "_ask", lambda method, path, asked, kind: ask(method, path, {**asked, "limit": 2}, kind)
+    )
     assert {object_id for _, object_id in storage.objects()} == names
 
 
@@ -211,7 +222,9 @@ def test_a_token_is_not_sent_in_the_clear(sources: Bytes) -> None:
         HttpStorage("https://ann:secret@store.example.org", "", sources)
 
 
-def test_a_service_that_is_away_or_something_else_is_worth_another_try(store: Store, storage: HttpStorage, sources: Bytes) -> None:
+def test_a_service_that_is_away_or_something_else_is_worth_another_try(
+    store: Store, storage: HttpStorage, sources: Bytes
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = HttpStorage(f"http://127.0.0.1:{free.getsockname()[1]}", "", sources)
@@ -227,7 +240,9 @@ def test_a_service_that_is_away_or_something_else_is_worth_another_try(store: St
     other.close()
 
 
-def test_an_answer_that_is_lost_loses_nothing(store: Store, storage: HttpStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_lost_loses_nothing(
+    store: Store, storage: HttpStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = Counter.write
     lost = threading.Event()
 
@@ -325,7 +340,9 @@ def test_a_place_is_looked_at_again_before_it_goes_and_a_sweep_that_was_cut_is_f
     assert store.staged() == []
 
 
-def test_a_round_ends_between_two_places_and_the_next_goes_on_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_ends_between_two_places_and_the_next_goes_on_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(staged_duty, "PORTION", 2)
     staged = Counter(store.site.depot.objects, "ocfl", "sha512").staged
     for number in range(3):
@@ -365,7 +382,9 @@ def test_what_takes_long_leaves_signs_that_it_goes_on(store: Store, monkeypatch:
         assert a_round(Staged(), hand) == 0, "the client is there"
 
 
-def test_bytes_that_went_meanwhile_are_sent_again_by_the_next_try(store: Store, storage: HttpStorage, sources: Bytes) -> None:
+def test_bytes_that_went_meanwhile_are_sent_again_by_the_next_try(
+    store: Store, storage: HttpStorage, sources: Bytes
+) -> None:
     deposit = sources.deposit("r1", {"producer/a": b"one", "producer/b": b"two"})
     calls = iter(range(10))
 
@@ -393,7 +412,9 @@ def grow_old(store: Store) -> None:
             os.utime(file, (file.stat().st_mtime - 2 * 86400,) * 2)
 
 
-def test_jobs_are_stored_with_the_service_that_the_settings_name(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_stored_with_the_service_that_the_settings_name(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(TOKEN, store.tokens["operator"])
     settings = {"outside": ["Notify"], "storage": {"url": store.address}}
     with Site(tmp_path / "here", settings=settings) as site:
@@ -427,7 +448,13 @@ def refused() -> Iterator[list[NotStorable]]:
         wrong.append(error)
 
 
-@given(st.text(max_size=20), st.integers(0, 2**63 - 1), st.binary(min_size=32, max_size=32), st.text(max_size=20), st.integers(1, 50))
+@given(
+    st.text(max_size=20),
+    st.integers(0, 2**63 - 1),
+    st.binary(min_size=32, max_size=32),
+    st.text(max_size=20),
+    st.integers(1, 50),
+)
 def test_a_deposit_is_read_as_it_was_written(path: str, size: int, digest: bytes, mime: str, cut: int) -> None:
     head = wire.Head(mode="update", deletions=("a\nb",), about={"title": "é\n"})
     data = b"".join(wire.lines_of(head, [FileToStore(path, size, digest.hex(), "anything", mime)]))

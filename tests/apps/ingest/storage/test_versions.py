@@ -7,10 +7,24 @@ from pathlib import Path
 import pytest
 
 from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
-from waybill.apps.ingest.storage import MANIFEST, Deposit, FileToStore, NotStorable, NotStored, OcflStorage, StorageService, Unsound
+from waybill.apps.ingest.storage import (
+    MANIFEST,
+    Deposit,
+    FileToStore,
+    NotStorable,
+    NotStored,
+    OcflStorage,
+    StorageService,
+    Unsound,
+)
 from waybill.objects import Damaged, Directory, Objects
 
-FILES = {"producer/a.txt": b"first", "producer/deep/b.txt": b"second", "producer/same.txt": b"first", "system/mrt-erc.txt": b"erc:\n"}
+FILES = {
+    "producer/a.txt": b"first",
+    "producer/deep/b.txt": b"second",
+    "producer/same.txt": b"first",
+    "system/mrt-erc.txt": b"erc:\n",
+}
 
 
 def test_a_service_is_what_the_protocol_says(storage: OcflStorage) -> None:
@@ -25,10 +39,17 @@ def test_add_and_update_and_delete(objects: Objects, storage: OcflStorage, sourc
     storage.write(sources.deposit("three", {"only.txt": b"second"}))
     expected = {**FILES, "producer/a.txt": b"changed"}
     del expected["producer/same.txt"]
-    assert [files_of(storage, n) for n in (1, 2, 3, 0)] == [FILES, expected, {"only.txt": b"second"}, {"only.txt": b"second"}]
+    assert [files_of(storage, n) for n in (1, 2, 3, 0)] == [
+        FILES,
+        expected,
+        {"only.txt": b"second"},
+        {"only.txt": b"second"},
+    ]
     assert [(v.number, v.request, v.user, v.message) for v in storage.versions(ARK)] == [
-        (1, "one", "A. Depositor", "First."), (2, "two", "waybill", ""), (3, "three", "waybill", ""),
-    ]  # fmt: skip
+        (1, "one", "A. Depositor", "First."),
+        (2, "two", "waybill", ""),
+        (3, "three", "waybill", ""),
+    ]
     assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
     assert list(storage.verify(ARK)) == []
 
@@ -81,19 +102,35 @@ def test_files_are_read_whole_and_in_ranges(storage: OcflStorage, sources: Bytes
 
 
 ODD = [
-    "a%20b", "100%", "back\\slash", "new\nline", "A", "a", "é", "e\u0301", "\U0001f600/\u65e5\u672c", "x" * 400, "d/" * 200 + "x", " ", "=",
+    "a%20b",
+    "100%",
+    "back\\slash",
+    "new\nline",
+    "A",
+    "a",
+    "é",
+    "e\u0301",
+    "\U0001f600/\u65e5\u672c",
+    "x" * 400,
+    "d/" * 200 + "x",
+    " ",
+    "=",
     "~",
-]  # fmt: skip
+]
 
 
-def test_every_path_that_a_depositor_can_write(objects: Objects, storage: OcflStorage, sources: Bytes, tmp_path: Path) -> None:
+def test_every_path_that_a_depositor_can_write(
+    objects: Objects, storage: OcflStorage, sources: Bytes, tmp_path: Path
+) -> None:
     files = {f"producer/{path}": path.encode() for path in ODD}
     storage.write(sources.deposit("one", files))
     assert files_of(storage) == files
     assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
-@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "a/../b", "a\0b", "\ud800", MANIFEST, "system", f"{MANIFEST}/x"])
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a/", "a//b", ".", "a/../b", "a\0b", "\ud800", MANIFEST, "system", f"{MANIFEST}/x"]
+)
 def test_paths_that_are_none(storage: OcflStorage, path: str) -> None:
     with pytest.raises(NotStorable):
         storage.write(Deposit(object=ARK, request="one", files=[FileToStore(path, 0, sha256(b""), "")]))
@@ -173,7 +210,9 @@ def test_a_root_without_a_layout_and_one_that_is_not_ours(tmp_path: Path, source
         OcflStorage(objects, "bare", sources, declare_layout=False).write(sources.deposit("one", FILES))
         assert said_by_validator(tmp_path / "bare") == (1, [])
         assert sorted(entry.name for entry in (tmp_path / "bare").iterdir() if entry.is_file()) == ["0=ocfl_1.1"]
-        objects.put("other/ocfl_layout.json", b'{"extension": "0003-hash-and-id-n-tuple-storage-layout", "description": ""}')
+        objects.put(
+            "other/ocfl_layout.json", b'{"extension": "0003-hash-and-id-n-tuple-storage-layout", "description": ""}'
+        )
         with pytest.raises(Unsound):
             OcflStorage(objects, "other", sources).write(sources.deposit("one", FILES))
         with pytest.raises(NotStorable):
@@ -186,9 +225,12 @@ def test_an_object_lies_where_the_layout_says(tmp_path: Path, sources: Bytes) ->
     layout = json.loads((tmp_path / "ocfl" / "ocfl_layout.json").read_bytes())["extension"]
     config = json.loads((tmp_path / "ocfl" / "extensions" / layout / "config.json").read_bytes())
     assert config == {
-        "extensionName": "0004-hashed-n-tuple-storage-layout", "digestAlgorithm": "sha256", "tupleSize": 2, "numberOfTuples": 2,
+        "extensionName": "0004-hashed-n-tuple-storage-layout",
+        "digestAlgorithm": "sha256",
+        "tupleSize": 2,
+        "numberOfTuples": 2,
         "shortObjectRoot": False,
-    }  # fmt: skip
+    }
     digest = sha256(ARK.encode())
     assert (tmp_path / "ocfl" / digest[:2] / digest[2:4] / digest / "inventory.json").is_file()
 

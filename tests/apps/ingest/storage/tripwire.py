@@ -12,7 +12,10 @@ class Died(BaseException):
 
 class Tripwire:
     def __init__(self, objects: Objects, at: Callable[[int], None], *, conditional: bool = True) -> None:
-        """`at` is told the number of the moment. Without `conditional` conditions are refused, as some S3 servers cannot keep them."""
+        """`at` is told the number of the moment.
+
+        Without `conditional` conditions are refused, as some S3 servers cannot keep them.
+        """
         self._objects, self._at, self._conditional = objects, at, conditional
         self._moment = 0
         self._looked = False
@@ -21,7 +24,9 @@ class Tripwire:
     def conditions(self) -> Conditions:
         return self._objects.conditions
 
-    def put(self, name: str, data: Any, *, if_absent: bool = False, if_match: str | None = None, **more: Any) -> ObjectInfo:
+    def put(
+        self, name: str, data: Any, *, if_absent: bool = False, if_match: str | None = None, **more: Any
+    ) -> ObjectInfo:
         if not self._conditional and (if_absent or if_match is not None):
             self._at(self._moment + 1)
             self._looked = True
@@ -41,7 +46,8 @@ class Tripwire:
         return self._objects.list(prefix, after=after, limit=limit)
 
     def _around(self, work: Callable[[], Any]) -> Any:
-        if not self._looked:  # between a look and its write nobody is overtaken here: that is what such a store cannot notice
+        # between a look and its write nobody is overtaken here: that is what such a store cannot notice
+        if not self._looked:
             self._at(self._moment + 1)
         self._looked = False
         done = work()

@@ -1,6 +1,8 @@
-"""What the tests of the storage share: deposits of bytes in memory, and all that validators have to say about a storage root.
+"""What the tests of the storage share: deposits of bytes in memory, and all that validators have to say about a
+storage root.
 
-Every root is held against the rules of the specification (ocfl_rules.py), and against the community's validator (community.py).
+Every root is held against the rules of the specification (ocfl_rules.py), and against the community's validator
+(community.py).
 """
 
 import hashlib

@@ -5,8 +5,9 @@
     naming     names inside the archive      zipping, tarring   archives as streams
     tokens     the secret in the URL, and where the files of an assembly lie
 
-The life of an assembly: asked for -> Pending -> Processing: packed into an object under its own place -> Completed: fetched by its URL ->
-expired: deleted, its files and then its record removed (waybill.apps.ingest.duties.expiry). The step is in steps/assembling.py.
+The life of an assembly: asked for -> Pending -> Processing: packed into an object under its own place -> Completed:
+fetched by its URL -> expired: deleted, its files and then its record removed (waybill.apps.ingest.duties.expiry). The
+step is in steps/assembling.py.
 """
 
 from waybill.apps.ingest.access.asking import Asked, Wanted, ask

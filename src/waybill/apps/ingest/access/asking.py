@@ -1,10 +1,11 @@
-"""Asking for an assembly: an object, a version or some files of it become a record in the small or the large queue, and a token.
+"""Asking for an assembly: an object, a version or some files of it become a record in the small or the large queue,
+and a token.
 
     asked = ask(engine, outfit, Wanted(object="ark:/99999/fk4x"), owner="jo")
     asked.record.docs["token"]["url"]                  works until it expires
 
-Whoever asks twice for the same gets the same token, as long as its assembly is under way, or is ready and has at least half of its time
-left; another person gets a token of his own, so that nobody's URL ends because somebody else's did.
+Whoever asks twice for the same gets the same token, as long as its assembly is under way, or is ready and has at least
+half of its time left; another person gets a token of his own, so that nobody's URL ends because somebody else's did.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Size(NamedTuple):
 def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str, lifted: bool = False) -> Asked:
     """An assembly of what is wanted: one that is there already, or a new one. NotFound or Refused says why not.
 
-    `lifted`: an operator asks, for whom and for whose URL no embargo holds. Whether one holds is asked by whoever knows who asks.
+    `lifted`: an operator asks, for whom and for whose URL no embargo holds. Whether one holds is asked by whoever knows
+    who asks.
     """
     order, size = measured(outfit, wanted)
     order = msgspec.structs.replace(order, lifted=lifted)
@@ -69,7 +71,9 @@ def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str, lifted: b
     }
     request = first = f"access/{_digest(order, wanted, owner)}"
     for _ in range(MOST_BEFORE):
-        made = engine.submit(New(kind, docs, owner=owner, request=request), who=owner, why=f"{order.form} of {order.object}")
+        made = engine.submit(
+            New(kind, docs, owner=owner, request=request), who=owner, why=f"{order.form} of {order.object}"
+        )
         record = engine.store.get(*made.ref)
         if tokens.token_of(record) == token:
             tokens.point(outfit.objects, record)  # safe to repeat: Pending does so too, in case we die here
@@ -82,7 +86,9 @@ def ask(engine: Engine, outfit: Outfit, wanted: Wanted, *, owner: str, lifted: b
 
 
 def measured(outfit: Outfit, wanted: Wanted) -> tuple[Order, Size]:
-    """The order with its version settled, and how much it is; by the inventory, for only what is recorded can be asked for."""
+    """The order with its version settled, and how much it is; by the inventory, for only what is recorded can be
+    asked for.
+    """
     inventory, ark = outfit.inventory, wanted.object
     found = inventory.object(ark)
     if found is None:
@@ -122,7 +128,9 @@ def _of_files(outfit: Outfit, order: Order, files: tuple[str, ...]) -> Size:
 
 
 def anticipated(store: Store, outfit: Outfit, kind: str, size: int, now: float) -> float:
-    """When an assembly of this size will be ready: after those before it in its queue (the first thousand), at the usual pace."""
+    """When an assembly of this size will be ready: after those before it in its queue (the first thousand), at the
+    usual pace.
+    """
     ahead = 0
     for state in ("Processing", "Pending"):
         ahead += sum(bytes_said(record) for record in store.find(kind, state=state, limit=MAX_PAGE, docs=True).records)
@@ -138,5 +146,13 @@ def is_alive(record: Record, now: float, keep: float) -> bool:
 
 
 def _digest(order: Order, wanted: Wanted, owner: str) -> str:
-    said = [owner, order.object, order.version, order.form, order.content, sorted(wanted.files), *(["lifted"] if order.lifted else [])]
+    said = [
+        owner,
+        order.object,
+        order.version,
+        order.form,
+        order.content,
+        sorted(wanted.files),
+        *(["lifted"] if order.lifted else []),
+    ]
     return hashlib.sha256(msgspec.json.encode(said)).hexdigest()

@@ -1,7 +1,7 @@
 """What an order asks for, file by file from the manifests at rest, each verified while it is read.
 
-Everything comes from storage: the list from the manifest of the version, whose own digest is checked, and the bytes from their places. A
-file that is not what its manifest says stops the packing, and the sentence names it.
+Everything comes from storage: the list from the manifest of the version, whose own digest is checked, and the bytes
+from their places. A file that is not what its manifest says stops the packing, and the sentence names it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Unfit(Exception):
 class Contents:
     """The members of one archive; `files` and `bytes` count those that went by."""
 
-    def __init__(self, storage: StorageService, objects: Objects, order: Order, check: Callable[[int], None] = lambda done: None) -> None:
+    def __init__(
+        self, storage: StorageService, objects: Objects, order: Order, check: Callable[[int], None] = lambda done: None
+    ) -> None:
         """`check` is told of every portion how many bytes have gone by, and raises if that is enough."""
         self._storage, self._order, self._check = storage, order, check
         self._named = order.named(objects)

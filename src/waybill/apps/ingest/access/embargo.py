@@ -1,7 +1,8 @@
 """Embargo: until when the files of an object are for operators alone, as its depositor said in mrt-embargo.txt.
 
-The newest version counts, for all versions: an update that says otherwise moves or ends it. What is known of the object, its versions and
-the names of its files, is shown all the same. An end that cannot be read (another service recorded it) has not come.
+The newest version counts, for all versions: an update that says otherwise moves or ends it. What is known of the
+object, its versions and the names of its files, is shown all the same. An end that cannot be read (another service
+recorded it) has not come.
 """
 
 from __future__ import annotations

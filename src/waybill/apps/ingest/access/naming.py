@@ -1,7 +1,9 @@
-"""Names inside an archive: whatever an object's files are called, the archive can be unpacked on any disk and none replaces another.
+"""Names inside an archive: whatever an object's files are called, the archive can be unpacked on any disk and none
+replaces another.
 
-A name that is fit stays as it is. One that is not (another program may have written the object) has what is unfit replaced; one that a
-disk could take for another (`é` as one character and as two) gets a number before its ending: `café.txt`, `café~2.txt`.
+A name that is fit stays as it is. One that is not (another program may have written the object) has what is unfit
+replaced; one that a disk could take for another (`é` as one character and as two) gets a number before its ending:
+`café.txt`, `café~2.txt`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """An order: what a user asks to get back, of which object, in which form. It is the document `order` of an assembly.
 
-    {"object": "ark:/99999/fk4x", "version": 2, "form": "zip", "content": "full", "files": {"count": 1, "rows": ["producer/a.txt"]}}
+    {"object": "ark:/99999/fk4x", "version": 2, "form": "zip", "content": "full", "files": {"count": 1, "rows":
+    ["producer/a.txt"]}}
 
-`version` 0 means all versions, each in a folder of its own (v1, v2 ...). With `files` only these of the version are packed.
+`version` 0 means all versions, each in a folder of its own (v1, v2 ...). With `files` only these of the version are
+packed.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ ALL = 0
 IMPORTED = "legacy/"  # how the requests of imported assemblies begin
 ASK_AGAIN = "It was asked for in the old system, which kept elsewhere what was wanted: ask for it again."
 
-_ENDINGS = {"zip": (".zip", "application/zip"), "zip-stored": (".zip", "application/zip"), "tar": (".tar", "application/x-tar"),
-            "tar.gz": (".tar.gz", "application/gzip")}  # fmt: skip
+_ENDINGS = {
+    "zip": (".zip", "application/zip"),
+    "zip-stored": (".zip", "application/zip"),
+    "tar": (".tar", "application/x-tar"),
+    "tar.gz": (".tar.gz", "application/gzip"),
+}
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +78,9 @@ def order_of(record: Record) -> Order | None:
 
 
 def is_imported(record: Record) -> bool:
-    """Whether it comes from an old queue of Merritt's: nobody else looks after it, and nobody here knows what was wanted."""
+    """Whether it comes from an old queue of Merritt's: nobody else looks after it, and nobody here knows what was
+    wanted.
+    """
     return (record.request or "").startswith(IMPORTED) and order_of(record) is None
 
 

@@ -1,4 +1,7 @@
-"""Tar archives as a stream, plain or gzipped. Long names, names in any script and files of any size are in the POSIX form (pax)."""
+"""Tar archives as a stream, plain or gzipped.
+
+Long names, names in any script and files of any size are in the POSIX form (pax).
+"""
 
 from __future__ import annotations
 

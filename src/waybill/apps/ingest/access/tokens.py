@@ -4,7 +4,8 @@
     place     ingest/access/<SHA-256 of the token>/ holds everything of the assembly: names of objects are seen by more people than tokens
     pointer   <place>/record.json says which record it is
 
-The token stands in the record's document `token`, as the services that share the tree expect; pages and API show that document without it.
+The token stands in the record's document `token`, as the services that share the tree expect; pages and API show that
+document without it.
 """
 
 from __future__ import annotations
@@ -102,9 +103,13 @@ def remove_all(objects: Objects, place: str) -> int:
 def document(token: str, url: str, size: int, status: str, ready: float) -> dict[str, Any]:
     """As the services that share the tree write and read it. Our storage has no numbers of nodes: 0."""
     return {
-        "token": token, "delivery-node": 0, "cloud-content-byte": size, "status": status, "url": url,
+        "token": token,
+        "delivery-node": 0,
+        "cloud-content-byte": size,
+        "status": status,
+        "url": url,
         "anticipated-availability-time": rfc3339(ready),
-    }  # fmt: skip
+    }
 
 
 def url_of(outfit: Outfit, token: str) -> str:

@@ -4,7 +4,8 @@
     central directory                      written beside while the files go by, sent at the end
     (zip64 end, locator,) end
 
-Names are UTF-8 and say so. What does not fit into 32 bits, or 16 for the number of files, is written in the zip64 form, and only that.
+Names are UTF-8 and say so. What does not fit into 32 bits, or 16 for the number of files, is written in the zip64 form,
+and only that.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _END = struct.Struct("<4sHHHHLLH")
 class Zip:
     """One archive. `most` and `most_files` are where the zip64 form begins; tests make them small."""
 
-    def __init__(self, *, deflate: bool, folder: str | None = None, most: int = _FULL, most_files: int = 0xFFFF) -> None:
+    def __init__(
+        self, *, deflate: bool, folder: str | None = None, most: int = _FULL, most_files: int = 0xFFFF
+    ) -> None:
         self._deflate, self._folder, self._most, self._most_files = deflate, folder, most, most_files
         self._at = 0
         self._count = 0
@@ -91,7 +94,16 @@ class Zip:
         return squeezer.compress(data) + squeezer.flush()
 
     def _central(
-        self, name: bytes, flags: int, method: int, stamp: tuple[int, int], crc: int, size: int, length: int, offset: int, version: int
+        self,
+        name: bytes,
+        flags: int,
+        method: int,
+        stamp: tuple[int, int],
+        crc: int,
+        size: int,
+        length: int,
+        offset: int,
+        version: int,
     ) -> bytes:
         more, shown = [], []
         for value in (length, size, offset):  # in this order, and only those that do not fit
@@ -99,9 +111,24 @@ class Zip:
             shown.append(_FULL if value >= self._most else value)
         extra = struct.pack(f"<HH{len(more)}Q", 1, 8 * len(more), *more) if more else b""
         head = _CENTRAL.pack(
-            b"PK\x01\x02", 45, 3, 45 if more else version, flags, method, *stamp, crc, shown[1], shown[0], len(name), len(extra), 0, 0, 0,
-            0o100644 << 16, shown[2],
-        )  # fmt: skip
+            b"PK\x01\x02",
+            45,
+            3,
+            45 if more else version,
+            flags,
+            method,
+            *stamp,
+            crc,
+            shown[1],
+            shown[0],
+            len(name),
+            len(extra),
+            0,
+            0,
+            0,
+            0o100644 << 16,
+            shown[2],
+        )
         return head + name + extra
 
     def _end(self, start: int, size: int) -> bytes:
@@ -113,11 +140,17 @@ class Zip:
         return end + _END.pack(b"PK\x05\x06", 0, 0, count, count, size, start, 0)
 
 
-def _local(name: bytes, flags: int, method: int, stamp: tuple[int, int], crc: int, size: int, length: int, large: bool) -> bytes:
+def _local(
+    name: bytes, flags: int, method: int, stamp: tuple[int, int], crc: int, size: int, length: int, large: bool
+) -> bytes:
     extra = struct.pack("<HHQQ", 1, 16, length, size) if large else b""
     if large:
         size = length = _FULL
-    return _LOCAL.pack(b"PK\x03\x04", 45 if large else 20, flags, method, *stamp, crc, size, length, len(name), len(extra)) + name + extra
+    return (
+        _LOCAL.pack(b"PK\x03\x04", 45 if large else 20, flags, method, *stamp, crc, size, length, len(name), len(extra))
+        + name
+        + extra
+    )
 
 
 def _stamp(seconds: float) -> tuple[int, int]:

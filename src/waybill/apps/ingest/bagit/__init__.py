@@ -7,8 +7,8 @@
     fetch.txt                    payload files that are elsewhere: listed, never fetched; a bag that lacks them is not complete
     data/                        the payload
 
-`find` looks for the bag in an unpacked container. `validate` reads everything once and answers with a report: every problem, each a
-sentence with its file, and remarks on what is odd but harmless. Links are never followed.
+`find` looks for the bag in an unpacked container. `validate` reads everything once and answers with a report: every
+problem, each a sentence with its file, and remarks on what is odd but harmless. Links are never followed.
 """
 
 from waybill.apps.ingest.bagit.report import Problem, Report

@@ -101,7 +101,9 @@ def read_info(opener: Opener, encoding: str) -> list[tuple[str, str]]:
 
 
 def decoded(name: str) -> str:
-    """A name as version 1.0 writes it: %0A, %0D and %25 stand for what a line cannot hold, and nothing else is encoded."""
+    """A name as version 1.0 writes it: %0A, %0D and %25 stand for what a line cannot hold, and nothing else is
+    encoded.
+    """
     return _LINE_END.sub(lambda found: "\n" if found[1] in "Aa" else "\r", name).replace("%25", "%")
 
 
@@ -114,7 +116,9 @@ def _lines(opener: Opener, name: str, encoding: str) -> Iterator[tuple[int, str]
             try:
                 text = file.readline(LONGEST_LINE)
             except UnicodeError:
-                raise BadTagFile(line, f"or one soon after it is not {encoding.upper()}, which the bag says it is") from None
+                raise BadTagFile(
+                    line, f"or one soon after it is not {encoding.upper()}, which the bag says it is"
+                ) from None
             if not text:
                 return
             if len(text) == LONGEST_LINE:

@@ -19,7 +19,15 @@ from pathlib import Path
 
 from waybill.apps.ingest import names
 from waybill.apps.ingest.bagit.report import Problem, Report
-from waybill.apps.ingest.bagit.tagfiles import BadTagFile, Version, decoded, read_declaration, read_fetch, read_info, read_manifest
+from waybill.apps.ingest.bagit.tagfiles import (
+    BadTagFile,
+    Version,
+    decoded,
+    read_declaration,
+    read_fetch,
+    read_info,
+    read_manifest,
+)
 from waybill.digests import Digests, UnknownDigest, algorithm, promised
 
 MOST_PROBLEMS = 1000
@@ -53,7 +61,9 @@ def validate(folder: Path, *, came: Callable[[int], None] = lambda count: None) 
     try:
         validating.run()
     except _Enough:
-        validating.report.problems.append(Problem("", f"Nothing more was looked at: there are {MOST_PROBLEMS} problems already."))
+        validating.report.problems.append(
+            Problem("", f"Nothing more was looked at: there are {MOST_PROBLEMS} problems already.")
+        )
     return validating.report
 
 
@@ -61,7 +71,8 @@ class _Validating:
     def __init__(self, folder: Path, came: Callable[[int], None]) -> None:
         self._folder, self._came = folder, came
         self._there: dict[str, int] = {}  # every file and its size
-        self._plain: dict[str, str] = {}  # every name with composed characters -> as it is on the disk, where that differs
+        # every name with composed characters -> as it is on the disk, where that differs
+        self._plain: dict[str, str] = {}
         self._said: dict[str, dict[str, str]] = {}  # file -> algorithm -> digest
         self._fetched: set[str] = set()
         self.report = Report()
@@ -130,7 +141,9 @@ class _Validating:
             if len(silent) == len(payload):
                 self._problem(name, "is in the payload, and no manifest lists it")
             elif silent and version >= Version(1, 0):
-                self._problem(name, f"is not listed in {silent[0]}: in version 1.0 each manifest lists the whole payload")
+                self._problem(
+                    name, f"is not listed in {silent[0]}: in version 1.0 each manifest lists the whole payload"
+                )
 
     def _read_manifest(self, manifest: str, key: str, encoding: str, *, tag: bool) -> set[str]:
         listed: set[str] = set()
@@ -139,7 +152,9 @@ class _Validating:
                 name = self._found(written)
                 if names.fault(name) or not (tag or name.startswith(_PAYLOAD)):
                     where = "of a bag" if tag else "in data/"
-                    self._problem(manifest, f"lists in line {line} what cannot be a file {where}: {names.shown(written)}")
+                    self._problem(
+                        manifest, f"lists in line {line} what cannot be a file {where}: {names.shown(written)}"
+                    )
                     continue
                 try:
                     value = promised({key: digest})[key]
@@ -154,7 +169,9 @@ class _Validating:
         return listed
 
     def _found(self, written: str) -> str:
-        """The file that is meant: as version 1.0 writes it; else as it stands there; else with accents composed otherwise."""
+        """The file that is meant: as version 1.0 writes it; else as it stands there; else with accents composed
+        otherwise.
+        """
         name = decoded(written).removeprefix("./")
         if name in self._there or name in self._fetched:
             return name

@@ -8,12 +8,13 @@ A manifest is text in UTF-8, one row in each line, columns with `|` between them
     https://example.org/a.txt | md5 | 47d321056e60944a06973793c7b5841e | 46 |  | a.txt
     #%eof
 
-The profile says of which kind it is: the files of one object, or objects of a batch (as manifests, as containers, as single files). Columns
-count by their place; those at the end may be missing, and only the URL must be there. `#%fields` may be missing too, but not contradict.
+The profile says of which kind it is: the files of one object, or objects of a batch (as manifests, as containers, as
+single files). Columns count by their place; those at the end may be missing, and only the URL must be there. `#%fields`
+may be missing too, but not contradict.
 
-Its life: `read` goes through it once, line by line, and answers with every row, or raises BadManifest with every complaint, each with its
-line. What is no fault but worth knowing (Windows line ends, a byte order mark, two rows of one object) is a remark and stops nothing.
-Nothing is fetched. `object_manifest` and `storage_manifest` write.
+Its life: `read` goes through it once, line by line, and answers with every row, or raises BadManifest with every
+complaint, each with its line. What is no fault but worth knowing (Windows line ends, a byte order mark, two rows of one
+object) is a remark and stops nothing. Nothing is fetched. `object_manifest` and `storage_manifest` write.
 """
 
 from waybill.apps.ingest.checkm.objects import related
@@ -22,5 +23,15 @@ from waybill.apps.ingest.checkm.rows import BadManifest, Complaint, Kind, Manife
 from waybill.apps.ingest.checkm.writing import object_manifest, storage_manifest
 
 __all__ = [
-    "LIMIT", "BadManifest", "Complaint", "Kind", "Manifest", "Row", "glance", "object_manifest", "read", "related", "storage_manifest",
-]  # fmt: skip
+    "LIMIT",
+    "BadManifest",
+    "Complaint",
+    "Kind",
+    "Manifest",
+    "Row",
+    "glance",
+    "object_manifest",
+    "read",
+    "related",
+    "storage_manifest",
+]

@@ -1,7 +1,8 @@
 """Objects: which rows of a batch are of one and the same object.
 
-All names of a row, its ARK and its local ids, are names of one object; and so are those of every row that shares one of them. The manifest
-itself says that much. `related` also knows to which ARKs local ids belong already: rows that share no name may be of one object too.
+All names of a row, its ARK and its local ids, are names of one object; and so are those of every row that shares one of
+them. The manifest itself says that much. `related` also knows to which ARKs local ids belong already: rows that share
+no name may be of one object too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Objects:
         self._of: dict[Name, _Object] = {}
 
     def take(self, line: int, primary_id: str, local_ids: Sequence[str], belongs: Iterable[str] = ()) -> dict[int, str]:
-        """The lines above that are for the object of this one, the last of each that was known as another until now; each with a name that
-        both have. `belongs`: the ARKs to which its local ids are known to belong."""
+        """The lines above that are for the object of this one, the last of each that was known as another until now;
+        each with a name that both have. `belongs`: the ARKs to which its local ids are known to belong.
+        """
         arks = dict.fromkeys((*([primary_id] if primary_id else []), *belongs))
         named = [*(("ark", ark) for ark in arks), *(("local", local) for local in local_ids)]
         above: dict[int, str] = {}
@@ -37,7 +39,8 @@ class Objects:
             if (found := self._of.get(name)) is not None and found not in known:
                 known.append(found)
                 above.setdefault(found.line, name[1])
-        one = max(known, key=lambda each: len(each.names), default=_Object())  # the smaller are entered into the largest
+        # the smaller are entered into the largest
+        one = max(known, key=lambda each: len(each.names), default=_Object())
         for other in known:
             if other is not one:
                 self._of.update(dict.fromkeys(other.names, one))
@@ -49,7 +52,8 @@ class Objects:
 
 
 def related(rows: Sequence[Row], ark_of: Callable[[str], str | None]) -> Iterator[tuple[Row, str]]:
-    """The rows of a batch, each with the lines that it follows, and with the ARK by which it follows more of them than the manifest says.
+    """The rows of a batch, each with the lines that it follows, and with the ARK by which it follows more of them
+    than the manifest says.
 
     `ark_of` says to which object a local id belongs already; it is asked once for each.
     """

@@ -1,7 +1,8 @@
 """Reading: a manifest's lines, once and in order, into rows or complaints.
 
-What a line may be, in order: the declaration, the profile, prefixes and fields, rows, the end. Comments (`#`) and empty lines may stand
-anywhere. Of a manifest that is too long only as much is read as is needed to know it, and after a thousand complaints nobody reads on.
+What a line may be, in order: the declaration, the profile, prefixes and fields, rows, the end. Comments (`#`) and empty
+lines may stand anywhere. Of a manifest that is too long only as much is read as is needed to know it, and after a
+thousand complaints nobody reads on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Readable(Protocol):
 
 
 def read(source: bytes | Readable | Iterable[bytes], *, kind: Kind | None = None, limit: int = LIMIT) -> Manifest:
-    """All rows, or BadManifest with all complaints. `kind`: what it was sent as, if that was said; the profile must agree."""
+    """All rows, or BadManifest with all complaints. `kind`: what it was sent as, if that was said; the profile must
+    agree.
+    """
     reading = _Reading(kind)
     try:
         for line, text in _lines(source, limit):
@@ -132,7 +135,9 @@ class _Reading:
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
-            self._complain(line, f"Byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8: save the manifest as UTF-8.")
+            self._complain(
+                line, f"Byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8: save the manifest as UTF-8."
+            )
             return None
         if "\r" in text:
             self._complain(line, "There is a carriage return within the line: lines end with LF or CR LF.")
@@ -143,7 +148,9 @@ class _Reading:
             return None
         damaged = text.find("\ufffd")
         if damaged >= 0:
-            self._complain(line, f"Character {damaged + 1} is a replacement character: a wrong encoding has damaged the line.")
+            self._complain(
+                line, f"Character {damaged + 1} is a replacement character: a wrong encoding has damaged the line."
+            )
             return None
         return text
 
@@ -164,7 +171,9 @@ class _Reading:
         if self._kind is None:
             self._complain(line, f"{names.shown(value)} is not the profile of a manifest: write {_profiles()}.")
         elif self._sent_as not in (None, self._kind):
-            self._complain(line, f"The profile is {self._kind}, and the manifest was sent as {self._sent_as}: correct one of them.")
+            self._complain(
+                line, f"The profile is {self._kind}, and the manifest was sent as {self._sent_as}: correct one of them."
+            )
 
     def _take_fields(self, line: int, value: str) -> None:
         if self._kind is None:
@@ -190,7 +199,9 @@ class _Reading:
         self._rows.append(row if self._kind is Kind.OBJECT else self._in_order(row))
 
     def _in_order(self, row: Row) -> Row:
-        """The row with the lines that it follows. No fault, since each row is a deposit by itself; but worth a remark."""
+        """The row with the lines that it follows. No fault, since each row is a deposit by itself; but worth a
+        remark.
+        """
         above = self._objects.take(row.line, row.primary_id, row.local_ids)
         if not above:
             return row
@@ -206,7 +217,9 @@ class _Reading:
         self.complaints.append(Complaint(line, text))
         if len(self.complaints) == MOST_COMPLAINTS:
             self.complaints.append(
-                Complaint(line, f"Nothing after this line was looked at: there are {MOST_COMPLAINTS} complaints already.")
+                Complaint(
+                    line, f"Nothing after this line was looked at: there are {MOST_COMPLAINTS} complaints already."
+                )
             )
             raise _Enough
 

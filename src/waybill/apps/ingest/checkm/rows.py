@@ -95,7 +95,9 @@ def read_row(kind: Kind, line: int, cells: Sequence[str]) -> tuple[Row, list[str
     wrong: list[str] = []
     wanted = columns(kind)
     if any(cells[len(wanted) :]):
-        wrong.append(f"There are {len(cells)} columns, and a manifest of this kind has {len(wanted)}; a | inside a value is written %7C.")
+        wrong.append(
+            f"There are {len(cells)} columns, and a manifest of this kind has {len(wanted)}; a | inside a value is written %7C."
+        )
     said = dict(zip(wanted, cells, strict=False))
     url = said.get("fileUrl", "")
     wrong.extend(_faults_of_url(url))
@@ -166,11 +168,19 @@ def _name(kind: Kind, said: str, url: str, wrong: list[str]) -> str:
     name = said or _last_of(url)
     fault = names.fault(name)
     if fault and (said or kind in (Kind.OBJECT, Kind.FILES)):
-        wrong.append(fault if said else "The file name is missing, and the URL does not end with one: give it in the sixth column.")
+        wrong.append(
+            fault
+            if said
+            else "The file name is missing, and the URL does not end with one: give it in the sixth column."
+        )
     if said and kind is Kind.MANIFESTS and not said.lower().endswith(".checkm"):
-        wrong.append(f"{names.shown(said)} is not the name of a manifest: in a batch of manifests it ends with .checkm.")
+        wrong.append(
+            f"{names.shown(said)} is not the name of a manifest: in a batch of manifests it ends with .checkm."
+        )
     if said and kind is Kind.CONTAINERS and not _CONTAINER.fullmatch(said):
-        wrong.append(f"{names.shown(said)} is not the name of a container: it ends with .zip, .tar, .tar.gz or .tar.bz2.")
+        wrong.append(
+            f"{names.shown(said)} is not the name of a container: it ends with .zip, .tar, .tar.gz or .tar.bz2."
+        )
     return "" if fault else name
 
 
@@ -188,5 +198,7 @@ def _local_ids(text: str, wrong: list[str]) -> tuple[str, ...]:
         wrong.append(f"There are {len(found)} local ids; an object has at most {MOST_LOCAL_IDS}.")
     for each in found[:MOST_LOCAL_IDS]:
         if len(each) > LONGEST_LOCAL_ID:
-            wrong.append(f"The local id {names.shown(each)} has {len(each)} characters; at most {LONGEST_LOCAL_ID} are kept.")
+            wrong.append(
+                f"The local id {names.shown(each)} has {len(each)} characters; at most {LONGEST_LOCAL_ID} are kept."
+            )
     return found

@@ -1,7 +1,8 @@
-"""Storage manifests read: every file of an object with its SHA-256, its size, and a URL from which its bytes can be had.
+"""Storage manifests read: every file of an object with its SHA-256, its size, and a URL from which its bytes can be
+had.
 
-They are written by ingest for storage (`storage_manifest`), and by storage services for whoever records what they keep. Unlike a
-depositor's manifest they may name `file:` URLs: what of them may be read is the reader's business.
+They are written by ingest for storage (`storage_manifest`), and by storage services for whoever records what they keep.
+Unlike a depositor's manifest they may name `file:` URLs: what of them may be read is the reader's business.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Writing: the manifest of an object's files for whoever will ingest it, and the one that tells storage what to keep.
 
-The storage manifest (`system/mrt-manifest.txt`) lists every file of an object's `producer/` and `system/` folders with its SHA-256 and a
-URL that storage can read it from. Its columns are announced by `#%columns`, as storage services expect.
+The storage manifest (`system/mrt-manifest.txt`) lists every file of an object's `producer/` and `system/` folders with
+its SHA-256 and a URL that storage can read it from. Its columns are announced by `#%columns`, as storage services
+expect.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ _STORAGE = (
     f"#%prefix | mrt:<{_MRT}>",
     "#%columns | nfo:fileURL | nfo:hashAlgorithm | nfo:hashValue | nfo:fileSize | nfo:fileLastModified | nfo:fileName | nie:mimeType",
 )
-_WRITTEN_AS = {"sha1": "sha-1", "sha224": "sha-224", "sha256": "sha-256", "sha384": "sha-384", "sha512": "sha-512", "crc32": "crc-32"}
+_WRITTEN_AS = {
+    "sha1": "sha-1",
+    "sha224": "sha-224",
+    "sha256": "sha-256",
+    "sha384": "sha-384",
+    "sha512": "sha-512",
+    "crc32": "crc-32",
+}
 _UNFIT = re.compile("[|\x00-\x1f\x7f\ud800-\udfff]")
 
 

@@ -1,4 +1,6 @@
-"""The commands of ingest: `waybill ingest ...`. One file for each of the things that people do; `counter` has what they share."""
+"""The commands of ingest: `waybill ingest ...`. One file for each of the things that people do; `counter` has what
+they share.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,19 @@ from waybill.apps.ingest.commands import (
 
 def commands() -> typer.Typer:
     app = typer.Typer(name="ingest")
-    for module in (submitting, checking, batches, reports, following, acting, locks, objects, access, caring, collections):
+    for module in (
+        submitting,
+        checking,
+        batches,
+        reports,
+        following,
+        acting,
+        locks,
+        objects,
+        access,
+        caring,
+        collections,
+    ):
         module.register(app)
     taking_over.register(app, profiles.register(app))
     return app

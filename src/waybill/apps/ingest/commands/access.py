@@ -20,7 +20,9 @@ from waybill.cli.problems import FAILED, Missing
 from waybill.record import NotFound, Record, Store
 
 KINDS = ("access-small", "access-large")
-ID = Annotated[str, typer.Argument(metavar="ID", help="The assembly's id, or small:ID and large:ID where both queues have it.")]
+ID = Annotated[
+    str, typer.Argument(metavar="ID", help="The assembly's id, or small:ID and large:ID where both queues have it.")
+]
 
 
 def register(ingest: typer.Typer) -> None:
@@ -28,10 +30,14 @@ def register(ingest: typer.Typer) -> None:
     ingest.add_typer(app, name="access", rich_help_panel="Objects")
     serve(app, alone=True, examples=("waybill ingest access", "waybill ingest access --json"))(list_assemblies)
     serve(app, "list", examples=("waybill ingest access list --state Failed",))(list_assemblies)
-    serve(app, "request", examples=(
-        "waybill ingest access request ark:/99999/fk4abc --watch",
-        "waybill ingest access request ark:/99999/fk4abc --version 1 --form tar --file producer/a.txt --json",
-    ))(request)  # fmt: skip
+    serve(
+        app,
+        "request",
+        examples=(
+            "waybill ingest access request ark:/99999/fk4abc --watch",
+            "waybill ingest access request ark:/99999/fk4abc --version 1 --form tar --file producer/a.txt --json",
+        ),
+    )(request)
     serve(app, "show", examples=("waybill ingest access show qid0000000001",))(show)
     serve(app, "get", examples=("waybill ingest access get qid0000000001 -o husky.zip",))(get)
     serve(app, "requeue", examples=("waybill ingest access requeue qid0000000001",))(requeue)
@@ -46,15 +52,27 @@ def list_assemblies(
     """List assemblies of both queues, the newest first."""
     with desk.store() as store:
         now = store.now()
-        rows = [_view(record, now) for kind in KINDS for record in found(desk, store, kind, state, None, limit, None, True)[0]]
+        rows = [
+            _view(record, now)
+            for kind in KINDS
+            for record in found(desk, store, kind, state, None, limit, None, True)[0]
+        ]
     if desk.as_json:
         return desk.print_json({"assemblies": rows})
     if not rows:
         return desk.note("There are no assemblies: `waybill ingest access request ARK` asks for one.")
     made = shapes.table("queue", "id", "state", "object", "form", "size", "expected", "message")
     for row in rows:
-        made.add_row(row["queue"], row["id"], _state(row), row["object"], row["form"], size_of(row["bytes"]),
-                     shapes.local(row["expected"]), shapes.clip(row["message"]))  # fmt: skip
+        made.add_row(
+            row["queue"],
+            row["id"],
+            _state(row),
+            row["object"],
+            row["form"],
+            size_of(row["bytes"]),
+            shapes.local(row["expected"]),
+            shapes.clip(row["message"]),
+        )
     desk.out.print(made)
     return None
 
@@ -69,12 +87,19 @@ def _view(record: Record, now: float) -> dict[str, Any]:
     packed = record.docs.get("packed") or {}
     size = token.get("cloud-content-byte")
     return {
-        "queue": record.kind.partition("-")[2], "id": record.id, "state": record.state, "message": record.message,
-        "object": order.object if order else "", "version": order.version if order else None, "form": order.form if order else "",
-        "bytes": size if isinstance(size, int) else None, "expected": _text(token, "anticipated-availability-time"),
-        "url": _text(token, "url"), "expires": views.moment(packed.get("expires", 0)),
+        "queue": record.kind.partition("-")[2],
+        "id": record.id,
+        "state": record.state,
+        "message": record.message,
+        "object": order.object if order else "",
+        "version": order.version if order else None,
+        "form": order.form if order else "",
+        "bytes": size if isinstance(size, int) else None,
+        "expected": _text(token, "anticipated-availability-time"),
+        "url": _text(token, "url"),
+        "expires": views.moment(packed.get("expires", 0)),
         "expired": record.state == "Completed" and packed.get("expires", now) < now,
-    }  # fmt: skip
+    }
 
 
 def _text(token: dict[str, Any], name: str) -> str | None:
@@ -86,13 +111,21 @@ def _text(token: dict[str, Any], name: str) -> str | None:
 def request(
     desk: Desk,
     ark: Annotated[str, typer.Argument(metavar="ARK", help="The object.")],
-    version: Annotated[int | None, typer.Option("--version", min=0, help="A version of it; 0: all.", show_default="the newest")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=0, help="A version of it; 0: all.", show_default="the newest")
+    ] = None,
     form: Annotated[Form, typer.Option("--form", help="How it is packed.")] = "zip",
-    content: Annotated[Content, typer.Option("--content", help="producer: without the files that ingest added.")] = "full",
-    file: Annotated[list[str] | None, typer.Option("--file", metavar="PATH", help="Only this file; may be repeated.")] = None,
+    content: Annotated[
+        Content, typer.Option("--content", help="producer: without the files that ingest added.")
+    ] = "full",
+    file: Annotated[
+        list[str] | None, typer.Option("--file", metavar="PATH", help="Only this file; may be repeated.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Wait until it is ready; exit code 1 if it failed.")] = False,
 ) -> int | None:
-    """Ask for an object, a version or some files of it; answered with a URL that works from when it is ready until it expires."""
+    """Ask for an object, a version or some files of it; answered with a URL that works from when it is ready until
+    it expires.
+    """
     wanted = Wanted(object=ark, version=version, form=form, content=content, files=tuple(file or ()))
     with desk.engine() as engine:
         asked = ask(engine, outfit(desk), wanted, owner=desk.who, lifted=True)  # who reaches the store is an operator
@@ -107,11 +140,21 @@ def request(
 
 def _say(desk: Desk, view: dict[str, Any]) -> None:
     ready = view["state"] == "Completed"
-    desk.out.print(shapes.fields([
-        ("assembly", f"{view['queue']} {view['id']}"), ("state", _state(view)), ("message", view["message"]), ("object", view["object"]),
-        ("version", "all" if view["version"] == 0 else view["version"]), ("form", view["form"]), ("content", size_of(view["bytes"])),
-        ("ready", "" if ready else f"about {shapes.local(view['expected'])}"), ("expires", shapes.local(view["expires"])),
-    ]))  # fmt: skip
+    desk.out.print(
+        shapes.fields(
+            [
+                ("assembly", f"{view['queue']} {view['id']}"),
+                ("state", _state(view)),
+                ("message", view["message"]),
+                ("object", view["object"]),
+                ("version", "all" if view["version"] == 0 else view["version"]),
+                ("form", view["form"]),
+                ("content", size_of(view["bytes"])),
+                ("ready", "" if ready else f"about {shapes.local(view['expected'])}"),
+                ("expires", shapes.local(view["expires"])),
+            ]
+        )
+    )
     if view["url"] and not view["expired"]:
         desk.out.print(f"url       {view['url']}", soft_wrap=True)  # one line, so that it can be copied
 
@@ -160,11 +203,17 @@ def get(
         when = shapes.local(views.moment(packed["expires"]))
         raise Missing(f"{record.ref} expired {when}, and its archive is not given out any more. {_again(record)}")
     if record.state != "Completed" or not isinstance(packed, dict):
-        raise Missing(f"{record.ref} is {record.state}, and there is no archive of it {'any more' if packed else 'yet'}.")
+        raise Missing(
+            f"{record.ref} is {record.state}, and there is no archive of it {'any more' if packed else 'yet'}."
+        )
     target = saving.place(desk, output, force)
-    saving.save(target, saving.verified(have.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"))
+    saving.save(
+        target, saving.verified(have.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}")
+    )
     if desk.as_json:
-        return desk.print_json({"id": record.id, "file": str(target), "bytes": packed["size"], "sha256": packed["sha256"]})
+        return desk.print_json(
+            {"id": record.id, "file": str(target), "bytes": packed["size"], "sha256": packed["sha256"]}
+        )
     return desk.note(f"{target or record.ref}: {size_of(packed['size'])}, SHA-256 {packed['sha256']}")
 
 

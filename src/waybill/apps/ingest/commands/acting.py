@@ -1,4 +1,6 @@
-"""Commands that operators act with: hold and release, pause and unpause, resume, restart, fail, delete, and the report after mending."""
+"""Commands that operators act with: hold and release, pause and unpause, resume, restart, fail, delete, and the
+report after mending.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +22,53 @@ from waybill.rules import Refused
 PANEL = "Operating"
 
 NAMES = Annotated[list[str] | None, typer.Argument(metavar="JOB|BATCH...", help="Jobs or batches, by their ids.")]
-COLLECTION = Annotated[str | None, typer.Option("--collection", metavar="NAME", help="A collection's mnemonic, or a profile's name.")]
+COLLECTION = Annotated[
+    str | None, typer.Option("--collection", metavar="NAME", help="A collection's mnemonic, or a profile's name.")
+]
 BATCH = Annotated[str | None, typer.Option("--batch", metavar="BATCH", help="All of this batch.")]
 QUEUE = Annotated[service.Queue, typer.Argument(help="The queue: all deposits, small assemblies, large assemblies.")]
 
 
 def register(app: typer.Typer) -> None:
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest hold --collection demo --why 'the curator asked'", "waybill ingest hold jid0000000007",
-    ))(hold)  # fmt: skip
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest release --collection demo", "waybill ingest release bid0000000001", "waybill ingest release jid0000000007 --json",
-    ))(release)  # fmt: skip
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest hold --collection demo --why 'the curator asked'",
+            "waybill ingest hold jid0000000007",
+        ),
+    )(hold)
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest release --collection demo",
+            "waybill ingest release bid0000000001",
+            "waybill ingest release jid0000000007 --json",
+        ),
+    )(release)
     serve(app, panel=PANEL, examples=("waybill ingest pause --why 'maintenance'", "waybill ingest pause large"))(pause)
     serve(app, panel=PANEL, examples=("waybill ingest unpause", "waybill ingest unpause large"))(unpause)
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest resume jid0000000007", "waybill ingest resume --batch bid0000000001 --why 'their server is back'",
-        "waybill ingest resume --all",
-    ))(resume)  # fmt: skip
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest resume jid0000000007",
+            "waybill ingest resume --batch bid0000000001 --why 'their server is back'",
+            "waybill ingest resume --all",
+        ),
+    )(resume)
     serve(app, panel=PANEL, examples=("waybill ingest restart jid0000000007 --why 'the files were replaced'",))(restart)
     serve(app, panel=PANEL, examples=("waybill ingest fail jid0000000007 --yes --why 'wrong collection'",))(fail)
-    serve(app, panel=PANEL, examples=("waybill ingest delete jid0000000007", "waybill ingest delete bid0000000001 --yes"))(delete)
+    serve(
+        app, panel=PANEL, examples=("waybill ingest delete jid0000000007", "waybill ingest delete bid0000000001 --yes")
+    )(delete)
 
 
 def hold(desk: Desk, names: NAMES = None, collection: COLLECTION = None, why: WHY = "") -> int | None:
-    """Hold jobs or batches that have not begun, or a whole collection: what would begin rests in Held until it is released."""
+    """Hold jobs or batches that have not begun, or a whole collection: what would begin rests in Held until it is
+    released.
+    """
     _one_of(names, collection, "JOB|BATCH or --collection")
     with desk.engine() as engine:
         if collection is None:
@@ -55,7 +79,9 @@ def hold(desk: Desk, names: NAMES = None, collection: COLLECTION = None, why: WH
     else:
         desk.say(f"{collection} is on hold: its deposits rest in Held before they begin. What has begun goes on.")
         if not known:
-            desk.note(f"No collection or profile is called {collection}; deposits of other services may name it all the same.")
+            desk.note(
+                f"No collection or profile is called {collection}; deposits of other services may name it all the same."
+            )
     return None
 
 
@@ -81,7 +107,9 @@ def pause(desk: Desk, queue: QUEUE = "ingest", why: WHY = "") -> None:
         service.pause(engine, queue, who=desk.who, why=why)
     if desk.as_json:
         return desk.print_json({"queue": queue, "paused": True})
-    return desk.say(f"The queue {queue} is paused; steps that run now end. `waybill ingest unpause {queue}` lets it go on.")
+    return desk.say(
+        f"The queue {queue} is paused; steps that run now end. `waybill ingest unpause {queue}` lets it go on."
+    )
 
 
 def unpause(desk: Desk, queue: QUEUE = "ingest", why: WHY = "") -> None:
@@ -100,7 +128,9 @@ def resume(
     every: Annotated[bool, typer.Option("--all", help="All failed jobs that can be.")] = False,
     why: WHY = "",
 ) -> int | None:
-    """Let failed jobs go on after the last step that was done. Those whose payload is wrong are refused: they must be submitted again."""
+    """Let failed jobs go on after the last step that was done. Those whose payload is wrong are refused: they must
+    be submitted again.
+    """
     if sum((bool(names), batch is not None, every)) != 1:
         raise Misuse("Give JOB..., or --batch BATCH, or --all.")
     with desk.engine() as engine:
@@ -152,7 +182,7 @@ def _one_of(names: list[str] | None, other: str | None, what: str) -> None:
 
 def _act_on(
     desk: Desk, engine: Engine, names: list[str], action: str, why: str, *, yes: bool = False, below: str | None = None
-) -> int | None:  # fmt: skip
+) -> int | None:
     """The action on each that is named. `below`: a batch also stands for its jobs in this state."""
     if not names:
         raise Misuse("Give the id of at least one job or batch.")

@@ -25,29 +25,50 @@ AS_COMMANDS = {"report": "waybill ingest {} {} --send"}  # actions whose command
 FAILURES = 20  # failed jobs that a batch shows
 
 STATE = Annotated[str | None, typer.Option("--state", help="Only those in this state.")]
-TOKEN = Annotated[str | None, typer.Option("--token", help="Go on after an earlier page; it is printed with that page.")]
+TOKEN = Annotated[
+    str | None, typer.Option("--token", help="Go on after an earlier page; it is printed with that page.")
+]
 OLDEST = Annotated[bool, typer.Option("--oldest", help="Oldest first.")]
 BATCH = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or its batchID (bid-UUID).")]
 
 
 def register(app: typer.Typer) -> None:
     serve(app, alone=True, examples=("waybill ingest", "waybill ingest --json"))(overview)
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest batches", "waybill ingest batches --state Failed", "waybill ingest batches --limit 10 --json",
-    ))(batches)  # fmt: skip
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest batch bid0000000001", "waybill ingest batch bid-5f0c7f0e-7d2b-4c6e-9d0a-3f1b2c4d5e6f --json",
-    ))(batch)  # fmt: skip
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest jobs --state Failed", "waybill ingest jobs --batch bid0000000001", "waybill ingest jobs --limit 10 --json",
-    ))(jobs)  # fmt: skip
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest batches",
+            "waybill ingest batches --state Failed",
+            "waybill ingest batches --limit 10 --json",
+        ),
+    )(batches)
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest batch bid0000000001",
+            "waybill ingest batch bid-5f0c7f0e-7d2b-4c6e-9d0a-3f1b2c4d5e6f --json",
+        ),
+    )(batch)
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest jobs --state Failed",
+            "waybill ingest jobs --batch bid0000000001",
+            "waybill ingest jobs --limit 10 --json",
+        ),
+    )(jobs)
 
 
 def overview(desk: Desk) -> None:
     """Count deposits and assemblies by state, and say what is on hold or paused."""
     with desk.store() as store:
         tallies = [views.tally(desk.machine(kind), store.tally(kind)) for kind in KINDS]
-        marks = {name: about for name, about in sorted(store.marks().items()) if name.startswith(("collections/", "queue/"))}
+        marks = {
+            name: about for name, about in sorted(store.marks().items()) if name.startswith(("collections/", "queue/"))
+        }
         workers = len(views.living(store))
     if desk.as_json:
         return desk.print_json({"kinds": tallies, "marks": marks, "workers": workers})
@@ -57,14 +78,23 @@ def overview(desk: Desk) -> None:
         made.add_row(desk.machine(tally["kind"]).plural, str(tally["total"]), states)
     desk.out.print(made)
     for name, about in marks.items():
-        desk.say(f"{'on hold' if name.startswith('collections/') else 'paused'}: {name.partition('/')[2]} ({about.rstrip(': ')})")
+        desk.say(
+            f"{'on hold' if name.startswith('collections/') else 'paused'}: {name.partition('/')[2]} ({about.rstrip(': ')})"
+        )
     if not workers:
         desk.note(NO_WORKER)
     return None
 
 
 def found(
-    desk: Desk, store: Store, kind: str, state: str | None, parent: Ref | None, limit: int, token: str | None, newest: bool
+    desk: Desk,
+    store: Store,
+    kind: str,
+    state: str | None,
+    parent: Ref | None,
+    limit: int,
+    token: str | None,
+    newest: bool,
 ) -> tuple[list[Record], str | None]:
     """A page of records with their documents, and the token of the next one."""
     query, after = Query(kind, state, parent, None, newest), None
@@ -73,7 +103,9 @@ def found(
         if query.kind != kind:
             raise Misuse(f"This token belongs to a list of {query.kind}; give it there, or begin again without it.")
     check_state(desk.machine(kind), query.state, store)
-    page = store.find(kind, state=query.state, parent=query.parent, after=after, newest=query.newest, limit=limit, docs=True)
+    page = store.find(
+        kind, state=query.state, parent=query.parent, after=after, newest=query.newest, limit=limit, docs=True
+    )
     return list(page.records), PageTokens.of(store).sign(query, page.after) if page.after is not None else None
 
 
@@ -90,8 +122,14 @@ def batches(desk: Desk, state: STATE = None, limit: LIMIT = 30, token: TOKEN = N
         return desk.note("There are no batches here. `waybill ingest submit FILE --profile P` makes one.")
     made = shapes.table("id", "state", "profile", "submitted", "jobs", "message")
     for row in rows:
-        made.add_row(row["id"], _state(desk, "batch", row["state"]), row["profile"], shapes.age(row["submitted"]),
-                     counts(row), shapes.clip(row["message"]))  # fmt: skip
+        made.add_row(
+            row["id"],
+            _state(desk, "batch", row["state"]),
+            row["profile"],
+            shapes.age(row["submitted"]),
+            counts(row),
+            shapes.clip(row["message"]),
+        )
     desk.out.print(made)
     if further:
         desk.note(f"There are more: waybill ingest batches --token {further}")
@@ -115,13 +153,26 @@ def batch(desk: Desk, id: BATCH) -> None:
         possible = views.record(record, desk.depot.machines, store=engine.store)["actions"]
     if desk.as_json:
         return desk.print_json(view)
-    desk.out.print(shapes.fields([
-        ("batch", view["id"]), ("batchID", view["batch_id"]), ("state", _state(desk, "batch", view["state"])), ("", view["state_doc"]),
-        ("message", view["message"]), ("profile", view["profile"]), ("title", view["title"]),
-        ("payload", view["filename"] or submission.of_batch(record).url), ("type", view["type"]),
-        ("mode", "update" if view["update"] else "add"), ("submitter", view["submitter"]), ("submitted", shapes.local(view["submitted"])),
-        ("updated", shapes.local(view["updated"])), ("jobs", counts(view) or "none yet"),
-    ]))  # fmt: skip
+    desk.out.print(
+        shapes.fields(
+            [
+                ("batch", view["id"]),
+                ("batchID", view["batch_id"]),
+                ("state", _state(desk, "batch", view["state"])),
+                ("", view["state_doc"]),
+                ("message", view["message"]),
+                ("profile", view["profile"]),
+                ("title", view["title"]),
+                ("payload", view["filename"] or submission.of_batch(record).url),
+                ("type", view["type"]),
+                ("mode", "update" if view["update"] else "add"),
+                ("submitter", view["submitter"]),
+                ("submitted", shapes.local(view["submitted"])),
+                ("updated", shapes.local(view["updated"])),
+                ("jobs", counts(view) or "none yet"),
+            ]
+        )
+    )
     for remark in view["remarks"]:
         desk.say(f"  {remark}")
     say_failures(desk, view)
@@ -129,7 +180,9 @@ def batch(desk: Desk, id: BATCH) -> None:
         desk.note(f"\nwaybill ingest report {view['id']}: What the depositor was told.")
     for action in possible:
         if not action["why_not"]:
-            desk.note(f"{AS_COMMANDS.get(action['name'], 'waybill ingest {} {}').format(action['name'], record.id)}: {action['doc']}")
+            desk.note(
+                f"{AS_COMMANDS.get(action['name'], 'waybill ingest {} {}').format(action['name'], record.id)}: {action['doc']}"
+            )
     return None
 
 
@@ -169,9 +222,13 @@ def jobs_of(store: Store, batch: Ref) -> Iterator[Record]:
 def _failure(job: Record) -> dict[str, Any]:
     refusal = job.docs.get("refusal") or {}
     return {
-        "id": job.id, "what": what(job), "last_done": job.last_done, "reason": job.message,
-        "reasons": refusal.get("reasons", []), "can_be_resumed": not refusal.get("final"),
-    }  # fmt: skip
+        "id": job.id,
+        "what": what(job),
+        "last_done": job.last_done,
+        "reason": job.message,
+        "reasons": refusal.get("reasons", []),
+        "can_be_resumed": not refusal.get("final"),
+    }
 
 
 def what(job: Record) -> str:
@@ -192,7 +249,8 @@ def jobs(
     with desk.engine() as engine:
         store = engine.store
         parent = service.find_batch(engine, batch).ref if batch is not None else None
-        if parent is not None and state is not None:  # the store has an index for one of them: the batch is the narrower
+        # the store has an index for one of them: the batch is the narrower
+        if parent is not None and state is not None:
             if token is not None:
                 raise Misuse("With --batch and --state together there are no pages: raise --limit.")
             check_state(desk.machine("job"), state, store)
@@ -208,9 +266,17 @@ def jobs(
         return desk.note("There are no jobs here.")
     made = shapes.table("id", "batch", "state", "prio", "what", "object", "space", "", "message")
     for row in rows:
-        made.add_row(row["id"], row["batch"], shapes.state(row["state"], row["sort"]), str(row["priority"]), shapes.clip(row["what"], 40),
-                     row["object"], size_of(row["space_needed"]), shapes.progress(row["progress"]) or shapes.where(row),
-                     shapes.clip(row["message"]))  # fmt: skip
+        made.add_row(
+            row["id"],
+            row["batch"],
+            shapes.state(row["state"], row["sort"]),
+            str(row["priority"]),
+            shapes.clip(row["what"], 40),
+            row["object"],
+            size_of(row["space_needed"]),
+            shapes.progress(row["progress"]) or shapes.where(row),
+            shapes.clip(row["message"]),
+        )
     desk.out.print(made)
     if further:
         desk.note(f"There are more: waybill ingest jobs --token {further}")
@@ -221,10 +287,27 @@ def _job_view(desk: Desk, job: Record, progress: dict[str, Any], marks: Mapping[
     view: dict[str, Any] = dict(views.record(job, desk.depot.machines, progress=progress))
     said = submission.of_job(job)
     space = job.docs.get("space_needed")
-    kept = ("id", "state", "sort", "priority", "message", "last_done", "retries", "session", "parked", "wake_at", "keys", "progress")
+    kept = (
+        "id",
+        "state",
+        "sort",
+        "priority",
+        "message",
+        "last_done",
+        "retries",
+        "session",
+        "parked",
+        "wake_at",
+        "keys",
+        "progress",
+    )
     return {name: view[name] for name in kept} | {
         "message": views.message(desk.machine("job"), job, marks),
-        "batch": job.parent.id if job.parent else "", "object": said.primary_id, "local_ids": said.local_ids, "what": what(job),
-        "space_needed": space if isinstance(space, int) else None, "created": view["created"], "updated": view["updated"],
-    }  # fmt: skip
-
+        "batch": job.parent.id if job.parent else "",
+        "object": said.primary_id,
+        "local_ids": said.local_ids,
+        "what": what(job),
+        "space_needed": space if isinstance(space, int) else None,
+        "created": view["created"],
+        "updated": view["updated"],
+    }

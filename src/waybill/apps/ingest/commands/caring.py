@@ -26,19 +26,31 @@ ARK = Annotated[str | None, typer.Argument(metavar="ARK", help="One object.")]
 
 
 def register(app: typer.Typer) -> None:
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest audit", "waybill ingest audit --now", "waybill ingest audit ark:/99999/fk4abc --json",
-    ))(audit)  # fmt: skip
-    serve(app, panel=PANEL, examples=("waybill ingest rebuild ark:/99999/fk4abc", "waybill ingest rebuild --all"))(rebuild)
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest audit",
+            "waybill ingest audit --now",
+            "waybill ingest audit ark:/99999/fk4abc --json",
+        ),
+    )(audit)
+    serve(app, panel=PANEL, examples=("waybill ingest rebuild ark:/99999/fk4abc", "waybill ingest rebuild --all"))(
+        rebuild
+    )
 
 
 def audit(
     desk: Desk,
     ark: ARK = None,
-    now: Annotated[bool, typer.Option("--now", help="Read everything that is due, now; a duty does so a portion at a time.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Read everything that is due, now; a duty does so a portion at a time.")
+    ] = False,
     every: Annotated[bool, typer.Option("--all", help="With --now: read everything, due or not.")] = False,
 ) -> int | None:
-    """Say what audits have found; or read an object, or with --now everything that is due, and compare. Exit code 1: damage is known."""
+    """Say what audits have found; or read an object, or with --now everything that is due, and compare. Exit code 1:
+    damage is known.
+    """
     if ark is not None and (now or every):
         raise Misuse("Give an ARK, or --now for all objects; one object is always read now.")
     if every and not now:
@@ -51,13 +63,19 @@ def audit(
     what = "By the last audits"
     if now:
         count, size = _read_due(desk, have, every)
-        nothing = "There is nothing in storage that the inventory knows of" if every else "Nothing was due (--all reads everything)"
+        nothing = (
+            "There is nothing in storage that the inventory knows of"
+            if every
+            else "Nothing was due (--all reads everything)"
+        )
         what = f"{several(count, 'place')} with {size_of(size)} read" if count else nothing
     return _say(desk, list(known_damage(have)), what)
 
 
 def _read_object(have: Outfit, ark: str) -> Iterator[Damaged]:
-    """The object against what it says of itself; and what is known of damage in it is looked at again, for it may be restored."""
+    """The object against what it says of itself; and what is known of damage in it is looked at again, for it may be
+    restored.
+    """
     for found in have.storage.verify(ark):
         have.inventory.found_damaged(ark, found, datetime.now(UTC))  # safe to repeat: it says when it was read
         yield Damaged(ark, found.place, found.words, found.files)
@@ -73,7 +91,11 @@ def _read_object(have: Outfit, ark: str) -> Iterator[Damaged]:
 
 def _read_due(desk: Desk, have: Outfit, every: bool) -> tuple[int, int]:
     count = size = 0
-    with _unlogged(), desk.engine() as engine, Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown:
+    with (
+        _unlogged(),
+        desk.engine() as engine,
+        Progress(console=desk.err, transient=True, disable=not desk.interactive) as shown,
+    ):
         before = engine.store.now() if every else None
         task = shown.add_task("reading", total=None)
         while (done := audit_some(have, engine, before=before, who=desk.who)).files:
@@ -95,7 +117,10 @@ def _unlogged() -> Iterator[None]:
 
 def _say(desk: Desk, damaged: list[Damaged], what: str) -> int | None:
     if desk.as_json:
-        rows = [{"object": each.ark, "place": each.place, "files": list(each.files), "problem": each.words} for each in damaged]
+        rows = [
+            {"object": each.ark, "place": each.place, "files": list(each.files), "problem": each.words}
+            for each in damaged
+        ]
         desk.print_json({"damaged": rows, "said": what})
     else:
         for each in damaged:  # what was read just now names the files itself
@@ -110,7 +135,9 @@ def rebuild(
     every: Annotated[bool, typer.Option("--all", help="All objects of the storage.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until workers have done it.")] = True,
 ) -> int | None:
-    """Have the inventory of an object, or of all, recorded again from storage (mode fix). Searches go on meanwhile; safe to repeat."""
+    """Have the inventory of an object, or of all, recorded again from storage (mode fix). Searches go on meanwhile;
+    safe to repeat.
+    """
     if (ark is not None) == every:
         raise Misuse("Give an ARK, or --all.")
     have = outfit(desk)
@@ -135,7 +162,9 @@ def _rebuilt(desk: Desk, ark: str | None, asked: list[Ref], done: list[Record], 
         raise Missing(f"{ark} is not in storage, and no longer in the inventory.")
     if desk.as_json:
         rebuilds = [ref.id for ref in asked]
-        desk.print_json({"objects": objects, "versions": versions, "troubles": troubles, "rebuilds": rebuilds, "waited": bool(done)})
+        desk.print_json(
+            {"objects": objects, "versions": versions, "troubles": troubles, "rebuilds": rebuilds, "waited": bool(done)}
+        )
     else:
         for trouble in troubles:
             desk.say(trouble)

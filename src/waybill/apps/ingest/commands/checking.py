@@ -1,4 +1,6 @@
-"""The command that checks a payload before it is submitted: every complaint with its line or file; nothing is fetched or kept."""
+"""The command that checks a payload before it is submitted: every complaint with its line or file; nothing is
+fetched or kept.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,32 @@ IN_WORDS: dict[Type | None, tuple[str, str]] = {
 
 
 def register(app: typer.Typer) -> None:
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest check photos.checkm", "waybill ingest check photos.checkm --type container-batch-manifest --json",
-        "waybill ingest check bag.zip",
-    ))(check)  # fmt: skip
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest check photos.checkm",
+            "waybill ingest check photos.checkm --type container-batch-manifest --json",
+            "waybill ingest check bag.zip",
+        ),
+    )(check)
 
 
 def check(
     desk: Desk,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkm manifest, a container or a bag; - reads a manifest from stdin.")],
-    type: Annotated[Type | None, typer.Option("--type", help="What it is to be submitted as; otherwise it says so itself.")] = None,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A checkm manifest, a container or a bag; - reads a manifest from stdin."),
+    ],
+    type: Annotated[
+        Type | None, typer.Option("--type", help="What it is to be submitted as; otherwise it says so itself.")
+    ] = None,
 ) -> int | None:
-    """Check what is to be submitted: every complaint with its line or file, before anything is fetched. Exit code 1 if there is one.
+    """Check what is to be submitted: every complaint with its line or file, before anything is fetched. Exit code 1
+    if there is one.
 
-    Also each URL of a manifest that would be refused, by the settings here: hosts are looked up, and no server is asked.
+    Also each URL of a manifest that would be refused, by the settings here: hosts are looked up, and no server is
+    asked.
     """
     reach = settings.read(desk.config.app.get("ingest", {})).fetch.reach()
     if str(file) == "-":
@@ -65,5 +79,7 @@ def _say(desk: Desk, file: Path, report: service.Report) -> None:
         return desk.note(f"{file}: {several(count, 'complaint')}. It would be refused as it is.")
     words, noun = IN_WORDS.get(report.type, (f"a {report.sort} of {{}}", "file"))
     said = words.format(several(report.count, noun))
-    known = f", {size_of(report.octets)}{' by what it says' if report.sort == 'manifest' else ''}" if report.octets else ""
+    known = (
+        f", {size_of(report.octets)}{' by what it says' if report.sort == 'manifest' else ''}" if report.octets else ""
+    )
     return desk.say(f"{file} is good: {said if report.sort != 'file' else 'a file, which is stored as it is'}{known}.")

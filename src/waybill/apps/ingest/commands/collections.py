@@ -19,7 +19,9 @@ from waybill.record import Record
 from waybill.step import New
 
 MNEMONIC = Annotated[str, typer.Argument(metavar="MNEMONIC", help="The collection's short name.")]
-FILE = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The collection as JSON; other options stand before it.")]
+FILE = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="The collection as JSON; other options stand before it.")
+]
 NAME = Annotated[str | None, typer.Option("--name", help="Its name, for people.")]
 ARK = Annotated[str | None, typer.Option("--ark", metavar="ARK", help="Its identifier, by which profiles name it.")]
 OWNER = Annotated[str | None, typer.Option("--owner", metavar="ARK", help="Who owns it.")]
@@ -32,7 +34,9 @@ def register(ingest: typer.Typer) -> None:
     serve(app, alone=True, examples=("waybill ingest collection", "waybill ingest collection --json"))(list_collections)
     serve(app, "list", examples=("waybill ingest collection list",))(list_collections)
     serve(app, "show", examples=("waybill ingest collection show demo",))(show)
-    serve(app, "add", examples=("waybill ingest collection add demo --name 'A demonstration' --ark ark:/99999/fk4demo",))(add)
+    serve(
+        app, "add", examples=("waybill ingest collection add demo --name 'A demonstration' --ark ark:/99999/fk4demo",)
+    )(add)
     serve(app, "change", examples=("waybill ingest collection change demo --name 'Another name'",))(change)
     serve(app, "retire", examples=("waybill ingest collection retire demo",))(retire)
     serve(app, "restore", examples=("waybill ingest collection restore demo",))(restore)
@@ -73,13 +77,21 @@ def show(desk: Desk, mnemonic: MNEMONIC) -> None:
         return desk.print_json(view)
     about = view["collection"]
     fields = [(key, about.get(key, "")) for key in ("name", "ark", "owner", "description")]
-    return desk.out.print(shapes.fields([("mnemonic", mnemonic), ("state", view["state"]), ("on hold", view["on_hold"]), *fields]))
+    return desk.out.print(
+        shapes.fields([("mnemonic", mnemonic), ("state", view["state"]), ("on hold", view["on_hold"]), *fields])
+    )
 
 
 def add(
-    desk: Desk, mnemonic: MNEMONIC, file: FILE = None, name: NAME = None, ark: ARK = None, owner: OWNER = None,
-    description: DESCRIPTION = None, why: WHY = "",
-) -> None:  # fmt: skip
+    desk: Desk,
+    mnemonic: MNEMONIC,
+    file: FILE = None,
+    name: NAME = None,
+    ark: ARK = None,
+    owner: OWNER = None,
+    description: DESCRIPTION = None,
+    why: WHY = "",
+) -> None:
     """Make a collection."""
     given = _given(name, ark, owner, description)
     collection = from_document(Collection, merged({**read_file(file), "mnemonic": mnemonic}, given))
@@ -89,9 +101,15 @@ def add(
 
 
 def change(
-    desk: Desk, mnemonic: MNEMONIC, file: FILE = None, name: NAME = None, ark: ARK = None, owner: OWNER = None,
-    description: DESCRIPTION = None, why: WHY = "",
-) -> None:  # fmt: skip
+    desk: Desk,
+    mnemonic: MNEMONIC,
+    file: FILE = None,
+    name: NAME = None,
+    ark: ARK = None,
+    owner: OWNER = None,
+    description: DESCRIPTION = None,
+    why: WHY = "",
+) -> None:
     """Change what is given and keep the rest; with --file, everything."""
     given = _given(name, ark, owner, description)
     if file is None and not given:

@@ -1,7 +1,9 @@
-"""What all commands of ingest have in common: how they are registered, what their mistakes are called, and how batches and jobs are named.
+"""What all commands of ingest have in common: how they are registered, what their mistakes are called, and how
+batches and jobs are named.
 
-A command is registered with `serve` as those of the house are with `command`: a function whose first parameter is the desk. What ingest
-refuses is said in the house's words, so that a script finds the exit codes that it knows. What a command opened is closed after it.
+A command is registered with `serve` as those of the house are with `command`: a function whose first parameter is the
+desk. What ingest refuses is said in the house's words, so that a script finds the exit codes that it knows. What a
+command opened is closed after it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,12 @@ LIMIT = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many a
 
 
 def serve(
-    app: typer.Typer, name: str | None = None, *, examples: tuple[str, ...], panel: str | None = None, alone: bool = False
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    examples: tuple[str, ...],
+    panel: str | None = None,
+    alone: bool = False,
 ) -> Callable[[Command], Command]:
     """Register a command of ingest."""
 
@@ -87,7 +94,9 @@ def opened(file: Path) -> BinaryIO:
     if file.is_dir():
         raise Misuse(f"{file} is a folder: pack it as a zip or a tar, which becomes one object.")
     if not file.is_file():
-        raise Misuse(f"{file} is neither a file nor a folder; what comes through a pipe is taken from stdin: give - and --filename.")
+        raise Misuse(
+            f"{file} is neither a file nor a folder; what comes through a pipe is taken from stdin: give - and --filename."
+        )
     return file.open("rb")
 
 
@@ -107,7 +116,9 @@ def agreed(desk: Desk, action: Action, question: str | None, what: str, yes: boo
 
 
 def until_settled(desk: Desk, store: Store, ref: Ref) -> Record:
-    """Wait until a record is no longer open, also while the store is away; said once, if nobody is there to work on it."""
+    """Wait until a record is no longer open, also while the store is away; said once, if nobody is there to work on
+    it.
+    """
     warned = False
     looking = Looking(desk.note)
     while (record := looking(lambda: store.get(*ref))).open:

@@ -1,7 +1,7 @@
 """Following a batch to its end: a picture in a terminal, a line for each change in a pipe, JSON lines with --json.
 
-It ends when the batch has settled, with exit code 1 if anything in it failed; or when the batch rests on hold, for then nobody knows when
-it will go on. A store that goes away is waited for.
+It ends when the batch has settled, with exit code 1 if anything in it failed; or when the batch rests on hold, for then
+nobody knows when it will go on. A store that goes away is waited for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ EVERY = Annotated[float, typer.Option("--every", min=CLOSEST, max=3600, help="Se
 
 
 def register(app: typer.Typer) -> None:
-    serve(app, panel=PANEL, examples=("waybill ingest watch bid0000000001", "waybill ingest watch bid0000000001 --json"))(watch)
+    serve(
+        app, panel=PANEL, examples=("waybill ingest watch bid0000000001", "waybill ingest watch bid0000000001 --json")
+    )(watch)
 
 
 def watch(desk: Desk, id: BATCH, every: EVERY = 1.0) -> int | None:
@@ -90,11 +92,13 @@ def _look(desk: Desk, store: Store, ref: Ref) -> tuple[Record, Look, int]:
     (batch,) = views.current([store.get(*ref)], desk.depot.machines, store, docs=True)
     sessions = views.living(store)
     look = {
-        "batch": batch.id, "state": batch.state, "message": batch.message,
+        "batch": batch.id,
+        "state": batch.state,
+        "message": batch.message,
         "jobs": {state: count for state, count in store.tally("job", parent=ref).items() if count},
         "waits": [{"id": job.id, "state": job.state, "message": job.message} for job in _waits(desk, store, ref)],
         "steps": list(islice(_steps(desk, store, ref, views.progress_of(sessions)), SHOWN)),
-    }  # fmt: skip
+    }
     return batch, look, len(sessions)
 
 
@@ -114,7 +118,10 @@ def _steps(desk: Desk, store: Store, ref: Ref, progress: dict[str, Any]) -> Iter
 
 
 def _waits(desk: Desk, store: Store, ref: Ref) -> list[Record]:
-    """Jobs that say why they do not go on: no room, a server that is away. Among the first of the batch, for a look must be quick."""
+    """Jobs that say why they do not go on: no room, a server that is away.
+
+    Among the first of the batch, for a look must be quick.
+    """
     found = (job for job in store.find("job", parent=ref, limit=LOOKED_AT).records if job.open and job.message)
     return views.current(list(islice(found, SHOWN)), desk.depot.machines, store, docs=False)
 
@@ -130,7 +137,11 @@ def _picture(look: Look) -> RenderableType:
     for wait in look["waits"]:
         parts.append(Text(f"  {wait['id']}  {wait['state']}  {shapes.clip(wait['message'])}", style="yellow"))
     for step in look["steps"]:
-        parts.append(Text(f"  {step['id']}  {step['state']}  {shapes.progress(step['progress'])}  {shapes.clip(step['what'], 40)}"))
+        parts.append(
+            Text(
+                f"  {step['id']}  {step['state']}  {shapes.progress(step['progress'])}  {shapes.clip(step['what'], 40)}"
+            )
+        )
     return Group(*parts)
 
 

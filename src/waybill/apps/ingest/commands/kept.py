@@ -1,4 +1,6 @@
-"""What commands do alike with profiles and collections: documents that people write and change, each in a record of its own."""
+"""What commands do alike with profiles and collections: documents that people write and change, each in a record of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def act(desk: Desk, shelf: Shelf[Any], name: str, action: str, why: str, yes: bo
     with desk.engine() as engine:
         wanted = desk.machine(shelf.kind).action(action)
         assert wanted is not None
-        confirmed = agreed(desk, wanted, wanted.question(shelf.record(engine, name), engine.store), f"{shelf.kind} {name}", yes)
+        confirmed = agreed(
+            desk, wanted, wanted.question(shelf.record(engine, name), engine.store), f"{shelf.kind} {name}", yes
+        )
         record = shelf.act(engine, name, action, who=desk.who, why=why, confirmed=confirmed)
     if desk.as_json:
         return desk.print_json({"name": name, "state": record.state})

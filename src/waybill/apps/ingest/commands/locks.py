@@ -26,7 +26,9 @@ def register(app: typer.Typer) -> None:
 def locks(
     desk: Desk,
     limit: LIMIT = 100,
-    after: Annotated[str, typer.Option("--after", metavar="KEY", help="Go on after this key, the last of an earlier page.")] = "",
+    after: Annotated[
+        str, typer.Option("--after", metavar="KEY", help="Go on after this key, the last of an earlier page.")
+    ] = "",
 ) -> None:
     """List what is locked: queues that are paused, collections on hold, objects and local ids, and who holds each."""
     with desk.engine() as engine:
@@ -42,7 +44,11 @@ def locks(
         made.add_row(mark.mark, "on hold" if mark.sort == "collection" else "paused", mark.about.rstrip(": "))
     for row in rows:
         holder = row["holder"]
-        made.add_row(row["key"], row["state"] or "locked", f"{holder['kind']} {holder['id']}: {row['why']}" if holder else row["why"])
+        made.add_row(
+            row["key"],
+            row["state"] or "locked",
+            f"{holder['kind']} {holder['id']}: {row['why']}" if holder else row["why"],
+        )
     desk.out.print(made)
     if further:
         desk.note(f"There may be more: add --after {further}")
@@ -50,7 +56,9 @@ def locks(
 
 
 def lock(desk: Desk, key: KEY, why: WHY = "") -> None:
-    """Keep everybody from writing an object, or from minting for a local id, until it is unlocked; in force once nobody else holds it."""
+    """Keep everybody from writing an object, or from minting for a local id, until it is unlocked; in force once
+    nobody else holds it.
+    """
     with desk.engine() as engine:
         record = service.lock(engine, key, who=desk.who, why=why)
     if desk.as_json:
@@ -61,10 +69,13 @@ def lock(desk: Desk, key: KEY, why: WHY = "") -> None:
 def unlock(desk: Desk, key: KEY, yes: YES = False, why: WHY = "") -> None:
     """End an operator's lock; or free one that another service left behind when it died, once you know that it did."""
     with desk.engine() as engine:
-        # Keys are listed in the order of their names, and little lies between this one and itself without its last letter.
+        # Keys are listed in the order of their names, and little lies between this one and itself without its last
+        # letter.
         holder = next((row for row in service.locks(engine, after=key[:-1], limit=1000) if row["key"] == key), None)
         if holder is not None and holder["holder"] is None and not yes:
-            raise Refused(f"{key} is another service's lock. If that service has died, add --yes to free it; if not, it may write as well.")
+            raise Refused(
+                f"{key} is another service's lock. If that service has died, add --yes to free it; if not, it may write as well."
+            )
         ended = service.unlock(engine, key, who=desk.who, why=why)
     if desk.as_json:
         return desk.print_json({"key": key, "ended": ended})

@@ -24,38 +24,65 @@ VERSION = Annotated[int | None, typer.Option("--version", min=1, help="A version
 
 
 def register(app: typer.Typer) -> None:
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest search husky chicken", "waybill ingest search --local-id husky-1 --json", "waybill ingest search --collection demo",
-    ))(search)  # fmt: skip
-    serve(app, "object", panel=PANEL, examples=(
-        "waybill ingest object ark:/99999/fk4abc", "waybill ingest object ark:/99999/fk4abc --version 1 --files --json",
-    ))(show)  # fmt: skip
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest get ark:/99999/fk4abc producer/a.txt -o a.txt", "waybill ingest get ark:/99999/fk4abc --version 1 -o folder",
-        "waybill ingest get ark:/99999/fk4abc list.csv -o -",
-    ))(get)  # fmt: skip
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest search husky chicken",
+            "waybill ingest search --local-id husky-1 --json",
+            "waybill ingest search --collection demo",
+        ),
+    )(search)
+    serve(
+        app,
+        "object",
+        panel=PANEL,
+        examples=(
+            "waybill ingest object ark:/99999/fk4abc",
+            "waybill ingest object ark:/99999/fk4abc --version 1 --files --json",
+        ),
+    )(show)
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest get ark:/99999/fk4abc producer/a.txt -o a.txt",
+            "waybill ingest get ark:/99999/fk4abc --version 1 -o folder",
+            "waybill ingest get ark:/99999/fk4abc list.csv -o -",
+        ),
+    )(get)
 
 
 def search(
     desk: Desk,
-    words: Annotated[list[str] | None, typer.Argument(metavar="WORD...", help="Words of title, creator or date.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORD...", help="Words of title, creator or date.")
+    ] = None,
     owner: Annotated[str, typer.Option("--owner", metavar="ARK", help="Only objects of this owner.")] = "",
-    collection: Annotated[str, typer.Option("--collection", metavar="NAME|ARK", help="Only objects of this collection.")] = "",
-    local_id: Annotated[str, typer.Option("--local-id", metavar="ID", help="The object that a depositor calls so.")] = "",
+    collection: Annotated[
+        str, typer.Option("--collection", metavar="NAME|ARK", help="Only objects of this collection.")
+    ] = "",
+    local_id: Annotated[
+        str, typer.Option("--local-id", metavar="ID", help="The object that a depositor calls so.")
+    ] = "",
     limit: LIMIT = 30,
-    after: Annotated[str, typer.Option("--after", metavar="ARK", help="Go on after this object, the last of an earlier page.")] = "",
+    after: Annotated[
+        str, typer.Option("--after", metavar="ARK", help="Go on after this object, the last of an earlier page.")
+    ] = "",
 ) -> None:
     """Search the inventory: by words, by local id, by collection, by owner; without any of these, all objects."""
     page = outfit(desk).inventory.search(
         owner=owner, collection=collection, local_id=local_id, text=" ".join(words or ()), after=after, most=limit
-    )  # fmt: skip
+    )
     if desk.as_json:
         return desk.print_json({"objects": page.rows, "next": page.next or None})
     if not page.rows:
         return desk.note("Nothing was found.")
     made = shapes.table("object", "version", "title", "creator", "date", "recorded")
     for row in page.rows:
-        made.add_row(row["ark"], str(row["head"]), row["title"], row["creator"], row["date"], shapes.local(row["created"]))
+        made.add_row(
+            row["ark"], str(row["head"]), row["title"], row["creator"], row["date"], shapes.local(row["created"])
+        )
     desk.out.print(made)
     if page.next:
         desk.note(f"There may be more: add --after {page.next}")
@@ -65,7 +92,9 @@ def search(
 def _object(inventory: Inventory, ark: str) -> Row:
     found = inventory.object(ark)
     if found is None:
-        raise Missing(f"There is no object {ark} in the inventory. `waybill ingest rebuild {ark}` records it again, if it is in storage.")
+        raise Missing(
+            f"There is no object {ark} in the inventory. `waybill ingest rebuild {ark}` records it again, if it is in storage."
+        )
     return found
 
 
@@ -91,14 +120,25 @@ def show(
     if desk.as_json:
         listed = list(_files(inventory, ark, chosen["number"])) if files else None
         return desk.print_json({**found, "versions": versions, "version": chosen["number"], "files": listed})
-    desk.out.print(shapes.fields([
-        ("object", ark), ("title", found["title"]), ("creator", found["creator"]), ("date", found["date"]), ("owner", found["owner"]),
-        ("embargo", f"until {found['embargo']}" if found["embargo"] else ""),
-        ("collections", " ".join(found["collections"])), ("local ids", " ".join(found["local_ids"])),
-    ]))  # fmt: skip
+    desk.out.print(
+        shapes.fields(
+            [
+                ("object", ark),
+                ("title", found["title"]),
+                ("creator", found["creator"]),
+                ("date", found["date"]),
+                ("owner", found["owner"]),
+                ("embargo", f"until {found['embargo']}" if found["embargo"] else ""),
+                ("collections", " ".join(found["collections"])),
+                ("local ids", " ".join(found["local_ids"])),
+            ]
+        )
+    )
     made = shapes.table("version", "recorded", "files", "size", "by")
     for row in versions:
-        made.add_row(str(row["number"]), shapes.local(row["created"]), str(row["files"]), size_of(row["bytes"]), row["request"])
+        made.add_row(
+            str(row["number"]), shapes.local(row["created"]), str(row["files"]), size_of(row["bytes"]), row["request"]
+        )
     desk.say("")
     desk.out.print(made)
     if files:
@@ -120,13 +160,21 @@ def _files(inventory: Inventory, ark: str, number: int) -> Iterator[Row]:
 def get(
     desk: Desk,
     ark: ARK,
-    path: Annotated[str | None, typer.Argument(metavar="PATH", help="One file of it, as `object --files` lists it; else all.")] = None,
-    output: Annotated[Path | None, typer.Option(
-        "--output", "-o", metavar="PATH", help="Where to: a file for one file (- or nothing: stdout), a new folder for all.",
-    )] = None,
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="One file of it, as `object --files` lists it; else all.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Where to: a file for one file (- or nothing: stdout), a new folder for all.",
+        ),
+    ] = None,
     version: VERSION = None,
     force: saving.FORCE = False,
-) -> int | None:  # fmt: skip
+) -> int | None:
     """Get an object back from storage, whole or one file of it; every byte is compared with its digest."""
     have = outfit(desk)
     found = _object(have.inventory, ark)
@@ -163,7 +211,9 @@ def _one(desk: Desk, have: Outfit, row: Row, ark: str, output: Path | None, forc
     target = saving.place(desk, inside, force)
     saving.save(target, _verified(have, ark, row))
     if desk.as_json:
-        desk.print_json({"object": ark, "path": row["path"], "file": str(target), "bytes": row["size"], "sha256": row["sha256"]})
+        desk.print_json(
+            {"object": ark, "path": row["path"], "file": str(target), "bytes": row["size"], "sha256": row["sha256"]}
+        )
     else:
         desk.note(f"{target or row['path']}: {size_of(row['size'])}, SHA-256 {row['sha256']}")
     return None

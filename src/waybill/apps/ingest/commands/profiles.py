@@ -1,4 +1,7 @@
-"""Commands about profiles: what holds for every deposit that names one. Kept as records, so that each has a history of who changed what."""
+"""Commands about profiles: what holds for every deposit that names one.
+
+Kept as records, so that each has a history of who changed what.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,34 @@ from waybill.step import New
 
 MASK = "***"
 NAME = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
-FILE = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The profile as JSON; other options stand before it.")]
+FILE = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="The profile as JSON; other options stand before it.")
+]
 DESCRIPTION = Annotated[str | None, typer.Option("--description", help="What it is for.")]
-OWNER = Annotated[str | None, typer.Option("--owner", metavar="ARK", help="Who owns what is deposited; local ids are his.")]
-COLLECTION = Annotated[list[str] | None, typer.Option(
-    "--collection", metavar="MNEMONIC|ARK", help="A collection in which objects lie; may be repeated.",
-)]  # fmt: skip
+OWNER = Annotated[
+    str | None, typer.Option("--owner", metavar="ARK", help="Who owns what is deposited; local ids are his.")
+]
+COLLECTION = Annotated[
+    list[str] | None,
+    typer.Option("--collection", metavar="MNEMONIC|ARK", help="A collection in which objects lie; may be repeated."),
+]
 MAIL = Annotated[list[str] | None, typer.Option("--mail", metavar="ADDRESS", help="Who gets reports; may be repeated.")]
 QUIET = Annotated[bool | None, typer.Option("--quiet/--tell", help="Send no mail, or do.", show_default=False)]
-CALLBACK = Annotated[str | None, typer.Option("--callback", metavar="URL", help="Called for each job: POST URL/mc/JOB.")]
-USER = Annotated[str | None, typer.Option("--callback-user", metavar="NAME", help="The user name that a callback shows.")]
-PASSWORD = Annotated[Path | None, typer.Option("--callback-password-file", metavar="FILE", help="A file that holds its password.")]
+CALLBACK = Annotated[
+    str | None, typer.Option("--callback", metavar="URL", help="Called for each job: POST URL/mc/JOB.")
+]
+USER = Annotated[
+    str | None, typer.Option("--callback-user", metavar="NAME", help="The user name that a callback shows.")
+]
+PASSWORD = Annotated[
+    Path | None, typer.Option("--callback-password-file", metavar="FILE", help="A file that holds its password.")
+]
 PRIORITY = Annotated[int | None, typer.Option("--priority", min=0, max=99, help="Of its jobs: 0 to 99, lower first.")]
 NAAN = Annotated[str | None, typer.Option("--naan", help="The number of the authority under which ARKs are minted.")]
 SHOULDER = Annotated[str | None, typer.Option("--shoulder", help="What minted ARKs begin with, after the NAAN.")]
-MINTER = Annotated[str | None, typer.Option("--minter", metavar="URL", help="EZID's URL of the shoulder; without it Waybill mints.")]
+MINTER = Annotated[
+    str | None, typer.Option("--minter", metavar="URL", help="EZID's URL of the shoulder; without it Waybill mints.")
+]
 
 
 def register(ingest: typer.Typer) -> typer.Typer:
@@ -44,15 +60,27 @@ def register(ingest: typer.Typer) -> typer.Typer:
     ingest.add_typer(app, name="profile", rich_help_panel="Profiles and collections")
     serve(app, alone=True, examples=("waybill ingest profile", "waybill ingest profile --json"))(list_profiles)
     serve(app, "list", examples=("waybill ingest profile list",))(list_profiles)
-    serve(app, "show", examples=("waybill ingest profile show demo_content", "waybill ingest profile show demo_content --json"))(show)
-    serve(app, "add", examples=(
-        "waybill ingest profile add demo_content --owner ark:/99999/fk4owner --collection demo --mail jane@example.org",
-        "waybill ingest profile add demo_content --file demo.json",
-    ))(add)  # fmt: skip
-    serve(app, "change", examples=(
-        "waybill ingest profile change demo_content --priority 3 --why 'exhibition next week'",
-        "waybill ingest profile change demo_content --callback https://example.org/done",
-    ))(change)  # fmt: skip
+    serve(
+        app,
+        "show",
+        examples=("waybill ingest profile show demo_content", "waybill ingest profile show demo_content --json"),
+    )(show)
+    serve(
+        app,
+        "add",
+        examples=(
+            "waybill ingest profile add demo_content --owner ark:/99999/fk4owner --collection demo --mail jane@example.org",
+            "waybill ingest profile add demo_content --file demo.json",
+        ),
+    )(add)
+    serve(
+        app,
+        "change",
+        examples=(
+            "waybill ingest profile change demo_content --priority 3 --why 'exhibition next week'",
+            "waybill ingest profile change demo_content --callback https://example.org/done",
+        ),
+    )(change)
     serve(app, "retire", examples=("waybill ingest profile retire demo_content --why 'replaced by demo2'",))(retire)
     serve(app, "restore", examples=("waybill ingest profile restore demo_content",))(restore)
     serve(app, "delete", examples=("waybill ingest profile delete demo_content --yes",))(delete)
@@ -66,13 +94,20 @@ def list_profiles(desk: Desk) -> None:
     if desk.as_json:
         return desk.print_json({"profiles": found})
     if not found:
-        return desk.note("There are no profiles yet: `waybill ingest profile add NAME` makes one, `import` takes over Merritt's.")
+        return desk.note(
+            "There are no profiles yet: `waybill ingest profile add NAME` makes one, `import` takes over Merritt's."
+        )
     made = shapes.table("name", "state", "owner", "collections", "mail", "description")
     for row in found:
         profile = row["profile"]
-        made.add_row(row["name"], shapes.state(row["state"], "rest" if row["state"] == "Retired" else "end"), profile.get("owner", ""),
-                     " ".join(profile.get("collections", [])), " ".join(profile.get("mail", {}).get("to", [])),
-                     shapes.clip(profile.get("description", ""), 40))  # fmt: skip
+        made.add_row(
+            row["name"],
+            shapes.state(row["state"], "rest" if row["state"] == "Retired" else "end"),
+            profile.get("owner", ""),
+            " ".join(profile.get("collections", [])),
+            " ".join(profile.get("mail", {}).get("to", [])),
+            shapes.clip(profile.get("description", ""), 40),
+        )
     desk.out.print(made)
     return None
 
@@ -105,33 +140,81 @@ def _flat(document: dict[str, Any], above: str = "") -> Iterable[tuple[str, str]
 
 
 def add(
-    desk: Desk, name: NAME, file: FILE = None, description: DESCRIPTION = None, owner: OWNER = None, collection: COLLECTION = None,
-    mail: MAIL = None, quiet: QUIET = None, callback: CALLBACK = None, callback_user: USER = None, callback_password_file: PASSWORD = None,
-    priority: PRIORITY = None, naan: NAAN = None, shoulder: SHOULDER = None, minter: MINTER = None, why: WHY = "",
-) -> None:  # fmt: skip
+    desk: Desk,
+    name: NAME,
+    file: FILE = None,
+    description: DESCRIPTION = None,
+    owner: OWNER = None,
+    collection: COLLECTION = None,
+    mail: MAIL = None,
+    quiet: QUIET = None,
+    callback: CALLBACK = None,
+    callback_user: USER = None,
+    callback_password_file: PASSWORD = None,
+    priority: PRIORITY = None,
+    naan: NAAN = None,
+    shoulder: SHOULDER = None,
+    minter: MINTER = None,
+    why: WHY = "",
+) -> None:
     """Make a profile."""
     with desk.engine() as engine:
         given = _given(
-            engine, description, owner, collection, mail, quiet, callback, callback_user, callback_password_file, priority, naan, shoulder,
+            engine,
+            description,
+            owner,
+            collection,
+            mail,
+            quiet,
+            callback,
+            callback_user,
+            callback_password_file,
+            priority,
+            naan,
+            shoulder,
             minter,
-        )  # fmt: skip
+        )
         profile = from_document(Profile, merged({**read_file(file), "name": name}, given))
         engine.submit(New("profile", {"profile": to_document(profile)}, id=name), who=desk.who, why=why)
         return _told(desk, engine, name, f"The profile {name} is there: waybill ingest submit FILE --profile {name}")
 
 
 def change(
-    desk: Desk, name: NAME, file: FILE = None, description: DESCRIPTION = None, owner: OWNER = None, collection: COLLECTION = None,
-    mail: MAIL = None, quiet: QUIET = None, callback: CALLBACK = None, callback_user: USER = None, callback_password_file: PASSWORD = None,
-    priority: PRIORITY = None, naan: NAAN = None, shoulder: SHOULDER = None, minter: MINTER = None, why: WHY = "",
-) -> None:  # fmt: skip
+    desk: Desk,
+    name: NAME,
+    file: FILE = None,
+    description: DESCRIPTION = None,
+    owner: OWNER = None,
+    collection: COLLECTION = None,
+    mail: MAIL = None,
+    quiet: QUIET = None,
+    callback: CALLBACK = None,
+    callback_user: USER = None,
+    callback_password_file: PASSWORD = None,
+    priority: PRIORITY = None,
+    naan: NAAN = None,
+    shoulder: SHOULDER = None,
+    minter: MINTER = None,
+    why: WHY = "",
+) -> None:
     """Change what is given and keep the rest; with --file, everything. Deposits that begin from now on follow it."""
     with desk.engine() as engine:
         before = PROFILES.record(engine, name).docs["profile"]
         given = _given(
-            engine, description, owner, collection, mail, quiet, callback, callback_user, callback_password_file, priority, naan, shoulder,
+            engine,
+            description,
+            owner,
+            collection,
+            mail,
+            quiet,
+            callback,
+            callback_user,
+            callback_password_file,
+            priority,
+            naan,
+            shoulder,
             minter,
-        )  # fmt: skip
+        )
         if file is None and not given:
             raise Misuse("Say what to change: `waybill ingest profile change --help` lists what a profile has.")
         base = _keeping_password(read_file(file), before) if file is not None else before
@@ -149,20 +232,37 @@ def _keeping_password(document: dict[str, Any], before: dict[str, Any]) -> dict[
 
 
 def _given(
-    engine: Engine, description: str | None, owner: str | None, collections: list[str] | None, mail: list[str] | None, quiet: bool | None,
-    callback: str | None, user: str | None, password: Path | None, priority: int | None, naan: str | None, shoulder: str | None,
+    engine: Engine,
+    description: str | None,
+    owner: str | None,
+    collections: list[str] | None,
+    mail: list[str] | None,
+    quiet: bool | None,
+    callback: str | None,
+    user: str | None,
+    password: Path | None,
+    priority: int | None,
+    naan: str | None,
+    shoulder: str | None,
     minter: str | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The options as parts of a document."""
     said: dict[str, Any] = {
-        "description": description, "owner": owner, "priority": priority,
+        "description": description,
+        "owner": owner,
+        "priority": priority,
         "collections": [_ark_of(engine, each) for each in collections] if collections else None,
         "mail": {"to": mail or None, "suppressed": quiet},
-        "callback": {"url": callback, "user": user, "password": password.read_text("utf-8").strip() if password else None},
+        "callback": {
+            "url": callback,
+            "user": user,
+            "password": password.read_text("utf-8").strip() if password else None,
+        },
         "minter": {"naan": naan, "shoulder": shoulder, "url": minter},
-    }  # fmt: skip
+    }
     parts = {
-        key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value for key, value in said.items()
+        key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+        for key, value in said.items()
     }
     return {key: value for key, value in parts.items() if value not in (None, {})}
 
@@ -173,7 +273,9 @@ def _ark_of(engine: Engine, collection: str) -> str:
         return collection
     found = COLLECTIONS.read(COLLECTIONS.record(engine, collection))
     if not found.ark:
-        raise Refused(f"The collection {collection} has no ARK: `waybill ingest collection change {collection} --ark ARK` gives it one.")
+        raise Refused(
+            f"The collection {collection} has no ARK: `waybill ingest collection change {collection} --ark ARK` gives it one."
+        )
     return found.ark
 
 

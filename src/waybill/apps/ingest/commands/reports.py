@@ -21,17 +21,26 @@ SHOWN = 20  # failures that are told with their reasons
 
 
 def register(app: typer.Typer) -> None:
-    serve(app, panel=PANEL, examples=(
-        "waybill ingest report bid0000000001", "waybill ingest report bid0000000001 --jobs --json",
-        "waybill ingest report bid0000000001 --send --why 'all that could be mended is'",
-    ))(report)  # fmt: skip
+    serve(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill ingest report bid0000000001",
+            "waybill ingest report bid0000000001 --jobs --json",
+            "waybill ingest report bid0000000001 --send --why 'all that could be mended is'",
+        ),
+    )(report)
 
 
 def report(
     desk: Desk,
     id: BATCH,
-    jobs: Annotated[bool, typer.Option("--jobs", help="List every job of the report, with its state then, and why it had failed.")] = False,
-    send: Annotated[bool, typer.Option("--send", help="Mending has ended: tell the depositor what has changed since the last.")] = False,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="List every job of the report, with its state then, and why it had failed.")
+    ] = False,
+    send: Annotated[
+        bool, typer.Option("--send", help="Mending has ended: tell the depositor what has changed since the last.")
+    ] = False,
     why: WHY = "",
 ) -> None:
     """Show the last report of a batch; or, after mending, have the next one made and sent."""
@@ -43,10 +52,14 @@ def report(
             acted = engine.act(batch.ref, "report", who=desk.who, why=why)
             if desk.as_json:
                 return desk.print_json({"id": batch.id, "state": acted.record.state})
-            return desk.say(f"{batch.id} is {acted.record.state}: the report is written and sent once no job of it is at work.")
+            return desk.say(
+                f"{batch.id} is {acted.record.state}: the report is written and sent once no job of it is at work."
+            )
         told = batch.docs.get("status-report")
         if not isinstance(told, dict):
-            raise Missing(f"{batch.id} is {batch.state} and not reported yet. `waybill ingest batch {batch.id}` says how it stands.")
+            raise Missing(
+                f"{batch.id} is {batch.state} and not reported yet. `waybill ingest batch {batch.id}` says how it stands."
+            )
         rows = list(_failures(engine.store, told)) if not desk.as_json else []
     if desk.as_json:
         shown = {key: value for key, value in told.items() if key != "jobs"}
@@ -61,16 +74,29 @@ def report(
 
 def _say(desk: Desk, batch: Record, told: dict[str, Any], failures: list[tuple[str, str, str, str]]) -> None:
     counts, since = told.get("counts") or {}, told.get("since")
-    desk.out.print(shapes.fields([
-        ("batch", batch.id), ("report", told.get("report")), ("written", told.get("last_modified")), ("result", told.get("status")),
-        ("", told.get("reason")), ("completed", counts.get("completed")), ("failed", counts.get("failed")),
-        ("deleted", counts.get("deleted")),
-    ]))  # fmt: skip
+    desk.out.print(
+        shapes.fields(
+            [
+                ("batch", batch.id),
+                ("report", told.get("report")),
+                ("written", told.get("last_modified")),
+                ("result", told.get("status")),
+                ("", told.get("reason")),
+                ("completed", counts.get("completed")),
+                ("failed", counts.get("failed")),
+                ("deleted", counts.get("deleted")),
+            ]
+        )
+    )
     if told.get("warnings"):
-        desk.say(f"{several(told['warnings'], 'object')} completed with warnings: waybill ingest report {batch.id} --jobs lists them.")
+        desk.say(
+            f"{several(told['warnings'], 'object')} completed with warnings: waybill ingest report {batch.id} --jobs lists them."
+        )
     if isinstance(since, dict):
-        desk.say(f"Since {since.get('last_modified')}: {since.get('completed', 0)} completed, {since.get('deleted', 0)} deleted, "
-                 f"{since.get('unresolved', 0)} unresolved.")  # fmt: skip
+        desk.say(
+            f"Since {since.get('last_modified')}: {since.get('completed', 0)} completed, {since.get('deleted', 0)} deleted, "
+            f"{since.get('unresolved', 0)} unresolved."
+        )
     for reason in (batch.docs.get("trouble") or {}).get("reasons", []):
         desk.say(f"  {reason}")
     if failures:

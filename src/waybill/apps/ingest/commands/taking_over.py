@@ -1,4 +1,6 @@
-"""Commands that take over what another Merritt has: profiles from its properties files, and entries of its old queues."""
+"""Commands that take over what another Merritt has: profiles from its properties files, and entries of its old
+queues.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +27,37 @@ from waybill.step import New
 
 
 def register(app: typer.Typer, profile: typer.Typer) -> None:
-    serve(app, "import-legacy", panel="Operating", examples=(
-        "waybill ingest import-legacy zookeeper://zk.example.org:2181 --dry-run",
-        "waybill ingest import-legacy copy-of-the-queues --json",
-    ))(import_legacy)  # fmt: skip
-    serve(profile, "import", examples=(
-        "waybill ingest profile import profiles/demo_content", "waybill ingest profile import profiles/demo_content --dry-run --json",
-    ))(import_files)  # fmt: skip
+    serve(
+        app,
+        "import-legacy",
+        panel="Operating",
+        examples=(
+            "waybill ingest import-legacy zookeeper://zk.example.org:2181 --dry-run",
+            "waybill ingest import-legacy copy-of-the-queues --json",
+        ),
+    )(import_legacy)
+    serve(
+        profile,
+        "import",
+        examples=(
+            "waybill ingest profile import profiles/demo_content",
+            "waybill ingest profile import profiles/demo_content --dry-run --json",
+        ),
+    )(import_files)
 
 
 def import_files(
     desk: Desk,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Merritt's properties files; a file's name is its profile's.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Merritt's properties files; a file's name is its profile's."),
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be made.")] = False,
     why: WHY = "",
 ) -> int | None:
-    """Take profiles over from Merritt's properties files. Safe to repeat: what is the same stays as it is, what differs is changed."""
+    """Take profiles over from Merritt's properties files. Safe to repeat: what is the same stays as it is, what
+    differs is changed.
+    """
     rows = []
     with desk.engine() as engine:
         for file in files:
@@ -79,10 +96,16 @@ def _import(desk: Desk, engine: Engine, file: Path, dry_run: bool, why: str) -> 
 
 def import_legacy(
     desk: Desk,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="zookeeper://host:2181/chroot, or a folder with a copy of the queues.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="zookeeper://host:2181/chroot, or a folder with a copy of the queues."),
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be made.")] = False,
 ) -> int | None:
-    """Make batches, jobs and assemblies of the entries of Merritt's old mrtQ queues, which are only read. Safe to repeat."""
+    """Make batches, jobs and assemblies of the entries of Merritt's old mrtQ queues, which are only read.
+
+    Safe to repeat.
+    """
     try:
         with (
             open_source(source) as old,
@@ -91,8 +114,12 @@ def import_legacy(
         ):
             task = shown.add_task("importing", total=None)
             told = import_entries(
-                engine, old, who=desk.who, dry_run=dry_run, progress=lambda done, total: shown.update(task, completed=done, total=total)
-            )  # fmt: skip
+                engine,
+                old,
+                who=desk.who,
+                dry_run=dry_run,
+                progress=lambda done, total: shown.update(task, completed=done, total=total),
+            )
     except LegacyError as error:
         raise Refused(str(error)) from error
     if desk.as_json:
@@ -113,5 +140,7 @@ def _say_import(desk: Desk, told: Imported) -> None:
     made = ", ".join(f"{count} {kind}" for kind, count in told.made.items()) or "nothing"
     verb = "would be made" if told.dry_run else "made"
     gone = f", {told.gone} gone meanwhile" if told.gone else ""
-    desk.say(f"Of {several(told.entries, 'entry', 'entries')}: {made} {verb}, {told.there} there already, "
-             f"{told.refused} refused{gone}.")  # fmt: skip
+    desk.say(
+        f"Of {several(told.entries, 'entry', 'entries')}: {made} {verb}, {told.there} there already, "
+        f"{told.refused} refused{gone}."
+    )

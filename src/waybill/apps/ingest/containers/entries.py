@@ -19,7 +19,10 @@ class Kind(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much a container may hold. It is a bomb if it unpacks to more than `ratio` times its size, and more than `harmless` bytes."""
+    """How much a container may hold.
+
+    It is a bomb if it unpacks to more than `ratio` times its size, and more than `harmless` bytes.
+    """
 
     count: int = 1_000_000  # files and folders
     total: int = 2**40  # bytes, unpacked

@@ -1,7 +1,7 @@
 """Folder: new files below one folder, and nowhere else.
 
-Every step down is taken from an open descriptor of the folder above and never through a link, and every file must be new: whatever lies or
-is planted below the folder, nothing outside it is touched and nothing in it overwritten.
+Every step down is taken from an open descriptor of the folder above and never through a link, and every file must be
+new: whatever lies or is planted below the folder, nothing outside it is touched and nothing in it overwritten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._leave(0)
 
     def create(self, name: str) -> BinaryIO:

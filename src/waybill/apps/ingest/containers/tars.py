@@ -1,8 +1,8 @@
 """Tars: headers of 512 bytes, each followed by its file, up to two blocks of zeros.
 
-Read once from the first byte to the last, so that it may come out of a decompressor. Names longer than a header come before it, as GNU tar
-writes them (type L) or as POSIX does (type x, a list of `length key=value`). What is damaged is refused, also where another program
-would take it for the end: a container that ends early has lost files.
+Read once from the first byte to the last, so that it may come out of a decompressor. Names longer than a header come
+before it, as GNU tar writes them (type L) or as POSIX does (type x, a list of `length key=value`). What is damaged is
+refused, also where another program would take it for the end: a container that ends early has lost files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class _Extra:
 
     def over(self, other: _Extra) -> _Extra:
         return _Extra(
-            other.name if self.name is None else self.name, other.size if self.size is None else self.size, self.sparse or other.sparse
+            other.name if self.name is None else self.name,
+            other.size if self.size is None else self.size,
+            self.sparse or other.sparse,
         )
 
 
@@ -94,7 +96,11 @@ class _Reading:
             if block == _ZEROS:
                 return None
             if not is_header(block):
-                said = "The tar is damaged: a header in it does not agree with its check sum." if self.begun else "This is no tar file."
+                said = (
+                    "The tar is damaged: a header in it does not agree with its check sum."
+                    if self.begun
+                    else "This is no tar file."
+                )
                 raise BadContainer(said)
             self.begun = True
             kind, size = block[156:157], _number(block[124:136])

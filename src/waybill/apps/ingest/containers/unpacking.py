@@ -43,7 +43,9 @@ class File(msgspec.Struct, frozen=True):
 
 
 def kind_of(head: bytes) -> Kind | None:
-    """Of which kind a file is that begins so (512 bytes are enough); None if it is no container, or one that is not known."""
+    """Of which kind a file is that begins so (512 bytes are enough); None if it is no container, or one that is not
+    known.
+    """
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return Kind.ZIP
     if head.startswith(b"\x1f\x8b\x08"):
@@ -53,7 +55,9 @@ def kind_of(head: bytes) -> Kind | None:
     return Kind.TAR if head[257:262] == b"ustar" or tars.is_header(head[: tars.BLOCK]) else None
 
 
-def look(path: Path, limits: Limits | None = None, *, came: Callable[[int], None] = lambda count: None) -> Iterator[Member]:
+def look(
+    path: Path, limits: Limits | None = None, *, came: Callable[[int], None] = lambda count: None
+) -> Iterator[Member]:
     """Every file in the container; BadContainer at the end, if anything would be refused.
 
     `came` is told of every portion of bytes that is read of a tar, and may raise to stop.
@@ -63,8 +67,11 @@ def look(path: Path, limits: Limits | None = None, *, came: Callable[[int], None
             yield Member(name, entry.size)
 
 
-def unpack(path: Path, into: Path, limits: Limits | None = None, *, came: Callable[[int], None] = lambda count: None) -> Iterator[File]:
-    """Unpack into an existing folder, and tell of each file; BadContainer at the end, if anything was refused: then take none of them.
+def unpack(
+    path: Path, into: Path, limits: Limits | None = None, *, came: Callable[[int], None] = lambda count: None
+) -> Iterator[File]:
+    """Unpack into an existing folder, and tell of each file; BadContainer at the end, if anything was refused: then
+    take none of them.
 
     `came` is told of every portion of bytes, and may raise to stop.
     """
@@ -154,7 +161,8 @@ class _Walk:
         fault = self._limits.fault(self._packed, self._unpacked)
         if fault:
             raise BadContainer(fault)
-        name = "/".join(part for part in entry.name.split("/") if part not in ("", "."))  # tars begin with ./ and folders end with /
+        # tars begin with ./ and folders end with /
+        name = "/".join(part for part in entry.name.split("/") if part not in ("", "."))
         if entry.folder and not name and not entry.name.startswith("/"):
             return ""  # the folder itself
         fault = names.fault("/" + name if entry.name.startswith("/") else name)
@@ -171,7 +179,9 @@ class _Walk:
 
 
 class _Counted:
-    """A tar as it comes out of a decompressor: no more of it than the limits allow, whether it belongs to files or not."""
+    """A tar as it comes out of a decompressor: no more of it than the limits allow, whether it belongs to files or
+    not.
+    """
 
     def __init__(self, source: tars.Source, packed: int, limits: Limits, came: Callable[[int], None]) -> None:
         self._source, self._packed, self._limits, self._tell = source, packed, limits, came

@@ -1,8 +1,9 @@
 """Zips: files one after the other, and at the end a directory of them, which alone says what is there.
 
-The directory is read record by record; then each file from where the directory says, and the header that stands there must agree. Large
-files and many files have their numbers in further fields (zip64). No two files may share bytes: that is how a small zip unpacks to
-petabytes. Names are UTF-8 where the zip says so, where another field says so, or where they can be; else what DOS or an old Unix wrote.
+The directory is read record by record; then each file from where the directory says, and the header that stands there
+must agree. Large files and many files have their numbers in further fields (zip64). No two files may share bytes: that
+is how a small zip unpacks to petabytes. Names are UTF-8 where the zip says so, where another field says so, or where
+they can be; else what DOS or an old Unix wrote.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ class _File:
 
     @property
     def folder(self) -> bool:
-        return self.name.endswith("/") or self._unix_kind == stat.S_IFDIR or (self.system == 0 and bool(self.attributes & 0x10))
+        return (
+            self.name.endswith("/")
+            or self._unix_kind == stat.S_IFDIR
+            or (self.system == 0 and bool(self.attributes & 0x10))
+        )
 
     @property
     def _unix_kind(self) -> int:
@@ -102,14 +107,18 @@ def _directory(file: BinaryIO, size: int) -> tuple[int, int, int]:
         if signature == b"PK\x06\x07":
             if disks > 1 or where > end - _WHERE_64.size - _END_64.size:
                 raise BadContainer(_DAMAGED)
-            signature, _, _, _, disk, first_disk, here, count, length, start = _END_64.unpack(_at(file, where, _END_64.size))
+            signature, _, _, _, disk, first_disk, here, count, length, start = _END_64.unpack(
+                _at(file, where, _END_64.size)
+            )
             if signature != b"PK\x06\x06":
                 raise BadContainer(_DAMAGED)
             end = where
     if disk or first_disk or here != count:
         raise BadContainer("The zip is in several parts: put them together first.")
     if start + length != end:
-        raise BadContainer("The zip is damaged, or something was put before or into it: its directory is not where it says.")
+        raise BadContainer(
+            "The zip is damaged, or something was put before or into it: its directory is not where it says."
+        )
     return start, length, count
 
 
@@ -119,7 +128,25 @@ def _records(file: BinaryIO, start: int, length: int, count: int) -> Iterator[_F
         if at + _RECORD.size > end:
             raise BadContainer(_DAMAGED)
         record = _RECORD.unpack(_at(file, at, _RECORD.size))
-        signature, made_by, _, flags, method, _, _, crc, packed, size, of_name, of_extra, of_comment, _, _, outside, header = record
+        (
+            signature,
+            made_by,
+            _,
+            flags,
+            method,
+            _,
+            _,
+            crc,
+            packed,
+            size,
+            of_name,
+            of_extra,
+            of_comment,
+            _,
+            _,
+            outside,
+            header,
+        ) = record
         more = of_name + of_extra + of_comment
         if signature != b"PK\x01\x02" or at + _RECORD.size + more > end:
             raise BadContainer(_DAMAGED)
@@ -240,7 +267,11 @@ def _with_zip64(field: bytes, *numbers: int) -> tuple[int, int, int]:
 
 
 def _decoded(raw: bytes, flags: int, system: int, unicode_path: bytes) -> str:
-    if len(unicode_path) > 5 and unicode_path[0] == 1 and int.from_bytes(unicode_path[1:5], "little") == zlib.crc32(raw):
+    if (
+        len(unicode_path) > 5
+        and unicode_path[0] == 1
+        and int.from_bytes(unicode_path[1:5], "little") == zlib.crc32(raw)
+    ):
         raw = unicode_path[5:]
     try:
         name = raw.decode()
@@ -248,4 +279,5 @@ def _decoded(raw: bytes, flags: int, system: int, unicode_path: bytes) -> str:
         if flags & 0x800:
             raise BadContainer("The zip is damaged: a name in it is not UTF-8, though the zip says so.") from None
         name = raw.decode("iso-8859-1" if system == 3 else "cp437")
-    return name.replace("\\", "/") if system == 0 and "/" not in name else name  # some programs of Windows use its own separator
+    # some programs of Windows use its own separator
+    return name.replace("\\", "/") if system == 0 and "/" not in name else name

@@ -1,4 +1,6 @@
-"""What ingest looks after by itself: content at rest, interrupted writes, assemblies that are over, uploads and lists nobody needs."""
+"""What ingest looks after by itself: content at rest, interrupted writes, assemblies that are over, uploads and
+lists nobody needs.
+"""
 
 from waybill.apps.ingest.duties.audit import Audit
 from waybill.apps.ingest.duties.expiry import Expiry

@@ -1,9 +1,10 @@
-"""The audit: content at rest is read again, the longest ago first, and compared with the size and SHA-256 that it should have.
+"""The audit: content at rest is read again, the longest ago first, and compared with the size and SHA-256 that it
+should have.
 
     some content that is due -> read -> as it should be: noted        otherwise: the admins are told, then it is noted as damaged
 
-The inventory keeps when each content was last read and what was found, so that a round begins where the last one ended, wherever that
-ran. What was found is told before it is noted: a crash in between tells it twice, never not at all.
+The inventory keeps when each content was last read and what was found, so that a round begins where the last one ended,
+wherever that ran. What was found is told before it is noted: a crash in between tells it twice, never not at all.
 """
 
 from __future__ import annotations
@@ -55,9 +56,14 @@ class Audited(NamedTuple):
 
 
 def audit_some(
-    outfit: Outfit, engine: Engine, *, before: float | None = None, most: int | None = None, stop: Callable[[], bool] = lambda: False,
+    outfit: Outfit,
+    engine: Engine,
+    *,
+    before: float | None = None,
+    most: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
     who: str = "audit",
-) -> Audited:  # fmt: skip
+) -> Audited:
     """Read some of the content that was not read since `before` (by default: for the days that the settings say)."""
     settings, inventory = outfit.settings.audit, outfit.inventory
     now = engine.store.now()
@@ -81,7 +87,10 @@ def audit_some(
 
 
 def _read_all(outfit: Outfit, rows: list[Row]) -> Iterator[tuple[Row, Damage | None]]:
-    """Each row with what is wrong with it. What cannot be read is tried once more at the end, when the others have shown how things are."""
+    """Each row with what is wrong with it.
+
+    What cannot be read is tried once more at the end, when the others have shown how things are.
+    """
     again: list[Row] = []
     for row in rows:
         try:
@@ -92,17 +101,22 @@ def _read_all(outfit: Outfit, rows: list[Row]) -> Iterator[tuple[Row, Damage | N
         try:
             yield row, outfit.storage.check(row["ark"], row["place"], row["size"], row["sha256"])
         except ObjectsError as error:
-            # If nothing can be read, the storage is away, and this raises. If only this cannot, it is damage: a disk that gave up a block.
+            # If nothing can be read, the storage is away, and this raises. If only this cannot, it is damage: a disk
+            # that gave up a block.
             next(iter(outfit.objects.list(limit=1)), None)
             yield row, Damage(kind="missing", place=row["place"], words=f"{row['place']} cannot be read: {error}")
 
 
 def _describe(outfit: Outfit, row: Row, finding: Damage) -> Damaged:
     paths = outfit.inventory.shelf.query("paths_of", ark=row["ark"], place=row["place"], portion=MOST_PATHS)
-    return Damaged(row["ark"], row["place"], finding.words, tuple(f"v{path['number']} {path['path']}" for path in paths))
+    return Damaged(
+        row["ark"], row["place"], finding.words, tuple(f"v{path['number']} {path['path']}" for path in paths)
+    )
 
 
-def _tell(outfit: Outfit, engine: Engine, damaged: tuple[Damaged, ...], before: list[str], now: float, who: str) -> None:
+def _tell(
+    outfit: Outfit, engine: Engine, damaged: tuple[Damaged, ...], before: list[str], now: float, who: str
+) -> None:
     for each in damaged:
         log.error("damaged content: %s", each)
     admins = recipients(*outfit.settings.tell.admins)
@@ -114,9 +128,11 @@ def _tell(outfit: Outfit, engine: Engine, damaged: tuple[Damaged, ...], before: 
     lines = [str(each) for each in damaged[:MOST_TOLD]]
     rest = f"\n... and {len(damaged) - MOST_TOLD} more" if len(damaged) > MOST_TOLD else ""
     text = (
-        "Content at rest was read again and is not as it should be:\n\n" + "\n".join(lines) + rest
+        "Content at rest was read again and is not as it should be:\n\n"
+        + "\n".join(lines)
+        + rest
         + "\n\nRestore it from a copy, then audit it again: waybill ingest audit OBJECT"
-    )  # fmt: skip
+    )
     count = f"{len(damaged)} files" if len(damaged) > 1 else f"a file of {damaged[0].ark}"
     new = letter(to=admins, subject=f"DAMAGED: {count}", text=text, key=key, at=now)
     engine.submit(dataclasses.replace(new, request=key), who=who)  # safe to repeat: by its request
@@ -145,9 +161,10 @@ class Audit:
         before = hand.memory
         if done.files:
             hand.memory.update(
-                files=before.get("files", 0) + done.files, bytes=before.get("bytes", 0) + done.bytes,
+                files=before.get("files", 0) + done.files,
+                bytes=before.get("bytes", 0) + done.bytes,
                 damaged=before.get("damaged", 0) + len(done.damaged),
-            )  # fmt: skip
+            )
         for each in known_damage(outfit):
             remedy = f"restore it from a copy, then `waybill ingest audit {each.ark}`"
             yield Finding("damaged content", f"{each.ark} {each.place}", str(each), remedy, mendable=False)

@@ -2,9 +2,10 @@
 
     Completed, expired -> Deleted            Failed for as long -> Deleted            Deleted -> files removed -> record removed
 
-Only assemblies that were asked for here, and those imported from old queues, which have no files here and no time of their own: they go
-when they are as old as others may be. Those of other services are theirs to remove. What a worker that was thought dead wrote after its
-assembly was removed lies at a place to which no record belongs, and is removed when it is a day old.
+Only assemblies that were asked for here, and those imported from old queues, which have no files here and no time of
+their own: they go when they are as old as others may be. Those of other services are theirs to remove. What a worker
+that was thought dead wrote after its assembly was removed lies at a place to which no record belongs, and is removed
+when it is a day old.
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ class Expiry:
             for state in ("Deleted", "Completed", "Failed"):
                 for record in _each(hand, kind, state):
                     if state == "Deleted":
-                        yield Finding(DELETED, str(record.ref), f"{record.ref} is deleted.", "remove it and its files", ref=record.ref)
+                        yield Finding(
+                            DELETED,
+                            str(record.ref),
+                            f"{record.ref} is deleted.",
+                            "remove it and its files",
+                            ref=record.ref,
+                        )
                     elif _is_over(record, hand.store.now(), keep):
                         yield Finding(OVER, str(record.ref), f"{record.ref} has expired.", "delete it", ref=record.ref)
         yield from self._strays(hand)
@@ -57,7 +64,8 @@ class Expiry:
             if not _is_ours(record):
                 return False
             if finding.rule == OVER:
-                # Looked at again: it may have been packed anew meanwhile. Safe to repeat: a second time it is Deleted already.
+                # Looked at again: it may have been packed anew meanwhile. Safe to repeat: a second time it is Deleted
+                # already.
                 if not _is_over(record, hand.store.now(), _outfit(hand).settings.access.keep):
                     return False
                 hand.engine.act(record.ref, "delete", who=hand.who, why="expired")
@@ -65,8 +73,10 @@ class Expiry:
             if record.state != "Deleted":
                 return False
             if not is_imported(record):
-                tokens.remove_all(objects, tokens.place_of(tokens.token_of(record)))  # safe to repeat: what is gone stays gone
-            hand.engine.remove(record.ref, who=hand.who, why="expired")  # last, so that a crash before leaves it to the next round
+                # safe to repeat: what is gone stays gone
+                tokens.remove_all(objects, tokens.place_of(tokens.token_of(record)))
+            # last, so that a crash before leaves it to the next round
+            hand.engine.remove(record.ref, who=hand.who, why="expired")
         except (NotFound, Refused, Conflict):
             return False
         return True

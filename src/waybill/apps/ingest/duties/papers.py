@@ -3,8 +3,9 @@
     ingest/lists/<kind>/<id>/<attempt>/...      rows of a job or a batch
     ingest/reports/<batch>/<attempt>/...        what a batch's reports were made of
 
-A paper is younger than its record, and its record is removed by retention or with its batch. One that is a day old and whose record is not
-there is needed by nobody: a step that writes one holds its record. A look that fails removes nothing.
+A paper is younger than its record, and its record is removed by retention or with its batch. One that is a day old and
+whose record is not there is needed by nobody: a step that writes one holds its record. A look that fails removes
+nothing.
 """
 
 from __future__ import annotations

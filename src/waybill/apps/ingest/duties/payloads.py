@@ -1,10 +1,10 @@
 """Payloads: uploads that no batch needs any more are removed.
 
-An upload lies under ingest/payloads/<batchID>.<random>/: its name leads to its batch, and the batch says which upload is its payload.
-It goes
+An upload lies under ingest/payloads/<batchID>.<random>/: its name leads to its batch, and the batch says which upload
+is its payload. It goes
 
-    at once, if its batch is Completed or Deleted, since nothing of it is left to be done
-    after a day, if there is no such batch, or the batch has another payload: whoever sent it broke off, or sent it twice
+    at once, if its batch is Completed or Deleted, since nothing of it is left to be done after a day, if there is no
+    such batch, or the batch has another payload: whoever sent it broke off, or sent it twice
 
 What is Failed or on its way keeps its payload. A look that fails removes nothing.
 """

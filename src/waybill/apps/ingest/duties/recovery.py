@@ -1,7 +1,8 @@
-"""Recovery: what interrupted writes left in storage is finished or removed, some objects in each round, all of them again and again.
+"""Recovery: what interrupted writes left in storage is finished or removed, some objects in each round, all of them
+again and again.
 
-Nobody's write is disturbed: only what is older than any write can take is removed, and what is written again is what the object's own root
-inventory says.
+Nobody's write is disturbed: only what is older than any write can take is removed, and what is written again is what
+the object's own root inventory says.
 """
 
 from __future__ import annotations
@@ -35,12 +36,17 @@ class Recovery:
         # Found and done in one, as with the store's upkeep. Safe to repeat: a second time there is nothing left to do.
         cursor, done = storage.recover_some(self.older_than, str(hand.memory.get("cursor", "")), most=self.portion)
         hand.memory["cursor"] = cursor  # empty: begin again
-        for field, count in (("mended", sum(len(d.mended) for _, d in done)), ("removed", sum(len(d.removed) for _, d in done))):
+        for field, count in (
+            ("mended", sum(len(d.mended) for _, d in done)),
+            ("removed", sum(len(d.removed) for _, d in done)),
+        ):
             if count:
                 hand.memory[field] = int(hand.memory.get(field, 0)) + count
         for at, recovered in done:
             if recovered.trouble:
-                yield Finding("damaged object", at, recovered.trouble, "look at it: `waybill ingest audit`", mendable=False)
+                yield Finding(
+                    "damaged object", at, recovered.trouble, "look at it: `waybill ingest audit`", mendable=False
+                )
 
     def mend(self, hand: Hand, finding: Finding) -> bool:
         return False

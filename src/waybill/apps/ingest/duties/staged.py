@@ -1,8 +1,9 @@
 """Staged: bytes that another service sent for a deposit, and never finished, are removed.
 
-They lie under ingest/staged/, each deposit's in a place of its own, until the deposit is stored (storage/counter.py). A place in which
-nothing was written for a day belongs to a client that broke off; should it come back, it sends them again. A place is judged by the newest
-of what lies in it: a deposit may take days to come, and its first bytes are needed to the end.
+They lie under ingest/staged/, each deposit's in a place of its own, until the deposit is stored (storage/counter.py). A
+place in which nothing was written for a day belongs to a client that broke off; should it come back, it sends them
+again. A place is judged by the newest of what lies in it: a deposit may take days to come, and its first bytes are
+needed to the end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Staged(Sweep):
         return self.old(hand, newest)
 
     def check(self, hand: Hand) -> Iterator[Finding]:
-        """A finding for each place, which is looked at whole; the next round goes on after the last place of this one."""
+        """A finding for each place, which is looked at whole; the next round goes on after the last place of this
+        one.
+        """
         if hand.objects is None:
             return
         seen = 0
@@ -50,7 +53,9 @@ class Staged(Sweep):
         hand.memory[STAGED] = ""
 
     def mend(self, hand: Hand, finding: Finding) -> bool:
-        """Looked at again before anything goes. Safe to repeat, and to end anywhere: what is left of the place is as old as it was."""
+        """Looked at again before anything goes. Safe to repeat, and to end anywhere: what is left of the place is as
+        old as it was.
+        """
         if hand.objects is None or _place_of_name(finding.where) != finding.where:
             return False
         newest = max(hand.objects.list(finding.where), key=_written, default=None)

@@ -1,7 +1,7 @@
 """Sweeping: objects below some places that nobody needs any more are removed, a portion with each round.
 
-What is needless is said by each of those that sweep (payloads.py, papers.py, staged.py). It is asked twice, before an object is named and
-again before it is removed: somebody may need it by then. A look that fails removes nothing.
+What is needless is said by each of those that sweep (payloads.py, papers.py, staged.py). It is asked twice, before an
+object is named and again before it is removed: somebody may need it by then. A look that fails removes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Inventory: objects, versions, files, local ids, owners and collections in SQL, searchable, rebuilt from storage whenever one likes."""
+"""Inventory: objects, versions, files, local ids, owners and collections in SQL, searchable, rebuilt from storage
+whenever one likes.
+"""
 
 from waybill.apps.ingest.inventory.about import About
 from waybill.apps.ingest.inventory.catalogue import Contradiction, InventoryCatalogue, LocalIdTaken, Overtaken, Source

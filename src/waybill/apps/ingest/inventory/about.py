@@ -46,13 +46,22 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
         def texts(name: str) -> tuple[str, ...]:
             value = told.get(name, [])
-            found = [_clean(item) for item in value if isinstance(item, str) and item] if isinstance(value, list | tuple) else []
+            found = (
+                [_clean(item) for item in value if isinstance(item, str) and item]
+                if isinstance(value, list | tuple)
+                else []
+            )
             return tuple(dict.fromkeys(found))
 
         return cls(
-            owner=text("owner"), collections=texts("collections"), local_ids=texts("local_ids"),
-            title=text("title"), creator=text("creator"), date=text("date"), embargo=text("embargo"),
-        )  # fmt: skip
+            owner=text("owner"),
+            collections=texts("collections"),
+            local_ids=texts("local_ids"),
+            title=text("title"),
+            creator=text("creator"),
+            date=text("date"),
+            embargo=text("embargo"),
+        )
 
     def words(self) -> list[str]:
         return words_of(" ".join((self.title, self.creator, self.date)))[:MOST_WORDS]
@@ -63,6 +72,8 @@ def _clean(text: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, each once, so folded that case, accents in another form and wide letters make no difference."""
+    """The words of a text, each once, so folded that case, accents in another form and wide letters make no
+    difference.
+    """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return list(dict.fromkeys(word[:LONGEST_WORD] for word in _WORD.findall(folded)))

@@ -1,10 +1,11 @@
 """The inventory's catalogue: how one version at rest is entered, and how everything is cleared.
 
-A version is entered from its manifest and nothing else, in this order: its files, a block at a time; then, in one transaction with the last
-of them, what people find it by and the version itself. So a version that is in the inventory is there whole, and a second try begins again
-without harm. One that is replaced goes in that transaction too. If it has more files than one block, the new ones are entered beside it
-first, under the negative of its number, where nobody looks; the last transaction moves them to their place. So readers see the old version
-or the new one, whole, and no transaction waits for the manifest.
+A version is entered from its manifest and nothing else, in this order: its files, a block at a time; then, in one
+transaction with the last of them, what people find it by and the version itself. So a version that is in the inventory
+is there whole, and a second try begins again without harm. One that is replaced goes in that transaction too. If it has
+more files than one block, the new ones are entered beside it first, under the negative of its number, where nobody
+looks; the last transaction moves them to their place. So readers see the old version or the new one, whole, and no
+transaction waits for the manifest.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class InventoryCatalogue:
     def record(self, shelf: Shelf, source: Source, *, fix: bool = False) -> bool:
         """Enter a version; whether anything had to be done.
 
-        One that is there as it should be is left alone. One that is there otherwise is a Contradiction, or with `fix` is replaced.
+        One that is there as it should be is left alone. One that is there otherwise is a Contradiction, or with `fix`
+        is replaced.
         """
         stored = source.stored
         there = shelf.query("version", ark=stored.object, number=stored.version)
@@ -93,8 +95,13 @@ class InventoryCatalogue:
             if fix:
                 self.forget_version(shelf, stored.object, stored.version)
             _enter_files(shelf, stored.object, number, last[-(len(last) % PORTION or PORTION) :], content)
-            if number < 0 and shelf.execute("move_files", ark=stored.object, beside=number, number=stored.version) != totals.count:
-                raise Overtaken(f"Somebody else recorded version {stored.version} of {stored.object} at the same time: try again.")
+            if (
+                number < 0
+                and shelf.execute("move_files", ark=stored.object, beside=number, number=stored.version) != totals.count
+            ):
+                raise Overtaken(
+                    f"Somebody else recorded version {stored.version} of {stored.object} at the same time: try again."
+                )
             self._enter_version(shelf, stored, about, totals.count, totals.bytes, fix)
         return True
 
@@ -111,26 +118,51 @@ class InventoryCatalogue:
 
     def _enter_version(self, shelf: Shelf, stored: Stored, about: About, files: int, size: int, fix: bool) -> None:
         ark = stored.object
-        own = {"path": MANIFEST, "size": stored.size, "sha256": stored.sha256, "mime": "application/jsonl", "place": stored.place}
+        own = {
+            "path": MANIFEST,
+            "size": stored.size,
+            "sha256": stored.sha256,
+            "mime": "application/jsonl",
+            "place": stored.place,
+        }
         shelf.execute("enter_file", ark=ark, number=stored.version, **own)
         if not is_elsewhere(stored.place):
             content = {"ark": ark, "place": stored.place, "size": stored.size, "sha256": stored.sha256}
             shelf.execute("correct_content" if fix else "enter_content", **content)
         newest = shelf.execute(
-            "enter_object", ark=ark, owner=about.owner, number=stored.version, title=about.title, creator=about.creator, date=about.date,
-            created=stored.created, embargo=about.embargo,
-        )  # fmt: skip
+            "enter_object",
+            ark=ark,
+            owner=about.owner,
+            number=stored.version,
+            title=about.title,
+            creator=about.creator,
+            date=about.date,
+            created=stored.created,
+            embargo=about.embargo,
+        )
         if newest:
             shelf.execute("forget_members", ark=ark)
             shelf.execute("forget_words", ark=ark)
-            shelf.execute_all("enter_member", ({"collection": collection, "ark": ark} for collection in about.collections))
+            shelf.execute_all(
+                "enter_member", ({"collection": collection, "ark": ark} for collection in about.collections)
+            )
             shelf.execute_all("enter_word", ({"word": word, "ark": ark} for word in about.words()))
-        shelf.execute_all("enter_localid", ({"owner": about.owner, "localid": localid, "ark": ark} for localid in about.local_ids))
+        shelf.execute_all(
+            "enter_localid", ({"owner": about.owner, "localid": localid, "ark": ark} for localid in about.local_ids)
+        )
         _check_localids(shelf, ark, about)
         shelf.execute(
-            "enter_version", ark=ark, number=stored.version, request=stored.request, created=stored.created, place=stored.place,
-            sha256=stored.sha256, size=stored.size, files=files, bytes=size,
-        )  # fmt: skip
+            "enter_version",
+            ark=ark,
+            number=stored.version,
+            request=stored.request,
+            created=stored.created,
+            place=stored.place,
+            sha256=stored.sha256,
+            size=stored.size,
+            files=files,
+            bytes=size,
+        )
 
 
 def _contradiction(stored: Stored, known: str) -> Contradiction:

@@ -1,7 +1,8 @@
-"""Elsewhere: versions that another storage service keeps. The inventory knows them from that service's manifests alone, and by URLs.
+"""Elsewhere: versions that another storage service keeps. The inventory knows them from that service's manifests
+alone, and by URLs.
 
-Our own storage says nothing of them. So nothing of theirs is forgotten because it is not there, nothing is read by audits, and no version
-is written here beside them.
+Our own storage says nothing of them. So nothing of theirs is forgotten because it is not there, nothing is read by
+audits, and no version is written here beside them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ class Inventory:
 
     def local_ids(self, ark: str, owner: str) -> tuple[str, ...]:
         """The local ids that the owner gave an object (of the first thousand)."""
-        return tuple(row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST) if row["owner"] == owner)
+        return tuple(
+            row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST) if row["owner"] == owner
+        )
 
     def ark_of(self, owner: str, localid: str) -> str | None:
         """The object to which the owner gave this local id."""
@@ -93,9 +95,18 @@ class Inventory:
         return rows[0] if rows else None
 
     def search(
-        self, *, ark: str = "", owner: str = "", local_id: str = "", collection: str = "", text: str = "", after: str = "", most: int = PAGE
+        self,
+        *,
+        ark: str = "",
+        owner: str = "",
+        local_id: str = "",
+        collection: str = "",
+        text: str = "",
+        after: str = "",
+        most: int = PAGE,
     ) -> Page:
-        """Objects in the order of their ARKs: one ARK; or by local id, by words of title, creator and date, by collection, by owner.
+        """Objects in the order of their ARKs: one ARK; or by local id, by words of title, creator and date, by
+        collection, by owner.
 
         An owner narrows each of them, a collection narrows words; everything else is one or the other.
         """
@@ -127,7 +138,9 @@ class Inventory:
     def audited(self, row: Row, finding: Finding | None, when: datetime) -> None:
         """Note the outcome for a row of `to_audit`."""
         result = finding.words if finding else ""
-        self.shelf.execute("audited", ark=row["ark"], place=row["place"], sha256=row["sha256"], audited=_time(when), result=result)
+        self.shelf.execute(
+            "audited", ark=row["ark"], place=row["place"], sha256=row["sha256"], audited=_time(when), result=result
+        )
 
     def found_damaged(self, ark: str, finding: Finding, when: datetime) -> None:
         """Note what a reading of the whole object has found."""
@@ -156,7 +169,9 @@ class Inventory:
         self.forget_contents(ark)
 
     def forget_contents(self, ark: str) -> None:
-        """Remove the content to which no version of an object refers any more, and files that never came to be of one."""
+        """Remove the content to which no version of an object refers any more, and files that never came to be of
+        one.
+        """
         while self.shelf.execute("forget_beside", ark=ark, portion=PORTION):
             pass
         while self.shelf.execute("forget_contents", ark=ark, portion=PORTION):

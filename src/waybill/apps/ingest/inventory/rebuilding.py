@@ -1,9 +1,10 @@
-"""Rebuilding: the inventory recorded again from storage (mode fix), one object or all of them, in portions that begin at a cursor.
+"""Rebuilding: the inventory recorded again from storage (mode fix), one object or all of them, in portions that
+begin at a cursor.
 
 Nothing is emptied first: searches go on meanwhile, and what audits found stays known for bytes that are still the same.
 
-What the inventory has is read before what the storage has, and only what was read then is forgotten: everything that is recorded was stored
-before, so what a worker that was thought dead does not know of stays, however late it comes.
+What the inventory has is read before what the storage has, and only what was read then is forgotten: everything that is
+recorded was stored before, so what a worker that was thought dead does not know of stays, however late it comes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from waybill.objects import NotFound
 
 
 class Rebuilt(NamedTuple):
-    """What a portion did: where the next one begins (empty: all was seen), how many objects, and what could not be recorded."""
+    """What a portion did: where the next one begins (empty: all was seen), how many objects, and what could not be
+    recorded.
+    """
 
     cursor: str
     objects: int
@@ -41,13 +44,17 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
         versions = storage.versions(ark)
     except NotStored:
         if kept:
-            raise KeptElsewhere(f"Another storage service keeps {ark}: it cannot be recorded again from this one.") from None
+            raise KeptElsewhere(
+                f"Another storage service keeps {ark}: it cannot be recorded again from this one."
+            ) from None
         if there:
             inventory.forget(ark)
         return 0
     numbers = {version.number for version in versions}
     if both := kept & numbers:
-        raise KeptElsewhere(f"Another storage service keeps version {min(both)} of {ark}, and this one has a version of that number too.")
+        raise KeptElsewhere(
+            f"Another storage service keeps version {min(both)} of {ark}, and this one has a version of that number too."
+        )
     for number in known.keys() - numbers - kept:
         inventory.catalogue.forget_version(inventory.shelf, ark, number)
     inventory.shelf.execute("lower_head", ark=ark, number=max(numbers | kept))
@@ -58,7 +65,8 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
         with storage.manifest(stored) as reader:
             about = About.of(reader.header)
         told.update((about.owner, localid) for localid in about.local_ids)
-    # Local ids go last, one by one: in between each of them must be found, or a deposit would make a second object of it.
+    # Local ids go last, one by one: in between each of them must be found, or a deposit would make a second object of
+    # it.
     for row in told_before:
         if not kept and (row["owner"], row["localid"]) not in told:
             inventory.shelf.execute("forget_localid", ark=ark, owner=row["owner"], localid=row["localid"])

@@ -6,8 +6,9 @@
     the rest      what is to be done, in any of the forms that the services had over the years: JSON, Java's properties as text or as XML,
                   or a Properties object as Java itself writes it
 
-`decode` reads an entry, `describe` says which batch and job, or which assembly, it stands for, and through which states that must go to be
-where the entry was. Nothing is created here, and the same entry always gets the same `request`: importing it twice makes one job.
+`decode` reads an entry, `describe` says which batch and job, or which assembly, it stands for, and through which states
+that must go to be where the entry was. Nothing is created here, and the same entry always gets the same `request`:
+importing it twice makes one job.
 """
 
 from waybill.apps.ingest.legacy.describing import Described, describe

@@ -1,13 +1,14 @@
-"""Describing: what becomes of an entry of an old queue: a job of a batch, or an assembly; and by which states it gets where the entry was.
+"""Describing: what becomes of an entry of an old queue: a job of a batch, or an assembly; and by which states it
+gets where the entry was.
 
     queue       what it becomes                              Pending      Consumed      Failed                 Held
     ingest      a job of the batch that it names             Pending      Estimating    Estimating -> Failed   Held
     inventory   a job whose object is stored already         Recording    Recording     Recording -> Failed    Recording -> Failed
     access      an assembly                                  ----------------- Processing -> Failed -----------------
 
-Completed and Deleted are what they say. What had been consumed when the queue was given up is begun again. Where a machine has no hold,
-what was held fails, so that nothing starts that somebody had stopped; a person resumes it. No assembly can be packed: what was wanted, the
-old system kept elsewhere.
+Completed and Deleted are what they say. What had been consumed when the queue was given up is begun again. Where a
+machine has no hold, what was held fails, so that nothing starts that somebody had stopped; a person resumes it. No
+assembly can be packed: what was wanted, the old system kept elsewhere.
 """
 
 from __future__ import annotations

@@ -59,7 +59,9 @@ def decode(path: str, data: bytes | None) -> Entry:
     if queue is None or found is None:
         raise LegacyError(f"{shown(path)} is not an entry of an old queue.")
     if data is None or len(data) < _HEAD:
-        raise LegacyError(f"{shown(path)} has {len(data or b'')} bytes, and an entry begins with {_HEAD}: status and time.")
+        raise LegacyError(
+            f"{shown(path)} has {len(data or b'')} bytes, and an entry begins with {_HEAD}: status and time."
+        )
     try:
         status = Status(data[0])
     except ValueError:

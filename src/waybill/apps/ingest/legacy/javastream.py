@@ -1,8 +1,9 @@
 """Java streams: a java.util.Properties as ObjectOutputStream writes it, read without making any object.
 
-A stream is a tree of parts, each beginning with a byte that tells what it is. A class is described where it is first used and referred to
-later, as are strings and objects. Only what a Properties can consist of is read: strings, boxed numbers, tables of them; anything else is
-refused. Nothing of the stream is ever run, which is what makes reading such streams in Java itself dangerous.
+A stream is a tree of parts, each beginning with a byte that tells what it is. A class is described where it is first
+used and referred to later, as are strings and objects. Only what a Properties can consist of is read: strings, boxed
+numbers, tables of them; anything else is refused. Nothing of the stream is ever run, which is what makes reading such
+streams in Java itself dangerous.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def read_properties(data: bytes) -> dict[str, str]:
 
 
 def _table(part: _Part, depth: int) -> dict[str, str]:
-    if not isinstance(part, _Object) or part.kind.name not in ("java.util.Properties", "java.util.Hashtable") or depth > _DEEPEST:
+    if (
+        not isinstance(part, _Object)
+        or part.kind.name not in ("java.util.Properties", "java.util.Hashtable")
+        or depth > _DEEPEST
+    ):
         raise BadStream("is no java.util.Properties")
     defaults = part.values.get("defaults")
     found = _table(defaults, depth + 1) if defaults is not None else {}

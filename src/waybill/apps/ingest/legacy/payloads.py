@@ -1,6 +1,7 @@
 """Payloads: what an entry says, in whichever form it was written, as keys and values.
 
-The form is told by the first bytes: JSON by `{`, XML by `<`, an object of Java's by its magic number; what else is text, is properties.
+The form is told by the first bytes: JSON by `{`, XML by `<`, an object of Java's by its magic number; what else is
+text, is properties.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def _from_xml(data: bytes) -> dict[str, str]:
 
 
 def _value(element: Element) -> str:
-    """The text of a <string>, in which <char code="#1f"/> stands for what XML cannot hold; of a <boolean> or <int> too."""
+    """The text of a <string>, in which <char code="#1f"/> stands for what XML cannot hold; of a <boolean> or <int>
+    too.
+    """
     parts = [element.text or ""]
     for below in element:
         code = below.get("code", "").removeprefix("#")

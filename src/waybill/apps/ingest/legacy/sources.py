@@ -1,6 +1,7 @@
 """Sources of old entries: a ZooKeeper that still has the queues, or a folder with a copy of them.
 
-A folder has a folder for each queue, and in it a file for each entry, with the entry's bytes: ingest/mrtQ-02100000000003.
+A folder has a folder for each queue, and in it a file for each entry, with the entry's bytes:
+ingest/mrtQ-02100000000003.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Source(Protocol):
 class Folder:
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise LegacyError(f"{folder} is no folder; give one that has a folder for each queue: {', '.join(q[1:] for q in Queue)}.")
+            raise LegacyError(
+                f"{folder} is no folder; give one that has a folder for each queue: {', '.join(q[1:] for q in Queue)}."
+            )
         self._folder = folder
 
     def paths(self) -> Iterator[str]:

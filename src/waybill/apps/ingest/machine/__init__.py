@@ -4,8 +4,9 @@
     job     Pending -> Estimating -> Provisioning -> Downloading -> Processing -> (Storing ->) Recording -> Notify -> Completed
     access  Pending -> Processing -> Completed
 
-States have the names that Merritt's services write, because they may share the tree. `tables` makes the machines as the settings want
-them: with `storing`, storing is a state of its own; a state in `outside` is left to another service, which leads the record on.
+States have the names that Merritt's services write, because they may share the tree. `tables` makes the machines as the
+settings want them: with `storing`, storing is a state of its own; a state in `outside` is left to another service,
+which leads the record on.
 
 Profiles, collections and minters are records too: what holds for deposits has a history as deposits have.
 """

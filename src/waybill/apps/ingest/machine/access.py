@@ -27,8 +27,13 @@ def access_machine(size: str) -> Machine:
             action("delete", "Failed Completed", "Deleted", "Remove it; its URL stops working."),
         ),
         documents=(
-            Document("token", "step", "The token, the URL and when it is ready, in the words of the services that share the tree.", v=None,
-                     secret=("token", "url")),
+            Document(
+                "token",
+                "step",
+                "The token, the URL and when it is ready, in the words of the services that share the tree.",
+                v=None,
+                secret=("token", "url"),
+            ),
             Document("order", "service", "What was asked for."),
             Document("packed", "step", "The file that was made."),
         ),

@@ -9,7 +9,20 @@ from typing import Any
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.machine.holding import PATIENT, PAUSE, collection_is_open, gates
 from waybill.apps.ingest.signatures import unsigned
-from waybill.machine import RESUME, Action, Document, Folder, Keys, Machine, MachineError, State, action, end, rest, work
+from waybill.machine import (
+    RESUME,
+    Action,
+    Document,
+    Folder,
+    Keys,
+    Machine,
+    MachineError,
+    State,
+    action,
+    end,
+    rest,
+    work,
+)
 from waybill.record import NotFound, Record, Store
 
 LIVE = "Pending Estimating Provisioning Downloading Processing Storing Recording Notify"
@@ -40,7 +53,10 @@ def goes_with_its_batch(job: Record, store: Store) -> str | None:
 
 
 def batch_is_over(job: Record, store: Store) -> bool:
-    """Whether no report will follow in which the depositor could hear of the job. After one that failed there may be another."""
+    """Whether no report will follow in which the depositor could hear of the job.
+
+    After one that failed there may be another.
+    """
     if job.parent is None:
         return True
     try:
@@ -75,7 +91,9 @@ def _job_states(storing: bool) -> Iterable[State]:
     yield work("Pending", "Estimating", "Waiting to begin. A wrong digest or a corrupt manifest fails here for good.", holds="Held",
                backoff=PATIENT, tries=5)  # fmt: skip
     yield rest("Held", "Its collection is on hold, or an operator held it.")
-    yield work("Estimating", "Provisioning", "Each URL is asked for its size. This never fails.", fails=None, backoff=PATIENT)
+    yield work(
+        "Estimating", "Provisioning", "Each URL is asked for its size. This never fails.", fails=None, backoff=PATIENT
+    )
     yield work("Provisioning", "Downloading", "Waits until the working disk has room for it.", every=30.0, leaves_files=True,
                backoff=PATIENT, tries=10)  # fmt: skip
     yield work("Downloading", "Processing", "Each file is fetched into the working folder and checked.", leaves_files=True,
@@ -86,7 +104,14 @@ def _job_states(storing: bool) -> Iterable[State]:
     if storing:
         yield work("Storing", "Recording", "Storage writes a version of it and reads it back.", leaves_files=True, remakes="Provisioning",
                    needs=("localid", "storage"), backoff=PATIENT, tries=8)  # fmt: skip
-    yield work("Recording", "Notify", "It is entered into the inventory.", needs=("localid", "inventory"), backoff=PATIENT, tries=8)
+    yield work(
+        "Recording",
+        "Notify",
+        "It is entered into the inventory.",
+        needs=("localid", "inventory"),
+        backoff=PATIENT,
+        tries=8,
+    )
     yield work("Notify", "Completed", "Whoever the profile names is called.", backoff=PATIENT, tries=4)
     yield rest("Failed", "A step gave up; resume goes on after the last one that was done.", settled=True)
     yield end("Completed", "Stored, recorded and announced.")
@@ -105,7 +130,9 @@ def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
     states = tuple(_left_outside(s) if s.name in left else s for s in _job_states(storing))
     works = {s.name for s in states if s.then is not None}
     if unknown := sorted(set(left) - works):
-        raise MachineError(f"{unknown[0]} cannot be left to another service; these states can: {', '.join(sorted(works))}.")
+        raise MachineError(
+            f"{unknown[0]} cannot be left to another service; these states can: {', '.join(sorted(works))}."
+        )
     live = " ".join(name for name in LIVE.split() if name in works)
     return Machine(
         name="job",
@@ -165,7 +192,11 @@ def _finishes(left: Iterable[State]) -> Iterable[Action]:
     for state in left:
         assert state.then is not None
         yield action(
-            f"finish-{state.name.lower()}", state.name, state.then, f"Another service has done {state.name}.", writes=_told_by_others
+            f"finish-{state.name.lower()}",
+            state.name,
+            state.then,
+            f"Another service has done {state.name}.",
+            writes=_told_by_others,
         )
 
 

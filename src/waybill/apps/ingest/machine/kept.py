@@ -11,7 +11,8 @@ from waybill.machine import STAY, Document, Machine, action, end, rest
 from waybill.record import Record, Store
 from waybill.rules import Refused
 
-_NOT_OVER = ("Pending", "Held", "Processing", "Reporting", "Failed", "UpdateReporting")  # of batches: their jobs may still be at work
+# of batches: their jobs may still be at work
+_NOT_OVER = ("Pending", "Held", "Processing", "Reporting", "Failed", "UpdateReporting")
 _FIRST = 3  # batches that are named
 
 
@@ -47,7 +48,9 @@ def kept_machine(type: type[Profile | Collection], plural: str, doc: str, secret
 
 
 def no_deposit_needs_it(profile: Record, store: Store) -> str | None:
-    """Without its profile a deposit would be minted for on another shoulder, and nobody would be called or written to."""
+    """Without its profile a deposit would be minted for on another shoulder, and nobody would be called or written
+    to.
+    """
     found: list[str] = []
     for state in _NOT_OVER:
         after: int | None = None
@@ -66,7 +69,11 @@ def no_deposit_needs_it(profile: Record, store: Store) -> str | None:
 def nothing_was_drawn(minter: Record, store: Store) -> str | None:
     """A counter that is gone would begin again, and give the ARKs of some objects to others."""
     used = minter.docs.get("numbers", {}).get("next", 0)
-    return f"{used} numbers of {minter.id} were drawn, so it must go on counting. Give profiles another shoulder instead." if used else None
+    return (
+        f"{used} numbers of {minter.id} were drawn, so it must go on counting. Give profiles another shoulder instead."
+        if used
+        else None
+    )
 
 
 def _draw(minter: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -84,7 +91,14 @@ def minter_machine() -> Machine:
         states=(rest("Active", "Numbers can be drawn."), end("Closed", "No number was ever drawn.")),
         actions=(
             action("draw", "Active", STAY, "Take the next numbers.", writes=_draw, role="admin"),
-            action("close", "Active", "Closed", "Give up a shoulder that was never used.", guard=nothing_was_drawn, role="admin"),
+            action(
+                "close",
+                "Active",
+                "Closed",
+                "Give up a shoulder that was never used.",
+                guard=nothing_was_drawn,
+                role="admin",
+            ),
         ),
         documents=(Document("numbers", "service", "The next number.", v=1),),
     )

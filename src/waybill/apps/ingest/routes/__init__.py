@@ -1,4 +1,5 @@
-"""The routes of ingest, each file a noun; what they take and answer is in shapes.py, what they do in waybill.apps.ingest.service.
+"""The routes of ingest, each file a noun; what they take and answer is in shapes.py, what they do in
+waybill.apps.ingest.service.
 
 /api/v1/ingest/...          batches.py, kept.py (profiles, collections), holding.py (holds, pauses, locks), checking.py,
                             objects.py, access.py (what is at rest, and getting it back)
@@ -28,6 +29,13 @@ def routes(depot: Depot) -> list[APIRouter]:
         return closed_to(request, depot.outfit("job").inventory.object(ark))
 
     return [
-        batches.routes(berth), checking.routes(berth), kept.routes(), holding.routes(), poster.routes(berth),
-        objects.router(depot), access.router(depot), landing.router(), stored.router(depot, berth, closed),
-    ]  # fmt: skip
+        batches.routes(berth),
+        checking.routes(berth),
+        kept.routes(),
+        holding.routes(),
+        poster.routes(berth),
+        objects.router(depot),
+        access.router(depot),
+        landing.router(),
+        stored.router(depot, berth, closed),
+    ]

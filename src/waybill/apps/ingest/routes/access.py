@@ -44,33 +44,51 @@ def router(depot: Depot) -> APIRouter:
         return cast(Outfit, depot.outfit("job"))
 
     def found(request: Request, token: str) -> Record | Response:
-        """The assembly, or why there is none. Of one that is gone nobody knows any more whether it ever was: all get the same answer."""
+        """The assembly, or why there is none. Of one that is gone nobody knows any more whether it ever was: all get
+        the same answer.
+        """
         if not tokens.well_formed(token):
-            raise NotFound(f"This is no token of an assembly: it is cut, or something else. Ask for an assembly: POST {PREFIX}.")
+            raise NotFound(
+                f"This is no token of an assembly: it is cut, or something else. Ask for an assembly: POST {PREFIX}."
+            )
         with _engine(request) as engine:
             record = tokens.find(engine.store, outfit().objects, token)
         if record is None:
             keep = outfit().settings.access.keep
             kept = f"{keep / DAY:.3g} days" if keep >= 2 * DAY else f"{keep / 3600:.3g} hours"
-            return refusal(410, "gone", f"There is no assembly of this token any more: it expires {kept} after it was packed.", AGAIN)
+            return refusal(
+                410,
+                "gone",
+                f"There is no assembly of this token any more: it expires {kept} after it was packed.",
+                AGAIN,
+            )
         return _expired(record) if record.state == "Deleted" else record
 
     @routes.post(
-        "", summary="Ask for an object, a version or files as an archive", status_code=201,
-        openapi_extra={"x-role": "reader", "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}},
-    )  # fmt: skip
+        "",
+        summary="Ask for an object, a version or files as an archive",
+        status_code=201,
+        openapi_extra={
+            "x-role": "reader",
+            "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}},
+        },
+    )
     def ask_for(request: Request, body: Annotated[bytes, Depends(small_body)]) -> Response:
         """201 for a new assembly, 200 for one that the same person asked for before and that is still good."""
         try:
             wanted = msgspec.json.decode(body, type=Wanted)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return refusal(422, "invalid", f"This is no order: {error}.", 'Send JSON such as {"object": "ark:/99999/fk4x"}.')
+            return refusal(
+                422, "invalid", f"This is no order: {error}.", 'Send JSON such as {"object": "ark:/99999/fk4x"}.'
+            )
         if closed := closed_to(request, outfit().inventory.object(wanted.object)):
             return closed
         lifted = request.state.identity.may("operator")
         with _engine(request) as engine:
             asked = ask(engine, outfit(), wanted, owner=request.state.identity.name, lifted=lifted)
-        return answer(_view(asked.record), 201 if asked.fresh else 200, {"Location": f"{PREFIX}/{tokens.token_of(asked.record)}"})
+        return answer(
+            _view(asked.record), 201 if asked.fresh else 200, {"Location": f"{PREFIX}/{tokens.token_of(asked.record)}"}
+        )
 
     @routes.get("/{token}/state", summary="How an assembly is", openapi_extra=OPEN)
     def state(request: Request, token: Token) -> Response:
@@ -84,7 +102,12 @@ def router(depot: Depot) -> APIRouter:
         if record.state in ("Pending", "Processing"):
             return answer(_view(record), 202, {"Retry-After": "5"})
         if record.state == "Failed":
-            return refusal(409, "failed", f"The assembly failed: {record.message}", "An operator can have it packed again, or ask anew.")
+            return refusal(
+                409,
+                "failed",
+                f"The assembly failed: {record.message}",
+                "An operator can have it packed again, or ask anew.",
+            )
         packed, order = record.docs["packed"], order_of(record)
         with _engine(request) as engine:
             over = packed["expires"] < engine.store.now()
@@ -94,9 +117,13 @@ def router(depot: Depot) -> APIRouter:
             return closed
         objects = outfit().objects
         sent = Sent(
-            lambda start, end: objects.get(packed["name"], start=start, end=end), packed["size"], packed["sha256"], order.mime,
-            order.file_name, "The assembly",
-        )  # fmt: skip
+            lambda start, end: objects.get(packed["name"], start=start, end=end),
+            packed["size"],
+            packed["sha256"],
+            order.mime,
+            order.file_name,
+            "The assembly",
+        )
         return send(request, sent)
 
     routes.get("/{token}", summary="Fetch an assembly", openapi_extra=OPEN, response_class=Response)(fetch)
@@ -112,8 +139,17 @@ _SCHEMA: dict[str, Any] = {
         "object": {"type": "string", "description": "Its ARK."},
         "version": {"type": ["integer", "null"], "description": "Which version; none: the newest; 0: all of them."},
         "form": {"enum": ["zip", "zip-stored", "tar", "tar.gz"], "default": "zip"},
-        "content": {"enum": ["full", "producer"], "default": "full", "description": "producer: without what ingest added."},
-        "files": {"type": "array", "items": {"type": "string"}, "maxItems": 1000, "description": "Only these files of the version."},
+        "content": {
+            "enum": ["full", "producer"],
+            "default": "full",
+            "description": "producer: without what ingest added.",
+        },
+        "files": {
+            "type": "array",
+            "items": {"type": "string"},
+            "maxItems": 1000,
+            "description": "Only these files of the version.",
+        },
     },
 }
 
@@ -122,7 +158,11 @@ def _expired(record: Record) -> Response:
     """When it was, and the order with which it is asked for again."""
     order, packed = order_of(record), record.docs.get("packed") or {}
     when = f" at {tokens.rfc3339(packed['expires'])}" if "expires" in packed else ""
-    words = "This assembly is gone: it has expired or was deleted." if record.state == "Deleted" else f"This assembly has expired{when}."
+    words = (
+        "This assembly is gone: it has expired or was deleted."
+        if record.state == "Deleted"
+        else f"This assembly has expired{when}."
+    )
     return refusal(410, "expired", words, f"{AGAIN} {order.again()}" if order is not None else AGAIN)
 
 
@@ -134,13 +174,29 @@ def _view(record: Record) -> dict[str, Any]:
     """An assembly as whoever asked for it sees it."""
     order, said, packed = order_of(record), record.docs["token"], record.docs.get("packed") or {}
     view: dict[str, Any] = {
-        "token": said["token"], "url": said["url"], "status": record.state, "message": record.message,
-        "anticipated": said["anticipated-availability-time"], "content_bytes": said["cloud-content-byte"],
-        "queue": record.kind.removeprefix("access-"), "record": record.id,
-    }  # fmt: skip
+        "token": said["token"],
+        "url": said["url"],
+        "status": record.state,
+        "message": record.message,
+        "anticipated": said["anticipated-availability-time"],
+        "content_bytes": said["cloud-content-byte"],
+        "queue": record.kind.removeprefix("access-"),
+        "record": record.id,
+    }
     if order is not None:
-        view |= {"object": order.object, "version": order.version, "form": order.form, "content": order.content, "name": order.file_name}
+        view |= {
+            "object": order.object,
+            "version": order.version,
+            "form": order.form,
+            "content": order.content,
+            "name": order.file_name,
+        }
     if record.state == "Completed" and packed:
-        view |= {"size": packed["size"], "sha256": packed["sha256"], "files": packed["files"], "expires": tokens.rfc3339(packed["expires"])}
+        view |= {
+            "size": packed["size"],
+            "sha256": packed["sha256"],
+            "files": packed["files"],
+            "expires": tokens.rfc3339(packed["expires"]),
+        }
         view["renamed"] = packed["renamed"]
     return view

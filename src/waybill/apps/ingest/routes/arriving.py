@@ -1,7 +1,7 @@
 """Arriving: the body of a request, read from the thread in which it is kept, as fast as it is kept and not faster.
 
-A body of any size takes one thread while it comes. Uploads have places of their own, so that many slow ones never stop the other routes;
-one that sends nothing for a while loses its place.
+A body of any size takes one thread while it comes. Uploads have places of their own, so that many slow ones never stop
+the other routes; one that sends nothing for a while loses its place.
 """
 
 from __future__ import annotations

@@ -60,17 +60,37 @@ def routes(berth: Berth) -> APIRouter:
         status_code=201,
         response_model=AcceptedView,
         responses=responses(
-            400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 504,
-            also={200: {"model": AcceptedView, "description": "The batchID or the key was known: this is the batch that was made first."}},
+            400,
+            401,
+            403,
+            404,
+            408,
+            409,
+            413,
+            415,
+            422,
+            503,
+            504,
+            also={
+                200: {
+                    "model": AcceptedView,
+                    "description": "The batchID or the key was known: this is the batch that was made first.",
+                }
+            },
         ),
         **role("submitter", requestBody={"required": True, "content": taken}),
-    )  # fmt: skip
+    )
     async def submit(
         at: At,
         request: Request,
-        idempotency_key: Annotated[str | None, Header(pattern=KEY, description="Asked twice with one key, made once.")] = None,
+        idempotency_key: Annotated[
+            str | None, Header(pattern=KEY, description="Asked twice with one key, made once.")
+        ] = None,
     ) -> Response:
-        """The payload is at the `url`, or comes as a file; it is hashed as it comes. What it holds is looked at later, by the batch."""
+        """The payload is at the `url`, or comes as a file; it is hashed as it comes.
+
+        What it holds is looked at later, by the batch.
+        """
         if request.headers.get("content-type", "").lower().startswith("multipart/"):
             accepted = await berth.take(request, lambda chunks: _uploaded(at, chunks, idempotency_key))
         else:
@@ -104,7 +124,9 @@ def routes(berth: Berth) -> APIRouter:
                 query = asked
             elif state is not None:
                 check_state(engine.machines["batch"], state, engine.store)
-            page = engine.store.find("batch", state=query.state, owner=query.owner, after=after, newest=True, limit=limit, docs=True)
+            page = engine.store.find(
+                "batch", state=query.state, owner=query.owner, after=after, newest=True, limit=limit, docs=True
+            )
             found = [service.batch_view(engine, record) for record in page.records]
             return answer({"batches": found, "next": tokens.sign(query, page.after)})
 
@@ -124,18 +146,29 @@ def routes(berth: Berth) -> APIRouter:
         summary="Every job that the last report tells of, one JSON line each",
         response_class=Response,
         responses=responses(
-            401, 403, 404, 422, 503,
-            also={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "Its id and state then; of a failure, why."}},
+            401,
+            403,
+            404,
+            422,
+            503,
+            also={
+                200: {
+                    "content": {LINES: {"schema": {"type": "string"}}},
+                    "description": "Its id and state then; of a failure, why.",
+                }
+            },
         ),
         **role("reader"),
-    )  # fmt: skip
+    )
     def report(at: At, name: BatchName) -> Response:
         with at.engine() as engine:
             batch = service.find_batch(engine, name)
         told = batch.docs.get("status-report")
         jobs = told.get("jobs") if isinstance(told, dict) else None
         if not isinstance(jobs, dict):
-            raise Problem(404, "not-found", f"{batch.ref} has not been reported yet.", "Ask again when it is Completed or Failed.")
+            raise Problem(
+                404, "not-found", f"{batch.ref} has not been reported yet.", "Ask again when it is Completed or Failed."
+            )
         rows = lists.each(at.outfit.objects, jobs, Told)
         return StreamingResponse((encode(row.shown()) + b"\n" for row in rows), media_type=LINES)
 
@@ -149,7 +182,9 @@ def routes(berth: Berth) -> APIRouter:
     def release(at: At, name: BatchName, body: Why | None = None) -> Response:
         """What a collection's hold still stops is refused, each with its sentence."""
         with at.engine() as engine:
-            bulk = service.release_batch(engine, service.find_batch(engine, name), who=at.who, why=body.why if body is not None else "")
+            bulk = service.release_batch(
+                engine, service.find_batch(engine, name), who=at.who, why=body.why if body is not None else ""
+            )
         at.changed()
         return answer(msgspec.to_builtins(bulk))
 
@@ -160,7 +195,9 @@ def _said(body: Any, at: Counter, key: str | None) -> Submission:
     try:
         said = NewBatch.model_validate(body).said()
     except ValidationError as error:
-        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in error.errors(include_input=False)]) from None
+        raise RequestValidationError(
+            [{**each, "loc": ("body", *each["loc"])} for each in error.errors(include_input=False)]
+        ) from None
     if key is None:
         return said
     derived = service.batch_id_of(key, at.who)
@@ -190,7 +227,9 @@ def _uploaded(at: Counter, chunks: Iterator[bytes], key: str | None) -> service.
                     complete, profile = service.ready(engine, at.outfit, said, who=at.who)
             elif part.name == "file" and said is not None and received is None:
                 wanted = [said.digest_type] if said.digest_type else []
-                received = service.receive(at.outfit, complete.batch_id, said.filename or part.filename or "", part.data, digests=wanted)
+                received = service.receive(
+                    at.outfit, complete.batch_id, said.filename or part.filename or "", part.data, digests=wanted
+                )
                 keep(received)
             else:
                 raise BadForm(

@@ -1,4 +1,5 @@
-"""Checking over HTTP: a manifest, a container or a bag is looked through before it is submitted, and nothing of it is kept.
+"""Checking over HTTP: a manifest, a container or a bag is looked through before it is submitted, and nothing of it
+is kept.
 
 POST /api/v1/ingest/check?filename=a.checkm      the body is the payload itself
 """
@@ -30,7 +31,10 @@ MOST = 2**30  # bytes, as they come and unpacked: what is larger is checked wher
 
 def routes(berth: Berth) -> APIRouter:
     made = router("ingest batches")
-    body = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    body = {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
 
     @made.post(
         "/check",
@@ -43,9 +47,13 @@ def routes(berth: Berth) -> APIRouter:
         at: At,
         request: Request,
         filename: Annotated[str, Query(max_length=255, description="As it is to be submitted.")] = "",
-        type: Annotated[Type | None, Query(description="What it is to be submitted as; otherwise it is guessed.")] = None,
+        type: Annotated[
+            Type | None, Query(description="What it is to be submitted as; otherwise it is guessed.")
+        ] = None,
     ) -> Response:
-        """Every complaint at once, each with its line or its file. Nothing is fetched, nothing is kept; hosts are looked up."""
+        """Every complaint at once, each with its line or its file. Nothing is fetched, nothing is kept; hosts are
+        looked up.
+        """
         return answer(await berth.take(request, lambda chunks: _checked(at, chunks, filename, type)))
 
     return made
@@ -60,17 +68,28 @@ def _checked(at: Counter, chunks: Iterator[bytes], filename: str, type: Type | N
         for chunk in chunks:
             size += len(chunk)
             if size > MOST:
-                raise service.TooLarge(f"It has more than {MOST:,} bytes, the most that is checked here: check it on your own machine.")
+                raise service.TooLarge(
+                    f"It has more than {MOST:,} bytes, the most that is checked here: check it on your own machine."
+                )
             file.write(chunk)
         file.flush()
         report = service.check_payload(
-            Path(file.name), filename=filename or "payload", type=type, scratch=scratch, came=service.at_most(MOST),
+            Path(file.name),
+            filename=filename or "payload",
+            type=type,
+            scratch=scratch,
+            came=service.at_most(MOST),
             reach=at.outfit.reach,
-        )  # fmt: skip
+        )
     return {
-        "good": report.good, "sort": report.sort, "type": report.type, "count": report.count, "octets": report.octets,
-        "complaints": [_note(each) for each in report.complaints], "remarks": [_note(each) for each in report.remarks],
-    }  # fmt: skip
+        "good": report.good,
+        "sort": report.sort,
+        "type": report.type,
+        "count": report.count,
+        "octets": report.octets,
+        "complaints": [_note(each) for each in report.complaints],
+        "remarks": [_note(each) for each in report.remarks],
+    }
 
 
 def _note(each: service.Note) -> dict[str, Any]:
@@ -78,7 +97,10 @@ def _note(each: service.Note) -> dict[str, Any]:
 
 
 def _sweep(scratch: Path) -> None:
-    """What a process left behind that was killed while it checked. Safe to repeat, and beside another one that does the same."""
+    """What a process left behind that was killed while it checked.
+
+    Safe to repeat, and beside another one that does the same.
+    """
     for path in scratch.iterdir():
         with suppress(FileNotFoundError):
             if time.time() - path.lstat().st_mtime > DAY:

@@ -4,7 +4,8 @@
     @routes.get("/batches/{name}", **counter.role("reader"))
     def one(at: At, name: ...): with at.engine() as engine: ...
 
-The service's refusals become those of the API: Unfit 400, Missing 404, TooLarge 413, everything else that is Refused 409.
+The service's refusals become those of the API: Unfit 400, Missing 404, TooLarge 413, everything else that is Refused
+409.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Counter:
         return cast(Outfit, self._front.depot.outfit("batch"))
 
     def connection(self) -> AbstractContextManager[Engine]:
-        """Short: nothing that waits for the other side of the network belongs inside. The service's refusals come as they are."""
+        """Short: nothing that waits for the other side of the network belongs inside.
+
+        The service's refusals come as they are.
+        """
         return self._front.connections.engine()
 
     @contextmanager
@@ -76,7 +80,9 @@ STRICT = [Depends(_check_parameters)]  # no route of such a router takes a param
 
 
 def router(tag: str) -> APIRouter:
-    return APIRouter(prefix=PREFIX, tags=[tag], route_class=json_route(_known), dependencies=STRICT, responses=responses(400))
+    return APIRouter(
+        prefix=PREFIX, tags=[tag], route_class=json_route(_known), dependencies=STRICT, responses=responses(400)
+    )
 
 
 def foreign_router(tag: str, prefix: str) -> APIRouter:
@@ -89,7 +95,9 @@ async def _known(request: Request) -> None:
 
 
 def role(name: str, **described: Any) -> dict[str, Any]:
-    """Which role a route needs; the guard of all applications' routes reads it. `described`: more for the description of the API."""
+    """Which role a route needs; the guard of all applications' routes reads it. `described`: more for the
+    description of the API.
+    """
     return {"openapi_extra": {"x-role": name, **described}}
 
 
@@ -99,7 +107,9 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except service.NotKept as error:
-        raise Problem(404, "not-found", str(error), f"GET {PREFIX}/{error.kind}s lists those that there are.") from error
+        raise Problem(
+            404, "not-found", str(error), f"GET {PREFIX}/{error.kind}s lists those that there are."
+        ) from error
     except service.Missing as error:
         raise Problem(404, "not-found", str(error), "Look at the name, or list what there is.") from error
     except service.TooLarge as error:
@@ -109,4 +119,6 @@ def refusals() -> Iterator[None]:
     except ObjectsError as error:
         if is_permanent(error):
             raise
-        raise Problem(503, "unavailable", str(error), "Nothing was submitted; try again in a moment.", {"Retry-After": "10"}) from error
+        raise Problem(
+            503, "unavailable", str(error), "Nothing was submitted; try again in a moment.", {"Retry-After": "10"}
+        ) from error

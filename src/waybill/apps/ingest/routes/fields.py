@@ -82,19 +82,35 @@ class Fields:
         erc = self._erc()
         named = {each for each in (primary_id, self.one("primaryIdentifier"), self.one("object")) if each}
         if len(named) > 1:
-            raise Unfit(f"Two identifiers are named, {' and '.join(names.shown(each) for each in sorted(named))}: which is the object's?")
+            raise Unfit(
+                f"Two identifiers are named, {' and '.join(names.shown(each) for each in sorted(named))}: which is the object's?"
+            )
         arks = [place for place in erc.where if place.startswith("ark:")]
         return Submission(
-            profile=self.one("profile"), url="", type=self._type(), filename=self.one("filename") or self._file_name,
-            size=self._size(), digest_type=self.one("digestType"), digest_value=self.one("digestValue"), update=update,
-            submitter=self.one("submitter"), creator=self.one("creator") or erc.who, title=self.one("title") or erc.what,
-            date=self.one("date") or erc.when, primary_id=next(iter([*named, *arks]), ""),
-            local_ids=local_ids(self.one("localIdentifier")) or tuple(place for place in erc.where if place not in arks),
-            notification=self.one("notification"), notification_format=self.one("notificationFormat"),
-            response_form=self.one("responseForm"), note=self.one("note"), datacite_type=self.one("DataCite.resourceType"),
-            dc={word: self.one(f"DC.{word}") for word in DC if self.one(f"DC.{word}")}, batch_id=batch_id,
+            profile=self.one("profile"),
+            url="",
+            type=self._type(),
+            filename=self.one("filename") or self._file_name,
+            size=self._size(),
+            digest_type=self.one("digestType"),
+            digest_value=self.one("digestValue"),
+            update=update,
+            submitter=self.one("submitter"),
+            creator=self.one("creator") or erc.who,
+            title=self.one("title") or erc.what,
+            date=self.one("date") or erc.when,
+            primary_id=next(iter([*named, *arks]), ""),
+            local_ids=local_ids(self.one("localIdentifier"))
+            or tuple(place for place in erc.where if place not in arks),
+            notification=self.one("notification"),
+            notification_format=self.one("notificationFormat"),
+            response_form=self.one("responseForm"),
+            note=self.one("note"),
+            datacite_type=self.one("DataCite.resourceType"),
+            dc={word: self.one(f"DC.{word}") for word in DC if self.one(f"DC.{word}")},
+            batch_id=batch_id,
             retain_target=self.one("retainTargetURL").lower() in ("true", "yes", "1"),
-        )  # fmt: skip
+        )
 
     def _type(self) -> Type | None:
         text = self.one("type")

@@ -64,7 +64,9 @@ def _next_part(events: _Events, chunks: Iterator[bytes]) -> Part | None:
         if event[0] == "headers":
             disposition, options = parse_options_header(event[1].get(b"content-disposition"))
             if disposition != b"form-data" or b"name" not in options:
-                raise BadForm("A part of the form has no name: it needs the header Content-Disposition: form-data; name=...")
+                raise BadForm(
+                    "A part of the form has no name: it needs the header Content-Disposition: form-data; name=..."
+                )
             filename = _decoded(options[b"filename"]) if b"filename" in options else None
             return Part(_decoded(options[b"name"]), filename, _data(events, chunks))
     return None
@@ -83,7 +85,9 @@ def _decoded(name: bytes) -> str:
 
 
 class _Events:
-    """What the parser says, in order: ("headers", {...}), ("data", bytes) ..., ("end", None) for each part, and then None."""
+    """What the parser says, in order: ("headers", {...}), ("data", bytes) ..., ("end", None) for each part, and then
+    None.
+    """
 
     def __init__(self, content_type: str) -> None:
         kind, options = parse_options_header(content_type.encode("latin-1", "replace"))
@@ -95,12 +99,19 @@ class _Events:
         self._parts = 0
         self._whole = False
         try:
-            self._parser = MultipartParser(options[b"boundary"], {
-                "on_part_begin": self._begin, "on_header_field": self._in_field, "on_header_value": self._in_value,
-                "on_header_end": self._header, "on_headers_finished": lambda: self._waiting.append(("headers", self._headers)),
-                "on_part_data": lambda data, start, end: self._waiting.append(("data", bytes(data[start:end]))),
-                "on_part_end": lambda: self._waiting.append(("end", None)), "on_end": self._end,
-            })  # fmt: skip
+            self._parser = MultipartParser(
+                options[b"boundary"],
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": self._in_field,
+                    "on_header_value": self._in_value,
+                    "on_header_end": self._header,
+                    "on_headers_finished": lambda: self._waiting.append(("headers", self._headers)),
+                    "on_part_data": lambda data, start, end: self._waiting.append(("data", bytes(data[start:end]))),
+                    "on_part_end": lambda: self._waiting.append(("end", None)),
+                    "on_end": self._end,
+                },
+            )
         except FormParserError as error:
             raise BadForm(f"The form cannot be read: {error}.") from None
 

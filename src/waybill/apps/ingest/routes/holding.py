@@ -34,7 +34,13 @@ def routes() -> APIRouter:
 
 
 def _holds(made: APIRouter) -> None:
-    @made.get("/holds", summary="What is on hold or paused", response_model=HoldsView, responses=responses(401, 403, 503), **role("reader"))
+    @made.get(
+        "/holds",
+        summary="What is on hold or paused",
+        response_model=HoldsView,
+        responses=responses(401, 403, 503),
+        **role("reader"),
+    )
     def all_of_them(at: At) -> Response:
         with at.engine() as engine:
             return answer({"holds": msgspec.to_builtins(service.marks(engine))})
@@ -61,7 +67,10 @@ def _holds(made: APIRouter) -> None:
         **role("operator"),
     )
     def release(
-        at: At, name: CollectionName, why: Reason = "", held: Annotated[bool, Query(description="Release what rests for it, too.")] = True
+        at: At,
+        name: CollectionName,
+        why: Reason = "",
+        held: Annotated[bool, Query(description="Release what rests for it, too.")] = True,
     ) -> Response:
         with at.engine() as engine:
             bulk = service.release(engine, name, who=at.who, why=why, also_held=held)

@@ -1,4 +1,5 @@
-"""Profiles and collections over HTTP: put, look at, retire, restore, delete; and profiles from Merritt's properties files.
+"""Profiles and collections over HTTP: put, look at, retire, restore, delete; and profiles from Merritt's properties
+files.
 
     GET  /api/v1/ingest/profiles                 PUT  /api/v1/ingest/profiles/<name>       GET /api/v1/ingest/profiles/<name>
     POST /api/v1/ingest/profiles/<name>/<act>    POST /api/v1/ingest/profile-imports       and the same for collections
@@ -83,7 +84,17 @@ def _of(made: APIRouter, shelf: Shelf[Any]) -> None:
         name=f"put_{shelf.kind}",
         response_model=KeptView,
         responses=responses(
-            400, 401, 403, 404, 409, 413, 415, 422, 503, 504, also={201: {"model": KeptView, "description": "It was made."}}
+            400,
+            401,
+            403,
+            404,
+            409,
+            413,
+            415,
+            422,
+            503,
+            504,
+            also={201: {"model": KeptView, "description": "It was made."}},
         ),
         **role("admin"),
     )
@@ -102,7 +113,9 @@ def _of(made: APIRouter, shelf: Shelf[Any]) -> None:
         responses=responses(400, 401, 403, 404, 409, 413, 415, 422, 503, 504),
         **role("admin"),
     )
-    def act(at: At, name: KeptName, action: Literal["retire", "restore", "delete"], body: Act | None = None) -> Response:
+    def act(
+        at: At, name: KeptName, action: Literal["retire", "restore", "delete"], body: Act | None = None
+    ) -> Response:
         asked = body if body is not None else Act(confirmed=False)
         with at.engine() as engine:
             record = shelf.act(engine, name, action, who=at.who, why=asked.why, confirmed=asked.confirmed)
@@ -122,7 +135,9 @@ def _import(made: APIRouter) -> None:
     def import_profile(
         at: At,
         data: Annotated[bytes, Depends(_text)],
-        name: Annotated[str, Query(max_length=128, description="The file's own, which deposits use; it wins over ProfileID.")] = "",
+        name: Annotated[
+            str, Query(max_length=128, description="The file's own, which deposits use; it wins over ProfileID.")
+        ] = "",
         why: Reason = "",
     ) -> Response:
         with at.engine() as engine:
@@ -137,7 +152,9 @@ async def _text(request: Request) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > properties.LIMIT:
-            raise Problem(413, "too-large", f"The file has more than {properties.LIMIT:,} bytes.", "A profile is a small file.")
+            raise Problem(
+                413, "too-large", f"The file has more than {properties.LIMIT:,} bytes.", "A profile is a small file."
+            )
         parts.append(part)
     return b"".join(parts)
 
@@ -145,6 +162,10 @@ async def _text(request: Request) -> bytes:
 def _view(engine: Engine, record: Record) -> dict[str, Any]:
     shown = views.documents(engine.machines[record.kind], record.docs)
     return {
-        "name": record.id, "state": record.state, "version": record.version, "created": views.moment(record.created),
-        "updated": views.moment(record.updated), "document": shown.get(record.kind),
-    }  # fmt: skip
+        "name": record.id,
+        "state": record.state,
+        "version": record.version,
+        "created": views.moment(record.created),
+        "updated": views.moment(record.updated),
+        "document": shown.get(record.kind),
+    }

@@ -1,4 +1,7 @@
-"""Where an ARK leads that EZID was told of: GET /m/<ark>, on to the object in the API. Who may see it is asked there."""
+"""Where an ARK leads that EZID was told of: GET /m/<ark>, on to the object in the API.
+
+Who may see it is asked there.
+"""
 
 from __future__ import annotations
 

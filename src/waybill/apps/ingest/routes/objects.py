@@ -70,14 +70,27 @@ def router(depot: Depot) -> APIRouter:
 
     @routes.get("/objects", summary="Objects in the order of their ARKs, page by page")
     def search(
-        ark: Word = "", owner: Word = "", local_id: Word = "", collection: Word = "", text: Word = "", after: Word = "", limit: Limit = 100
+        ark: Word = "",
+        owner: Word = "",
+        local_id: Word = "",
+        collection: Word = "",
+        text: Word = "",
+        after: Word = "",
+        limit: Limit = 100,
     ) -> Response:
-        """By ARK, by local id, or by words of title, creator and date; a collection narrows words, an owner everything."""
+        """By ARK, by local id, or by words of title, creator and date; a collection narrows words, an owner
+        everything.
+        """
         try:
             page = outfit().inventory.search(
-                ark=_clean(ark), owner=_clean(owner), local_id=_clean(local_id), collection=_clean(collection), text=_clean(text),
-                after=_clean(after), most=limit,
-            )  # fmt: skip
+                ark=_clean(ark),
+                owner=_clean(owner),
+                local_id=_clean(local_id),
+                collection=_clean(collection),
+                text=_clean(text),
+                after=_clean(after),
+                most=limit,
+            )
         except BadSearch as error:
             return refusal(400, "bad-search", str(error), "Leave something away.")
         return answer({"objects": [_object(row) for row in page.rows], "next": page.next or None})
@@ -91,7 +104,9 @@ def router(depot: Depot) -> APIRouter:
         inventory = outfit().inventory
         _found(inventory, ark)
         rows = inventory.versions(ark, after=after, most=limit)
-        return answer({"versions": [_version(row) for row in rows], "next": rows[-1]["number"] if len(rows) == limit else None})
+        return answer(
+            {"versions": [_version(row) for row in rows], "next": rows[-1]["number"] if len(rows) == limit else None}
+        )
 
     @routes.get("/objects/{ark:ark}/versions/{number}", summary="One version of an object")
     def version(ark: Ark, number: Number) -> Response:
@@ -110,7 +125,9 @@ def router(depot: Depot) -> APIRouter:
             return closed
         return _send(request, ark, row["number"], path)
 
-    def manifest(request: Request, ark: Ark, number: Number, expires: Expires = 0, signature: Signature = "") -> Response:
+    def manifest(
+        request: Request, ark: Ark, number: Number, expires: Expires = 0, signature: Signature = ""
+    ) -> Response:
         row = _numbered(outfit().inventory, ark, number)
         return _send(request, ark, row["number"], MANIFEST)
 
@@ -125,8 +142,18 @@ def router(depot: Depot) -> APIRouter:
         return send(request, Sent(opened, size, sha256, mime, path.rpartition("/")[2], words))
 
     for pattern, function, summary, more in (
-        ("/objects/{ark:ark}/versions/{number}/manifest", manifest, "The storage manifest of a version", signed_or("reader")),
-        ("/objects/{ark:ark}/versions/{number}/files/{path:path}", fetch, "The bytes of a file, or a range of them", {}),
+        (
+            "/objects/{ark:ark}/versions/{number}/manifest",
+            manifest,
+            "The storage manifest of a version",
+            signed_or("reader"),
+        ),
+        (
+            "/objects/{ark:ark}/versions/{number}/files/{path:path}",
+            fetch,
+            "The bytes of a file, or a range of them",
+            {},
+        ),
     ):
         routes.get(pattern, summary=summary, response_class=Response, **more)(function)
         routes.head(pattern, include_in_schema=False, **more)(function)
@@ -173,4 +200,7 @@ def _version(row: Row) -> dict[str, Any]:
 
 
 def _file(ark: str, number: int, row: Row) -> dict[str, Any]:
-    return {**{name: row[name] for name in ("path", "size", "sha256", "mime")}, "url": file_path(ark, number, row["path"])}
+    return {
+        **{name: row[name] for name in ("path", "size", "sha256", "mime")},
+        "url": file_path(ark, number, row["path"]),
+    }

@@ -2,13 +2,14 @@
 
     POST /poster/submit | add | update [/scheme/shoulder/objectid]      GET /poster/state      GET /poster/help
 
-    curl -u ann:wb_... -F file=@example.checkm -F type=container-batch-manifest -F profile=sample -F responseForm=xml .../poster/submit
+    curl -u ann:wb_... -F file=@example.checkm -F type=container-batch-manifest -F profile=sample -F responseForm=xml
+    .../poster/submit
 
-The form's fields may come in any order, also after the file; what is not known among them is left out, with a warning. `submit` and `add`
-are the same; `update` adds to an object that is there. The answer is the state of the batch in Merritt's form (stateforms.py), as the field
-`responseForm` wants it, else as the header Accept does, else XML. A token is needed as everywhere; programs that know only names and
-passwords send it as the password. Nothing of the form is read before the token is known: what is wrong with the token is answered as the
-header Accept wants it.
+The form's fields may come in any order, also after the file; what is not known among them is left out, with a warning.
+`submit` and `add` are the same; `update` adds to an object that is there. The answer is the state of the batch in
+Merritt's form (stateforms.py), as the field `responseForm` wants it, else as the header Accept does, else XML. A token
+is needed as everywhere; programs that know only names and passwords send it as the password. Nothing of the form is
+read before the token is known: what is wrong with the token is answered as the header Accept wants it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def routes(berth: Berth) -> APIRouter:
     async def posted(at: Counter, verb: str, primary_id: str) -> Response:
         fields = Fields()
         try:
-            accepted = await berth.take(at.request, lambda chunks: _deposited(at, chunks, fields, verb == "update", primary_id))
+            accepted = await berth.take(
+                at.request, lambda chunks: _deposited(at, chunks, fields, verb == "update", primary_id)
+            )
         except Exception as error:  # noqa: BLE001 - the form has said in which form it is to be answered
             return _refused(at.request, _form(at.request, fields), error)
         at.changed()
@@ -76,18 +79,30 @@ def routes(berth: Berth) -> APIRouter:
     async def post(at: At, verb: Verb) -> Response:
         return await posted(at, verb, "")
 
-    @made.post("/{verb}/{scheme}/{shoulder}/{objectid}", summary="Submit a version of a known object by Merritt's form", **described)
+    @made.post(
+        "/{verb}/{scheme}/{shoulder}/{objectid}",
+        summary="Submit a version of a known object by Merritt's form",
+        **described,
+    )
     async def post_object(at: At, verb: Verb, scheme: Segment, shoulder: Segment, objectid: Segment) -> Response:
         return await posted(at, verb, f"{scheme.rstrip(':')}:/{shoulder}/{objectid}")
 
     known: dict[int | str, dict[str, Any]] = {200: _STATE, **dict.fromkeys((401, 403, 422, 503), why_not)}
 
-    @made.get("/state", summary="The state of the service, in Merritt's form", response_class=Response, responses=known, **role("reader"))
+    @made.get(
+        "/state",
+        summary="The state of the service, in Merritt's form",
+        response_class=Response,
+        responses=known,
+        **role("reader"),
+    )
     async def state(at: At, t: Asked = "") -> Response:
         marks = await run_in_threadpool(_marks, at)
         return stateforms.service_state(_asked(at.request, t), marks)
 
-    @made.get("/help", summary="The fields of Merritt's form", response_class=Response, responses=known, **role("reader"))
+    @made.get(
+        "/help", summary="The fields of Merritt's form", response_class=Response, responses=known, **role("reader")
+    )
     async def help(at: At, t: Asked = "") -> Response:
         return stateforms.help(_asked(at.request, t), FIELDS)
 
@@ -144,7 +159,9 @@ def _deposited(at: Counter, chunks: Iterator[bytes], fields: Fields, update: boo
             _look_ahead(at, fields)
             batch_id = fields.one("batchID") or service.new_batch_id()
             fields.sent_as(part.filename or "")
-            received = service.receive(at.outfit, batch_id, _plain_name(part.filename), part.data, digests=fields.digests())
+            received = service.receive(
+                at.outfit, batch_id, _plain_name(part.filename), part.data, digests=fields.digests()
+            )
             keep(received)
         if received is None:
             raise BadForm("There is no file in the form: send the payload as the field `file`.")

@@ -1,4 +1,6 @@
-"""Sealed: a route that is open to a token, or to whoever comes by a URL that was signed here (waybill.apps.ingest.sealing)."""
+"""Sealed: a route that is open to a token, or to whoever comes by a URL that was signed here
+(waybill.apps.ingest.sealing).
+"""
 
 from __future__ import annotations
 

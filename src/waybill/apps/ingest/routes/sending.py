@@ -1,11 +1,13 @@
-"""Sending bytes at rest: whole and verified on the way, or a range of them; with a tag and a digest by which receivers can check.
+"""Sending bytes at rest: whole and verified on the way, or a range of them; with a tag and a digest by which
+receivers can check.
 
     ETag          the SHA-256, so that parts of one and the same content can be put together
     Repr-Digest   the SHA-256 of the whole, also with a range of it
 
-A short content is read and compared before the first byte goes out, also for a range. A long one is compared while it goes out, and if it
-is not what it should be, its last portion is never sent: the receiver sees that something is missing. Only a range of a long content goes
-out unread as a whole; who puts ranges together compares the result with `Repr-Digest`.
+A short content is read and compared before the first byte goes out, also for a range. A long one is compared while it
+goes out, and if it is not what it should be, its last portion is never sent: the receiver sees that something is
+missing. Only a range of a long content goes out unread as a whole; who puts ranges together compares the result with
+`Repr-Digest`.
 """
 
 from __future__ import annotations
@@ -49,12 +51,20 @@ def send(request: Request, sent: Sent) -> Response:
         "Content-Disposition": _attachment(sent.name),
     }
     mime = sent.mime if _MIME.fullmatch(sent.mime) else "application/octet-stream"
-    if headers["ETag"] in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
+    if headers["ETag"] in [
+        tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")
+    ]:
         return Response(None, 304, headers)
     wanted = _range(request, sent, headers["ETag"])
     if wanted is None:
         told = {**headers, "Content-Range": f"bytes */{sent.size}"}
-        return refusal(416, "bad-range", f"{sent.words} has {sent.size} bytes; there is nothing in this range.", "Ask for less.", told)
+        return refusal(
+            416,
+            "bad-range",
+            f"{sent.words} has {sent.size} bytes; there is nothing in this range.",
+            "Ask for less.",
+            told,
+        )
     start, end, status = wanted
     if status == 206:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{sent.size}"
@@ -66,14 +76,22 @@ def send(request: Request, sent: Sent) -> Response:
             return Response(_checked(sent)[start:end], status, headers, media_type=mime)
         body = sent.open(start, end)
     except NotFound:
-        return refusal(500, "damaged", f"{sent.words} is missing in storage.", "Tell the server's operator: `waybill ingest audit`.")
+        return refusal(
+            500,
+            "damaged",
+            f"{sent.words} is missing in storage.",
+            "Tell the server's operator: `waybill ingest audit`.",
+        )
     except Damaged as error:
         return refusal(500, "damaged", str(error), "Tell the server's operator: `waybill ingest audit`.")
     return StreamingResponse(_portions(body, sent if status == 200 else None), status, headers, media_type=mime)
 
 
 def _range(request: Request, sent: Sent, tag: str) -> tuple[int, int, int] | None:
-    """From where up to where, and with which status; None: nothing of it can be had. What is no single range is not looked at."""
+    """From where up to where, and with which status; None: nothing of it can be had.
+
+    What is no single range is not looked at.
+    """
     whole = (0, sent.size, 200)
     match = _RANGE.fullmatch(request.headers.get("range", ""))
     if match is None or match[0].count("-") != 1 or not (match[1] or match[2]):
@@ -98,7 +116,9 @@ def _checked(sent: Sent) -> bytes:
 
 def _compare(sent: Sent, size: int, sha256: str) -> None:
     if (size, sha256) != (sent.size, sent.sha256):
-        raise Damaged(f"{sent.words} is damaged: it has {size} bytes of SHA-256 {sha256}; it should have {sent.size} of {sent.sha256}.")
+        raise Damaged(
+            f"{sent.words} is damaged: it has {size} bytes of SHA-256 {sha256}; it should have {sent.size} of {sent.sha256}."
+        )
 
 
 async def _portions(body: Body, whole: Sent | None) -> AsyncIterator[bytes]:

@@ -18,7 +18,9 @@ class NewBatch(Body):
 
     profile: Annotated[str, Field(max_length=128, description="What holds for deposits of its kind.")]
     url: Annotated[str, Field(max_length=8192, description="Where the payload is: http or https.")] = ""
-    type: Type | None = Field(None, description="What the payload is; without it, guessed from its name and its first bytes.")
+    type: Type | None = Field(
+        None, description="What the payload is; without it, guessed from its name and its first bytes."
+    )
     filename: Short = ""
     size: int | None = Field(None, ge=0, le=2**63 - 1)
     digest_type: Short = Field("", description="Such as sha-256 or md5.")
@@ -45,7 +47,9 @@ class NewBatch(Body):
 
     def said(self) -> Submission:
         given = self.model_dump(exclude={"local_ids", "deletions"})
-        return Submission(**given, local_ids=local_ids(self.local_ids), deletions=tuple(self.deletions), response_form="json")
+        return Submission(
+            **given, local_ids=local_ids(self.local_ids), deletions=tuple(self.deletions), response_form="json"
+        )
 
 
 class Why(Body):

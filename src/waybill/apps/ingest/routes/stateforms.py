@@ -3,8 +3,8 @@
     <bat:batchState xmlns:bat="http://uc3.cdlib.org/ontology/mrt/ingest/batch">
       <bat:batchID>bid-...</bat:batchID> <bat:jobStates/> <bat:batchStatus>QUEUED</bat:batchStatus> ...
 
-The JSON form has the same names, prefix and all, one level deep. A refusal has a status above 399 and is an exc:exceptionState, whose
-exc:statusDescription and exc:error clients show.
+The JSON form has the same names, prefix and all, one level deep. A refusal has a status above 399 and is an
+exc:exceptionState, whose exc:statusDescription and exc:error clients show.
 """
 
 from __future__ import annotations
@@ -24,17 +24,27 @@ Pairs = Iterable[tuple[str, str]]
 
 _UNFIT = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 _SPACE = "http://uc3.cdlib.org/ontology/mrt/"
-_BATCH, _SERVICE, _EXCEPTION = ("bat", f"{_SPACE}ingest/batch"), ("ing", f"{_SPACE}ingest/service"), ("exc", f"{_SPACE}core/exception")
+_BATCH, _SERVICE, _EXCEPTION = (
+    ("bat", f"{_SPACE}ingest/batch"),
+    ("ing", f"{_SPACE}ingest/service"),
+    ("exc", f"{_SPACE}core/exception"),
+)
 
 
 def batch(form: Form, accepted: service.Accepted, warnings: Iterable[str]) -> Response:
     """A batch that was taken. Its jobs are made later: nothing is known of them yet."""
     said = accepted.submission
     pairs = [
-        ("batchID", said.batch_id), ("jobStates", ""), ("batchStatus", "QUEUED"), ("userAgent", said.submitter),
-        ("submissionDate", said.submitted), ("updateFlag", "true" if said.update else "false"), ("queueID", accepted.batch.id),
-        ("state", accepted.batch.state), *(("warning", each) for each in warnings),
-    ]  # fmt: skip
+        ("batchID", said.batch_id),
+        ("jobStates", ""),
+        ("batchStatus", "QUEUED"),
+        ("userAgent", said.submitter),
+        ("submissionDate", said.submitted),
+        ("updateFlag", "true" if said.update else "false"),
+        ("queueID", accepted.batch.id),
+        ("state", accepted.batch.state),
+        *(("warning", each) for each in warnings),
+    ]
     return _answer(form, _BATCH, "batchState", pairs)
 
 
@@ -43,7 +53,11 @@ def service_state(form: Form, marks: Iterable[service.Mark]) -> Response:
     marks = list(marks)
     frozen = any(mark.sort == "queue" and mark.name == "ingest" for mark in marks)
     held = ",".join(mark.name for mark in marks if mark.sort == "collection")
-    pairs = [("name", "Waybill ingest"), ("submissionState", "frozen" if frozen else "thawed"), ("collectionSubmissionState", held)]
+    pairs = [
+        ("name", "Waybill ingest"),
+        ("submissionState", "frozen" if frozen else "thawed"),
+        ("collectionSubmissionState", held),
+    ]
     return _answer(form, _SERVICE, "ingestServiceState", pairs)
 
 
@@ -57,9 +71,18 @@ def refusal(form: Form, status: int, message: str, hint: str, headers: Mapping[s
 
 
 def _answer(
-    form: Form, space: tuple[str, str], name: str, pairs: Pairs, status: int = 200, headers: Mapping[str, str] | None = None
+    form: Form,
+    space: tuple[str, str],
+    name: str,
+    pairs: Pairs,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
-    body, kind = (_json(space, name, pairs), "application/json") if form == "json" else (_xml(space, name, pairs), "application/xml")
+    body, kind = (
+        (_json(space, name, pairs), "application/json")
+        if form == "json"
+        else (_xml(space, name, pairs), "application/xml")
+    )
     return Response(body, status, dict(headers or {}), media_type=kind)
 
 
@@ -77,7 +100,10 @@ def _json(space: tuple[str, str], name: str, pairs: Pairs) -> bytes:
 
 def _xml(space: tuple[str, str], name: str, pairs: Pairs) -> bytes:
     prefix, uri = space
-    lines = [f"  <{prefix}:{key}>{escape(plain(value))}</{prefix}:{key}>" if value else f"  <{prefix}:{key}/>" for key, value in pairs]
+    lines = [
+        f"  <{prefix}:{key}>{escape(plain(value))}</{prefix}:{key}>" if value else f"  <{prefix}:{key}/>"
+        for key, value in pairs
+    ]
     root = f"{prefix}:{name}"
     text = "\n".join([f"<{root} xmlns:{prefix}={quoteattr(uri)}>", *lines, f"</{root}>"])
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()

@@ -1,4 +1,6 @@
-"""Our storage for other services (storage/served.py), described with the refusals of this server, of which storage knows nothing."""
+"""Our storage for other services (storage/served.py), described with the refusals of this server, of which storage
+knows nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What users of ingest call: the API, the form and the command line all come through here.
 
 Every function takes the engine (one store connection, one thread) and, where bytes or settings matter, the outfit
-(`depot.outfit("batch")`). `who` is written into histories. What cannot be done is refused with a sentence: `Refused`, or its kinds here,
-Unfit (what was sent), Missing (what was named; NotKept: a profile or a collection), TooLarge, OtherBatch (a batchID that is taken).
+(`depot.outfit("batch")`). `who` is written into histories. What cannot be done is refused with a sentence: `Refused`,
+or its kinds here, Unfit (what was sent), Missing (what was named; NotKept: a profile or a collection), TooLarge,
+OtherBatch (a batchID that is taken).
 
     from waybill.apps.ingest import service
     from waybill.apps.ingest.submission import Submission, Type
@@ -25,7 +26,18 @@ checking.py      check_payload: a manifest, a container or a bag, before it is s
 from waybill.apps.ingest.service.batches import batch_view, find_batch, find_job
 from waybill.apps.ingest.service.checking import Note, Report, at_most, check_payload
 from waybill.apps.ingest.service.deposits import batch_id_of, new_batch_id, ready
-from waybill.apps.ingest.service.holding import QUEUES, Bulk, Mark, Queue, hold, marks, pause, release, release_batch, unpause
+from waybill.apps.ingest.service.holding import (
+    QUEUES,
+    Bulk,
+    Mark,
+    Queue,
+    hold,
+    marks,
+    pause,
+    release,
+    release_batch,
+    unpause,
+)
 from waybill.apps.ingest.service.locking import lock, locks, unlock
 from waybill.apps.ingest.service.profiles import import_profile
 from waybill.apps.ingest.service.receiving import Received, forget, receive

@@ -38,7 +38,10 @@ def find_job(engine: Engine, id: str) -> Record:
 
 
 def batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
-    """A batch in the words of its depositor: what was asked for, how its jobs stand, what was reported. `batch` has its documents."""
+    """A batch in the words of its depositor: what was asked for, how its jobs stand, what was reported.
+
+    `batch` has its documents.
+    """
     said = submission.of_batch(batch)
     jobs = engine.store.tally("job", parent=batch.ref)
     state = engine.machines["batch"].state(batch.state)
@@ -47,7 +50,9 @@ def batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
         "batch_id": said.batch_id,
         "state": batch.state,
         "state_doc": state.doc if state is not None else "",
-        "message": message(engine.machines["batch"], batch, engine.store.marks()) if batch.state == "Held" else batch.message,
+        "message": message(engine.machines["batch"], batch, engine.store.marks())
+        if batch.state == "Held"
+        else batch.message,
         "profile": said.profile,
         "collections": list(said.collections),
         "submitter": said.submitter,

@@ -28,13 +28,17 @@ from waybill.transfer import Reach
 MOST = 1000  # complaints that are told
 
 _OF_TYPE = {
-    Type.OBJECT: checkm.Kind.OBJECT, Type.MANIFESTS: checkm.Kind.MANIFESTS, Type.CONTAINERS: checkm.Kind.CONTAINERS,
+    Type.OBJECT: checkm.Kind.OBJECT,
+    Type.MANIFESTS: checkm.Kind.MANIFESTS,
+    Type.CONTAINERS: checkm.Kind.CONTAINERS,
     Type.FILES: checkm.Kind.FILES,
-}  # fmt: skip
+}
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A complaint or a remark: of a line of a manifest, or of a file in a container; without either of the whole payload."""
+    """A complaint or a remark: of a line of a manifest, or of a file in a container; without either of the whole
+    payload.
+    """
 
     text: str
     line: int | None = None
@@ -60,11 +64,18 @@ class Report(msgspec.Struct):
 
 
 def check_payload(
-    path: Path, *, filename: str = "", type: Type | None = None, scratch: Path | None = None,
-    limits: containers.Limits | None = None, came: Callable[[int], None] = lambda count: None, reach: Reach | None = None,
-) -> Report:  # fmt: skip
-    """`filename`: as it is to be submitted, if not by the file's own. `came` is told of bytes that were read, and may raise to stop.
-    `reach`: where files may be fetched from; without it addresses are not looked at."""
+    path: Path,
+    *,
+    filename: str = "",
+    type: Type | None = None,
+    scratch: Path | None = None,
+    limits: containers.Limits | None = None,
+    came: Callable[[int], None] = lambda count: None,
+    reach: Reach | None = None,
+) -> Report:
+    """`filename`: as it is to be submitted, if not by the file's own. `came` is told of bytes that were read, and may
+    raise to stop. `reach`: where files may be fetched from; without it addresses are not looked at.
+    """
     with path.open("rb") as file:
         head = file.read(HEAD)
     name = filename or path.name
@@ -91,7 +102,9 @@ def _manifest(path: Path, type: Type | None, reach: Reach | None) -> Report:
     report.count, report.octets = len(manifest.rows), sum(row.size or 0 for row in manifest.rows)
     report.remarks = [Note(each.text, line=each.line or None) for each in manifest.remarks[:MOST]]
     if manifest.kind in (checkm.Kind.OBJECT, checkm.Kind.FILES):
-        report.complaints = [Note(wrong, line=row.line) for row in manifest.rows if (wrong := placing.fault(row.name))][:MOST]
+        report.complaints = [Note(wrong, line=row.line) for row in manifest.rows if (wrong := placing.fault(row.name))][
+            :MOST
+        ]
     for said in unreachable(manifest.rows, reach) if reach is not None else ():
         notes = report.complaints if said.refused else report.remarks
         if len(notes) < MOST:
@@ -120,7 +133,9 @@ def _take_fault(report: Report, name: str, wrong: str | None) -> None:
         report.complaints.append(Note(wrong, file=name))
 
 
-def _bag(report: Report, path: Path, scratch: Path | None, limits: containers.Limits, came: Callable[[int], None]) -> None:
+def _bag(
+    report: Report, path: Path, scratch: Path | None, limits: containers.Limits, came: Callable[[int], None]
+) -> None:
     if scratch is not None:
         scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="check-", dir=scratch) as folder:
@@ -142,13 +157,17 @@ def _notes(said: Sequence[containers.Complaint | bagit.Problem]) -> list[Note]:
 
 
 def at_most(octets: int) -> Callable[[int], None]:
-    """A `came` that stops the look at a container which unpacks to more: for a server, whose disk is not the depositor's."""
+    """A `came` that stops the look at a container which unpacks to more: for a server, whose disk is not the
+    depositor's.
+    """
     left = octets
 
     def came(count: int) -> None:
         nonlocal left
         left -= count
         if left < 0:
-            raise TooLarge(f"It unpacks to more than {octets:,} bytes, the most that is checked here: check it on your own machine.")
+            raise TooLarge(
+                f"It unpacks to more than {octets:,} bytes, the most that is checked here: check it on your own machine."
+            )
 
     return came

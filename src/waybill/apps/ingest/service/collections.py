@@ -12,7 +12,8 @@ from waybill.engine import Engine
 def mnemonics_of(engine: Engine, outfit: Outfit, profile: Profile) -> tuple[str, ...]:
     """The mnemonics of the profile's collections, as far as they are known here; Unfit if one of them is retired.
 
-    A profile names collections by their ARKs. One that nobody has put on the shelf can still be held, by the name of the profile.
+    A profile names collections by their ARKs. One that nobody has put on the shelf can still be held, by the name of
+    the profile.
     """
     if not profile.collections:
         return ()
@@ -21,6 +22,8 @@ def mnemonics_of(engine: Engine, outfit: Outfit, profile: Profile) -> tuple[str,
         collection = COLLECTIONS.read(record)
         if collection.ark and collection.ark in profile.collections:
             if record.state != "Active":
-                raise Unfit(f"The collection {record.id} of the profile {profile.name} is {record.state}: nothing new goes into it.")
+                raise Unfit(
+                    f"The collection {record.id} of the profile {profile.name} is {record.state}: nothing new goes into it."
+                )
             found.append(record.id)
     return tuple(found)

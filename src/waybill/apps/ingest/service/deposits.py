@@ -1,7 +1,8 @@
 """A deposit on its way in: what a depositor says, checked before anything is taken, and completed from the profile.
 
-`ready` answers the submission as it will be kept, but for its payload: who owns it, in which collections it lies, its batchID, its time.
-It looks only at what was said and at the profile; the payload itself is looked at by the batch and its jobs.
+`ready` answers the submission as it will be kept, but for its payload: who owns it, in which collections it lies, its
+batchID, its time. It looks only at what was said and at the profile; the payload itself is looked at by the batch and
+its jobs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _KEYS = uuid.UUID("5c9e4bb1-62a4-5d15-9a0c-6e7e9a4b2d11")  # the space of batchI
 
 
 def ready(engine: Engine, outfit: Outfit, said: Submission, *, who: str) -> tuple[Submission, Profile]:
-    """The submission completed, and its profile; Unfit with all that is wrong, Missing when there is no such profile."""
+    """The submission completed, and its profile; Unfit with all that is wrong, Missing when there is no such
+    profile.
+    """
     profile = usable_profile(engine, said.profile)
     wrong = list(faults(said))
     if wrong:
@@ -56,17 +59,24 @@ def new_batch_id() -> str:
 
 
 def batch_id_of(key: str, who: str) -> str:
-    """The batchID for a key by which a caller repeats a request: always the same, and another one for everybody else."""
+    """The batchID for a key by which a caller repeats a request: always the same, and another one for everybody
+    else.
+    """
     return f"bid-{uuid.uuid5(_KEYS, f'{len(who)}:{who}{key}')}"
 
 
 def faults(said: Submission) -> Iterator[str]:
     """What is wrong with what was said, each a sentence."""
     for what, text in (
-        ("The creator", said.creator), ("The title", said.title), ("The date", said.date), ("The submitter", said.submitter),
-        ("The resource type", said.datacite_type), ("notificationFormat", said.notification_format),
-        ("responseForm", said.response_form), *((f"DC.{word}", text) for word, text in said.dc.items()),
-    ):  # fmt: skip
+        ("The creator", said.creator),
+        ("The title", said.title),
+        ("The date", said.date),
+        ("The submitter", said.submitter),
+        ("The resource type", said.datacite_type),
+        ("notificationFormat", said.notification_format),
+        ("responseForm", said.response_form),
+        *((f"DC.{word}", text) for word, text in said.dc.items()),
+    ):
         yield from _text(what, text)
     yield from _text("The note", said.note, lines=True)
     if said.primary_id and (fault := fault_of_ark(said.primary_id)):

@@ -74,14 +74,20 @@ def marks(engine: Engine) -> list[Mark]:
 
 
 def hold(engine: Engine, collection: str, *, who: str, why: str = "") -> bool:
-    """Put a collection on hold; whether it, or a profile of this name, is known here. Other services' deposits may name another."""
+    """Put a collection on hold; whether it, or a profile of this name, is known here.
+
+    Other services' deposits may name another.
+    """
     _check_name(collection)
     engine.hold(f"{COLLECTIONS}{collection}", who=who, why=why)
     return any(_exists(engine, kind, collection) for kind in ("collection", "profile"))
 
 
 def release(engine: Engine, collection: str, *, who: str, why: str = "", also_held: bool = True) -> Bulk:
-    """End the hold of a collection and, with `also_held`, release all that rests for it. Missing if nothing of the kind is there."""
+    """End the hold of a collection and, with `also_held`, release all that rests for it.
+
+    Missing if nothing of the kind is there.
+    """
     _check_name(collection)
     mark, bulk = f"{COLLECTIONS}{collection}", Bulk()
     was_held = mark in engine.store.marks()
@@ -89,7 +95,9 @@ def release(engine: Engine, collection: str, *, who: str, why: str = "", also_he
         engine.release(mark, who=who, why=why)
     if also_held:
         for kind in _HELD:
-            for ref, answer in engine.act_all(kind, "release", state="Held", where=_gated_by(engine, mark), who=who, why=why):
+            for ref, answer in engine.act_all(
+                kind, "release", state="Held", where=_gated_by(engine, mark), who=who, why=why
+            ):
                 bulk.take(ref, answer)
     if not was_held and not bulk.done and not bulk.refused:
         raise Missing(f"{names.shown(collection)} is not on hold, and nothing rests for it.")
@@ -101,7 +109,9 @@ def release_batch(engine: Engine, batch: Record, *, who: str, why: str = "") -> 
     bulk = Bulk()
     if batch.state == "Held":
         bulk.take(batch.ref, _tried(lambda: engine.act(batch.ref, "release", who=who, why=why)))
-    for ref, answer in engine.act_all("job", "release", parent=batch.ref, where=lambda job: job.state == "Held", who=who, why=why):
+    for ref, answer in engine.act_all(
+        "job", "release", parent=batch.ref, where=lambda job: job.state == "Held", who=who, why=why
+    ):
         bulk.take(ref, answer)
     return bulk
 

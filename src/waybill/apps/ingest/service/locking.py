@@ -2,8 +2,9 @@
 
     lock -> Asking -> (whoever holds the key lets go) -> Set -> unlock -> Released
 
-A lock is a record that holds a key, as a job does while it writes: so it waits for its turn, survives everything, and on ZooKeeper is a
-lock for other services too. The locks of jobs end with their steps. One that another service left behind when it died can be freed.
+A lock is a record that holds a key, as a job does while it writes: so it waits for its turn, survives everything, and
+on ZooKeeper is a lock for other services too. The locks of jobs end with their steps. One that another service left
+behind when it died can be freed.
 """
 
 from __future__ import annotations
@@ -27,19 +28,27 @@ def locks(engine: Engine, *, after: str = "", limit: int = 100) -> Iterator[dict
         family, _, of = name.partition("/")
         record = _record(engine, holder)
         yield {
-            "key": name, "family": family, "name": of, "holder": {"kind": holder.kind, "id": holder.id} if holder is not None else None,
-            "state": record.state if record is not None else None, "why": _why(record),
-        }  # fmt: skip
+            "key": name,
+            "family": family,
+            "name": of,
+            "holder": {"kind": holder.kind, "id": holder.id} if holder is not None else None,
+            "state": record.state if record is not None else None,
+            "why": _why(record),
+        }
 
 
 def lock(engine: Engine, key: str, *, who: str, why: str = "") -> Record:
-    """Ask for a lock; it is in force once its record is `Set`, which is when whoever holds the key now has let go of it."""
+    """Ask for a lock; it is in force once its record is `Set`, which is when whoever holds the key now has let go of
+    it.
+    """
     _check_key(key)
     return engine.submit(New(KIND, {"lock": {"key": key, "why": why}}, keys=(key,), owner=who), who=who, why=why)
 
 
 def unlock(engine: Engine, key: str, *, who: str, why: str = "") -> int:
-    """End the operators' locks on this key, those that still wait for it too, or free one that another service left behind; how many."""
+    """End the operators' locks on this key, those that still wait for it too, or free one that another service left
+    behind; how many.
+    """
     _check_key(key)
     ended = 0
     for state in ("Set", "Asking"):

@@ -18,7 +18,9 @@ def usable_profile(engine: Engine, name: str) -> Profile:
 
 
 def import_profile(engine: Engine, data: bytes, name: str = "", *, who: str, why: str = "") -> tuple[Record, list[str]]:
-    """Put the profile of one of Merritt's properties files on the shelf; its record, and remarks on what has no place there."""
+    """Put the profile of one of Merritt's properties files on the shelf; its record, and remarks on what has no
+    place there.
+    """
     try:
         found = profile_import.import_profile(data, name)
     except BadProfile as error:

@@ -1,5 +1,6 @@
-"""Reaching: which rows of a manifest lie where nothing may be fetched from, told before it is submitted. Names are looked up, nothing is
-asked of any server; a redirect is only seen when the file is fetched."""
+"""Reaching: which rows of a manifest lie where nothing may be fetched from, told before it is submitted. Names are
+looked up, nothing is asked of any server; a redirect is only seen when the file is fetched.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     receive -> ingest/payloads/<batchID>.<random>/<filename> -> `submit` names it as its payload, or `forget` removes it
 
-Each upload has a name of its own, so that the same submission sent twice never writes over what a batch is working on. The name leads to
-the batch: the duty that removes what was left behind (duties.py) needs to look up nothing else.
+Each upload has a name of its own, so that the same submission sent twice never writes over what a batch is working on.
+The name leads to the batch: the duty that removes what was left behind (duties.py) needs to look up nothing else.
 """
 
 from __future__ import annotations
@@ -38,8 +38,13 @@ class Received(msgspec.Struct, frozen=True):
     head: bytes
 
 
-def receive(outfit: Outfit, batch_id: str, filename: str, data: BinaryIO | Iterable[bytes], *, digests: Iterable[str] = ()) -> Received:
-    """Keep the bytes; SHA-256 and the digests named are taken as they come. What `data` raises passes through, and nothing is kept."""
+def receive(
+    outfit: Outfit, batch_id: str, filename: str, data: BinaryIO | Iterable[bytes], *, digests: Iterable[str] = ()
+) -> Received:
+    """Keep the bytes; SHA-256 and the digests named are taken as they come.
+
+    What `data` raises passes through, and nothing is kept.
+    """
     if fault := fault_of_batch_id(batch_id):
         raise Unfit(fault)
     if not filename:
@@ -68,7 +73,9 @@ def receive(outfit: Outfit, batch_id: str, filename: str, data: BinaryIO | Itera
 
 
 def fault_of_batch_id(text: str) -> str | None:
-    """What is wrong with it, as a sentence: it becomes a part of paths, and must not be taken for what stores call batches."""
+    """What is wrong with it, as a sentence: it becomes a part of paths, and must not be taken for what stores call
+    batches.
+    """
     if _BATCH_ID.fullmatch(text) and not _MINTED.fullmatch(text):
         return None
     return f"{names.shown(text)} is not a batchID: it has 1 to 100 letters, digits and - _ . as bid-<uuid> does."

@@ -1,4 +1,7 @@
-"""Refusals: why something that a user asked of ingest is not done, in sentences. All are `Refused`, so that every caller can tell them."""
+"""Refusals: why something that a user asked of ingest is not done, in sentences.
+
+All are `Refused`, so that every caller can tell them.
+"""
 
 from __future__ import annotations
 

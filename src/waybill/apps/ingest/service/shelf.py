@@ -2,7 +2,8 @@
 
     put -> Active -> change ... -> retire -> Retired -> restore, or delete -> gone
 
-What is put is checked whole before it is kept. Every change is a line of the record's history; what the document said before is not.
+What is put is checked whole before it is kept. Every change is a line of the record's history; what the document said
+before is not.
 """
 
 from __future__ import annotations
@@ -49,10 +50,14 @@ class Shelf(Generic[T]):
             raise Unfit(f"The {self.kind} {record.id} cannot be read: {error}") from None
 
     def put(self, engine: Engine, document: object, *, name: str = "", who: str, why: str = "") -> tuple[Record, bool]:
-        """Make it, or change the one of this name; the record, and whether it was made. What is Retired is refused: restore it first."""
+        """Make it, or change the one of this name; the record, and whether it was made. What is Retired is refused:
+        restore it first.
+        """
         thing = self._checked(document)
         if name and name_of(thing) != name:
-            raise Unfit(f"This is the {self.kind} {names.shown(name_of(thing))}, and it was sent as {names.shown(name)}.")
+            raise Unfit(
+                f"This is the {self.kind} {names.shown(name_of(thing))}, and it was sent as {names.shown(name)}."
+            )
         new = New(self.kind, {self.kind: to_document(thing)}, id=name_of(thing))
         try:
             # Safe to repeat: an id exists once, and the same change written twice says the same.
@@ -60,7 +65,8 @@ class Shelf(Generic[T]):
         except Exists:
             if engine.store.get(self.kind, name_of(thing)).state != "Deleted":
                 return self.change(engine, name_of(thing), document, who=who, why=why), False
-        engine.remove(Ref(self.kind, name_of(thing)), who=who, why="its name is used again")  # safe to repeat: it is gone then
+        # safe to repeat: it is gone then
+        engine.remove(Ref(self.kind, name_of(thing)), who=who, why="its name is used again")
         return engine.submit(new, who=who, why=why), True
 
     def change(self, engine: Engine, name: str, document: object, *, who: str, why: str = "") -> Record:
@@ -69,9 +75,16 @@ class Shelf(Generic[T]):
         return self.act(engine, name, "change", args=args, who=who, why=why)
 
     def act(
-        self, engine: Engine, name: str, action: str, *, who: str, why: str = "", confirmed: bool = False,
+        self,
+        engine: Engine,
+        name: str,
+        action: str,
+        *,
+        who: str,
+        why: str = "",
+        confirmed: bool = False,
         args: dict[str, Any] | None = None,
-    ) -> Record:  # fmt: skip
+    ) -> Record:
         """change, retire, restore or delete."""
         record = self.record(engine, name)
         return engine.act(Ref(self.kind, record.id), action, who=who, why=why, args=args, confirmed=confirmed).record

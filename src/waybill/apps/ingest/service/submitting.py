@@ -5,8 +5,9 @@
     located            a URL is taken as it is
     enter              the batch is made, once for each batchID
 
-The network is never waited for while a connection to the store is held: a server does these one by one. A submission with the same
-batchID is answered with the batch that was made first; one that asks for something else under that batchID is refused.
+The network is never waited for while a connection to the store is held: a server does these one by one. A submission
+with the same batchID is answered with the batch that was made first; one that asks for something else under that
+batchID is refused.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ from waybill.transfer.reach import OutOfReach, Unresolved
 
 _CONTAINERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
 _OF_MANIFEST = {
-    checkm.Kind.OBJECT: Type.OBJECT, checkm.Kind.MANIFESTS: Type.MANIFESTS, checkm.Kind.CONTAINERS: Type.CONTAINERS,
+    checkm.Kind.OBJECT: Type.OBJECT,
+    checkm.Kind.MANIFESTS: Type.MANIFESTS,
+    checkm.Kind.CONTAINERS: Type.CONTAINERS,
     checkm.Kind.FILES: Type.FILES,
-}  # fmt: skip
+}
 LONGEST_URL = 8192
-_OF_DEPOSIT = ("profile", "update", "primary_id", "local_ids", "creator", "title", "date", "deletions")  # what makes it another object
+# what makes it another object
+_OF_DEPOSIT = ("profile", "update", "primary_id", "local_ids", "creator", "title", "date", "deletions")
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -57,7 +61,13 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 def submit(
-    engine: Engine, outfit: Outfit, said: Submission, data: BinaryIO | Iterable[bytes] | None = None, *, who: str, why: str = ""
+    engine: Engine,
+    outfit: Outfit,
+    said: Submission,
+    data: BinaryIO | Iterable[bytes] | None = None,
+    *,
+    who: str,
+    why: str = "",
 ) -> Accepted:
     """Submit `data`, an upload called `said.filename`; without it the payload is at `said.url`."""
     complete, profile = ready(engine, outfit, said, who=who)
@@ -95,12 +105,16 @@ def uploading(outfit: Outfit) -> Iterator[Callable[[Received], None]]:
 
 
 def located(outfit: Outfit, complete: Submission) -> Submission:
-    """With its payload at its URL. Names are looked up, so that a private address is refused at once; nothing is fetched."""
+    """With its payload at its URL. Names are looked up, so that a private address is refused at once; nothing is
+    fetched.
+    """
     url = complete.url
     if not url:
         raise Unfit("There is no payload: send a file, or give its URL.")
     if len(url) > LONGEST_URL or not url.isascii() or not url.isprintable() or " " in url or not is_web_address(url):
-        raise Unfit(f"{_without_user(url)} cannot be fetched: give an http or https URL without user name and password.")
+        raise Unfit(
+            f"{_without_user(url)} cannot be fetched: give an http or https URL without user name and password."
+        )
     try:
         outfit.reach.addresses(httpx2.URL(url))
     except OutOfReach as error:
@@ -117,15 +131,20 @@ def located(outfit: Outfit, complete: Submission) -> Submission:
 def arrived(outfit: Outfit, complete: Submission, received: Received) -> Submission:
     """With an upload as its payload."""
     if not received.url.startswith(f"{SCHEME}{PAYLOADS}/{complete.batch_id}."):
-        raise ValueError(f"{received.url} was not received for {complete.batch_id}")  # the duty would take it for left behind
+        # the duty would take it for left behind
+        raise ValueError(f"{received.url} was not received for {complete.batch_id}")
     if complete.size is not None and complete.size != received.size:
         raise Unfit(f"{received.size} bytes came, and {complete.size} were announced: send it again.")
     if complete.digest_type and algorithm(complete.digest_type) not in received.digests:
         received = measured(outfit, received, complete.digest_type)
     return replace(
-        complete, url=received.url, filename=complete.filename or received.filename, size=received.size, received=received.digests,
+        complete,
+        url=received.url,
+        filename=complete.filename or received.filename,
+        size=received.size,
+        received=received.digests,
         type=complete.type or guess(complete.filename or received.filename, received.head),
-    )  # fmt: skip
+    )
 
 
 def enter(engine: Engine, whole: Submission, profile: Profile, *, who: str, why: str = "") -> Accepted:
@@ -134,7 +153,13 @@ def enter(engine: Engine, whole: Submission, profile: Profile, *, who: str, why:
         raise Unfit(NO_OBJECT)
     urgent = priority.first(1, profile.priority)
     whole = replace(whole, checked=True)
-    new = New("batch", {"submission": whole.document()}, owner=whole.submitter or whole.owner, priority=urgent, request=whole.batch_id)
+    new = New(
+        "batch",
+        {"submission": whole.document()},
+        owner=whole.submitter or whole.owner,
+        priority=urgent,
+        request=whole.batch_id,
+    )
     began = engine.store.now()  # what was made before this was made by an earlier request
     try:
         # Safe to repeat: a request makes one batch, however often it is asked.
@@ -144,7 +169,9 @@ def enter(engine: Engine, whole: Submission, profile: Profile, *, who: str, why:
     batch = engine.store.get(*made.ref)
     first = of_batch(batch)
     if other := ", ".join(_differences(first, read(whole.document()))):
-        raise OtherBatch(f"The batchID {whole.batch_id} belongs to {batch.ref}, which differs in its {other}: give another batchID.")
+        raise OtherBatch(
+            f"The batchID {whole.batch_id} belongs to {batch.ref}, which differs in its {other}: give another batchID."
+        )
     return Accepted(batch, first, repeated=batch.created < began)
 
 
@@ -173,7 +200,11 @@ def _twice(engine: Engine, new: New, who: str, why: str) -> Record:
 
 
 def _differences(first: Submission, second: Submission) -> Iterator[str]:
-    """In what they do not ask for the same, both as they are kept: of two uploads their bytes count, not where they lie."""
-    if first.url != second.url and not (first.received and first.received.get("sha256") == second.received.get("sha256")):
+    """In what they do not ask for the same, both as they are kept: of two uploads their bytes count, not where they
+    lie.
+    """
+    if first.url != second.url and not (
+        first.received and first.received.get("sha256") == second.received.get("sha256")
+    ):
         yield "payload"
     yield from (name.replace("_", " ") for name in _OF_DEPOSIT if getattr(first, name) != getattr(second, name))

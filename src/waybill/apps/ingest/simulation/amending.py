@@ -1,4 +1,6 @@
-"""Amending in the simulator: somebody looks at an object in the inventory, sends one more file for it and has another deleted."""
+"""Amending in the simulator: somebody looks at an object in the inventory, sends one more file for it and has
+another deleted.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,8 @@ class Amendment:
             files = [file["path"] for file in inventory.files(row["ark"], row["head"], most=1000).rows]
             if theirs := [path.removeprefix(PRODUCER) for path in files if path.startswith(PRODUCER)]:
                 gone = (self.rng.choice(theirs),)
-                self._said = msgspec.structs.replace(self._said, update=True, primary_id=row["ark"], local_ids=(), deletions=gone)
+                self._said = msgspec.structs.replace(
+                    self._said, update=True, primary_id=row["ark"], local_ids=(), deletions=gone
+                )
                 self._chosen = True
         return self._chosen

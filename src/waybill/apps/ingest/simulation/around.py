@@ -1,8 +1,9 @@
-"""What surrounds ingest in the simulator: a web of files, a receiver of callbacks, an EZID, storage, an inventory, and the outfits of
-processes among them.
+"""What surrounds ingest in the simulator: a web of files, a receiver of callbacks, an EZID, storage, an inventory, and
+the outfits of processes among them.
 
-Objects are in memory, and every change of them is a point at which anything may happen; so is every call of the inventory. Storage is the
-OCFL storage itself, over those objects; or over others, behind a service of its own (elsewhere.py).
+Objects are in memory, and every change of them is a point at which anything may happen; so is every call of the
+inventory. Storage is the OCFL storage itself, over those objects; or over others, behind a service of its own
+(elsewhere.py).
 """
 
 from __future__ import annotations
@@ -146,7 +147,9 @@ class SimulatedInventory(Inventory):
 class SimulatedDepot:
     """What an outfit asks of the process it is in."""
 
-    def __init__(self, settings: config.Config, host: str, root: Path, objects: MemoryObjects, machines: Machines) -> None:
+    def __init__(
+        self, settings: config.Config, host: str, root: Path, objects: MemoryObjects, machines: Machines
+    ) -> None:
         self.host, self.objects, self.machines = host, objects, machines
         self.config = replace(settings, work=replace(settings.work, root=root, host=host))
 
@@ -189,10 +192,19 @@ class SimulatedOutfit(Outfit):
 
 
 class Surroundings:
-    """All of it, for one seed. `guard` is asked before an object is replaced or goes; `elsewhere`: storage is another service."""
+    """All of it, for one seed. `guard` is asked before an object is replaced or goes; `elsewhere`: storage is
+    another service.
+    """
 
-    def __init__(self, world: World, tables: Callable[[Mapping[str, Any]], tuple[Machine, ...]], settings: Mapping[str, Any],
-                 guard: Guard = lambda name, data: None, *, elsewhere: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        world: World,
+        tables: Callable[[Mapping[str, Any]], tuple[Machine, ...]],
+        settings: Mapping[str, Any],
+        guard: Guard = lambda name, data: None,
+        *,
+        elsewhere: bool = False,
+    ) -> None:
         self.world, clock = world, world.simulation.hub
         self.now: Callable[[], datetime] = lambda: datetime.fromtimestamp(clock.now, UTC)
         self._guard = guard

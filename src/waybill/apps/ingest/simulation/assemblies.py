@@ -1,13 +1,14 @@
-"""Assemblies in the simulator: objects at rest are asked for, packed, fetched, deleted and expire, where any process may die at any moment.
+"""Assemblies in the simulator: objects at rest are asked for, packed, fetched, deleted and expire, where any process
+may die at any moment.
 
 What must hold, besides what holds for all machines:
 
-    an assembly is Completed when its archive is there, with exactly what was asked for; and from then on until it expires or is deleted
-    whoever asks is answered with one that is under way or ready, and its token leads to it
+    an assembly is Completed when its archive is there, with exactly what was asked for; and from then on until it
+    expires or is deleted whoever asks is answered with one that is under way or ready, and its token leads to it
     whoever has a token gets that archive, whole, or hears that there is none; the duty deletes only what has expired
-    nothing is packed from damaged content: the assembly fails, and says what is damaged; of sound objects none fails
-    an audit finds what is damaged, and nothing else
-    when everything is long over, every assembly that was ready or had failed is gone, with all its files
+    nothing is packed from damaged content: the assembly fails, and says what is damaged; of sound objects none fails an
+    audit finds what is damaged, and nothing else when everything is long over, every assembly that was ready or had
+    failed is gone, with all its files
 """
 
 from __future__ import annotations
@@ -49,7 +50,14 @@ class Assemblies(Scenario):
     name = "assemblies"
     doc = "Ingest's assemblies: objects packed for people who ask, fetched while all goes wrong, deleted and expired."
     real_files: ClassVar[bool] = True
-    aims: ClassVar[tuple[str, ...]] = ("progress", "before put ingest", "after put ingest", "before part", "before delete", "after delete")
+    aims: ClassVar[tuple[str, ...]] = (
+        "progress",
+        "before put ingest",
+        "after put ingest",
+        "before part",
+        "before delete",
+        "after delete",
+    )
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -91,7 +99,9 @@ class Assemblies(Scenario):
         files: tuple[str, ...] = rng.choice(NAMED) if rng.random() < 0.3 else ()
         version = rng.choice((None, 1)) if files else rng.choice((None, 1, ALL))
         form, content = rng.choice(FORMS), rng.choice(CONTENTS)
-        return partial(self._ask, Wanted(object=ark, version=version, form=form, content=content, files=files), rng.choice("ab"))
+        return partial(
+            self._ask, Wanted(object=ark, version=version, form=form, content=content, files=files), rng.choice("ab")
+        )
 
     def _ask(self, wanted: Wanted, owner: str, engine: Engine) -> None:
         began = engine.store.now()
@@ -113,7 +123,11 @@ class Assemblies(Scenario):
                     data = body.read()
             except NotFound:
                 now = simulation.ledger.entries.get(record.ref)
-                if now is not None and now.state == "Completed" and record.docs["packed"]["expires"] >= simulation.hub.now:
+                if (
+                    now is not None
+                    and now.state == "Completed"
+                    and record.docs["packed"]["expires"] >= simulation.hub.now
+                ):
                     raise Violation(f"{record.ref} is Completed, has not expired, and cannot be fetched") from None
                 continue
             self.fetched += 1

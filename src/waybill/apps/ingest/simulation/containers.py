@@ -1,4 +1,5 @@
-"""Containers in the simulator: zips, tars and bags whose files have the same names everywhere and bytes of their own; some are broken.
+"""Containers in the simulator: zips, tars and bags whose files have the same names everywhere and bytes of their
+own; some are broken.
 
 A `Box` says what must be stored of it, by the paths in the object: exactly that, or nothing.
 """
@@ -39,7 +40,10 @@ def draw(rng: Random, name: str) -> Box:
 def _bag(files: Mapping[str, bytes], *, wrong: bool) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Its files as they lie in the container, and as they lie in the object."""
     lines = [f"{hashlib.sha256(body + b'!' * wrong).hexdigest()}  data/{path}\n" for path, body in files.items()]
-    tags = {"bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n", "manifest-sha256.txt": "".join(lines).encode()}
+    tags = {
+        "bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n",
+        "manifest-sha256.txt": "".join(lines).encode(),
+    }
     packed = {**tags, **{f"data/{path}": body for path, body in files.items()}}
     return packed, {**files, **{f"mrt-bag/{path}": body for path, body in tags.items()}}
 

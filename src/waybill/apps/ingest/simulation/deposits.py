@@ -1,16 +1,17 @@
-"""Deposits in the simulator: ingest's own steps, duties, storage and inventory, where any process may die at any moment.
+"""Deposits in the simulator: ingest's own steps, duties, storage and inventory, where any process may die at any
+moment.
 
-Files and containers come by URL from a web that is a table, or are uploaded by the service itself. Working folders are real, and go with
-their host. Some update what is there. Now and then everything is recorded again from storage. What is stored may be a state of its own,
-storage a service of its own (elsewhere.py), and recording may be left to another service, which does so now and then. Content at rest may
-fall ill (illness.py); then deposits bring the same bytes again and again.
+Files and containers come by URL from a web that is a table, or are uploaded by the service itself. Working folders are
+real, and go with their host. Some update what is there. Now and then everything is recorded again from storage. What is
+stored may be a state of its own, storage a service of its own (elsewhere.py), and recording may be left to another
+service, which does so now and then. Content at rest may fall ill (illness.py); then deposits bring the same bytes again
+and again.
 
 What must hold, besides what holds for all machines:
 
-    a job has one ARK, for ever, and no two objects have the same
-    no batch is reported while a job of it is open, and its report counts what is there
-    an upload that is needed is not removed, nor a list or a report whose record is there, nor the folder of a job at work
-    and all that stored.py, illness.py, rebuilding.py and upkeep.py look at
+    a job has one ARK, for ever, and no two objects have the same no batch is reported while a job of it is open, and
+    its report counts what is there an upload that is needed is not removed, nor a list or a report whose record is
+    there, nor the folder of a job at work and all that stored.py, illness.py, rebuilding.py and upkeep.py look at
 """
 
 from __future__ import annotations
@@ -56,9 +57,19 @@ class Deposits(Scenario):
     doc = "Ingest's own steps and duties: batches of files and containers into storage and inventory, with crashes between any two writes."
     real_files: ClassVar[bool] = True
     aims: ClassVar[tuple[str, ...]] = (
-        "progress", "before put", "after put", "before put ocfl", "before put ingest/staged", "before part", "before asking POST",
-        "after asking", "before inventory", "after inventory", "before inventory.lower_head", "before fetching",
-    )  # fmt: skip
+        "progress",
+        "before put",
+        "after put",
+        "before put ocfl",
+        "before put ingest/staged",
+        "before part",
+        "before asking POST",
+        "after asking",
+        "before inventory",
+        "after inventory",
+        "before inventory.lower_head",
+        "before fetching",
+    )
     sound: ClassVar[bool] = False  # a late worker may publish its files over ours, which is noticed and tried again
 
     def __init__(self, world: World) -> None:
@@ -105,7 +116,12 @@ class Deposits(Scenario):
         for profile in (
             Profile(name=PROFILE, owner=OWNER, mail=mail),
             Profile(name=CALLED, owner=OWNER, mail=mail, callback=Callback(url=RECEIVER)),
-            Profile(name=KEPT, owner=OWNER, mail=mail, minter=Minter(url=f"https://ezid.test/shoulder/ark:/99999/{KEPT_SHOULDER}")),
+            Profile(
+                name=KEPT,
+                owner=OWNER,
+                mail=mail,
+                minter=Minter(url=f"https://ezid.test/shoulder/ark:/99999/{KEPT_SHOULDER}"),
+            ),
         ):
             yield New("profile", {"profile": to_document(profile)}, id=profile.name, request=f"profile {profile.name}")
         for n in range(rng.choice((1, 1, 2, 3))):
@@ -122,7 +138,9 @@ class Deposits(Scenario):
             yield partial(self._patiently, self.rebuilds.ask)
         if self.crowded and self.rng.random() < UPDATES:
             file, body = self._payload("u9", packed=False)
-            yield partial(self._patiently, partial(self._amend, Amendment(self.around, self._said_of("u9", file), self.rng), body))
+            yield partial(
+                self._patiently, partial(self._amend, Amendment(self.around, self._said_of("u9", file), self.rng), body)
+            )
         if self.outside:
             yield self._record_elsewhere
 
@@ -130,9 +148,14 @@ class Deposits(Scenario):
         """What an upload says of itself."""
         self.judge.rows[f"bid-{name}"] = 1
         return Submission(
-            profile=PROFILE, url="", filename=file, batch_id=f"bid-{name}", title="a title", local_ids=("loc-1",) if self.crowded else (),
+            profile=PROFILE,
+            url="",
+            filename=file,
+            batch_id=f"bid-{name}",
+            title="a title",
+            local_ids=("loc-1",) if self.crowded else (),
             update=self.crowded and self.rng.random() < UPDATES,
-        )  # fmt: skip
+        )
 
     def _payload(self, name: str, packed: bool) -> tuple[str, bytes]:
         """The name and the bytes of a file, or of a container; what is to become of it is noted."""
@@ -158,10 +181,18 @@ class Deposits(Scenario):
             rows.append(f"{url} | | | | | {file} | | {local} | | a title | ")
         profile = rng.choice((PROFILE, PROFILE, CALLED, KEPT))
         update = self.crowded and rng.random() < UPDATES
-        said: dict[str, Any] = {"profile": profile, "batch_id": f"bid-{name}", "title": "a title", "checked": True, "update": update}
+        said: dict[str, Any] = {
+            "profile": profile,
+            "batch_id": f"bid-{name}",
+            "title": "a title",
+            "checked": True,
+            "update": update,
+        }
         if jobs == 1 and rng.random() < 0.5:
             listed = ("loc-1",) if self.crowded else ()
-            asked = Submission(url=url, type=Type.CONTAINER if packed else Type.FILE, filename=file, local_ids=listed, **said)
+            asked = Submission(
+                url=url, type=Type.CONTAINER if packed else Type.FILE, filename=file, local_ids=listed, **said
+            )
         else:
             kind = "mrt-container-batch-manifest" if packed else "mrt-single-file-batch-manifest"
             head = ["#%checkm_0.7", f"#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{kind}"]
@@ -262,7 +293,9 @@ class Deposits(Scenario):
     def _left(self, store: Store) -> Iterator[str]:
         """What nobody needs, and is there when everything is long over."""
         batches = list(each(store, "batch"))
-        yield from (f"{batch.ref} is {batch.state} when everything is long over" for batch in batches if batch.state in ENDED)
+        yield from (
+            f"{batch.ref} is {batch.state} when everything is long over" for batch in batches if batch.state in ENDED
+        )
         needed = {of_batch(batch).url for batch in batches}
         yield from upkeep.left_of_uploads(self.around)
         if self.around.elsewhere is not None:

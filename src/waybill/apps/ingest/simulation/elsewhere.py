@@ -1,10 +1,12 @@
-"""Storage elsewhere in the simulator: ingest's own HTTP client, and a service behind it in processes of its own, which die as others do.
+"""Storage elsewhere in the simulator: ingest's own HTTP client, and a service behind it in processes of its own,
+which die as others do.
 
-    a client asks -> its request is lost, or comes twice -> a process of the service answers, or dies over it -> its answer is lost
+    a client asks -> its request is lost, or comes twice -> a process of the service answers, or dies over it -> its
+    answer is lost
 
-Whoever has sent a request and is gone does not stop it: the service goes on with it. A client that waited too long asks again, perhaps
-another process, while the first is still at it. The service is the counter of our own storage (storage/counter.py), over objects that
-nobody but the service sees.
+Whoever has sent a request and is gone does not stop it: the service goes on with it. A client that waited too long asks
+again, perhaps another process, while the first is still at it. The service is the counter of our own storage
+(storage/counter.py), over objects that nobody but the service sees.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Elsewhere:
         return counter
 
     def server(self) -> tuple[Process, Counter]:
-        """One that takes requests: they come up when they are first needed, and another in the place of one that is gone."""
+        """One that takes requests: they come up when they are first needed, and another in the place of one that is
+        gone.
+        """
         rng, stage = self.world.rng, self.world.simulation.stage
         self._servers = [each for each in self._servers if not each[0].dead]
         if not self._servers or (len(self._servers) < 2 and rng.random() < 0.1):
@@ -79,7 +83,9 @@ class Way(httpx2.BaseTransport):
         fault, here.wire_fault = here.wire_fault, None
         if fault == "refused" or here.cut_until > simulation.hub.now or world.chance(world.trouble * TROUBLE):
             raise httpx2.ConnectError("no connection (simulated)")
-        told = self._ask(verb, asked, body, request.extensions["timeout"]["read"], world.chance(world.trouble * TROUBLE))
+        told = self._ask(
+            verb, asked, body, request.extensions["timeout"]["read"], world.chance(world.trouble * TROUBLE)
+        )
         world.point(f"after asking {verb}")
         fault, here.wire_fault = here.wire_fault or fault, None
         if fault == "lost" or world.chance(world.trouble * TROUBLE):
@@ -87,7 +93,9 @@ class Way(httpx2.BaseTransport):
         return _response(told)
 
     def _ask(self, verb: str, asked: dict[str, str], body: bytes, timeout: float, twice: bool) -> Told:
-        """Let a process of the service answer, in a fiber of its own: it does not end with whoever asks. `twice`: it comes twice."""
+        """Let a process of the service answer, in a fiber of its own: it does not end with whoever asks. `twice`: it
+        comes twice.
+        """
         hub, answers = self._world.simulation.hub, list[Told]()
         asking, until = hub.current, hub.now + timeout
         assert asking is not None
@@ -140,7 +148,11 @@ def _look(counter: Counter, asked: dict[str, str], body: bytes) -> Told:
 def _sent(body: Body) -> Told:
     with body:
         info = body.info
-        told = (("x-waybill-size", str(info.size)), ("etag", f'"{info.etag}"'), ("x-waybill-modified", info.modified.isoformat()))
+        told = (
+            ("x-waybill-size", str(info.size)),
+            ("etag", f'"{info.etag}"'),
+            ("x-waybill-modified", info.modified.isoformat()),
+        )
         return Told(200, body.read(), told)
 
 
@@ -169,4 +181,3 @@ def _lines(rows: Iterable[Any]) -> Told:
 
 def _response(told: Told) -> httpx2.Response:
     return httpx2.Response(told.status, content=told.body, headers=list(told.headers))
-

@@ -1,4 +1,6 @@
-"""Holdings in the simulator: objects that are at rest before anybody asks for them, get versions meanwhile, are damaged and restored."""
+"""Holdings in the simulator: objects that are at rest before anybody asks for them, get versions meanwhile, are
+damaged and restored.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,18 @@ class Holdings:
     def __init__(self, around: Surroundings) -> None:
         self.around, self.rng = around, around.world.rng
         self.versions: dict[str, list[Files]] = {}  # of each object
-        self.damaged: dict[tuple[str, str], tuple[str, bytes]] = {}  # by object and place: the name and the bytes that were there
+        # by object and place: the name and the bytes that were there
+        self.damaged: dict[tuple[str, str], tuple[str, bytes]] = {}
         self.ever: dict[str, None] = {}  # objects that were damaged at any time
         for n in range(self.rng.choice((1, 1, 2))):
             for _ in range(self.rng.choice((1, 1, 2))):
                 self.add(f"ark:/99999/fk4h{n}", around.catalogue)
 
     def add(self, ark: str, inventory: Inventory) -> None:
-        """Another version, stored and recorded as a job does it: a file that stays, one that changes. Safe to repeat, by its request."""
+        """Another version, stored and recorded as a job does it: a file that stays, one that changes.
+
+        Safe to repeat, by its request.
+        """
         versions = self.versions.setdefault(ark, [])
         if not versions or versions[-1][MANIFEST] is not None:
             versions.append({**_files(ark, len(versions) + 1), MANIFEST: None})  # from now on it may be there
@@ -38,15 +44,21 @@ class Holdings:
         sources = WorkingSources(Path("unused"), self.around.objects)
         storage = self.around.storage(sources)
         with sources.lending(files) as lent:
-            listed = [FileToStore(path, len(body), hashlib.sha256(body).hexdigest(), lent + path) for path, body in files.items()]
-            stored = storage.write(Deposit(object=ark, request=f"{ark} {number}", files=listed, about={"owner": "ark:/99999/owner"}))
+            listed = [
+                FileToStore(path, len(body), hashlib.sha256(body).hexdigest(), lent + path)
+                for path, body in files.items()
+            ]
+            stored = storage.write(
+                Deposit(object=ark, request=f"{ark} {number}", files=listed, about={"owner": "ark:/99999/owner"})
+            )
         inventory.record(stored, storage)
         with storage.read(ark, stored.place) as body:
             versions[-1][MANIFEST] = body.read()
 
     def members(self, order: Order, named: frozenset[str] | None) -> Iterator[Files]:
-        """What an archive of the order may have: the names in it, below its one folder. Of all versions, those that were there when it was
-        packed."""
+        """What an archive of the order may have: the names in it, below its one folder. Of all versions, those that
+        were there when it was packed.
+        """
         versions = self.versions[order.object]
         if order.version != ALL:
             yield dict(_wanted(order, named, versions[order.version - 1], ""))
@@ -57,7 +69,11 @@ class Holdings:
 
     def damage(self, ark: str) -> None:
         """A byte of some content changes by itself, or all of it is gone."""
-        rows = [row for row in self.around.catalogue.files(ark, 1, most=1000).rows if (ark, row["place"]) not in self.damaged]
+        rows = [
+            row
+            for row in self.around.catalogue.files(ark, 1, most=1000).rows
+            if (ark, row["place"]) not in self.damaged
+        ]
         if not rows:
             return
         place = self.rng.choice(rows)["place"]

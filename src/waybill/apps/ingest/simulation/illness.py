@@ -1,4 +1,5 @@
-"""Illness in the simulator: content at rest changes by itself, or is gone, and deposits that bring the same bytes heal it.
+"""Illness in the simulator: content at rest changes by itself, or is gone, and deposits that bring the same bytes
+heal it.
 
 What must hold:
 
@@ -53,7 +54,11 @@ class Illness:
             return
         ark = rng.choice(rows)["ark"]
         numbers = [version["number"] for version in catalogue.versions(ark)]
-        files = [row for row in catalogue.files(ark, rng.choice(numbers), most=1000).rows if row["path"] != MANIFEST] if numbers else []
+        files = (
+            [row for row in catalogue.files(ark, rng.choice(numbers), most=1000).rows if row["path"] != MANIFEST]
+            if numbers
+            else []
+        )
         if not files:
             return
         place = rng.choice(files)["place"]
@@ -109,7 +114,9 @@ class Illness:
         return held is not None and any(place in places for places in held.inventory.manifest.values())
 
     def _noted(self, ark: str) -> Iterator[str]:
-        """What an audit has noted, so long ago that whoever writes now must know of it: in calm weather nobody is late."""
+        """What an audit has noted, so long ago that whoever writes now must know of it: in calm weather nobody is
+        late.
+        """
         simulation = self.around.world.simulation
         if simulation.profile.weather == "calm" and self.fallen:
             for row in self.around.catalogue.damaged_of(ark):
@@ -118,7 +125,9 @@ class Illness:
 
     @contextmanager
     def writing(self, storage: OcflStorage, deposit: Deposit, made: Sequence[Stored]) -> Iterator[None]:
-        """A write that knows of damage, was alone, and has made its version: nothing that it brought is damaged any more."""
+        """A write that knows of damage, was alone, and has made its version: nothing that it brought is damaged any
+        more.
+        """
         ark = deposit.object
         known = [self.name_of(ark, place) for place in (*deposit.damaged, *self._noted(ark))]
         ill = {name: self.fallen[name].times for name in known if name in self.fallen and self.is_wrong(name)}
@@ -136,4 +145,6 @@ class Illness:
             for entry in reader:
                 name = self.name_of(ark, str(entry.extra["place"]))
                 if name in ill and self.fallen[name].times == ill[name] and self.is_wrong(name):
-                    raise Violation(f"{entry.uri} of {ark} was known to be damaged, was brought again, and is damaged still")
+                    raise Violation(
+                        f"{entry.uri} of {ark} was known to be damaged, was brought again, and is damaged still"
+                    )

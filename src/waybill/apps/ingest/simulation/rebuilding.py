@@ -1,4 +1,6 @@
-"""Rebuilding in the simulator: the inventory is recorded again while deposits go on, and must tell the same as storage at the end."""
+"""Rebuilding in the simulator: the inventory is recorded again while deposits go on, and must tell the same as
+storage at the end.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ class Rebuilds:
     def __init__(self, around: Surroundings) -> None:
         self.around = around
         self.recorded: dict[str, dict[int, None]] = {}  # by object: versions that jobs have recorded
-        self.torn: dict[str, str] = {}  # objects that lost files, and which rebuild brings them back: empty, if nobody knows
+        # objects that lost files, and which rebuild brings them back: empty, if nobody knows
+        self.torn: dict[str, str] = {}
 
     def ask(self, engine: Engine) -> None:
         """What `waybill ingest rebuild --all` does."""

@@ -1,11 +1,10 @@
 """What must hold of deposits at the end of a simulation, when all is quiet.
 
-    a completed job's files are in storage, exactly those that were deposited, and in the inventory, once: a version for each that stored;
-    an update has those of the version before as well, but for what it replaces and deletes
-    what was deposited and cannot be taken is not stored, and its job says why
-    what storage holds is sound, once what was interrupted has been recovered
-    whoever is to be called was called before a job is Completed; what was mailed is Sent
-    EZID was told of one ARK for each deposit, and never of one that belongs to somebody else
+a completed job's files are in storage, exactly those that were deposited, and in the inventory, once: a version for
+each that stored; an update has those of the version before as well, but for what it replaces and deletes what was
+deposited and cannot be taken is not stored, and its job says why what storage holds is sound, once what was
+interrupted has been recovered whoever is to be called was called before a job is Completed; what was mailed is Sent
+EZID was told of one ARK for each deposit, and never of one that belongs to somebody else
 """
 
 from __future__ import annotations
@@ -82,7 +81,9 @@ class Judge:
                 yield f"{job.ref} is refused, and nothing is wrong with its payload: {refusal}"
         elif "stored" in job.docs:
             yield f"{job.ref} is {job.state} and stored, and its payload is broken"
-        elif refusal and not refusal.startswith((*REFUSED, "The payload could not be fetched:", "What was uploaded is no longer there.")):
+        elif refusal and not refusal.startswith(
+            (*REFUSED, "The payload could not be fetched:", "What was uploaded is no longer there.")
+        ):
             yield f"{job.ref} has a broken payload, and says: {refusal}"
         elif not refusal and job.state == "Failed" and job.last_done == "Provisioning" and self._is_dull():
             yield f"{job.ref} has a broken payload, is {job.state}, and says nothing of it: {job.message}"
@@ -104,8 +105,14 @@ class Judge:
             if ark not in self.registry.strangers and named.setdefault(request, ark) != ark:
                 yield f"EZID keeps {named[request]} and {ark} for the deposit {request}"
 
-    def _object(self, storage: OcflStorage, ark: str, jobs: Sequence[Record], deposits: Mapping[str, Record]) -> Iterator[str]:
-        strangers = (job for job in jobs if not job.docs["identifiers"].get("local_id") and submission.of_job(job).primary_id != ark)
+    def _object(
+        self, storage: OcflStorage, ark: str, jobs: Sequence[Record], deposits: Mapping[str, Record]
+    ) -> Iterator[str]:
+        strangers = (
+            job
+            for job in jobs
+            if not job.docs["identifiers"].get("local_id") and submission.of_job(job).primary_id != ark
+        )
         if len(jobs) > 1 and any(strangers):
             yield f"{ark} was given to {', '.join(str(job.ref) for job in jobs)}, which have nothing to do with each other"
         done = [job for job in jobs if job.state == "Completed"]
@@ -140,7 +147,9 @@ class Judge:
                 has = sent if not said.update else None if has is None else {**_kept(has, said.deletions), **sent}
             yield has
 
-    def _files(self, storage: OcflStorage, job: Record, stored: Stored, expected: Mapping[str, bytes] | None) -> Iterator[str]:
+    def _files(
+        self, storage: OcflStorage, job: Record, stored: Stored, expected: Mapping[str, bytes] | None
+    ) -> Iterator[str]:
         """Exactly those that were deposited, whatever lay in the working folder."""
         if expected is None:
             return
@@ -165,9 +174,17 @@ class Judge:
             return
         if (report := batch.docs.get("status-report")) is None:
             yield f"{batch.ref} is {batch.state} without a report"
-        elif batch.state == "Completed" and "counts" in report and not any(ref.kind == "job" for ref in self.world.simulation.ledger.gone):
+        elif (
+            batch.state == "Completed"
+            and "counts" in report
+            and not any(ref.kind == "job" for ref in self.world.simulation.ledger.gone)
+        ):
             tally = store.tally("job", parent=batch.ref)
-            found = {"completed": tally.get("Completed", 0), "failed": tally.get("Failed", 0), "deleted": tally.get("Deleted", 0)}
+            found = {
+                "completed": tally.get("Completed", 0),
+                "failed": tally.get("Failed", 0),
+                "deleted": tally.get("Deleted", 0),
+            }
             if {name: report["counts"].get(name, 0) for name in found} != found:
                 yield f"{batch.ref} reports {report['counts']}, and there are {tally}"
 
@@ -175,7 +192,9 @@ class Judge:
 def _kept(before: Mapping[str, bytes], deleted: Sequence[str]) -> dict[str, bytes]:
     """What an update leaves of the version before: what a bag said of itself is true of that version alone."""
     gone = {f"producer/{name}" for name in deleted}
-    return {path: data for path, data in before.items() if path not in gone and not path.startswith("producer/mrt-bag/")}
+    return {
+        path: data for path, data in before.items() if path not in gone and not path.startswith("producer/mrt-bag/")
+    }
 
 
 def each(store: Store, kind: str) -> Iterator[Record]:

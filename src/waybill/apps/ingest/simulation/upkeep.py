@@ -1,7 +1,8 @@
 """Ingest's own duties in the simulator: at a pace that fits virtual time, and once more when everything is long over.
 
-Ages are longer than a simulation: whatever is removed as "old" may be removed only when nobody can be late with it any more. So those
-removals come in `long_after`; what needs no age, such as uploads of completed batches, goes while everything else goes wrong.
+Ages are longer than a simulation: whatever is removed as "old" may be removed only when nobody can be late with it any
+more. So those removals come in `long_after`; what needs no age, such as uploads of completed batches, goes while
+everything else goes wrong.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ def long_after(around: Surroundings, store: Store, *duties: Duty) -> Iterator[st
 
 def hand_of(around: Surroundings, store: Store, host: str = "") -> Hand:
     simulation = around.world.simulation
-    return Hand(store, simulation.machines, host, simulation.root_of(host), around.objects, outfit=lambda kind: around.outfit())
+    return Hand(
+        store, simulation.machines, host, simulation.root_of(host), around.objects, outfit=lambda kind: around.outfit()
+    )
 
 
 def staged_in_peace(around: Surroundings) -> Iterator[str]:
-    """What is on its way though all is quiet, and nobody died over it or gave it up: not even a duty should have to remove it."""
+    """What is on its way though all is quiet, and nobody died over it or gave it up: not even a duty should have to
+    remove it.
+    """
     profile = around.world.simulation.profile
     if profile.weather != "calm":
         return
@@ -110,7 +115,9 @@ def folders(around: Surroundings, store: Store) -> Iterator[str]:
 
 
 def gone_astray(change: Change) -> str | None:
-    """A job that is led back since its folder is gone: a host that is gone takes its name with it, so somebody has removed the folder."""
+    """A job that is led back since its folder is gone: a host that is gone takes its name with it, so somebody has
+    removed the folder.
+    """
     if change.who == f"duty {calls.FOLDERS}" and change.before is not None and change.ref.kind == "job":
         return f"{change.ref} is led back from {change.before.state}: its working folder is gone, and its host is not"
     return None

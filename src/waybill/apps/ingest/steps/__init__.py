@@ -1,4 +1,6 @@
-"""The steps of ingest, one file for each state (or two that belong together), and which machine's state each of them works in."""
+"""The steps of ingest, one file for each state (or two that belong together), and which machine's state each of them
+works in.
+"""
 
 from __future__ import annotations
 

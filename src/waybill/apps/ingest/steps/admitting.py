@@ -3,9 +3,11 @@
     Pending      takes the batch on; nothing is fetched here
     Processing   reads the payload, makes the jobs in portions, and waits until all of them have settled
 
-What cannot be read makes no jobs: the document `trouble` says why, line by line, and the batch goes on to its report, which says so.
+What cannot be read makes no jobs: the document `trouble` says why, line by line, and the batch goes on to its report,
+which says so.
 
-Others may make batches, and jobs of them, too. Those that they leave undone are made here, where it is plain which they are (`comparing`).
+Others may make batches, and jobs of them, too. Those that they leave undone are made here, where it is plain which they
+are (`comparing`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from waybill.record import Record, Unavailable, encode
 from waybill.step import Context, Done, Fail, New, Outcome, Wait
 
 PORTION = 200  # jobs made in one commit
-PORTION_BYTES = 300_000  # and bytes of their documents: a ZooKeeper transaction has at most 1 MiB, and names take room too
+# and bytes of their documents: a ZooKeeper transaction has at most 1 MiB, and names take room too
+PORTION_BYTES = 300_000
 LONGEST = 100_000  # bytes of the documents of one job
 MOST_REMARKS = 20
 _NAMES = uuid.UUID("6f3c1c5a-7c0e-5d53-9d0e-3b1f0f6d2a11")  # of the ids of jobs, which follow from their batch and row
@@ -52,7 +55,9 @@ def pending_batch(batch: Record, ctx: Context) -> Outcome:
 
 
 def _afresh(batch: Record) -> dict[str, Any]:
-    """The documents of a batch that failed and begins again: what kept its jobs from being made is void, and none of them is made twice."""
+    """The documents of a batch that failed and begins again: what kept its jobs from being made is void, and none of
+    them is made twice.
+    """
     if "trouble" not in batch.docs:
         return {}
     count = batch.docs.get("spawned", {}).get("count", 0)
@@ -91,8 +96,10 @@ def _taken_over(batch: Record, ctx: Context, found: Found) -> Wait | None:
         return None
     try:
         rows, remarks = _in_order(ctx, found.rows, said.owner or outfit_of(ctx).profile(ctx, said).owner, [])
-        left = [msgspec.structs.replace(row, follows=tuple(line for line in row.follows if line >= found.bare[0].line))
-                for row in rows[found.jobs :]]  # fmt: skip
+        left = [
+            msgspec.structs.replace(row, follows=tuple(line for line in row.follows if line >= found.bare[0].line))
+            for row in rows[found.jobs :]
+        ]
         plan = _planned(batch, ctx, said, found.kind, left, remarks)
     except Unavailable as error:
         return Wait(LOOK, f"Whose its local ids are cannot be asked now: {error}")
@@ -149,18 +156,35 @@ def make_jobs(batch: Record, ctx: Context) -> Wait | dict[str, Any]:
     portion = max(1, min(PORTION, PORTION_BYTES // largest))
     made = ctx.spawn_each(chain(jobs, letter), portion=portion)  # the letter in one commit with the last of the jobs
     told = {"remarks": remarks} if remarks else {}
-    return Wait(0, docs={"spawned": {"count": made, "whole": True, "jobs": count + batch.docs.get("plan", {}).get("others", 0), **told}})
+    return Wait(
+        0,
+        docs={
+            "spawned": {
+                "count": made,
+                "whole": True,
+                "jobs": count + batch.docs.get("plan", {}).get("others", 0),
+                **told,
+            }
+        },
+    )
 
 
 def _objects(
     batch: Record, ctx: Context, said: Submission, owner: str
 ) -> tuple[int, int, list[str], Iterable[tuple[int, Submission]], frozenset[int]]:
-    """How many objects there are, the bytes of the longest documents among them, what is remarked on, what holds for each of them by its
-    line, and which lines others follow."""
+    """How many objects there are, the bytes of the longest documents among them, what is remarked on, what holds for
+    each of them by its line, and which lines others follow.
+    """
     plan = batch.docs.get("plan", {})
     if "type" in plan:
         objects = _of_rows(batch, said, Type(plan["type"]), lists.each(ctx.objects, plan, Row))
-        return plan["count"], plan["largest"], plan.get("remarks", []), objects, _followed(lists.each(ctx.objects, plan, Row))
+        return (
+            plan["count"],
+            plan["largest"],
+            plan.get("remarks", []),
+            objects,
+            _followed(lists.each(ctx.objects, plan, Row)),
+        )
     kind, manifest = contents(ctx, said)
     if manifest is None:
         one = msgspec.structs.replace(said, type=kind, job_id=said.job_id or job_id(said.batch_id, 0))
@@ -168,13 +192,17 @@ def _objects(
     rows, remarks = _in_order(ctx, manifest.rows, owner, manifest.remarks)
     largest = _largest(batch, said, kind, rows)
     if len(rows) * largest > PORTION_BYTES or len(rows) > PORTION:
-        # More than one commit will be needed, and the second must know the rows of the first, whatever the URL then answers.
+        # More than one commit will be needed, and the second must know the rows of the first, whatever the URL then
+        # answers.
         ctx.save({"plan": _planned(batch, ctx, said, kind, rows, remarks)})
     return len(rows), largest, remarks, _of_rows(batch, said, kind, rows), _followed(rows)
 
 
-def _planned(batch: Record, ctx: Context, said: Submission, kind: Type, rows: Sequence[Row], remarks: list[str]) -> dict[str, Any]:
-    kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)  # safe to repeat: this attempt's own
+def _planned(
+    batch: Record, ctx: Context, said: Submission, kind: Type, rows: Sequence[Row], remarks: list[str]
+) -> dict[str, Any]:
+    # safe to repeat: this attempt's own
+    kept = lists.keep(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.attempt}/rows", rows)
     return {**kept, "type": kind.value, "largest": _largest(batch, said, kind, rows), "remarks": remarks}
 
 
@@ -183,7 +211,9 @@ def _largest(batch: Record, said: Submission, kind: Type, rows: Sequence[Row]) -
 
 
 def _in_order(ctx: Context, rows: Sequence[Row], owner: str, remarks: list[Complaint]) -> tuple[list[Row], list[str]]:
-    """The rows with those that they follow, also where only the inventory knows that they are of one object; and what is remarked on."""
+    """The rows with those that they follow, also where only the inventory knows that they are of one object; and
+    what is remarked on.
+    """
     inventory = outfit_of(ctx).inventory
 
     def ark_of(local: str) -> str | None:
@@ -206,12 +236,27 @@ def _followed(rows: Iterable[Row]) -> frozenset[int]:
 def _of_rows(batch: Record, said: Submission, kind: Type, rows: Iterable[Row]) -> Iterator[tuple[int, Submission]]:
     """What the submission says holds for each object, unless its row says otherwise; identifiers are a row's own."""
     for row in rows:
-        yield row.line, msgspec.structs.replace(
-            said, type=_OF_ROWS[kind], url=row.url, filename=row.name, size=row.size, digest_type="", digest_value="", received={},
-            digests_of_row=row.digests, primary_id=row.primary_id, local_ids=row.local_ids, creator=row.creator or said.creator,
-            title=row.title or said.title, date=row.date or said.date, job_id=job_id(said.batch_id, row.line),
-            follows=tuple(request_of(batch.ref, line) for line in row.follows),
-        )  # fmt: skip
+        yield (
+            row.line,
+            msgspec.structs.replace(
+                said,
+                type=_OF_ROWS[kind],
+                url=row.url,
+                filename=row.name,
+                size=row.size,
+                digest_type="",
+                digest_value="",
+                received={},
+                digests_of_row=row.digests,
+                primary_id=row.primary_id,
+                local_ids=row.local_ids,
+                creator=row.creator or said.creator,
+                title=row.title or said.title,
+                date=row.date or said.date,
+                job_id=job_id(said.batch_id, row.line),
+                follows=tuple(request_of(batch.ref, line) for line in row.follows),
+            ),
+        )
 
 
 def job_id(batch_id: str, row: int) -> str:
@@ -227,5 +272,7 @@ def _sized(said: Submission, line: int) -> int:
     """Bytes of the documents of its job, which no store could keep if somebody wrote a book into a title."""
     size = sum(len(encode(body)) for body in _documents(said).values())
     if size > LONGEST:
-        raise BadManifest([Complaint(line, "What is said of the object is too long: shorten its title, its creator, the note.")])
+        raise BadManifest(
+            [Complaint(line, "What is said of the object is too long: shorten its title, its creator, the note.")]
+        )
     return size

@@ -1,10 +1,12 @@
-"""Pending and Processing of an assembly: what a user asked for is packed into an object, streamed, every file verified on the way.
+"""Pending and Processing of an assembly: what a user asked for is packed into an object, streamed, every file
+verified on the way.
 
     Pending      its URL leads to it; it waits for its turn
     Processing   content -> archive -> <place>/<attempt>/<name>     the commit that ends the step says which of them counts
 
-An assembly without an order was made by another service, which keeps what it needs to know elsewhere: it is left to that service, and
-nothing of it is changed. One from an old queue, which somebody let try again, fails: no service looks after those any more.
+An assembly without an order was made by another service, which keeps what it needs to know elsewhere: it is left to
+that service, and nothing of it is changed. One from an old queue, which somebody let try again, fails: no service looks
+after those any more.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def pending_assembly(record: Record, ctx: Context) -> Outcome:
         return _left_alone(record)
     tokens.point(ctx.objects, record)  # safe to repeat: the same each time
     said = {**record.docs["token"], "status": "Processing"}
-    ready = ctx.call(lambda store: anticipated(store, outfit, record.kind, 0, store.now()))  # it is itself one of those that wait
+    # it is itself one of those that wait
+    ready = ctx.call(lambda store: anticipated(store, outfit, record.kind, 0, store.now()))
     return Done({"token": {**said, "anticipated-availability-time": tokens.rfc3339(ready)}, "packed": None})
 
 
@@ -62,15 +65,22 @@ def processing_assembly(record: Record, ctx: Context) -> Outcome:
         ctx.save({"token": {**record.docs["token"], "status": "Failed"}})  # safe to repeat: the same each time
         raise Fail(str(error)) from error
     packed = {
-        "name": name, "size": info.size, "sha256": info.sha256, "files": contents.files, "bytes": contents.bytes,
-        "expires": ctx.now() + outfit.settings.access.keep, "renamed": contents.naming.renamed,
-    }  # fmt: skip
+        "name": name,
+        "size": info.size,
+        "sha256": info.sha256,
+        "files": contents.files,
+        "bytes": contents.bytes,
+        "expires": ctx.now() + outfit.settings.access.keep,
+        "renamed": contents.naming.renamed,
+    }
     said = {**record.docs["token"], "status": "Completed", "anticipated-availability-time": tokens.rfc3339(ctx.now())}
     return Done({"packed": packed, "token": said})
 
 
 def _keep(objects: Objects, name: str, archive: Iterator[bytes], content: int, parts: Parts) -> ObjectInfo:
-    """A very long archive goes to S3 in parts that are as large as it needs: how long it will be in the end is not known."""
+    """A very long archive goes to S3 in parts that are as large as it needs: how long it will be in the end is not
+    known.
+    """
     if content < parts.content or isinstance(objects, Directory):
         return objects.put(name, archive)
     size, digest = max(parts.least, content // (PART_MOST // 2)), hashlib.sha256()

@@ -1,7 +1,7 @@
 """Belonging: in which collections a deposit lies, where its submission does not say it.
 
-Our own submissions name the collections by which they are held. Other services name only the profile: so a batch or a job of theirs gets a
-document that names them as soon as it would begin, and rests if one of them is on hold.
+Our own submissions name the collections by which they are held. Other services name only the profile: so a batch or a
+job of theirs gets a document that names them as soon as it would begin, and rests if one of them is on hold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def belonging(record: Record, ctx: Context) -> dict[str, Any]:
 
 
 def on_hold(found: Mapping[str, Any], ctx: Context) -> Wait | None:
-    """Not yet, if one of the collections just found is on hold: it is let go with the document, and the next claim lays it to rest."""
+    """Not yet, if one of the collections just found is on hold: it is let go with the document, and the next claim
+    lays it to rest.
+    """
     names = found["collections"]["mnemonics"] if found else []
     marks = ctx.call(lambda store: store.marks()) if names else {}
     held = next((name for name in names if f"{MARK}{name}" in marks), None)

@@ -1,8 +1,8 @@
 """Comparing: whether the jobs that another service makes of a batch are all there, by the rows of its payload.
 
-Whoever takes a batch holds it, makes its jobs one by one in the order of its rows, then says Reporting and lets it go. While he lives
-nobody looks here; what is looked at here was ended by him, or abandoned. A batch that lacks jobs is looked at for a while, since he may
-have lost no more than his lock. Then
+Whoever takes a batch holds it, makes its jobs one by one in the order of its rows, then says Reporting and lets it go.
+While he lives nobody looks here; what is looked at here was ended by him, or abandoned. A batch that lacks jobs is
+looked at for a while, since he may have lost no more than his lock. Then
 
     the first rows have their jobs, the last have none, and he never said Reporting     the last are made here (`admitting`)
     rows have no job in any other way                                                   the report fails the batch, and names them
@@ -54,7 +54,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def begun(self) -> bool:
-        """Whether the first rows have a job each and the last have none, as one leaves them who dies while he makes them."""
+        """Whether the first rows have a job each and the last have none, as one leaves them who dies while he makes
+        them.
+        """
         return bool(self.bare) and not self.strange and list(self.bare) == list(self.rows[self.jobs :])
 
 

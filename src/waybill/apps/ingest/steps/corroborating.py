@@ -1,7 +1,8 @@
-"""Corroborating: a depositor may send a list of his files among them, mrt-manifest.txt, and what came is held against it.
+"""Corroborating: a depositor may send a list of his files among them, mrt-manifest.txt, and what came is held
+against it.
 
-It is a manifest like those that are submitted. Every file that it names must have come, with the size and the digest that it says; files
-that it does not name are no fault. What is wrong is said of each file, and nothing is stored.
+It is a manifest like those that are submitted. Every file that it names must have come, with the size and the digest
+that it says; files that it does not name are no fault. What is wrong is said of each file, and nothing is stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Damage: what a version that was just stored has of content that audits found damaged, and what is said of it.
 
-A file that an update keeps is kept also if it is damaged: nothing better is at hand. The job says so, file by file (caveats.py). What the
-deposit has brought anew was healed by storage (healing.py). All damaged content that the version has is read once more, so that the
-inventory says of it what is true now.
+A file that an update keeps is kept also if it is damaged: nothing better is at hand. The job says so, file by file
+(caveats.py). What the deposit has brought anew was healed by storage (healing.py). All damaged content that the version
+has is read once more, so that the inventory says of it what is true now.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def warned(job: Record, ctx: Context, version: Stored) -> dict[str, Any]:
     """The document `warnings`, where there is something to say. Safe to repeat: it says how things are."""
     found, said = Caveats(), submission.of_job(job)
     if not said.owner and outfit_of(ctx).stranger(ctx, said):
-        found.add(f"{_profile(said)}: the object has no owner and is in no collection, and nobody is called or written to.")
+        found.add(
+            f"{_profile(said)}: the object has no owner and is in no collection, and nobody is called or written to."
+        )
     if said.update and version.version == 1:
         found.add("It was sent as an update, and there was nothing to update: this is the first version of the object.")
     if version.version > 1:

@@ -1,4 +1,5 @@
-"""Depositing: from a job's working folder to a version in storage, for whichever state does it (Processing, or Storing).
+"""Depositing: from a job's working folder to a version in storage, for whichever state does it (Processing, or
+Storing).
 
     prepare    the object is described, and its system files are made beside what was fetched (working.py)
     write      storage copies all of it, compares it with the digests, and answers with the version
@@ -17,7 +18,16 @@ import msgspec
 
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.anvl import BadAnvl
-from waybill.apps.ingest.describing import PRODUCER, SYSTEM, BadDescription, Description, Kept, Told, deletions_of, describe
+from waybill.apps.ingest.describing import (
+    PRODUCER,
+    SYSTEM,
+    BadDescription,
+    Description,
+    Kept,
+    Told,
+    deletions_of,
+    describe,
+)
 from waybill.apps.ingest.inventory import Contradiction, LocalIdTaken
 from waybill.apps.ingest.outfit import Outfit, outfit_of
 from waybill.apps.ingest.profile import Profile
@@ -49,7 +59,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(job: Record, ctx: Context, profile: Profile, ark: str, told: Told) -> Prepared:
-    """Describe the object, and publish its system files in the working folder: for people, and for whoever else may have to store it."""
+    """Describe the object, and publish its system files in the working folder: for people, and for whoever else may
+    have to store it.
+    """
     said = submission.of_job(job)
     try:
         kept = _kept(job, ctx, profile, ark, told) if said.update else Kept()
@@ -75,16 +87,23 @@ def write(job: Record, ctx: Context, prepared: Prepared) -> Stored:
     """Let storage make a version of it. Safe to repeat: the same request is answered with the version that it made."""
     with outfit_of(ctx).sources.lending(prepared.description.files) as lent:
         deposit = Deposit(
-            object=prepared.ark, request=request_of(job), mode="update" if prepared.said.update else "add",
-            deletions=(*prepared.deletions, *prepared.papers), files=_to_store(job, ctx, prepared, lent), message=prepared.said.note,
-            user=prepared.said.submitter or "waybill", about=prepared.description.about,
-        )  # fmt: skip
+            object=prepared.ark,
+            request=request_of(job),
+            mode="update" if prepared.said.update else "add",
+            deletions=(*prepared.deletions, *prepared.papers),
+            files=_to_store(job, ctx, prepared, lent),
+            message=prepared.said.note,
+            user=prepared.said.submitter or "waybill",
+            about=prepared.description.about,
+        )
         try:
             return stored(ctx, deposit)
         except (Damaged, SourceGone) as error:
             other = next(changed(job, ctx), None)
             if other is not None and job.tries:  # at first it may only be that the folder was just being replaced
-                raise Fail(f"The working copy of {other} is not what was fetched: `restart` fetches it again.") from error
+                raise Fail(
+                    f"The working copy of {other} is not what was fetched: `restart` fetches it again."
+                ) from error
             raise
 
 
@@ -97,7 +116,9 @@ def _to_store(job: Record, ctx: Context, prepared: Prepared, lent: str) -> Itera
 
 
 def check_kept_here(outfit: Outfit, ark: str) -> None:
-    """No version is written beside those that another storage service keeps: it would have none of their files, and a number of theirs."""
+    """No version is written beside those that another storage service keeps: it would have none of their files, and
+    a number of theirs.
+    """
     if outfit.inventory.kept_elsewhere(ark):
         raise Fail(
             f"Another storage service keeps {ark}, so no version of it can be written here: leave the state Storing to that service "
@@ -112,8 +133,8 @@ def stored(ctx: Context, deposit: Deposit) -> Stored:
     try:
         version = outfit.storage.write(deposit, check=ctx.check)
         if "Recording" in outfit.settings.outside:
-            # It must be known here all the same: local ids are looked up in our inventory, and whoever records it reads its manifest by our
-            # routes. Safe to repeat: a version that is there is left as it is.
+            # It must be known here all the same: local ids are looked up in our inventory, and whoever records it reads
+            # its manifest by our routes. Safe to repeat: a version that is there is left as it is.
             outfit.inventory.record(version, outfit.storage)
         return version
     except NoSuchFile as error:
@@ -132,7 +153,9 @@ def documents(job: Record, ctx: Context, version: Stored) -> dict[str, Any]:
 
 
 def manifest_url(ctx: Context, ark: str, version: int) -> str:
-    """Where the manifest of a version can be read: with a token, or as it is by services that know none (sealing.py)."""
+    """Where the manifest of a version can be read: with a token, or as it is by services that know none
+    (sealing.py).
+    """
     outfit = outfit_of(ctx)
     url, signed = outfit.address("objects", ark, "versions", str(version), "manifest"), outfit.settings.storage.signed
     if not outfit.shared or not signed:
@@ -143,13 +166,17 @@ def manifest_url(ctx: Context, ark: str, version: int) -> str:
 def request_of(job: Record) -> str:
     """The name of a job's deposit among all of its object.
 
-    What an operator had begun again is another deposit: the files may be others now, and those that were stored before are not they.
+    What an operator had begun again is another deposit: the files may be others now, and those that were stored before
+    are not they.
     """
     again = job.docs.get("restarted", {}).get("count", 0)
     return f"{name_of(job)}.{again}" if again else name_of(job)
 
 
 def name_of(job: Record) -> str:
-    """The name of the job itself, however often it was begun again. Without an id of its own, that of the batch makes it unique."""
+    """The name of the job itself, however often it was begun again.
+
+    Without an id of its own, that of the batch makes it unique.
+    """
     said = submission.read(job.docs.get("configuration"))
     return said.job_id or "/".join(part for part in (submission.of_job(job).batch_id, job.id) if part)

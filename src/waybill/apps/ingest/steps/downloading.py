@@ -7,12 +7,12 @@
     4. It is unpacked. A file that was sent as a file is not opened, whatever it is.
     5. All of it becomes `producer/` of the job's folder, and `downloaded` says what every file must be.
 
-A size is what a server said when it was asked, and it may say another when the file is fetched: then room is asked for before anything of
-that is written (offers.py). Also more may come than it says: then room is granted bit by bit, as long as there is any. What becomes of a
-job for which there is none is in shortage.py.
+A size is what a server said when it was asked, and it may say another when the file is fetched: then room is asked for
+before anything of that is written (offers.py). Also more may come than it says: then room is granted bit by bit, as
+long as there is any. What becomes of a job for which there is none is in shortage.py.
 
-A file that cannot be had for good (404, a wrong digest) fails the job, with a reason for each; trouble is tried again. Of a payload that is
-itself a file or a container a wrong digest is final.
+A file that cannot be had for good (404, a wrong digest) fails the job, with a reason for each; trouble is tried again.
+Of a payload that is itself a file or a container a wrong digest is final.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ def _gather(job: Record, ctx: Context, rows: list[Row], folder: str, *, single: 
             limit, full = may or limit, may is None
 
     promised = payload.of(submission.of_job(job)) if single else None
-    gathering = Gathering(ctx, ctx.workdir / folder, many=many, full=lambda: full or offers.refused, told=told, offered=offers.take)
+    gathering = Gathering(
+        ctx, ctx.workdir / folder, many=many, full=lambda: full or offers.refused, told=told, offered=offers.take
+    )
     found = gathering.run(rows, promised)
     if not found.failed:
         return found

@@ -1,11 +1,12 @@
-"""Estimating: each file's server is asked for its size, several at a time, so that the disk and the queue know what comes.
+"""Estimating: each file's server is asked for its size, several at a time, so that the disk and the queue know what
+comes.
 
-What a server does not say, or cannot be asked (404, silence), is unknown, and so is then the whole: this state never fails, it is
-Downloading that will say what cannot be had. `space_needed` is -1 for unknown. A container will need its size twice at least: packed, and
-unpacked beside it.
+What a server does not say, or cannot be asked (404, silence), is unknown, and so is then the whole: this state never
+fails, it is Downloading that will say what cannot be had. `space_needed` is -1 for unknown. A container will need its
+size twice at least: packed, and unpacked beside it.
 
-A job that is large, or may be, becomes less urgent. That is reckoned from its first priority, which `files` keeps once it was changed: a
-second estimate does not add twice, and what an operator has set since counts as first.
+A job that is large, or may be, becomes less urgent. That is reckoned from its first priority, which `files` keeps once
+it was changed: a second estimate does not add twice, and what an operator has set since counts as first.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def estimating(job: Record, ctx: Context) -> Outcome:
     except (Unfit, Trouble, ObjectsError, BadList, msgspec.DecodeError) as error:
         needed, said = UNKNOWN, f"Its size is not known: {error}"
     docs["space_needed"] = needed
-    urgency, changed = weighed(job, docs.get("files", job.docs.get("files")), needed, outfit_of(ctx).settings.fetch.large)
+    urgency, changed = weighed(
+        job, docs.get("files", job.docs.get("files")), needed, outfit_of(ctx).settings.fetch.large
+    )
     return Done(docs | changed, message=said, priority=urgency)
 
 
@@ -74,9 +77,14 @@ def _sizes(ctx: Context, files: dict[str, Any]) -> Iterator[int | None]:
             asked.append(Fetch(row.url, row.name))
     until = ctx.now() + PATIENCE * limits.timeout
     offers = outfit.look(
-        asked, parallel=limits.parallel, timeout=limits.timeout, redirects=limits.redirects, reach=outfit.reach,
-        stop=lambda: ctx.stop or ctx.now() > until, connections=outfit.connections,
-    )  # fmt: skip
+        asked,
+        parallel=limits.parallel,
+        timeout=limits.timeout,
+        redirects=limits.redirects,
+        reach=outfit.reach,
+        stop=lambda: ctx.stop or ctx.now() > until,
+        connections=outfit.connections,
+    )
     for offer in offers if asked else ():
         ctx.check()
         yield declared[offer.name] if offer.size is None else offer.size

@@ -1,7 +1,9 @@
-"""Foreign: what other services have left for a job to be stored or recorded from, read from a manifest that they name by its URL.
+"""Foreign: what other services have left for a job to be stored or recorded from, read from a manifest that they
+name by its URL.
 
-A URL is http or https, and may lead only where deposits may be fetched from; or it is a `file:` URL of something in our working folder,
-which a service on the same disk has written. Everything is fetched into the folder of the attempt, and compared with its digest.
+A URL is http or https, and may lead only where deposits may be fetched from; or it is a `file:` URL of something in our
+working folder, which a service on the same disk has written. Everything is fetched into the folder of the attempt, and
+compared with its digest.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def inside(ctx: Context, url: str) -> str:
     root = str(_root(ctx)).rstrip("/") + "/"
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or not path.startswith(root) or ".." in path.split("/"):
-        raise Fail(f"{without_secrets(url)[:200]} is not in the working folder of this service, and no other files are read.")
+        raise Fail(
+            f"{without_secrets(url)[:200]} is not in the working folder of this service, and no other files are read."
+        )
     return path.removeprefix(root)
 
 
@@ -99,10 +103,17 @@ def _fetch_all(ctx: Context, wanted: Iterable[Fetch], into: Path, largest: int |
             yield each
 
     for fetched in download(
-        noted(), into, earlier=[folder / into.relative_to(ctx.workdir) for folder in ctx.earlier()], parallel=told.parallel,
-        tries=told.tries, timeout=told.timeout, largest=largest or told.largest, redirects=told.redirects, reach=outfit_of(ctx).reach,
+        noted(),
+        into,
+        earlier=[folder / into.relative_to(ctx.workdir) for folder in ctx.earlier()],
+        parallel=told.parallel,
+        tries=told.tries,
+        timeout=told.timeout,
+        largest=largest or told.largest,
+        redirects=told.redirects,
+        reach=outfit_of(ctx).reach,
         stop=lambda: ctx.stop,
-    ):  # fmt: skip
+    ):
         ctx.check()
         url = without_secrets(urls.pop(fetched.name, fetched.name))
         if not fetched.ok:

@@ -1,9 +1,10 @@
-"""Gathering: the files of a job into a folder of this attempt, from servers or from uploads, each compared with what was promised.
+"""Gathering: the files of a job into a folder of this attempt, from servers or from uploads, each compared with what
+was promised.
 
     gather(ctx, rows, into, ...)  ->  what came, by name, and why the rest did not
 
-What earlier attempts have finished is taken over: a note beside them (`fetched.jsonl`) says of which URL each is and what its digest was,
-and it counts only if it still has that digest. What they have begun is resumed by `transfer`.
+What earlier attempts have finished is taken over: a note beside them (`fetched.jsonl`) says of which URL each is and
+what its digest was, and it counts only if it still has that digest. What they have begun is resumed by `transfer`.
 """
 
 from __future__ import annotations
@@ -59,16 +60,25 @@ _note = msgspec.json.Decoder(Note).decode
 
 
 class Gathering:
-    """`many`: notes are taken of all files, not only of large ones. `full`: no more may be written; `told` of bytes that have come;
-    `offered`: asked before a file is taken, with its name and size."""
+    """`many`: notes are taken of all files, not only of large ones. `full`: no more may be written; `told` of bytes
+    that have come; `offered`: asked before a file is taken, with its name and size.
+    """
 
     def __init__(
-        self, ctx: Context, into: Path, *, many: bool, full: Callable[[], bool], told: Callable[[int], None],
+        self,
+        ctx: Context,
+        into: Path,
+        *,
+        many: bool,
+        full: Callable[[], bool],
+        told: Callable[[int], None],
         offered: Callable[[str, int], bool] = lambda name, size: True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._ctx, self._into, self._many, self._full, self._told, self._offered = ctx, into, many, full, told, offered
         self._earlier = [folder for folder in ctx.earlier() if int(folder.name) < ctx.attempt]
-        self._notes = {note.name: (note, folder) for folder in reversed(self._earlier) for note in _notes(folder / NOTES)}
+        self._notes = {
+            note.name: (note, folder) for folder in reversed(self._earlier) for note in _notes(folder / NOTES)
+        }
         self._file: BinaryIO | None = None
         self._taken = 0
         self._gathered = Gathered()
@@ -93,7 +103,13 @@ class Gathering:
         try:
             earlier = [folder / self._into.name for folder in self._earlier]
             for fetched in payload.fetch(
-                self._ctx, wanted(), self._into, earlier=earlier, full=self._full, progress=self._progress, offered=self._offered
+                self._ctx,
+                wanted(),
+                self._into,
+                earlier=earlier,
+                full=self._full,
+                progress=self._progress,
+                offered=self._offered,
             ):
                 self._take(fetched, urls.pop(fetched.name, ""))
         finally:
@@ -127,7 +143,9 @@ class Gathering:
         self._file.write(_encode(note) + b"\n")
 
     def _take_over(self, row: Row) -> bool:
-        """Whether an earlier attempt has the file, and it still is what it was when it was compared with what was promised."""
+        """Whether an earlier attempt has the file, and it still is what it was when it was compared with what was
+        promised.
+        """
         note, folder = self._notes.get(row.name, (None, None))
         if note is None or folder is None or note.url != row.url or row.size not in (None, note.size):
             return False
@@ -151,7 +169,12 @@ class Gathering:
 
 def finished(ctx: Context) -> int:
     """How many bytes earlier attempts have, which will not be fetched again."""
-    notes = {note.name: note.size for folder in ctx.earlier() if int(folder.name) < ctx.attempt for note in _notes(folder / NOTES)}
+    notes = {
+        note.name: note.size
+        for folder in ctx.earlier()
+        if int(folder.name) < ctx.attempt
+        for note in _notes(folder / NOTES)
+    }
     return sum(notes.values())
 
 

@@ -3,8 +3,8 @@
     docs = {"downloaded": {**lists.keep(ctx.objects, name, rows of Held), "attempt": ctx.attempt, "bytes": total}}
     for file in held.each(ctx.objects, job.docs["downloaded"]): ...
 
-Paths are relative to the job's folder: `producer/a.txt`. Whoever reads a file later compares it with its size and SHA-256: the folder is
-no safe place, only a quick one.
+Paths are relative to the job's folder: `producer/a.txt`. Whoever reads a file later compares it with its size and
+SHA-256: the folder is no safe place, only a quick one.
 """
 
 from __future__ import annotations
@@ -37,4 +37,9 @@ def each(objects: Objects, document: Mapping[str, Any]) -> Iterator[Held]:
 
 def held(name: str, size: int, sha256: str, mime: str = "") -> Held:
     """The file of this name below producer/; its type is guessed from the name where nobody said it."""
-    return Held(f"{PRODUCER}/{name}", size, sha256, mime or _TYPES.guess_type(name, strict=False)[0] or "application/octet-stream")
+    return Held(
+        f"{PRODUCER}/{name}",
+        size,
+        sha256,
+        mime or _TYPES.guess_type(name, strict=False)[0] or "application/octet-stream",
+    )

@@ -1,7 +1,7 @@
 """Hook: a command of the operator's that may provide more room on the working disk.
 
-It is run without a shell, in a session of its own, and for a limited time; then it is ended with all that it started. The environment
-tells it what is wanted, and holds none of our own settings, some of which are secret.
+It is run without a shell, in a session of its own, and for a limited time; then it is ended with all that it started.
+The environment tells it what is wanted, and holds none of our own settings, some of which are secret.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ def run_hook(ctx: Context, outfit: Outfit, missing: int) -> None:
     around = {name: value for name, value in os.environ.items() if not name.startswith("WAYBILL_")}
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=around | told, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=around | told,
+            start_new_session=True,
         )
     except OSError as error:
         ctx.log.warning("the command for more room cannot be run: %s", error.strerror or error)

@@ -3,11 +3,12 @@
     the inventory             who, what, when, and the local ids of the owner
     the version before        its system/mrt-dc.xml; and those of the depositor's own descriptions that it has and the update leaves there
 
-Not kept are the papers of the deposit before: its list of deletions, its list of files, and what a bag said of itself (mrt-bag/). They
-speak of what came then, and of the files of the update they would say something wrong; the version that they came with has them.
+Not kept are the papers of the deposit before: its list of deletions, its list of files, and what a bag said of itself
+(mrt-bag/). They speak of what came then, and of the files of the update they would say something wrong; the version
+that they came with has them.
 
-The version before is read from storage, where it is before it is recorded. A second run finds the same one, not the one that the first
-has made.
+The version before is read from storage, where it is before it is recorded. A second run finds the same one, not the one
+that the first has made.
 """
 
 from __future__ import annotations
@@ -41,12 +42,18 @@ def kept_of(outfit: Outfit, ark: str, owner: str, request: str, gone: Container[
     row = outfit.inventory.object(ark)
     erc = Erc(who=row["creator"], what=row["title"], when=row["date"]) if row is not None else Erc()
     found = _before(outfit.storage, ark, request, gone)
-    files = {entry.uri: _bytes(outfit.storage, ark, entry) for entry in found if entry.uri in _READ and entry.size <= LARGEST}
+    files = {
+        entry.uri: _bytes(outfit.storage, ark, entry) for entry in found if entry.uri in _READ and entry.size <= LARGEST
+    }
     try:
         told = told_by({path.removeprefix(PRODUCER): data for path, data in files.items() if path in _OWN})
     except BadDescription as error:
-        raise Fail(f"{error} It is in {ark}, and the update leaves it there: send another one, or delete it.") from error
-    return Kept(erc, outfit.inventory.local_ids(ark, owner), _dublin_core(files), told, _papers([entry.uri for entry in found]))
+        raise Fail(
+            f"{error} It is in {ark}, and the update leaves it there: send another one, or delete it."
+        ) from error
+    return Kept(
+        erc, outfit.inventory.local_ids(ark, owner), _dublin_core(files), told, _papers([entry.uri for entry in found])
+    )
 
 
 def _papers(paths: Sequence[str]) -> tuple[str, ...]:

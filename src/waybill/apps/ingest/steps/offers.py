@@ -1,6 +1,7 @@
 """Offers: what servers say of their files when they are fetched, added up before anything of them is written.
 
-An estimate is what they said when they were asked (HEAD). If they offer more now than there is room for, the next file is not taken.
+An estimate is what they said when they were asked (HEAD). If they offer more now than there is room for, the next file
+is not taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Owning: whose the local ids of a job are, where its configuration does not say it.
 
-Our own submissions name the owner. Other services leave him to the profile, and lock local ids as his: so a job of theirs gets a document
-that names him, before the state in which its local ids are locked.
+Our own submissions name the owner. Other services leave him to the profile, and lock local ids as his: so a job of
+theirs gets a document that names him, before the state in which its local ids are locked.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Payload: what a job is made from, wherever it lies: an http(s) URL, or `waybill:` and the name of an object that was uploaded.
+"""Payload: what a job is made from, wherever it lies: an http(s) URL, or `waybill:` and the name of an object that
+was uploaded.
 
     payload = of(submission)               Unfit, if it is neither, or what was promised of it cannot be checked
     small(ctx, payload, limit)             all its bytes, if they are few and what was promised: manifests
     fetch(ctx, wanted, into)               files over http(s), within the limits of the settings
     take_upload(ctx, payload, path)        an uploaded object as a file of the working folder, compared while it is copied
 
-A URL never leads to an object but to an upload: objects of others, and those that storage keeps, cannot be had by naming them.
+A URL never leads to an object but to an upload: objects of others, and those that storage keeps, cannot be had by
+naming them.
 """
 
 from __future__ import annotations
@@ -74,7 +76,10 @@ def of(said: Submission) -> Payload:
 
 
 def fault(url: str) -> str | None:
-    """Why nothing can be fetched from there, as a sentence; None if it can be tried. Never repeats what may hold a password."""
+    """Why nothing can be fetched from there, as a sentence; None if it can be tried.
+
+    Never repeats what may hold a password.
+    """
     if not url:
         return "The job names no payload: its configuration lacks payload_url."
     if is_upload(url):
@@ -94,7 +99,11 @@ def fault(url: str) -> str | None:
         return f"The payload cannot be fetched: only http and https URLs and uploads can, not {shown}."
     if not host:
         return "The address of the payload names no host."
-    return "The address of the payload holds a user name or password, which cannot be sent." if "@" in parts_of.netloc else None
+    return (
+        "The address of the payload holds a user name or password, which cannot be sent."
+        if "@" in parts_of.netloc
+        else None
+    )
 
 
 def last_of(url: str) -> str:
@@ -177,22 +186,44 @@ def too_long(limit: int) -> str:
 
 
 def fetch(
-    ctx: Context, wanted: Iterable[Fetch], into: Path, *, earlier: Sequence[Path] = (), largest: int | None = None,
-    tries: int | None = None, full: Callable[[], bool] = lambda: False, progress: Callable[[Progress], None] = lambda progress: None,
+    ctx: Context,
+    wanted: Iterable[Fetch],
+    into: Path,
+    *,
+    earlier: Sequence[Path] = (),
+    largest: int | None = None,
+    tries: int | None = None,
+    full: Callable[[], bool] = lambda: False,
+    progress: Callable[[Progress], None] = lambda progress: None,
     offered: Callable[[str, int], bool] = lambda name, size: True,
-) -> Iterator[Fetched]:  # fmt: skip
-    """Files over http(s), within the limits of the settings. `full`: no more may be written now; `offered`: may so many bytes come?"""
+) -> Iterator[Fetched]:
+    """Files over http(s), within the limits of the settings. `full`: no more may be written now; `offered`: may so
+    many bytes come?
+    """
     outfit = outfit_of(ctx)
     limits = outfit.settings.fetch
     return outfit.download(
-        wanted, into, earlier=earlier, parallel=limits.parallel, tries=tries or limits.tries, timeout=limits.timeout,
-        largest=largest or limits.largest, redirects=limits.redirects, reach=outfit.reach, stop=lambda: ctx.stop or full(),
-        progress=progress, offered=offered, connections=outfit.connections,
-    )  # fmt: skip
+        wanted,
+        into,
+        earlier=earlier,
+        parallel=limits.parallel,
+        tries=tries or limits.tries,
+        timeout=limits.timeout,
+        largest=largest or limits.largest,
+        redirects=limits.redirects,
+        reach=outfit.reach,
+        stop=lambda: ctx.stop or full(),
+        progress=progress,
+        offered=offered,
+        connections=outfit.connections,
+    )
 
 
 def take_upload(ctx: Context, payload: Payload, path: Path, came: Callable[[int], None]) -> tuple[int, str]:
-    """What was uploaded, as a new file; its size and SHA-256. Unfit if it is not what was promised, or not what came."""
+    """What was uploaded, as a new file; its size and SHA-256.
+
+    Unfit if it is not what was promised, or not what came.
+    """
     wanted = {**payload.received, **payload.digests}
     digests = Digests(wanted)
     path.parent.mkdir(parents=True, exist_ok=True)

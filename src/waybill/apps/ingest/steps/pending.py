@@ -1,12 +1,14 @@
-"""Pending: what a job is to be made from is found out, and compared with what the depositor promised, before anything large is fetched.
+"""Pending: what a job is to be made from is found out, and compared with what the depositor promised, before
+anything large is fetched.
 
     1. The payload's address and its promised digests are read. An upload is compared with what was received.
     2. What kind of payload it is, if nobody said so: by its name; by its first bytes, where the name says nothing.
     3. A manifest is fetched, compared and read strictly. A file or a container is one row; it is compared when it is fetched.
     4. Every name is one that storage can keep.
 
-`listed` answers with the document `files`: the rows (`checkm.Row`), and as `type` the kind of payload. A wrong digest and a manifest with
-faults are final: only a new submission can mend them. What cannot be had from a server (404, a private address) may be mended there.
+`listed` answers with the document `files`: the rows (`checkm.Row`), and as `type` the kind of payload. A wrong digest
+and a manifest with faults are final: only a new submission can mend them. What cannot be had from a server (404, a
+private address) may be mended there.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def pending(job: Record, ctx: Context) -> Outcome:
         return on_its_hold
     try:
         said = submission.of_job(job)
-        if said.checked and said.updates_nothing:  # a row of a batch, or what nobody knew to be one object; others' are minted for
+        # a row of a batch, or what nobody knew to be one object; others' are minted for
+        if said.checked and said.updates_nothing:
             raise Unfit(submission.NO_OBJECT)
         return Done({"files": listed(job, ctx), **found, **owned(job, ctx), **cleared(job)})
     except Unfit as error:
@@ -59,7 +62,9 @@ def listed(job: Record, ctx: Context) -> dict[str, Any]:
     name = wanted.name if kind is Type.FILE else wanted.name or "container"
     wrong = placing.fault(name) if kind is Type.FILE else None
     if wrong:
-        raise Unfit(wrong if name else "The payload has no name, and its URL does not end with one: give it as `filename`.")
+        raise Unfit(
+            wrong if name else "The payload has no name, and its URL does not end with one: give it as `filename`."
+        )
     return _kept(ctx, kind, [Row(0, wanted.url, name, algorithm, digest, wanted.size)])
 
 
@@ -80,7 +85,9 @@ def _rows(ctx: Context, wanted: Payload) -> list[Row]:
 
 
 def guessed(ctx: Context, wanted: Payload) -> Type:
-    """What a payload is of which nobody said it. A name that says something is believed: many files are zips inside, and are files."""
+    """What a payload is of which nobody said it. A name that says something is believed: many files are zips inside,
+    and are files.
+    """
     name = wanted.name.lower()
     if name.endswith(_CONTAINERS):
         return Type.CONTAINER
@@ -92,7 +99,9 @@ def guessed(ctx: Context, wanted: Payload) -> Type:
     if kind is Kind.OBJECT:
         return Type.OBJECT
     if kind is not None:
-        raise Unfit(f"The payload is a manifest of a batch ({kind}), and this is one object of it: submit it as a batch.")
+        raise Unfit(
+            f"The payload is a manifest of a batch ({kind}), and this is one object of it: submit it as a batch."
+        )
     return Type.CONTAINER if not end and kind_of(head[:512]) else Type.FILE
 
 
@@ -104,7 +113,11 @@ def _head(ctx: Context, wanted: Payload) -> bytes:
     outfit = outfit_of(ctx)
     limits = outfit.settings.fetch
     asked = look(
-        [Fetch(wanted.url, names.UNFINISHED)], timeout=limits.timeout, redirects=limits.redirects, reach=outfit.reach, stop=lambda: ctx.stop
+        [Fetch(wanted.url, names.UNFINISHED)],
+        timeout=limits.timeout,
+        redirects=limits.redirects,
+        reach=outfit.reach,
+        stop=lambda: ctx.stop,
     )
     sizes = [offer.size for offer in asked]
     ctx.check()

@@ -51,8 +51,16 @@ def _asked(ctx: Context, profile: Profile, prepared: Prepared) -> dict[str, str]
     """What storage is to do, in the words of the services that share the tree."""
     system = ctx.folder / "system"
     mode = "update" if prepared.said.update else "add"
-    delete = (ctx.folder / "producer" / "mrt-delete.txt").as_uri() if prepared.deletions and not prepared.said.deletions else ""
-    return {"manifest_url": (system / MANIFEST).as_uri(), "mode": f"{mode}/{profile.storage_node or 0}/{prepared.ark}", "delete": delete}
+    delete = (
+        (ctx.folder / "producer" / "mrt-delete.txt").as_uri()
+        if prepared.deletions and not prepared.said.deletions
+        else ""
+    )
+    return {
+        "manifest_url": (system / MANIFEST).as_uri(),
+        "mode": f"{mode}/{profile.storage_node or 0}/{prepared.ark}",
+        "delete": delete,
+    }
 
 
 # --- identifiers
@@ -65,7 +73,9 @@ def _identified(job: Record, ctx: Context, said: Submission, profile: Profile) -
         raise Fail(fault)
     found = _of_local_ids(outfit, said, said.owner or profile.owner)
     if said.primary_id and found and found != said.primary_id:
-        local = next(local for local in said.local_ids if outfit.inventory.ark_of(said.owner or profile.owner, local) == found)
+        local = next(
+            local for local in said.local_ids if outfit.inventory.ark_of(said.owner or profile.owner, local) == found
+        )
         raise Fail(
             f"The local id {shown(local)} belongs to {found}, and the deposit is for {said.primary_id}: "
             "submit it for that object, or with another local id."
@@ -87,7 +97,9 @@ def _check_owner(outfit: Outfit, ark: str, owner: str) -> None:
     row = outfit.inventory.object(ark)
     if row is not None and row["owner"] and row["owner"] != owner:
         whose = owner or "nobody"
-        raise Fail(f"{ark} belongs to {row['owner']}, and the deposit to {whose}: submit it with a profile of the object's owner.")
+        raise Fail(
+            f"{ark} belongs to {row['owner']}, and the deposit to {whose}: submit it with a profile of the object's owner."
+        )
 
 
 def _of_local_ids(outfit: Outfit, said: Submission, owner: str) -> str:
@@ -105,7 +117,9 @@ def _two(known: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield next((local, ark) for local, ark in known.items() if ark != first[1])
 
 
-def _minted(job: Record, ctx: Context, said: Submission, shoulder: Shoulder, *, instead: bool = False) -> tuple[Record, str]:
+def _minted(
+    job: Record, ctx: Context, said: Submission, shoulder: Shoulder, *, instead: bool = False
+) -> tuple[Record, str]:
     outfit = outfit_of(ctx)
     for _ in range(MOST_DRAWN):
         try:
@@ -115,11 +129,15 @@ def _minted(job: Record, ctx: Context, said: Submission, shoulder: Shoulder, *, 
         if outfit.inventory.object(ark) is None and not _is_stored(outfit, ark):
             # Safe to repeat: a second run finds it with the job. One that was drawn and not saved is never used.
             return _saved(ctx, said, ark, minted=bool(shoulder.ezid), instead=instead), ark
-    raise Fail(f"{MOST_DRAWN} ARKs of {shoulder.prefix} in a row were in use already: give the profile another shoulder.")
+    raise Fail(
+        f"{MOST_DRAWN} ARKs of {shoulder.prefix} in a row were in use already: give the profile another shoulder."
+    )
 
 
 def _is_stored(outfit: Outfit, ark: str) -> bool:
-    """Whether storage knows an ARK that the inventory does not: somebody chose it for an object of his, which is not recorded yet."""
+    """Whether storage knows an ARK that the inventory does not: somebody chose it for an object of his, which is not
+    recorded yet.
+    """
     try:
         return bool(outfit.storage.stored(ark))
     except NotStored:
@@ -140,7 +158,9 @@ def _saved(ctx: Context, said: Submission, ark: str, *, minted: bool = False, in
 def _registered(
     job: Record, ctx: Context, profile: Profile, shoulder: Shoulder, prepared: Prepared, told: Told
 ) -> tuple[Record, str, Prepared]:
-    """Tell EZID of the ARK. Safe to repeat: EZID knows by the job's name whether the ARK is its own, also when it was begun again."""
+    """Tell EZID of the ARK. Safe to repeat: EZID knows by the job's name whether the ARK is its own, also when it
+    was begun again.
+    """
     outfit = outfit_of(ctx)
     client = outfit.ezid(shoulder)
     minted = job.docs.get("minted")
@@ -159,13 +179,23 @@ def _registered(
                 prepared = depositing.prepare(job, ctx, profile, ark, told)
     except ezid.Refused as error:
         raise Fail(f"The ARK {ark} could not be registered: {error}") from error
-    raise Fail(f"{MOST_DRAWN} ARKs of {shoulder.prefix} in a row belong to others in EZID: give the profile another shoulder.")
+    raise Fail(
+        f"{MOST_DRAWN} ARKs of {shoulder.prefix} in a row belong to others in EZID: give the profile another shoulder."
+    )
 
 
 def _told(outfit: Outfit, profile: Profile, prepared: Prepared) -> ezid.Description:
     erc = prepared.description.erc
-    leads = "" if prepared.said.retain_target or not outfit.settings.url else ezid.target(outfit.settings.url, prepared.ark)
+    leads = (
+        "" if prepared.said.retain_target or not outfit.settings.url else ezid.target(outfit.settings.url, prepared.ark)
+    )
     return ezid.Description(
-        who=erc.who, what=erc.what, when=erc.when, where=erc.where, creator=profile.context, target=leads, co_owner=profile.minter.co_owner,
+        who=erc.who,
+        what=erc.what,
+        when=erc.when,
+        where=erc.where,
+        creator=profile.context,
+        target=leads,
+        co_owner=profile.minter.co_owner,
         reserved=profile.role == "MRT-class",
-    )  # fmt: skip
+    )

@@ -6,8 +6,8 @@
        time has come; and it asks once more.
     3. Still refused: it waits, without a claim, and says for what. All that wait look again in each round.
 
-A job that can never fit says so, tells the administrators once, and waits for a larger disk. They are told too of one that has waited very
-long: it would fit, and what fills the disk may stay there.
+A job that can never fit says so, tells the administrators once, and waits for a larger disk. They are told too of one
+that has waited very long: it would fit, and what fills the disk may stay there.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ def unasked(job: Record) -> dict[str, Any]:
     return {"room": None} if "room" in job.docs else {}
 
 
-def ask(job: Record, ctx: Context, need: int | None, *, have: int = 0, docs: Mapping[str, Any] | None = None) -> Wait | None:
-    """Room for so many bytes, of which `have` are there; None: granted. Else what to answer; `docs` are written with it.
+def ask(
+    job: Record, ctx: Context, need: int | None, *, have: int = 0, docs: Mapping[str, Any] | None = None
+) -> Wait | None:
+    """Room for so many bytes, of which `have` are there; None: granted. Else what to answer; `docs` are written with
+    it.
 
     Safe to repeat: the entry in the ledger is the job's own, and asking twice for the same is asking once.
     """
@@ -82,7 +85,9 @@ def _tell_late(job: Record, ctx: Context, said: dict[str, Any]) -> None:
     if not job.docs.get("room", {}).get("late"):
         waited = (ctx.now() - said["since"]) / 3600
         subject = f"has waited {waited:,.0f} hours for room on the working disk of {outfit_of(ctx).depot.host}"
-        ctx.spawn(_letters(outfit_of(ctx), job, said["said"], ctx.now(), subject=subject, key="room late"), {"room": said})
+        ctx.spawn(
+            _letters(outfit_of(ctx), job, said["said"], ctx.now(), subject=subject, key="room late"), {"room": said}
+        )
 
 
 def waiting(job: Record, ctx: Context, said: dict[str, Any], docs: Mapping[str, Any] | None = None) -> Wait:
@@ -121,9 +126,19 @@ def _still(ctx: Context, ids: Sequence[str]) -> set[str]:
     return alive
 
 
-def _letters(outfit: Outfit, job: Record, reason: str, at: float, *, subject: str = "", key: str = "room") -> Sequence[New]:
+def _letters(
+    outfit: Outfit, job: Record, reason: str, at: float, *, subject: str = "", key: str = "room"
+) -> Sequence[New]:
     """To the administrators, if there are any."""
     if not outfit.settings.tell.admins:
         return ()
     subject = f"Job {job.id} {subject or f'can never fit on the working disk of {outfit.depot.host}'}"
-    return (letter(to=outfit.settings.tell.admins, subject=subject, text=f"Job {job.id}: {reason}", key=f"{job.ref} {key}", at=at),)
+    return (
+        letter(
+            to=outfit.settings.tell.admins,
+            subject=subject,
+            text=f"Job {job.id}: {reason}",
+            key=f"{job.ref} {key}",
+            at=at,
+        ),
+    )

@@ -21,7 +21,8 @@ def rebuilding(record: Record, ctx: Context) -> Outcome:
         ctx.check()
         ctx.progress(count, len(arks), "objects")
         try:
-            versions += rebuild_object(outfit.inventory, outfit.storage, ark)  # safe to repeat: the storage says the same each time
+            # safe to repeat: the storage says the same each time
+            versions += rebuild_object(outfit.inventory, outfit.storage, ark)
         except (StorageError, ManifestError, LocalIdTaken, NotFound) as error:
             troubles.append(f"{ark}: {error}")
     rebuilt = {"objects": len(arks) - len(troubles), "versions": versions, "troubles": troubles[:FEW]}

@@ -1,8 +1,9 @@
 """Recording: a version that is at rest is entered into the inventory, from its storage manifest and nothing else.
 
-A job that was stored here knows what storage answered. One that another service has stored names the manifest by a URL, in its document
-`inventory`: a manifest of Waybill's, or a storage manifest in checkm form. What that lists is entered with the URLs of its files as their
-places, as the next version of the object; or, if the version lies in our own storage, as it lies there.
+A job that was stored here knows what storage answered. One that another service has stored names the manifest by a URL,
+in its document `inventory`: a manifest of Waybill's, or a storage manifest in checkm form. What that lists is entered
+with the URLs of its files as their places, as the next version of the object; or, if the version lies in our own
+storage, as it lies there.
 """
 
 from __future__ import annotations
@@ -38,10 +39,15 @@ def recording(job: Record, ctx: Context) -> Done:
     outfit = outfit_of(ctx)
     told = job.docs.get("stored")
     try:
-        source = Source(msgspec.convert(told, Stored), outfit.storage.manifest) if isinstance(told, dict) else _foreign(job, ctx)
+        source = (
+            Source(msgspec.convert(told, Stored), outfit.storage.manifest)
+            if isinstance(told, dict)
+            else _foreign(job, ctx)
+        )
         if source is not None:
             inventory = outfit.inventory
-            inventory.catalogue.record(inventory.shelf, source)  # safe to repeat: a version that is there is left as it is
+            # safe to repeat: a version that is there is left as it is
+            inventory.catalogue.record(inventory.shelf, source)
     except (LocalIdTaken, Contradiction, ManifestError, NotStored) as error:
         raise Fail(str(error)) from error
     return Done(message=caveats.message(job))
@@ -59,7 +65,9 @@ def _foreign(job: Record, ctx: Context) -> Source | None:
         return _of_waybill(job, ctx, url, path)
     if begins.startswith(BEGINS):
         return _of_checkm(job, ctx, url, path)
-    raise Fail(f"{without_secrets(url)} is no storage manifest that can be recorded: neither Waybill's nor in checkm form.")
+    raise Fail(
+        f"{without_secrets(url)} is no storage manifest that can be recorded: neither Waybill's nor in checkm form."
+    )
 
 
 def _of_waybill(job: Record, ctx: Context, url: str, path: Path) -> Source:
@@ -77,7 +85,9 @@ def _of_waybill(job: Record, ctx: Context, url: str, path: Path) -> Source:
                 return Source(ours, storage.manifest)
         except NotStored:
             pass  # it lies elsewhere
-        entries = (Entry(e.uri, e.size, e.sha256, {**e.extra, "place": urljoin(url, f"files/{quote(e.uri)}")}) for e in reader)
+        entries = (
+            Entry(e.uri, e.size, e.sha256, {**e.extra, "place": urljoin(url, f"files/{quote(e.uri)}")}) for e in reader
+        )
         return _written(ctx, url, dict(about), entries)
 
 
@@ -94,14 +104,21 @@ def _of_checkm(job: Record, ctx: Context, url: str, path: Path) -> Source | None
     except BadManifest as error:
         raise Fail(f"The storage manifest {without_secrets(url)} cannot be recorded: {error}") from error
     profile, gone = outfit.profile(ctx, said), {row.name for row in rows}
-    kept = kept_of(outfit, said.primary_id, said.owner or profile.owner, request_of(job), gone) if said.update else Kept()
+    kept = (
+        kept_of(outfit, said.primary_id, said.owner or profile.owner, request_of(job), gone) if said.update else Kept()
+    )
     about = {
-        "object": said.primary_id, "version": max(known, default=0) + 1, "request": request_of(job),
+        "object": said.primary_id,
+        "version": max(known, default=0) + 1,
+        "request": request_of(job),
         "created": datetime.fromtimestamp(ctx.now(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "mode": "update" if said.update else "add",
         "about": describe(said, profile, said.primary_id, kept=kept).about,
-    }  # fmt: skip
-    entries = (Entry(row.name, row.size or 0, row.digest, {"place": row.url, **({"mime": row.mime} if row.mime else {})}) for row in rows)
+    }
+    entries = (
+        Entry(row.name, row.size or 0, row.digest, {"place": row.url, **({"mime": row.mime} if row.mime else {})})
+        for row in rows
+    )
     return _written(ctx, url, about, entries)
 
 
@@ -120,9 +137,14 @@ def _written(ctx: Context, url: str, about: dict[str, Any], entries: Iterable[En
             size += file.write(portion)
             digest.update(portion)
     stored = Stored(
-        object=about["object"], version=about["version"], request=str(about.get("request", "")), created=str(about.get("created", "")),
-        place=url, sha256=digest.hexdigest(), size=size,
-    )  # fmt: skip
+        object=about["object"],
+        version=about["version"],
+        request=str(about.get("request", "")),
+        created=str(about.get("created", "")),
+        place=url,
+        sha256=digest.hexdigest(),
+        size=size,
+    )
     return Source(stored, lambda stored: _opened(path))
 
 

@@ -1,4 +1,5 @@
-"""Refusal: a job that fails by the depositor's mistake, with every reason, and whether only a new submission can mend it.
+"""Refusal: a job that fails by the depositor's mistake, with every reason, and whether only a new submission can
+mend it.
 
     raise refused(ctx, error)      the document `refusal` is saved, and the sentence for `Fail` is made from it
 
@@ -20,7 +21,9 @@ LONGEST = 1000  # characters of one reason
 
 
 class Unfit(Exception):
-    """What was submitted cannot be taken. `final`: only a new submission can mend it; otherwise somebody may, and resume."""
+    """What was submitted cannot be taken. `final`: only a new submission can mend it; otherwise somebody may, and
+    resume.
+    """
 
     def __init__(self, reason: str, reasons: Sequence[str] = (), *, final: bool = True) -> None:
         super().__init__(reason)
@@ -32,11 +35,15 @@ class Trouble(Exception):
 
 
 def refused(ctx: Context, error: Unfit) -> Fail:
-    """What to raise, once the reasons are on record. Safe to repeat: a second run writes the same again, and the last counts."""
+    """What to raise, once the reasons are on record. Safe to repeat: a second run writes the same again, and the
+    last counts.
+    """
     reasons = [each[:LONGEST] for each in error.reasons[:MOST]]
     document: dict[str, Any] = {"final": error.final, "reason": error.reason, "reasons": reasons}
     if len(error.reasons) > MOST:
-        document["list"] = lists.keep(ctx.objects, f"ingest/lists/job/{ctx.record.id}/{ctx.attempt}/reasons", error.reasons)
+        document["list"] = lists.keep(
+            ctx.objects, f"ingest/lists/job/{ctx.record.id}/{ctx.attempt}/reasons", error.reasons
+        )
     ctx.save({"refusal": document})
     return Fail(error.reason + (" It cannot be resumed: submit it again." if error.final else ""))
 

@@ -3,8 +3,8 @@
     Reporting         counts, lists and letter of all jobs -> Completed, or Failed when a job failed or none could be made
     UpdateReporting   the same after mending, told as what has changed since the last report
 
-Jobs are read page by page and written as they come; the report keeps the list of all of them beside the record, for the next report to be
-compared with. Letter and events are made in the commit that ends the state, and never without it.
+Jobs are read page by page and written as they come; the report keeps the list of all of them beside the record, for the
+next report to be compared with. Letter and events are made in the commit that ends the state, and never without it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from typing import IO, Any
 from waybill.apps.ingest import caveats, lists, submission
 from waybill.apps.ingest.outfit import outfit_of
 from waybill.apps.ingest.profile import Profile
-from waybill.apps.ingest.report import FIRST, Counts, Findings, Told, addressed, document, entry, in_short, reasons_of, told
+from waybill.apps.ingest.report import (
+    FIRST,
+    Counts,
+    Findings,
+    Told,
+    addressed,
+    document,
+    entry,
+    in_short,
+    reasons_of,
+    told,
+)
 from waybill.apps.ingest.steps.admitting import make_jobs, no_jobs, to_be_made
 from waybill.apps.ingest.steps.comparing import Found, compared, complaint, looked_at, remark, trouble
 from waybill.notify import Attachment
@@ -46,7 +57,8 @@ def reporting(batch: Record, ctx: Context) -> Outcome:
         if isinstance(found, Wait):
             return found
         docs, note = _lacks(batch, found), remark(batch, found)
-    # Another service may have let a batch begin again that was reported: the second report is another one, told as what has changed.
+    # Another service may have let a batch begin again that was reported: the second report is another one, told as what
+    # has changed.
     again = isinstance(batch.docs.get("status-report"), dict)
     return _report_again(batch, ctx, docs, note) if again else _report(batch, ctx, docs, 1, None, note)
 
@@ -72,7 +84,9 @@ def _report_again(batch: Record, ctx: Context, docs: dict[str, Any], note: str =
     return _report(batch, ctx, docs, number + 1 if isinstance(number, int) else 2, known, note)
 
 
-def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, before: Mapping[str, Any] | None, note: str) -> Outcome:
+def _report(
+    batch: Record, ctx: Context, docs: dict[str, Any], number: int, before: Mapping[str, Any] | None, note: str
+) -> Outcome:
     outfit, said, at = outfit_of(ctx), submission.of_batch(batch), ctx.now()
     try:
         profile = outfit.profile(ctx, said)
@@ -90,8 +104,14 @@ def _report(batch: Record, ctx: Context, docs: dict[str, Any], number: int, befo
     url = outfit.address("batches", batch.id, "report")
     docs = {**docs, "status-report": document(found, at, outfit.settings.tell.most_ids, url)}
     words = found.trouble["reason"] if found.trouble else ". ".join(filter(None, (in_short(found), found.remark)))
-    # Safe to repeat: letter and events are made in this commit alone, and their numbers follow from the batch and the report's own.
-    return Done(docs, to="Completed" if found.good else "Failed", message=words, spawn=told(batch, said, profile, outfit, found, at))
+    # Safe to repeat: letter and events are made in this commit alone, and their numbers follow from the batch and the
+    # report's own.
+    return Done(
+        docs,
+        to="Completed" if found.good else "Failed",
+        message=words,
+        spawn=told(batch, said, profile, outfit, found, at),
+    )
 
 
 # --- looking at all jobs
@@ -104,15 +124,25 @@ def _gathered(batch: Record, ctx: Context, before: Mapping[str, Any] | None, wit
         jobs = lists.keep(ctx.objects, f"{look.place}/jobs.jsonl", look.each())
         look.count_removed()
         return Findings(
-            counts=look.counts, news=look.news, failed=look.ids["Failed"], completed=look.ids["Completed"], jobs=jobs, first=look.first,
-            stored=look.stored, files=look.attachments(), warned=look.warned, warnings=look.warnings,
-        )  # fmt: skip
+            counts=look.counts,
+            news=look.news,
+            failed=look.ids["Failed"],
+            completed=look.ids["Completed"],
+            jobs=jobs,
+            first=look.first,
+            stored=look.stored,
+            files=look.attachments(),
+            warned=look.warned,
+            warnings=look.warnings,
+        )
 
 
 class _Look:
     """One pass over the jobs of a batch, beside the list of the report before."""
 
-    def __init__(self, batch: Record, ctx: Context, before: Mapping[str, Any] | None, with_files: bool, stack: ExitStack) -> None:
+    def __init__(
+        self, batch: Record, ctx: Context, before: Mapping[str, Any] | None, with_files: bool, stack: ExitStack
+    ) -> None:
         self._batch, self._ctx, self._stack = batch, ctx, stack
         self._update = before is not None
         self._with_files = with_files  # somebody will read of each job; else its documents are not read here either
@@ -155,12 +185,18 @@ class _Look:
         return job
 
     def count_removed(self) -> None:
-        """Jobs that were made and are no longer there: others remove a deleted job at once, and the report counts it all the same."""
+        """Jobs that were made and are no longer there: others remove a deleted job at once, and the report counts it
+        all the same.
+        """
         made = self._batch.docs["spawned"].get("jobs", 0) if "spawned" in self._batch.docs else 0
         self.counts.deleted += max(0, int(made) - self.counts.total)
 
     def attachments(self) -> list[Attachment]:
-        return [self._files[state].attached(self._ctx, self.place) for state in ("failed", "completed", "deleted") if state in self._files]
+        return [
+            self._files[state].attached(self._ctx, self.place)
+            for state in ("failed", "completed", "deleted")
+            if state in self._files
+        ]
 
     def _take(self, job: Record) -> None:
         state = REPORTED.get(job.state)
@@ -186,7 +222,10 @@ class _Look:
                 self.warned.append(told_of)
 
     def _state_before(self, job: Record) -> str | None:
-        """What the report before said of it. Both lists are in the order of making, so that one pass over both is enough."""
+        """What the report before said of it.
+
+        Both lists are in the order of making, so that one pass over both is enough.
+        """
         while self._next is not None and self._next.seq < job.seq:
             self._gone(self._next)
         if self._next is not None and self._next.id == job.id:
@@ -210,7 +249,8 @@ class _File:
 
     def __init__(self, state: str, stack: ExitStack) -> None:
         self._name = f"{state}.json"
-        self._body: IO[bytes] = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=IN_MEMORY))  # noqa: SIM115 - the stack closes it
+        # the stack closes it
+        self._body: IO[bytes] = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=IN_MEMORY))  # noqa: SIM115
         self._body.write(b'{"%sJobs":[' % state.encode())
         self._empty = True
 

@@ -47,7 +47,9 @@ def _clear(ctx: Context, folder: Path) -> None:
 
 
 def disk_is_full(job: Record, ctx: Context) -> Wait:
-    """Somebody else fills the disk: what has come stays, and is resumed when there is room again for all that is missing."""
+    """Somebody else fills the disk: what has come stays, and is resumed when there is room again for all that is
+    missing.
+    """
     outfit_of(ctx).room.withdraw(job.id, needed(job), ctx.now())
     give_up_what_is_held(job, ctx)
     since = job.docs.get("room", {}).get("since", ctx.now())
@@ -55,7 +57,10 @@ def disk_is_full(job: Record, ctx: Context) -> Wait:
 
 
 def outgrown(job: Record, ctx: Context, rows: list[Row], have: int, failed: list[Fetched]) -> Wait:
-    """More has come than was said, and there is no room for the rest. Where nobody knows where it ends, it waits for twice as much."""
+    """More has come than was said, and there is no room for the rest.
+
+    Where nobody knows where it ends, it waits for twice as much.
+    """
     room, promised = outfit_of(ctx).room, sum(row.size or 0 for row in rows)
     need = promised if promised > have and all(row.size is not None for row in rows) else max(promised, 2 * have)
     # Safe to repeat: a second run begins with nothing, and comes to the same end, or to a better one.
@@ -63,7 +68,9 @@ def outgrown(job: Record, ctx: Context, rows: list[Row], have: int, failed: list
     _clear(ctx, ctx.workdir)
     most = room.most()
     if need > most:
-        sentence = f"It can never fit: {have:,} bytes have come, more are to come, and the working disk has {most:,} at most."
+        sentence = (
+            f"It can never fit: {have:,} bytes have come, more are to come, and the working disk has {most:,} at most."
+        )
         _never_fits(job, ctx, sentence, need, failed)
     room.withdraw(job.id, need, ctx.now(), outgrown=True)
     sentence = f"It has outgrown its room: {have:,} bytes have come, and the working disk is full. It waits for {need:,} to be free."
@@ -71,7 +78,10 @@ def outgrown(job: Record, ctx: Context, rows: list[Row], have: int, failed: list
 
 
 def offered_more(job: Record, ctx: Context, need: int, failed: list[Fetched]) -> Wait:
-    """The servers offer more than was estimated, and there is no room for it: nothing of that was taken. What has come stays."""
+    """The servers offer more than was estimated, and there is no room for it: nothing of that was taken.
+
+    What has come stays.
+    """
     room = outfit_of(ctx).room
     most = room.most()
     if need > most:

@@ -1,9 +1,12 @@
-"""Storing: storage writes a version of what Processing has prepared. A state of its own only where the settings want it.
+"""Storing: storage writes a version of what Processing has prepared. A state of its own only where the settings want
+it.
 
-A job that was processed here is described anew from its record, so that nothing depends on files that lay about meanwhile. One that
-another service has processed says in its document `store` where the storage manifest is, and its files are fetched from there:
+A job that was processed here is described anew from its record, so that nothing depends on files that lay about
+meanwhile. One that another service has processed says in its document `store` where the storage manifest is, and its
+files are fetched from there:
 
-    {"manifest_url": "http://.../mrt-manifest.txt", "mode": "update/9502/ark:/99999/fk4x", "delete": "http://.../mrt-delete.txt"}
+    {"manifest_url": "http://.../mrt-manifest.txt", "mode": "update/9502/ark:/99999/fk4x", "delete":
+    "http://.../mrt-delete.txt"}
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ def _store_foreign(job: Record, ctx: Context) -> Stored:
     word, _, rest = foreign.told(asked, "mode").partition("/")
     ark = rest.partition("/")[2] or said.primary_id
     if word not in ("add", "update") or not ark:
-        raise Fail(f"The job asks storage for {foreign.told(asked, 'mode')[:100]!r}, which is not add or update, a node and an ARK.")
+        raise Fail(
+            f"The job asks storage for {foreign.told(asked, 'mode')[:100]!r}, which is not add or update, a node and an ARK."
+        )
     if said.primary_id and said.primary_id != ark:
         raise Fail(f"The job is for {said.primary_id}, and asks storage to write {ark}.")
     depositing.check_kept_here(outfit, ark)
@@ -49,8 +54,13 @@ def _store_foreign(job: Record, ctx: Context) -> Stored:
     gone = {file.path for file in files}.union(deletions)
     kept = kept_of(outfit, ark, said.owner or profile.owner, request, gone) if update else Kept()
     deposit = Deposit(
-        object=ark, request=request, files=files, mode="update" if update else "add",
-        deletions=(*deletions, *kept.papers), message=said.note, user=said.submitter or "waybill",
+        object=ark,
+        request=request,
+        files=files,
+        mode="update" if update else "add",
+        deletions=(*deletions, *kept.papers),
+        message=said.note,
+        user=said.submitter or "waybill",
         about=describe(said, profile, ark, kept=kept).about,
-    )  # fmt: skip
+    )
     return depositing.stored(ctx, deposit)

@@ -1,8 +1,9 @@
 """Turns: rows of one batch that name the same object become its versions in the order of the manifest.
 
-Before a job asks for room it looks at the rows above it that name its object (the field `follows` of its configuration; those jobs are
-found by the request that made them). While one of them is under way, this one waits, and holds nothing meanwhile. One that has failed, is
-held, or was given up is passed over, and the rows above that one are looked at: nobody waits for what may never come.
+Before a job asks for room it looks at the rows above it that name its object (the field `follows` of its configuration;
+those jobs are found by the request that made them). While one of them is under way, this one waits, and holds nothing
+meanwhile. One that has failed, is held, or was given up is passed over, and the rows above that one are looked at:
+nobody waits for what may never come.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def awaited(job: Record, ctx: Context) -> Wait | None:
     ahead = ctx.call(partial(_ahead, follows)) if follows else []
     if not ahead:
         return None
-    return Wait(LOOK * len(ahead), f"It waits for {ahead[0]}, which is for the same object and stands above it in the manifest.")
+    return Wait(
+        LOOK * len(ahead), f"It waits for {ahead[0]}, which is for the same object and stands above it in the manifest."
+    )
 
 
 def _ahead(follows: Sequence[str], store: Store) -> list[str]:

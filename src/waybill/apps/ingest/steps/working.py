@@ -1,7 +1,8 @@
-"""Working files: what was fetched for a job, as its document `downloaded` lists it, and what the depositor's own files say of the object.
+"""Working files: what was fetched for a job, as its document `downloaded` lists it, and what the depositor's own
+files say of the object.
 
-A working folder can be replaced at any moment by a worker that was thought dead. So each file is compared with what is known of it whenever
-it is read: the few that are read here, here; all of them by storage while it copies.
+A working folder can be replaced at any moment by a worker that was thought dead. So each file is compared with what is
+known of it whenever it is read: the few that are read here, here; all of them by storage while it copies.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Changed(Exception):
 
 
 def working_files(job: Record, ctx: Context) -> Iterator[Held]:
-    """The depositor's files, as they were fetched; of a job that another service fetched here, as they lie in the folder."""
+    """The depositor's files, as they were fetched; of a job that another service fetched here, as they lie in the
+    folder.
+    """
     listed = job.docs.get("downloaded")
     if isinstance(listed, dict):
         return each(ctx.objects, listed)
@@ -36,7 +39,9 @@ def working_files(job: Record, ctx: Context) -> Iterator[Held]:
 
 
 def told_of(job: Record, ctx: Context) -> Told:
-    """What the depositor's own files say of the object; Fail if they cannot be read, or if his list of files is not what came."""
+    """What the depositor's own files say of the object; Fail if they cannot be read, or if his list of files is not
+    what came.
+    """
     try:
         own = dict(_read_own(job, ctx))
         if LISTED in own:

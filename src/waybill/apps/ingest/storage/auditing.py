@@ -1,7 +1,8 @@
-"""Auditing: an object read whole and compared with what it says of itself; each difference is named with its place and its files.
+"""Auditing: an object read whole and compared with what it says of itself; each difference is named with its place
+and its files.
 
-Found are: a byte that changed, content that is missing, whatever lies in the object and belongs to nothing, inventories and sidecars that
-do not agree, a missing declaration. A sound object has no findings, whoever wrote it.
+Found are: a byte that changed, content that is missing, whatever lies in the object and belongs to nothing, inventories
+and sidecars that do not agree, a missing declaration. A sound object has no findings, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ def verify(objects: Objects, root: str, object_id: str) -> Iterator[Finding]:
     if held is None:
         raise NotStored(f"There is no object {object_id} in the storage.")
     if held.inventory.id != object_id:
-        yield Finding(kind="inventory", place=ocfl.FILE, words=f"{root} is the place of {object_id}, and holds {held.inventory.id}.")
+        yield Finding(
+            kind="inventory",
+            place=ocfl.FILE,
+            words=f"{root} is the place of {object_id}, and holds {held.inventory.id}.",
+        )
     yield from _declaration(objects, root)
     yield from _inventories(objects, held)
     missing = {place for places in held.inventory.manifest.values() for place in places}
@@ -54,7 +59,9 @@ def verify(objects: Objects, root: str, object_id: str) -> Iterator[Finding]:
         if name in missing:
             missing.discard(name)
         elif name not in expected and not _FREE.fullmatch(name):
-            yield Finding(kind="extra", place=name, words=f"{name} lies in the object, and belongs to no version of it.")
+            yield Finding(
+                kind="extra", place=name, words=f"{name} lies in the object, and belongs to no version of it."
+            )
     for content in held.inventory.contents():
         if content.place in missing:
             yield _about(held, content, "missing", f"{content.place} is missing")
@@ -70,7 +77,12 @@ def _changed(objects: Objects, held: Held, content: Content) -> Finding | None:
         return _about(held, content, "missing", f"{content.place} is missing")
     if digest == content.digest.hex() and (not content.sha256 or sha256 == content.sha256.hex()):
         return None
-    return _about(held, content, "changed", f"{content.place} has the {held.inventory.algorithm} {digest}, not {content.digest.hex()}")
+    return _about(
+        held,
+        content,
+        "changed",
+        f"{content.place} has the {held.inventory.algorithm} {digest}, not {content.digest.hex()}",
+    )
 
 
 def _about(held: Held, content: Content, kind: str, words: str) -> Finding:
@@ -82,7 +94,12 @@ def _about(held: Held, content: Content, kind: str, words: str) -> Finding:
         if len(files) >= FEW:
             break
     needed = f"; it is {', '.join(files[:3])}{' ...' if len(files) > 3 else ''}." if files else "."
-    return Finding(kind="changed" if kind == "changed" else "missing", place=content.place, files=tuple(files[:FEW]), words=words + needed)
+    return Finding(
+        kind="changed" if kind == "changed" else "missing",
+        place=content.place,
+        files=tuple(files[:FEW]),
+        words=words + needed,
+    )
 
 
 def _declaration(objects: Objects, root: str) -> Iterator[Finding]:
@@ -118,5 +135,9 @@ def _inventories(objects: Objects, held: Held) -> Iterator[Finding]:
 def _expected(held: Held) -> set[str]:
     names = {DECLARATION[0], ocfl.FILE, ocfl.sidecar(held.inventory.algorithm)}
     for version in held.inventory.versions:
-        names |= {f"{version}/{ocfl.FILE}", f"{version}/{ocfl.sidecar('sha256')}", f"{version}/{ocfl.sidecar('sha512')}"}
+        names |= {
+            f"{version}/{ocfl.FILE}",
+            f"{version}/{ocfl.sidecar('sha256')}",
+            f"{version}/{ocfl.sidecar('sha512')}",
+        }
     return names

@@ -1,4 +1,6 @@
-"""Content on its way into an object: taken into memory where it is small and written with the rest, or kept file by file and read back."""
+"""Content on its way into an object: taken into memory where it is small and written with the rest, or kept file by
+file and read back.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +23,43 @@ class Contents:
     """Of one version of the object at `root`."""
 
     def __init__(
-        self, objects: Objects, root: str, sources: Sources, *, algorithm: Algorithm, threads: int, check: Callable[[], None]
+        self,
+        objects: Objects,
+        root: str,
+        sources: Sources,
+        *,
+        algorithm: Algorithm,
+        threads: int,
+        check: Callable[[], None],
     ) -> None:
         self._objects, self._root, self._sources = objects, root, sources
         self._algorithm, self._threads, self._check = algorithm, threads, check
 
-    def take_all(self, files: dict[str, Wanted], missing: dict[bytes, str], number: int, writes: list[Write]) -> list[Content]:
+    def take_all(
+        self, files: dict[str, Wanted], missing: dict[bytes, str], number: int, writes: list[Write]
+    ) -> list[Content]:
         self._check()
-        return [self._take(path, files[path], f"v{number}/content/{sha256.hex()}", writes) for sha256, path in missing.items()]
+        return [
+            self._take(path, files[path], f"v{number}/content/{sha256.hex()}", writes)
+            for sha256, path in missing.items()
+        ]
 
     def _take(self, path: str, wanted: Wanted, place: str, writes: list[Write]) -> Content:
         """Read a small file, to be written with the others."""
         with self._sources(wanted.source) as data:
             content = b"".join(portions(data))
         if (len(content), hashlib.sha256(content).digest()) != (wanted.size, wanted.sha256):
-            raise Damaged(f"{path}: it is not the {wanted.size} bytes of SHA-256 {wanted.sha256.hex()} that were promised.")
+            raise Damaged(
+                f"{path}: it is not the {wanted.size} bytes of SHA-256 {wanted.sha256.hex()} that were promised."
+            )
         writes.append(Write(f"{self._root}/{place}", lambda: [content], wanted.size, wanted.sha256.hex()))
         digest = hashlib.new(self._algorithm, content).digest() if self._algorithm != "sha256" else wanted.sha256
         return Content(place, digest, wanted.sha256)
 
     def keep_all(self, files: dict[str, Wanted], missing: dict[bytes, str], folder: str, left: bool) -> list[Content]:
-        """Keep what the object does not have yet, some at a time; in the order of the digests, so that a second try does the same."""
+        """Keep what the object does not have yet, some at a time; in the order of the digests, so that a second try
+        does the same.
+        """
 
         def keep(sha256: bytes) -> Content:
             return self._keep(missing[sha256], files[missing[sha256]], f"{folder}/{sha256.hex()}", left)

@@ -4,10 +4,12 @@
     written    a version is made of what was staged; the same request again is answered with the version it made
     cleared    what was staged goes when the version is there, or can never be; so does a place that was left for a day (duties/staged.py)
 
-What takes long leaves a sign in its place from time to time, so that it does not look left: a file that comes for days, bytes that are sent
-again, a version that is being made. Should bytes be gone all the same, the deposit is refused as Late: they are sent again, and it is.
+What takes long leaves a sign in its place from time to time, so that it does not look left: a file that comes for days,
+bytes that are sent again, a version that is being made. Should bytes be gone all the same, the deposit is refused as
+Late: they are sent again, and it is.
 
-An object is written by one request at a time in this process. Between processes it is the storage itself that notices (Late).
+An object is written by one request at a time in this process. Between processes it is the storage itself that notices
+(Late).
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Staged:
                 return False
         except NotFound:
             pass
-        self._objects.put(name, self._watched(place, data), size=size, sha256=sha256)  # safe to repeat: the name says what it holds
+        # safe to repeat: the name says what it holds
+        self._objects.put(name, self._watched(place, data), size=size, sha256=sha256)
         return True
 
     def listed(self, place: str) -> Iterator[tuple[str, int]]:
@@ -94,7 +97,9 @@ class Staged:
                 yield self._watched(name.removeprefix(_SOURCE).rpartition("/")[0], body)
         except NotFound:
             sha256 = name.rpartition("/")[2]
-            raise Late(f"The bytes of SHA-256 {sha256} have not come, or have gone: send them, then the deposit again.") from None
+            raise Late(
+                f"The bytes of SHA-256 {sha256} have not come, or have gone: send them, then the deposit again."
+            ) from None
 
 
 def place_of(object_id: str, request: str) -> str:
@@ -147,7 +152,8 @@ class Counter:
                     # Another process may have ended the same request meanwhile, and cleared what this one was reading.
                     there = self.storage.look(object_id, request)
                     if there is None:
-                        if isinstance(error, NoSuchFile):  # it is refused for good; whoever asks all the same sends the bytes again
+                        # it is refused for good; whoever asks all the same sends the bytes again
+                        if isinstance(error, NoSuchFile):
                             self.staged.clear(place)
                         raise
             self.staged.clear(place)

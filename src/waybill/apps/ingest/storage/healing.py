@@ -1,8 +1,9 @@
 """Healing: content that an audit found damaged is written again by a deposit that brings the same bytes.
 
-A version refers to content that the object has already, by its digest, and does not write it twice. If just that content is damaged, the
-new version would be damaged from its first day although the right bytes are at hand: so they are written over the wrong ones, and read
-back. All versions that have the file are whole again then. Safe to repeat, and never wrong: at its place is what its name says.
+A version refers to content that the object has already, by its digest, and does not write it twice. If just that
+content is damaged, the new version would be damaged from its first day although the right bytes are at hand: so they
+are written over the wrong ones, and read back. All versions that have the file are whole again then. Safe to repeat,
+and never wrong: at its place is what its name says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One object at rest: its root inventory read and believed, its manifests found, and single things written and read back.
+"""One object at rest: its root inventory read and believed, its manifests found, and single things written and read
+back.
 
-A reader believes the **root inventory** and nothing else. It is believed if its digest is in the sidecar beside it, or in the sidecar of
-its newest version: a crash between the last two writes of a version leaves the first one old.
+A reader believes the **root inventory** and nothing else. It is believed if its digest is in the sidecar beside it, or
+in the sidecar of its newest version: a crash between the last two writes of a version leaves the first one old.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from typing import NamedTuple
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
 from waybill.apps.ingest.storage.ocfl_inventory import Inventory
 from waybill.apps.ingest.storage.protocol import MANIFEST, Late, NotStored, Stored, Unsound
-from waybill.objects import AlreadyThere, Damaged, NotFound, Objects, Precondition, Put, Unsupported, measure, put_several, put_whole
+from waybill.objects import (
+    AlreadyThere,
+    Damaged,
+    NotFound,
+    Objects,
+    Precondition,
+    Put,
+    Unsupported,
+    measure,
+    put_several,
+    put_whole,
+)
 
 DECLARATION = ("0=ocfl_object_1.1", b"ocfl_object_1.1\n")
 
@@ -24,7 +36,9 @@ Portions = Callable[[], Iterable[bytes]]
 
 
 class Held(NamedTuple):
-    """A root inventory that is believed, the version of the file it was read from, and its digest by its own algorithm."""
+    """A root inventory that is believed, the version of the file it was read from, and its digest by its own
+    algorithm.
+    """
 
     root: str
     inventory: Inventory
@@ -46,11 +60,14 @@ def load(objects: Objects, root: str) -> Held | None:
         if sidecar_of(objects, root, algorithm) == digest:
             break
     else:
-        # Which algorithm and which version it claims is only asked in order to find the other sidecar; then the digest decides.
+        # Which algorithm and which version it claims is only asked in order to find the other sidecar; then the digest
+        # decides.
         claimed = ocfl.decode(data, where)
         digest = hashlib.new(claimed.algorithm, data).hexdigest()
         if sidecar_of(objects, f"{root}/{claimed.head}", claimed.algorithm) != digest:
-            raise Unsound(f"{where} does not match its digest: it was changed, and the object is not touched until someone looks at it.")
+            raise Unsound(
+                f"{where} does not match its digest: it was changed, and the object is not touched until someone looks at it."
+            )
     return Held(root, ocfl.decode(data, where), etag, digest, len(data))
 
 
@@ -83,12 +100,20 @@ def stored_in(objects: Objects, held: Held, number: int) -> Stored:
     size = objects.head(f"{held.root}/{place}").size
     version = block.version(number)
     return Stored(
-        object=held.inventory.id, version=number, request=version.request, created=version.created, place=place, sha256=sha256, size=size
+        object=held.inventory.id,
+        version=number,
+        request=version.request,
+        created=version.created,
+        place=place,
+        sha256=sha256,
+        size=size,
     )
 
 
 class Write(NamedTuple):
-    """To be written over whatever is there; or `guarded`: only if nothing is there (no etag), or in the place of that version."""
+    """To be written over whatever is there; or `guarded`: only if nothing is there (no etag), or in the place of
+    that version.
+    """
 
     name: str
     portions: Portions
@@ -99,8 +124,15 @@ class Write(NamedTuple):
 
 
 def put_all(objects: Objects, writes: Sequence[Write]) -> None:
-    """Write them in their order, and read them back: together where the object store can and they are small. Late as `put_guarded` says."""
-    if len(writes) <= MOST_TOGETHER and sum(write.size for write in writes) <= SMALL and hasattr(objects, "put_several"):
+    """Write them in their order, and read them back: together where the object store can and they are small.
+
+    Late as `put_guarded` says.
+    """
+    if (
+        len(writes) <= MOST_TOGETHER
+        and sum(write.size for write in writes) <= SMALL
+        and hasattr(objects, "put_several")
+    ):
         _put_together(objects, writes)
         return
     for write in writes:
@@ -116,7 +148,9 @@ def put_as_folder(objects: Objects, folder: str, writes: Sequence[Write]) -> boo
 
 
 def _put_together(objects: Objects, writes: Sequence[Write]) -> None:
-    puts = [Put(w.name, b"".join(w.portions()), if_absent=w.guarded and w.etag is None, if_match=w.etag) for w in writes]
+    puts = [
+        Put(w.name, b"".join(w.portions()), if_absent=w.guarded and w.etag is None, if_match=w.etag) for w in writes
+    ]
     try:
         wrong = put_several(objects, puts)
     except (AlreadyThere, Precondition) as error:
@@ -139,10 +173,12 @@ def put_checked(objects: Objects, name: str, portions: Portions, size: int, sha2
 
 
 def put_guarded(objects: Objects, name: str, portions: Portions, size: int, sha256: str, etag: str | None) -> None:
-    """Write only if nothing is there (no etag) or only in the place of a known version, and read it back; Late otherwise.
+    """Write only if nothing is there (no etag) or only in the place of a known version, and read it back; Late
+    otherwise.
 
-    Where the object store cannot promise that, it is looked at before and after: a second writer is noticed, if not prevented, unless both
-    write in the moment between a look and its write. There the caller's exclusive key is all there is.
+    Where the object store cannot promise that, it is looked at before and after: a second writer is noticed, if not
+    prevented, unless both write in the moment between a look and its write. There the caller's exclusive key is all
+    there is.
     """
     late = _overtaken(name)
     try:
@@ -170,6 +206,10 @@ def read_back(objects: Objects, name: str, size: int, sha256: str) -> None:
     try:
         found = measure(objects, name)
     except NotFound as error:
-        raise Late(f"{name} was written and is gone: someone else finished this version and removed what others had left.") from error
+        raise Late(
+            f"{name} was written and is gone: someone else finished this version and removed what others had left."
+        ) from error
     if found != (size, sha256):
-        raise Damaged(f"{name} was written with {size} bytes of SHA-256 {sha256}, and read back with {found[0]} bytes of {found[1]}.")
+        raise Damaged(
+            f"{name} was written with {size} bytes of SHA-256 {sha256}, and read back with {found[0]} bytes of {found[1]}."
+        )

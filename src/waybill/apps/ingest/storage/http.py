@@ -1,9 +1,11 @@
-"""HttpStorage: a storage service elsewhere, asked over HTTP (wire.py says how). It stands where our own storage would stand.
+"""HttpStorage: a storage service elsewhere, asked over HTTP (wire.py says how). It stands where our own storage
+would stand.
 
     storage = HttpStorage("https://store.example.org/api/v1/ingest/storage", token, sources)
 
-A write sends the bytes first, each file under its SHA-256, those only that have not come before; then the deposit. An answer that is lost
-loses nothing: asked again, the service answers with the version that it made. What cannot be reached is Away, and worth another try.
+A write sends the bytes first, each file under its SHA-256, those only that have not come before; then the deposit. An
+answer that is lost loses nothing: asked again, the service answers with the version that it made. What cannot be
+reached is Away, and worth another try.
 """
 
 from __future__ import annotations
@@ -54,10 +56,17 @@ class HttpStorage:
     """A client; may be used from many threads."""
 
     def __init__(
-        self, url: str, token: str, sources: Sources, *, timeout: float = 60.0, patience: float = 3600.0,
+        self,
+        url: str,
+        token: str,
+        sources: Sources,
+        *,
+        timeout: float = 60.0,
+        patience: float = 3600.0,
         transport: httpx2.BaseTransport | None = None,
-    ) -> None:  # fmt: skip
-        """`timeout` for an answer; `patience` for that of a write, which comes when the service has stored and verified all of it.
+    ) -> None:
+        """`timeout` for an answer; `patience` for that of a write, which comes when the service has stored and
+        verified all of it.
 
         `transport` takes requests where they go by another way than the network.
         """
@@ -86,16 +95,23 @@ class HttpStorage:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spooled:
             lines = cast(BinaryIO, spooled)
             head = wire.Head(
-                mode=deposit.mode, deletions=tuple(deposit.deletions), message=deposit.message, user=deposit.user, address=deposit.address,
-                about=dict(deposit.about), damaged=tuple(deposit.damaged),
-            )  # fmt: skip
+                mode=deposit.mode,
+                deletions=tuple(deposit.deletions),
+                message=deposit.message,
+                user=deposit.user,
+                address=deposit.address,
+                about=dict(deposit.about),
+                damaged=tuple(deposit.damaged),
+            )
             for line in wire.lines_of(head, self._sent(deposit, of, came, check)):
                 lines.write(line)
             check()
             size = lines.tell()
             lines.seek(0)
             # Safe to repeat: the service makes one version of a request.
-            stored: Stored = self._ask("POST", "/versions", of, Stored, content=portions(lines), size=size, timeout=self._patience)
+            stored: Stored = self._ask(
+                "POST", "/versions", of, Stored, content=portions(lines), size=size, timeout=self._patience
+            )
             return stored
 
     def look(self, object_id: str, request: str) -> Stored | None:
@@ -146,24 +162,37 @@ class HttpStorage:
 
     # --- asking
 
-    def _sent(self, deposit: Deposit, of: dict[str, Any], came: set[tuple[str, int]], check: Callable[[], None]) -> Iterator[FileToStore]:
+    def _sent(
+        self, deposit: Deposit, of: dict[str, Any], came: set[tuple[str, int]], check: Callable[[], None]
+    ) -> Iterator[FileToStore]:
         """The files of the deposit, each after its bytes have gone."""
         for file in deposit.files:
             if (file.sha256, file.size) not in came:
                 check()
                 with self._sources(file.source) as data:
                     asked = {**of, "sha256": file.sha256, "size": file.size}
-                    stream = iter(Stream(data, size=file.size, sha256=file.sha256))  # Damaged, if it is not what was promised
+                    # Damaged, if it is not what was promised
+                    stream = iter(Stream(data, size=file.size, sha256=file.sha256))
                     self._ask("PUT", "/staged", asked, Any, content=stream, size=file.size, timeout=self._patience)
                 came.add((file.sha256, file.size))
             yield file
 
     def _ask(
-        self, method: str, path: str, asked: dict[str, Any], kind: Any, *, content: Iterator[bytes] | None = None, size: int = 0,
+        self,
+        method: str,
+        path: str,
+        asked: dict[str, Any],
+        kind: Any,
+        *,
+        content: Iterator[bytes] | None = None,
+        size: int = 0,
         timeout: float | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         headers = {"content-length": str(size)} if content is not None else {}
-        with _explained(), closing(self._answer(method, path, asked, timeout, content=content, headers=headers)) as answer:
+        with (
+            _explained(),
+            closing(self._answer(method, path, asked, timeout, content=content, headers=headers)) as answer,
+        ):
             return _decoded(_read(answer), kind)
 
     def _rows(self, path: str, asked: dict[str, Any], kind: type[T], timeout: float | None = None) -> Iterator[T]:
@@ -185,15 +214,20 @@ class HttpStorage:
         told = answer.headers
         try:
             info = ObjectInfo(
-                name=name, size=int(told["x-waybill-size"]), etag=told["etag"].strip('"'), sha256=told.get("x-waybill-sha256"),
+                name=name,
+                size=int(told["x-waybill-size"]),
+                etag=told["etag"].strip('"'),
+                sha256=told.get("x-waybill-sha256"),
                 modified=datetime.fromisoformat(told["x-waybill-modified"]).astimezone(UTC),
-            )  # fmt: skip
+            )
         except (KeyError, ValueError) as error:
             answer.close()
             raise Away("The storage service does not answer as one: is its URL right?") from error
         return Reading(info, passed(), answer.close)
 
-    def _answer(self, method: str, path: str, asked: dict[str, Any], timeout: float | None, **more: Any) -> httpx2.Response:
+    def _answer(
+        self, method: str, path: str, asked: dict[str, Any], timeout: float | None, **more: Any
+    ) -> httpx2.Response:
         """The answer, with its body unread, for the caller to close; or what the service refused it with."""
         wait = httpx2.Timeout(self._timeout, read=timeout or self._timeout)
         request = self._client.build_request(method, self._url + path, params=asked, timeout=wait, **more)
@@ -202,7 +236,8 @@ class HttpStorage:
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
             if method != "GET":
                 raise
-            answer = self._client.send(request, stream=True)  # a connection that was kept open too long: looking twice does no harm
+            # a connection that was kept open too long: looking twice does no harm
+            answer = self._client.send(request, stream=True)
         if answer.status_code in (200, 201):
             return answer
         with closing(answer):

@@ -1,4 +1,6 @@
-"""Inventories on their way to storage: one with its sidecar, which are written twice, and the file that declares a new object."""
+"""Inventories on their way to storage: one with its sidecar, which are written twice, and the file that declares a
+new object.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Written(NamedTuple):
         side = sidecar_data(self.digest)
         return [
             Write(f"{folder}/{self.names[0]}", self.portions, self.size, self.sha256, True, main),
-            Write(f"{folder}/{self.names[1]}", lambda: [side], len(side), hashlib.sha256(side).hexdigest(), True, beside),
+            Write(
+                f"{folder}/{self.names[1]}", lambda: [side], len(side), hashlib.sha256(side).hexdigest(), True, beside
+            ),
         ]
 
 

@@ -1,9 +1,10 @@
 """OcflStorage: the storage service that keeps objects in an OCFL 1.1 storage root, on any object store.
 
-    storage = OcflStorage(objects, "ocfl", sources)
-    stored = storage.write(Deposit(object="ark:/99999/fk4x", request="job 7", files=[FileToStore("producer/a.txt", 3, sha, "file:...")]))
+    storage = OcflStorage(objects, "ocfl", sources) stored = storage.write(Deposit(object="ark:/99999/fk4x",
+    request="job 7", files=[FileToStore("producer/a.txt", 3, sha, "file:...")]))
 
-root.py says where an object lies, writing.py how a version comes to be, recovery.py and auditing.py what happens when something went wrong.
+root.py says where an object lies, writing.py how a version comes to be, recovery.py and auditing.py what happens when
+something went wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from waybill import manifests
 from waybill.apps.ingest.storage import auditing, recovery
 from waybill.apps.ingest.storage.holding import Held, load, stored_in
 from waybill.apps.ingest.storage.ocfl_inventory import Algorithm
-from waybill.apps.ingest.storage.protocol import Deposit, Finding, Late, NotStored, Recovered, Sources, Stored, Unsound, Version
+from waybill.apps.ingest.storage.protocol import (
+    Deposit,
+    Finding,
+    Late,
+    NotStored,
+    Recovered,
+    Sources,
+    Stored,
+    Unsound,
+    Version,
+)
 from waybill.apps.ingest.storage.root import Root
 from waybill.apps.ingest.storage.writing import VersionWriter
 from waybill.manifests import Reader
@@ -37,7 +48,9 @@ class OcflStorage:
         declare_layout: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`algorithm` is for new objects: with sha256 content is digested once instead of twice, and validators warn about it (W004)."""
+        """`algorithm` is for new objects: with sha256 content is digested once instead of twice, and validators warn
+        about it (W004).
+        """
         self._objects, self._sources = objects, sources
         self._algorithm, self._threads, self._now = algorithm, threads, now
         self._root = Root(objects, prefix, declare_layout=declare_layout)
@@ -93,16 +106,20 @@ class OcflStorage:
         return recovery.recover(self._objects, self._root.place(object_id))
 
     def recover_all(self, older_than: float, after: str = "") -> Iterator[tuple[str, Recovered]]:
-        """Recover every object, also those that never got an id, as (cursor, what was done) for each where something was.
+        """Recover every object, also those that never got an id, as (cursor, what was done) for each where something
+        was.
 
-        Only leftovers that are older than so many seconds are removed: of them it is known that nobody is writing them any more.
+        Only leftovers that are older than so many seconds are removed: of them it is known that nobody is writing them
+        any more.
         """
         before = self._now() - timedelta(seconds=older_than)
         for root in self._root.walk(after):
             if (done := self._recover_old(root, before)) != Recovered():
                 yield self._root.cursor(root), done
 
-    def recover_some(self, older_than: float, after: str = "", *, most: int = 100) -> tuple[str, list[tuple[str, Recovered]]]:
+    def recover_some(
+        self, older_than: float, after: str = "", *, most: int = 100
+    ) -> tuple[str, list[tuple[str, Recovered]]]:
         """The same for the next few objects: where to go on (empty: all were seen), and what was done."""
         before = self._now() - timedelta(seconds=older_than)
         roots = list(islice(self._root.walk(after), most))

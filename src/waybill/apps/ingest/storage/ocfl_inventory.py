@@ -1,8 +1,8 @@
 """The inventory.json of an OCFL object, read whole and written as a stream.
 
-An inventory is one JSON document, however many files the object has, so care is taken of memory: versions that were read stay the bytes
-they were and go into the next inventory as they are, and the next inventory is never in memory as a whole. The digest that binds it all is
-SHA-512, which OCFL prefers, with SHA-256 in the fixity block; or SHA-256 alone.
+An inventory is one JSON document, however many files the object has, so care is taken of memory: versions that were
+read stay the bytes they were and go into the next inventory as they are, and the next inventory is never in memory as a
+whole. The digest that binds it all is SHA-512, which OCFL prefers, with SHA-256 in the fixity block; or SHA-256 alone.
 
 A version's request is the last line of its message (`Request: name`), for OCFL allows no fields of one's own.
 """
@@ -28,7 +28,9 @@ Algorithm = Literal["sha256", "sha512"]
 
 
 class Content(NamedTuple):
-    """One file of bytes: where it lies below the object's root, its digest by the object's algorithm, and its SHA-256, as bytes."""
+    """One file of bytes: where it lies below the object's root, its digest by the object's algorithm, and its
+    SHA-256, as bytes.
+    """
 
     place: str
     digest: bytes
@@ -44,8 +46,14 @@ class Block(msgspec.Struct):
     user: dict[str, str] = {}
 
     def version(self, number: int) -> Version:
-        words, _, request = self.message.rpartition(_REQUEST) if _REQUEST in self.message.rpartition("\n")[2] else (self.message, "", "")
-        return Version(number=number, created=self.created, message=words.strip(), user=self.user.get("name", ""), request=request)
+        words, _, request = (
+            self.message.rpartition(_REQUEST)
+            if _REQUEST in self.message.rpartition("\n")[2]
+            else (self.message, "", "")
+        )
+        return Version(
+            number=number, created=self.created, message=words.strip(), user=self.user.get("name", ""), request=request
+        )
 
 
 class _Glance(msgspec.Struct):
@@ -89,7 +97,11 @@ class Inventory(msgspec.Struct):
         """Every file of bytes. A SHA-256 that the inventory does not know (another program wrote it) is empty."""
         known: dict[str, bytes] = {}
         if self.algorithm != "sha256":
-            known = {place: bytes.fromhex(digest) for digest, places in self.fixity.get("sha256", {}).items() for place in places}
+            known = {
+                place: bytes.fromhex(digest)
+                for digest, places in self.fixity.get("sha256", {}).items()
+                for place in places
+            }
         for text, places in self.manifest.items():
             digest = bytes.fromhex(text)
             for place in places:
@@ -158,14 +170,22 @@ def _pieces(before: Inventory | None, new: NewVersion) -> Iterator[bytes]:
     head = {"id": new.id, "type": TYPE, "digestAlgorithm": new.algorithm, "head": f"v{new.number}"}
     yield _json(head)[:-1] + b',\n"manifest":{\n'
     old = before.manifest.items() if before else ()
-    yield from _joined(_item(digest, places) for digest, places in itertools.chain(old, _grouped(new.contents, "digest")))
+    yield from _joined(
+        _item(digest, places) for digest, places in itertools.chain(old, _grouped(new.contents, "digest"))
+    )
     yield b'},\n"versions":{\n'
     for number in range(1, new.number):
         assert before is not None
         yield _json(f"v{number}") + b":" + bytes(before._raw(number)) + b",\n"
-    user = {"name": new.user, "address": new.address or f"info:waybill/user/{quote(new.user)}"}  # OCFL wants an address, and a URI
+    # OCFL wants an address, and a URI
+    user = {"name": new.user, "address": new.address or f"info:waybill/user/{quote(new.user)}"}
     words = "\n".join(part for part in (new.message.strip(), f"{_REQUEST}{new.request}") if part)
-    yield _json(f"v{new.number}") + b":" + _json({"created": new.created, "message": words, "user": user})[:-1] + b',"state":{\n'
+    yield (
+        _json(f"v{new.number}")
+        + b":"
+        + _json({"created": new.created, "message": words, "user": user})[:-1]
+        + b',"state":{\n'
+    )
     by_digest = sorted(new.files, key=lambda path: (new.files[path], path))
     groups = itertools.groupby(by_digest, key=lambda path: new.files[path])
     yield from _joined(_item(digest.hex(), list(paths)) for digest, paths in groups)
@@ -173,7 +193,9 @@ def _pieces(before: Inventory | None, new: NewVersion) -> Iterator[bytes]:
     if new.algorithm != "sha256":
         yield b',\n"fixity":{"sha256":{\n'
         kept = before.fixity.get("sha256", {}).items() if before else ()
-        yield from _joined(_item(digest, places) for digest, places in itertools.chain(kept, _grouped(new.contents, "sha256")))
+        yield from _joined(
+            _item(digest, places) for digest, places in itertools.chain(kept, _grouped(new.contents, "sha256"))
+        )
         yield b"}}"
     yield b"}\n"
 

@@ -1,7 +1,7 @@
 """From a deposit to the files of the version it will be, before anything is written.
 
-Refused here: paths that are none, or that get in each other's way; the same path twice; a deletion of what is not there; an update of an
-object that another program keeps in a way of its own.
+Refused here: paths that are none, or that get in each other's way; the same path twice; a deletion of what is not
+there; an update of an object that another program keeps in a way of its own.
 """
 
 from __future__ import annotations
@@ -35,10 +35,16 @@ def planned(objects: Objects, deposit: Deposit, held: Held | None) -> dict[str, 
         raise NotStorable("A deposit names its object, and its request in one line of text.")
     if deposit.mode == "add" and deposit.deletions:
         raise NotStorable("A deposit in mode add says all that the version has: deletions belong to mode update.")
-    if held is not None and (held.inventory.contentDirectory != "content" or held.inventory.head != f"v{held.inventory.number}"):
-        raise NotStorable(f"{held.inventory.id} was written by another program, with folders named in another way: it can only be read.")
+    if held is not None and (
+        held.inventory.contentDirectory != "content" or held.inventory.head != f"v{held.inventory.number}"
+    ):
+        raise NotStorable(
+            f"{held.inventory.id} was written by another program, with folders named in another way: it can only be read."
+        )
     if held is not None and not all(content.sha256 for content in held.inventory.contents()):
-        raise NotStorable(f"{held.inventory.id} was written by another program, without SHA-256 in its fixity block: it can only be read.")
+        raise NotStorable(
+            f"{held.inventory.id} was written by another program, without SHA-256 in its fixity block: it can only be read."
+        )
     new: dict[str, Wanted] = {}
     for file in deposit.files:
         check_path(file.path)
@@ -59,14 +65,20 @@ def check_path(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise NotStorable(f"{path!a} is no path of a file: it holds half of a surrogate pair, which UTF-8 cannot express.") from None
+        raise NotStorable(
+            f"{path!a} is no path of a file: it holds half of a surrogate pair, which UTF-8 cannot express."
+        ) from None
     if path == MANIFEST:
         raise NotStorable(f"{MANIFEST} is written by the storage itself.")
     if "\0" in path or any(segment in ("", ".", "..") for segment in path.split("/")):
-        raise NotStorable(f"{path!r} is no path of a file: it holds a zero byte, or a segment of it is empty, '.' or '..'.")
+        raise NotStorable(
+            f"{path!r} is no path of a file: it holds a zero byte, or a segment of it is empty, '.' or '..'."
+        )
 
 
-def _kept(objects: Objects, deposit: Deposit, held: Held | None, new: dict[str, Wanted]) -> Iterator[tuple[str, Wanted]]:
+def _kept(
+    objects: Objects, deposit: Deposit, held: Held | None, new: dict[str, Wanted]
+) -> Iterator[tuple[str, Wanted]]:
     """What the newest version has, without what is replaced or deleted."""
     gone = set(deposit.deletions)
     for path, wanted in files_of(objects, held) if held else ():
@@ -76,7 +88,9 @@ def _kept(objects: Objects, deposit: Deposit, held: Held | None, new: dict[str, 
             yield path, wanted
     if gone:
         more = f" and {len(gone) - 1} more are" if len(gone) > 1 else " is"
-        raise NoSuchFile(f"{min(gone)!r}{more} to be deleted, and {deposit.object} has no such file. Nothing of the update was stored.")
+        raise NoSuchFile(
+            f"{min(gone)!r}{more} to be deleted, and {deposit.object} has no such file. Nothing of the update was stored."
+        )
 
 
 def files_of(objects: Objects, held: Held) -> Iterator[tuple[str, Wanted]]:
@@ -88,7 +102,10 @@ def files_of(objects: Objects, held: Held) -> Iterator[tuple[str, Wanted]]:
         return
     with manifests.read(objects, f"{held.root}/{stored.place}") as reader:
         for entry in reader:
-            yield entry.uri, Wanted(bytes.fromhex(entry.sha256), entry.size, sys.intern(str(entry.extra.get("mime", ""))))
+            yield (
+                entry.uri,
+                Wanted(bytes.fromhex(entry.sha256), entry.size, sys.intern(str(entry.extra.get("mime", "")))),
+            )
 
 
 def _files_of_others(objects: Objects, held: Held) -> Iterator[tuple[str, Wanted]]:

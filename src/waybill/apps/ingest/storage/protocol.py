@@ -1,8 +1,9 @@
 """What a storage service takes and answers, wherever it runs: the nouns and verbs between an ingest and its storage.
 
-A `Deposit` is a storage manifest: which files make the next version of an object, and where each can be fetched. The service fetches them,
-checks that they are what was promised, keeps them, and answers with `Stored`: which version it became and where the **manifest of that
-version** lies, which lists every file of it. Whoever records the version afterwards reads nothing else.
+A `Deposit` is a storage manifest: which files make the next version of an object, and where each can be fetched. The
+service fetches them, checks that they are what was promised, keeps them, and answers with `Stored`: which version it
+became and where the **manifest of that version** lies, which lists every file of it. Whoever records the version
+afterwards reads nothing else.
 
     write(deposit)  ->  Stored           once for each request: asked again it gives the same answer and makes no second version
     look(object, request)  ->  Stored    what became of a request that nobody waited for; None while nothing did
@@ -69,7 +70,9 @@ class FileToStore(NamedTuple):
 
 
 class Deposit(msgspec.Struct, frozen=True, kw_only=True):
-    """A storage manifest. `add`: the version has these files and no others. `update`: it keeps what it neither replaces nor deletes."""
+    """A storage manifest. `add`: the version has these files and no others. `update`: it keeps what it neither
+    replaces nor deletes.
+    """
 
     object: str
     request: str  # names this deposit among all of the object; a line of text
@@ -128,7 +131,8 @@ class StorageService(Protocol):
     def write(self, deposit: Deposit, *, check: Callable[[], None] = ...) -> Stored:
         """Make a version of the deposit; all of it, verified, or none. The caller holds the object's exclusive key.
 
-        `check` is called in long work and right before the version becomes visible, and raises if the caller is no longer in charge.
+        `check` is called in long work and right before the version becomes visible, and raises if the caller is no
+        longer in charge.
         """
 
     def look(self, object_id: str, request: str) -> Stored | None:
@@ -141,7 +145,9 @@ class StorageService(Protocol):
         """A version, as `write` answered it; by default the newest."""
 
     def manifest(self, stored: Stored) -> Reader:
-        """The manifest of a version: an entry for each file, with its `place` and `mime` as further fields, in the order of the paths."""
+        """The manifest of a version: an entry for each file, with its `place` and `mime` as further fields, in the
+        order of the paths.
+        """
 
     def read(self, object_id: str, place: str, *, start: int = 0, end: int | None = None) -> Body:
         """The bytes at a place, or a range of them."""
@@ -159,4 +165,6 @@ class StorageService(Protocol):
         """Remove or finish what an interrupted write left. The caller holds the object's exclusive key."""
 
     def objects(self, after: str = "") -> Iterator[tuple[str, str]]:
-        """Every object as (cursor, id), in the storage's own order, from a cursor on; without an id if it is too damaged to have one."""
+        """Every object as (cursor, id), in the storage's own order, from a cursor on; without an id if it is too
+        damaged to have one.
+        """

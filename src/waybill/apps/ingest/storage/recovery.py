@@ -6,8 +6,8 @@
     it is not there                    there is no object, and everything below its root is removed.
     it is there and not to be believed nothing is touched.
 
-Only names that a write of ours can have made are removed. What a person or another program put into an object stays, for `verify` to name.
-A directory also keeps empty folders of a write that died before its first file; they go as well.
+Only names that a write of ours can have made are removed. What a person or another program put into an object stays,
+for `verify` to name. A directory also keeps empty folders of a write that died before its first file; they go as well.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ _OF_A_NEW_OBJECT = {DECLARATION[0], ocfl.sidecar("sha256"), ocfl.sidecar("sha512
 _PROBE = "0" * 64
 
 
-def recover(objects: Objects, root: str, *, old: Callable[[ObjectInfo], bool] = lambda info: True, folders: bool = True) -> Recovered:
+def recover(
+    objects: Objects, root: str, *, old: Callable[[ObjectInfo], bool] = lambda info: True, folders: bool = True
+) -> Recovered:
     """Recover the object at this root. `old` says which leftovers may go; `folders` is for directories."""
     held = load(objects, root)
     if held is None:
-        removed = remove_below(objects, root, lambda name, info: old(info) and bool(_OURS.fullmatch(name) or name in _OF_A_NEW_OBJECT))
+        removed = remove_below(
+            objects, root, lambda name, info: old(info) and bool(_OURS.fullmatch(name) or name in _OF_A_NEW_OBJECT)
+        )
         if folders:
             _drop_folders(objects, f"{root}/v1/content")
         return Recovered(removed=removed)
@@ -84,8 +88,8 @@ def mend(objects: Objects, held: Held) -> tuple[str, ...]:
 def confirm(objects: Objects, held: Held) -> None:
     """Make a version durable that somebody else has written and perhaps not synced, before its writer died.
 
-    Its sidecar is written again as it is: whoever puts an object makes the folders above it durable, as far as he does not know that they
-    are. What lies inside the version was synced before the version was there.
+    Its sidecar is written again as it is: whoever puts an object makes the folders above it durable, as far as he does
+    not know that they are. What lies inside the version was synced before the version was there.
     """
     _check_present(objects, held)
     side = sidecar_data(held.digest)
@@ -94,15 +98,22 @@ def confirm(objects: Objects, held: Held) -> None:
 
 
 def _check_present(objects: Objects, held: Held) -> None:
-    """What does not agree with an inventory that was just replaced agrees with the new one: whoever writes it is not to be disturbed."""
+    """What does not agree with an inventory that was just replaced agrees with the new one: whoever writes it is not
+    to be disturbed.
+    """
     if etag_of(objects, f"{held.root}/{ocfl.FILE}") != held.etag:
         raise Late(f"{held.root}/{ocfl.FILE} was written by someone else meanwhile: what is beside it is theirs.")
 
 
 def agrees_at_a_glance(objects: Objects, held: Held) -> bool:
-    """Whether the sidecars say what they should: cheap, and enough before a write, which replaces what else could be wrong."""
+    """Whether the sidecars say what they should: cheap, and enough before a write, which replaces what else could be
+    wrong.
+    """
     algorithm = held.inventory.algorithm
-    return all(sidecar_of(objects, folder, algorithm) == held.digest for folder in (held.root, f"{held.root}/{held.inventory.head}"))
+    return all(
+        sidecar_of(objects, folder, algorithm) == held.digest
+        for folder in (held.root, f"{held.root}/{held.inventory.head}")
+    )
 
 
 def remove_below(objects: Objects, root: str, needless: Callable[[str, ObjectInfo], bool]) -> tuple[str, ...]:
@@ -132,6 +143,9 @@ def _agrees(objects: Objects, name: str, held: Held) -> bool:
 
 
 def _drop_folders(objects: Objects, folder: str) -> None:
-    """Empty folders show in no listing. But whoever deletes an object of a folder also removes the folders that become empty."""
+    """Empty folders show in no listing.
+
+    But whoever deletes an object of a folder also removes the folders that become empty.
+    """
     objects.put(f"{folder}/{_PROBE}", b"")
     objects.delete(f"{folder}/{_PROBE}")

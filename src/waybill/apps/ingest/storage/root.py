@@ -5,11 +5,13 @@
     <prefix>/extensions/0004-hashed-n-tuple-storage-layout/config.json   and how it is used here
     <prefix>/3f/a2/3fa2...                                               an object, by the SHA-256 of its id
 
-The layout is a registered one (extension 0004), and its paths are hex digits only, so that every driver writes them as they are. The
-prefix cannot be empty: beside the objects a driver keeps things of its own, and nothing else may lie in a storage root.
+The layout is a registered one (extension 0004), and its paths are hex digits only, so that every driver writes them as
+they are. The prefix cannot be empty: beside the objects a driver keeps things of its own, and nothing else may lie in a
+storage root.
 
-Some tools refuse every root whose layout they do not know, though they need not know it in order to read. For them the layout may go
-undeclared: OCFL does not ask for it, objects lie where they would, and such tools walk through the folders.
+Some tools refuse every root whose layout they do not know, though they need not know it in order to read. For them the
+layout may go undeclared: OCFL does not ask for it, objects lie where they would, and such tools walk through the
+folders.
 """
 
 from __future__ import annotations
@@ -26,8 +28,16 @@ from waybill.objects import NotFound, Objects, check_prefix
 LAYOUT = "0004-hashed-n-tuple-storage-layout"
 TUPLE, TUPLES = 2, 2  # 65,536 folders at most, and few of them new when an object comes
 DECLARATION = ("0=ocfl_1.1", b"ocfl_1.1\n")
-CONFIG = {"extensionName": LAYOUT, "digestAlgorithm": "sha256", "tupleSize": TUPLE, "numberOfTuples": TUPLES, "shortObjectRoot": False}
-DESCRIPTION = "Objects lie in folders named by the SHA-256 of their identifier, below two folders of two of its digits each"
+CONFIG = {
+    "extensionName": LAYOUT,
+    "digestAlgorithm": "sha256",
+    "tupleSize": TUPLE,
+    "numberOfTuples": TUPLES,
+    "shortObjectRoot": False,
+}
+DESCRIPTION = (
+    "Objects lie in folders named by the SHA-256 of their identifier, below two folders of two of its digits each"
+)
 
 _OBJECT = re.compile(r"(?P<root>[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{64})/.+")
 
@@ -35,7 +45,9 @@ _OBJECT = re.compile(r"(?P<root>[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{64})/.+")
 class Root:
     def __init__(self, objects: Objects, prefix: str, *, declare_layout: bool = True) -> None:
         if not prefix:
-            raise NotStorable("A storage root needs a prefix of its own, such as ocfl: beside it lie things that are no part of it.")
+            raise NotStorable(
+                "A storage root needs a prefix of its own, such as ocfl: beside it lie things that are no part of it."
+            )
         self._objects = objects
         self.prefix = check_prefix(prefix)
         self._declare_layout = declare_layout
@@ -55,16 +67,23 @@ class Root:
         if self._made:
             return
         declaration, words = DECLARATION
-        layout = msgspec.json.format(msgspec.json.encode({"extension": LAYOUT, "description": DESCRIPTION}), indent=2) + b"\n"
+        layout = (
+            msgspec.json.format(msgspec.json.encode({"extension": LAYOUT, "description": DESCRIPTION}), indent=2)
+            + b"\n"
+        )
         config = msgspec.json.format(msgspec.json.encode(CONFIG), indent=2) + b"\n"
-        files = [(f"extensions/{LAYOUT}/config.json", config), ("ocfl_layout.json", layout)] if self._declare_layout else []
+        files = (
+            [(f"extensions/{LAYOUT}/config.json", config), ("ocfl_layout.json", layout)] if self._declare_layout else []
+        )
         for name, data in (*files, (declaration, words)):
             there = self._there(name)
             if there is None:
                 self._objects.put(f"{self.prefix}/{name}", data)
                 there = self._there(name)
             if there is None or _meaning(there) != _meaning(data):
-                raise Unsound(f"{self.prefix}/{name} is not what this version of Waybill writes: the storage root is left alone.")
+                raise Unsound(
+                    f"{self.prefix}/{name} is not what this version of Waybill writes: the storage root is left alone."
+                )
         self._made = True
 
     def walk(self, after: str = "") -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Served: our own storage for others, over HTTP. One Waybill stores what another takes in.
 
-What wire.py says is answered below /api/v1/ingest/storage: to readers what only looks, to operators what writes (counter.py).
+What wire.py says is answered below /api/v1/ingest/storage: to readers what only looks, to operators what writes
+(counter.py).
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ class Arriving(Protocol):
     async def take(self, request: Request, work: Callable[[Iterator[bytes]], T]) -> T: ...
 
 
-def routes(depot: Depot, arriving: Arriving, closed: Callable[[Request, str], Response | None] = lambda asked, object: None) -> APIRouter:
-    """What serves our own storage; nothing where storage is another service's. `closed`: why an object's bytes are refused, if they are."""
+def routes(
+    depot: Depot, arriving: Arriving, closed: Callable[[Request, str], Response | None] = lambda asked, object: None
+) -> APIRouter:
+    """What serves our own storage; nothing where storage is another service's. `closed`: why an object's bytes are
+    refused, if they are.
+    """
     router = APIRouter(prefix=PREFIX, tags=["ingest storage"])
     if read_settings(depot.config.app.get("ingest", {})).storage.url:
         return router
@@ -96,11 +101,17 @@ def routes(depot: Depot, arriving: Arriving, closed: Callable[[Request, str], Re
 
     @router.get("/bytes", summary="The bytes at a place")
     def read(asked: Request, object: Text, place: Text, start: Count = 0, end: Count | None = None) -> Response:
-        return closed(asked, object) or _body(lambda: counter().storage.read(object, _checked(place), start=start, end=end))
+        return closed(asked, object) or _body(
+            lambda: counter().storage.read(object, _checked(place), start=start, end=end)
+        )
 
     @router.get("/file", summary="The bytes of a file of a version")
-    def open(asked: Request, object: Text, path: Text, number: Count = 0, start: Count = 0, end: Count | None = None) -> Response:
-        return closed(asked, object) or _body(lambda: counter().storage.open(object, path, number, start=start, end=end))
+    def open(
+        asked: Request, object: Text, path: Text, number: Count = 0, start: Count = 0, end: Count | None = None
+    ) -> Response:
+        return closed(asked, object) or _body(
+            lambda: counter().storage.open(object, path, number, start=start, end=end)
+        )
 
     @router.get("/check", summary="Read a place and compare")
     def check(object: Text, place: Text, size: Count, sha256: Text) -> Response:

@@ -4,8 +4,8 @@
     waybill:ingest/payloads/.../a.zip          an object of the ingest
     memory:1f2e.../mrt-erc.txt                 bytes that someone lends for the time of a write
 
-Nothing else is opened. A path is walked folder by folder from the root, and no link is followed, neither one that a container brought along
-nor one that somebody put there meanwhile.
+Nothing else is opened. A path is walked folder by folder from the root, and no link is followed, neither one that a
+container brought along nor one that somebody put there meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class WorkingSources:
 
     @contextmanager
     def lending(self, files: Mapping[str, bytes]) -> Iterator[str]:
-        """Lend bytes by their names; what their sources begin with. May be used from many threads, each with bytes of its own."""
+        """Lend bytes by their names; what their sources begin with.
+
+        May be used from many threads, each with bytes of its own.
+        """
         token = secrets.token_hex(8)
         self._lent[token] = files
         try:
@@ -56,10 +59,15 @@ class WorkingSources:
         elif source.startswith(OBJECT + _OWN):
             with self._objects.get(source.removeprefix(OBJECT)) as body:
                 yield body
-        elif source.startswith(MEMORY) and (lent := self._lent.get(source.removeprefix(MEMORY).partition("/")[0])) is not None:
+        elif (
+            source.startswith(MEMORY)
+            and (lent := self._lent.get(source.removeprefix(MEMORY).partition("/")[0])) is not None
+        ):
             yield lent[source.partition("/")[2]]
         else:
-            raise NotStorable(f"{source[:100]!r} cannot be read: a source is a working file, an object of the ingest, or lent.")
+            raise NotStorable(
+                f"{source[:100]!r} cannot be read: a source is a working file, an object of the ingest, or lent."
+            )
 
 
 @contextmanager
@@ -70,7 +78,8 @@ def open_inside(root: Path, path: str) -> Iterator[BinaryIO]:
     try:
         at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            file = open(open_beneath(at, path, _READ), "rb", buffering=0)  # noqa: SIM115 - closed below, or by the caller's block
+            # closed below, or by the caller's block
+            file = open(open_beneath(at, path, _READ), "rb", buffering=0)  # noqa: SIM115
         finally:
             os.close(at)
     except OSError as error:

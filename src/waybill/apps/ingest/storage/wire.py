@@ -13,8 +13,9 @@
     POST   /recover   ?object=                                  what was done (Recovered)
     GET    /objects   ?after=&limit=                            a page of objects, as [cursor, id]
 
-The body of a deposit is lines of JSON: first what is said of all of it (Head), then a line for each file: [path, size, sha256, mime]. It
-has no source: the bytes were staged before under its SHA-256. What is refused has the house's shape, and its code names the error.
+The body of a deposit is lines of JSON: first what is said of all of it (Head), then a line for each file: [path, size,
+sha256, mime]. It has no source: the bytes were staged before under its SHA-256. What is refused has the house's shape,
+and its code names the error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest.storage.protocol import FileToStore, Late, Mode, NoSuchFile, NotStorable, NotStored, StorageError, Unsound
+from waybill.apps.ingest.storage.protocol import (
+    FileToStore,
+    Late,
+    Mode,
+    NoSuchFile,
+    NotStorable,
+    NotStored,
+    StorageError,
+    Unsound,
+)
 from waybill.objects import Damaged, NotFound, ObjectsError
 
 LONGEST = 1024 * 1024  # bytes of one line

@@ -1,4 +1,5 @@
-"""Writing a version: from a deposit to a version at rest, so that a crash anywhere leaves the version before it, or this one.
+"""Writing a version: from a deposit to a version at rest, so that a crash anywhere leaves the version before it, or
+this one.
 
     1  the root inventory is read; a request that made a version before is answered with it
     2  content, each under its SHA-256:          <object>/v2/content/<sha256>, read back and compared
@@ -7,13 +8,14 @@
     5  <object>/inventory.json                   **the version is there**, or the write was Late
     6  <object>/inventory.json.sha512            and what an earlier try left behind is removed
 
-What is small is written together: a new object as one folder, which is there at once with all that is in it, where the object store can
-do that; else 2 to 4 in one go, and 5 and 6 in another, so that the folders are synced once and not for each file.
+What is small is written together: a new object as one folder, which is there at once with all that is in it, where the
+object store can do that; else 2 to 4 in one go, and 5 and 6 in another, so that the folders are synced once and not for
+each file.
 
-Content that is named by its digest cannot be confused with another try's: what is there and reads back right is used, and two writers of
-the same version never overwrite each other's bytes. Nothing of another's is removed before step 5 has succeeded, for until then it may be
-the other one who wins. A crash before 5 leaves content that nobody refers to, a crash after 5 an old sidecar: the next write, or
-`recover`, removes the one and writes the other.
+Content that is named by its digest cannot be confused with another try's: what is there and reads back right is used,
+and two writers of the same version never overwrite each other's bytes. Nothing of another's is removed before step 5
+has succeeded, for until then it may be the other one who wins. A crash before 5 leaves content that nobody refers to, a
+crash after 5 an old sidecar: the next write, or `recover`, removes the one and writes the other.
 """
 
 from __future__ import annotations
@@ -65,7 +67,12 @@ class VersionWriter:
     def _contents(self) -> Contents:
         """By the algorithm of the object, which is known once its inventory is read."""
         return Contents(
-            self._objects, self._root, self._sources, algorithm=self._algorithm, threads=self._threads, check=self._check
+            self._objects,
+            self._root,
+            self._sources,
+            algorithm=self._algorithm,
+            threads=self._threads,
+            check=self._check,
         )
 
     def write(self, deposit: Deposit) -> Stored:
@@ -76,7 +83,9 @@ class VersionWriter:
         return stored
 
     def _write(self, deposit: Deposit, *, whole: bool) -> Stored | None:
-        """`whole`: a new object that is small may be written as one folder; None if that could not be, and nothing was written."""
+        """`whole`: a new object that is small may be written as one folder; None if that could not be, and nothing
+        was written.
+        """
         held = load(self._objects, self._root)
         if held is not None:
             for version in held.inventory.described():
@@ -92,9 +101,16 @@ class VersionWriter:
         number = held.inventory.number + 1 if held else 1
         folder = f"{self._root}/v{number}"
         left = next(iter(self._objects.list(folder, limit=1)), None) is not None  # by a try that was interrupted
-        if whole and held is None and not left and can_put_whole(self._objects) and _are_small(files, _missing(files, {})):
+        if (
+            whole
+            and held is None
+            and not left
+            and can_put_whole(self._objects)
+            and _are_small(files, _missing(files, {}))
+        ):
             return self._write_whole(deposit, files)
-        # Which version of them a try may replace is settled now: a writer that was overtaken must not replace what came later.
+        # Which version of them a try may replace is settled now: a writer that was overtaken must not replace what came
+        # later.
         main, beside = self._names()
         etags = {name: etag_of(self._objects, f"{folder}/{name}") if left else None for name in (main, beside)}
         etags["above"] = etag_of(self._objects, f"{self._root}/{beside}") if held else None
@@ -102,9 +118,14 @@ class VersionWriter:
         contents = {c.sha256: c for c in held.inventory.contents() if c.sha256} if held else {}
         if held is not None and deposit.damaged:
             heal(
-                self._objects, self._root, self._sources, contents=held.inventory.contents(), damaged=set(deposit.damaged), files=files,
+                self._objects,
+                self._root,
+                self._sources,
+                contents=held.inventory.contents(),
+                damaged=set(deposit.damaged),
+                files=files,
                 check=self._check,
-            )  # fmt: skip
+            )
         missing = _missing(files, contents)
         writes: list[Write] = []  # what is small is written together, in the end
         if not left and _are_small(files, missing):
@@ -116,8 +137,8 @@ class VersionWriter:
         try:
             self._publish(held, made, etags, writes)
         except Late:
-            # Published by this write, whose answer was lost, or by another run of the same request: that one's manifest need not be ours,
-            # and what lies beside it is not ours to remove.
+            # Published by this write, whose answer was lost, or by another run of the same request: that one's manifest
+            # need not be ours, and what lies beside it is not ours to remove.
             if (there := self._published(number, deposit.request)) is None:
                 raise
             return there
@@ -145,19 +166,35 @@ class VersionWriter:
         new: list[Content],
         writes: list[Write],
     ) -> tuple[NewVersion, Stored]:
-        """The version, its manifest added to what is new and to what is written; and what is answered once it is there."""
+        """The version, its manifest added to what is new and to what is written; and what is answered once it is
+        there.
+        """
         created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         manifest, size = self._keep_manifest(deposit, files, contents, number, created, writes)
         new.append(manifest)
         states = {path: contents[wanted.sha256].digest for path, wanted in files.items()}
         states[MANIFEST] = manifest.digest
         made = NewVersion(
-            deposit.object, number, self._algorithm, created, deposit.message, deposit.request, deposit.user, deposit.address, new, states
+            deposit.object,
+            number,
+            self._algorithm,
+            created,
+            deposit.message,
+            deposit.request,
+            deposit.user,
+            deposit.address,
+            new,
+            states,
         )
         return made, Stored(
-            object=deposit.object, version=number, request=deposit.request, created=created,
-            place=manifest.place, sha256=manifest.sha256.hex(), size=size,
-        )  # fmt: skip
+            object=deposit.object,
+            version=number,
+            request=deposit.request,
+            created=created,
+            place=manifest.place,
+            sha256=manifest.sha256.hex(),
+            size=size,
+        )
 
     def _keep_manifest(
         self,
@@ -169,9 +206,13 @@ class VersionWriter:
         writes: list[Write],
     ) -> tuple[Content, int]:
         about = {
-            "object": deposit.object, "version": number, "request": deposit.request, "created": created, "mode": deposit.mode,
+            "object": deposit.object,
+            "version": number,
+            "request": deposit.request,
+            "created": created,
+            "mode": deposit.mode,
             "about": dict(deposit.about),
-        }  # fmt: skip
+        }
         places = {sha256: content.place for sha256, content in contents.items()}
 
         def written() -> Iterable[bytes]:
@@ -196,7 +237,9 @@ class VersionWriter:
         put_all(self._objects, inventory.at(self._root, held.etag if held else None, etags["above"]))
 
     def _published(self, number: int, request: str) -> Stored | None:
-        """The version that the request made, if it made one; what was written beside somebody's newest is theirs again."""
+        """The version that the request made, if it made one; what was written beside somebody's newest is theirs
+        again.
+        """
         held = load(self._objects, self._root)
         if held is None:
             return None
@@ -214,7 +257,9 @@ def _are_small(files: dict[str, Wanted], missing: dict[bytes, str]) -> bool:
 
 
 def _missing(files: dict[str, Wanted], known: dict[bytes, Content]) -> dict[bytes, str]:
-    """Content that the object does not have yet, in the order of the digests, each with the path of one file that has it."""
+    """Content that the object does not have yet, in the order of the digests, each with the path of one file that
+    has it.
+    """
     missing: dict[bytes, str] = {}
     for path, wanted in files.items():
         if wanted.sha256 not in known:
