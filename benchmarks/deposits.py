@@ -25,30 +25,30 @@ from benchmarks.peers.report import report
 from waybill import config
 from waybill.apps.ingest import service
 from waybill.apps.ingest.application import APPLICATION
-from waybill.apps.ingest.outfit import Outfit
-from waybill.apps.ingest.submission import Submission, type_of
-from waybill.depot import Depot
+from waybill.apps.ingest.resources import IngestResources
+from waybill.apps.ingest.submission import Submission, payload_type_of
 from waybill.engine import Engine
+from waybill.environment import Environment
 
-SETTINGS = '[app.ingest.fetch]\nallow = ["127.0.0.0/8"]\n[app.ingest.room]\nkeep_free = 0\n'
+SETTINGS = '[app.ingest.fetch]\nallow = ["127.0.0.0/8"]\n[app.ingest.disk_space]\nkeep_free = 0\n'
 PROFILE, OWNER, COLLECTION = "bench", "ark:/99999/fk4owner", "ark:/99999/fk4bench"
 WHO = "bench"
 PATIENCE = 60.0  # seconds that the worker may take to end
 LOOK = 0.05  # seconds between two looks at the batch
 
 
-def furnished(folder: Path) -> Depot:
+def prepare_environment(folder: Path) -> Environment:
     """A data folder with its settings, a collection and a profile."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / config.FILE).write_text(SETTINGS)
-    depot = Depot.of(config.load(env={}, overrides={"data": folder}), [APPLICATION])
-    with closing(depot.open_store()) as store:
-        engine = depot.engine(store)
+    (folder / config.CONFIG_FILE).write_text(SETTINGS)
+    environment = Environment.from_config(config.load(env={}, overrides={"data": folder}), [APPLICATION])
+    with closing(environment.open_store()) as store:
+        engine = environment.make_engine(store)
         service.COLLECTIONS.put(engine, {"mnemonic": "bench", "ark": COLLECTION, "name": "Measured"}, who=WHO)
         service.PROFILES.put(
             engine, {"name": PROFILE, "owner": OWNER, "collections": [COLLECTION], "description": "Measured."}, who=WHO
         )
-    return depot
+    return environment
 
 
 @contextmanager
@@ -107,27 +107,27 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("url")
-    parser.add_argument("type", type=type_of)
+    parser.add_argument("type", type=payload_type_of)
     parser.add_argument("count", type=int)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
-    depot = furnished(arguments.folder)
+    environment = prepare_environment(arguments.folder)
     with (
-        closing(depot),
-        closing(depot.open_store()) as store,
+        closing(environment),
+        closing(environment.open_store()) as store,
         working(arguments.folder, arguments.threads, arguments.processes) as worker,
     ):
-        engine, outfit = depot.engine(store), cast(Outfit, depot.outfit("batch"))
+        engine, resources = environment.make_engine(store), cast(IngestResources, environment.get_resources("batch"))
         used, began = cpu(worker.pid), time.perf_counter()
-        accepted = service.submit(
-            engine, outfit, Submission(profile=PROFILE, url=arguments.url, type=arguments.type), who=WHO
+        accepted = service.submit_deposit(
+            engine, resources, Submission(profile=PROFILE, url=arguments.url, type=arguments.type), who=WHO
         )
         completed(engine, accepted.batch.id, worker)
         seconds = time.perf_counter() - began
-        tally = store.tally("job")
-        if tally.get("Completed") != arguments.count:
-            raise SystemExit(f"{arguments.count} objects were submitted; the jobs are {tally}.")
+        counts = store.count_by_state("job")
+        if counts.get("Completed") != arguments.count:
+            raise SystemExit(f"{arguments.count} objects were submitted; the jobs are {counts}.")
         peak, used = memory(worker.pid), cpu(worker.pid) - used
     report(arguments.count, seconds, megabytes=peak / 1e6, cpu=used)
 

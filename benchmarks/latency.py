@@ -56,7 +56,7 @@ def _measure(name: str, url: str, effort: Effort, goal: float) -> Iterator[Figur
     disk = Disk.of(effort)
     disk.note()
     store = open_store(url)
-    engine = Engine(store, Machines.of((machines.parcel(),)))
+    engine = Engine(store, Machines.from_machines((machines.parcel(),)))
     with tempfile.TemporaryDirectory() as root, Worker(url, root) as worker:
         waits = [worker.start(engine) for _ in range(submits + 1)][1:]
         note = f"{submits} submits, {min(waits):.1f} to {max(waits):.1f} ms"

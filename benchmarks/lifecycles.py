@@ -1,6 +1,6 @@
 """One worker process that leads records through eight durable states, and prints how many a second.
 
-    python -m benchmarks.lifecycles URL COUNT [parcel|job|deposit] [--threads N] [--portion N] [--profile FILE]
+    python -m benchmarks.lifecycles URL COUNT [parcel|job|deposit] [--threads N] [--claims N] [--profile FILE]
 
 All records are queued beforehand. Time runs from the first claim to the commit that brings the last record to its end.
 """
@@ -19,9 +19,9 @@ from benchmarks import machines
 from benchmarks.peers.report import report
 from benchmarks.timed import Race
 from waybill import rules
-from waybill.cli.limits import settle_in
+from waybill.cli.server_processes import tune_process
 from waybill.engine import Engine
-from waybill.record import Committed, Group, Store
+from waybill.record import CommitGroup, CommitResult, Store
 from waybill.rules import Machines
 from waybill.step import New
 from waybill.stores import open_store
@@ -38,14 +38,16 @@ TABLES = {
 
 
 def queue(store: Store, table: Machines, kind: str, count: int) -> None:
-    """Submit them all, in portions."""
+    """Submit them all, page by page."""
     maker = Engine(store, table).submit(New("batch", state="Processing")) if kind == "job" else None
     made = 0
     while made < count:
         some = min(PORTION, count - made)
         news = [New(kind, {"configuration": {"title": f"number {made + n}"}}) for n in range(some)]
-        answer = store.commit([Group(tuple(rules.create(table, new, maker=maker, who="bench") for new in news))])[0]
-        if not isinstance(answer, Committed):
+        answer = store.commit([CommitGroup(tuple(rules.create(table, new, maker=maker, who="bench") for new in news))])[
+            0
+        ]
+        if not isinstance(answer, CommitResult):
             raise answer
         made += some
 
@@ -56,11 +58,11 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("kind", nargs="?", default="parcel", choices=tuple(TABLES))
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--portion", type=int, default=512)
+    parser.add_argument("--claims", type=int, default=512)
     parser.add_argument("--profile", type=Path)
     arguments = parser.parse_args()
-    settle_in()  # as `waybill work` does
-    table = Machines.of(TABLES[arguments.kind]())
+    tune_process()  # as `waybill work` does
+    table = Machines.from_machines(TABLES[arguments.kind]())
     kind = "parcel" if arguments.kind == "parcel" else "job"
     race = Race("Arrived" if kind == "parcel" else "Completed", arguments.count, lambda: worker.stop())
 
@@ -76,9 +78,9 @@ def main() -> None:
             host="bench",
             work_root=Path(root),
             objects=cast(Any, None),
-            roles=[kind],
+            queues=[kind],
             threads=arguments.threads,
-            portion=arguments.portion,
+            max_claims=arguments.claims,
         )
         used = time.process_time()
         for _ in _profiled(arguments.profile):

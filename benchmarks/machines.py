@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from waybill.apps.ingest.machine import tables as ingest_tables
+from waybill.apps.ingest.machine import build_tables as ingest_tables
 from waybill.machine import RESUME, Machine, action, end, join, rest, work
 from waybill.record import Record
-from waybill.step import Context, Done, Outcome
+from waybill.step import Done, Outcome, StepContext
 
 STATES = 8
 LAST = "Arrived"
@@ -14,7 +14,7 @@ MERRITT = ("Pending", "Estimating", "Provisioning", "Downloading", "Processing",
 DONE = Done()
 
 
-def nothing(record: Record, ctx: Context) -> Outcome:
+def nothing(record: Record, ctx: StepContext) -> Outcome:
     return DONE
 
 
@@ -27,7 +27,7 @@ def parcel() -> Machine:
 def batch() -> Machine:
     """Merritt's batch, which waits for its jobs."""
     return Machine(
-        name="batch", plural="batches", prefix="bid", doc="Jobs that came together.",
+        name="batch", plural="batches", prefix="bid", description="Jobs that came together.",
         states=(
             join("Processing", "Completed", "Until the jobs have settled."),
             end("Completed", "All jobs have settled."),
@@ -42,7 +42,7 @@ def job() -> Machine:
 
 def ingest() -> tuple[Machine, ...]:
     """Those of ingest as they are, with all states; but for its jobs there is nothing to do."""
-    tables = ingest_tables(storing=True)
+    tables = ingest_tables(storing_state=True)
     for machine in tables:
         if machine.name == "job":
             for state in MERRITT:
@@ -55,7 +55,7 @@ def _machine(
 ) -> Machine:
     targets = [*states[1:], last]
     machine = Machine(
-        name=name, plural=plural, prefix=prefix, doc="One thing on its way.", parent=parent,
+        name=name, plural=plural, prefix=prefix, description="One thing on its way.", parent=parent,
         states=(
             *(work(state, then, "A step that does nothing.") for state, then in zip(states, targets, strict=True)),
             rest("Failed", "A step gave up.", settled=True),

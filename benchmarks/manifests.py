@@ -9,15 +9,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from waybill import manifests
-from waybill.objects import Directory
+from waybill.objects import DirectoryObjects
 
 
-def entries(count: int, *, extra: bool) -> Iterator[manifests.Entry]:
+def entries(count: int, *, extra: bool) -> Iterator[manifests.ManifestEntry]:
     for number in range(count):
         more = {"mime": "text/plain"} if extra else {}
-        yield manifests.Entry(
+        yield manifests.ManifestEntry(
             f"s3://bucket/some/longer/path/of/a/dataset/file-{number:09d}.dat", number, f"{number:064x}", more
         )
 
@@ -30,27 +31,27 @@ def timed(what: str, count: int, work: Callable[[], object]) -> None:
     print(f"{what:<28} {count:>11,} lines {seconds:8.2f} s {count / seconds:>11,.0f} lines/s   peak so far {peak} MiB")
 
 
-def read(objects: Directory, name: str) -> int:
-    with manifests.read(objects, name) as reader:
+def read(objects: DirectoryObjects, name: str) -> int:
+    with manifests.open_manifest(objects, name) as reader:
         return sum(1 for _ in reader)
+
+
+def write(objects: DirectoryObjects, count: int, *, extra: bool) -> None:
+    manifests.write_manifest(objects, "m", entries(count, extra=extra), ordered=True)
 
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with (
         tempfile.TemporaryDirectory(dir=sys.argv[2] if len(sys.argv) > 2 else None) as root,
-        Directory(root, fsync=False) as objects,
+        DirectoryObjects(root, fsync=False) as objects,
     ):
         timed("making the entries only", count, lambda: sum(1 for _ in entries(count, extra=False)))
         for kind in ("plain", "further fields in all"):
             extra = kind != "plain"
-            timed(
-                f"write, {kind}",
-                count,
-                lambda extra=extra: manifests.write(objects, "m", entries(count, extra=extra), ordered=True),
-            )  # type: ignore[misc]
+            timed(f"write, {kind}", count, partial(write, objects, count, extra=extra))
             timed(f"read, {kind}", count, lambda: read(objects, "m"))
-            timed(f"verify, {kind}", count, lambda: manifests.verify(objects, "m"))
+            timed(f"verify, {kind}", count, lambda: manifests.verify_manifest(objects, "m"))
         print(f"one file has {objects.head('m').size / count:.0f} bytes a line")
 
 

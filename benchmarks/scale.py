@@ -1,8 +1,8 @@
 """What a long queue costs: claim and commit with 1,000 and with 1,000,000 queued, and pages and counts of a million
 on SQLite.
 
-    scale.sqlite       growth of a portion's claim + commit; tally and the first page
-    scale.postgres     growth of a portion's claim + commit
+    scale.sqlite       growth of claim + commit; the counts and the first page
+    scale.postgres     growth of claim + commit
 
 Both queues stand at the same time and are measured in turns, so that a slow minute of the machine slows down both.
 """
@@ -40,12 +40,12 @@ def _grow(name: str, effort: Effort, short: str, long: str, *, pages: bool) -> I
     disk = Disk.of(effort)
     disk.note()
     found = child("benchmarks.queues", short, queued[0], long, queued[1], effort.pick(40, 5))
-    for portion in ("one", "ten"):
-        low, high = found[f"{portion} short"], found[f"{portion} long"]
-        note = f"medians of claim + commit of {portion}; {queued[1]:,} queued beside {queued[0]:,}, filled at {found['filled']:,.0f}/s"
-        yield Figure(f"{name}.{portion}", high, "ms", low, 1.5, "ratio at most", note)
+    for size in ("one", "ten"):
+        low, high = found[f"{size} short"], found[f"{size} long"]
+        note = f"medians of claim + commit of {size}; {queued[1]:,} queued beside {queued[0]:,}, filled at {found['filled']:,.0f}/s"
+        yield Figure(f"{name}.{size}", high, "ms", low, 1.5, "ratio at most", note)
     if pages:
-        for verb in ("tally", "first page", "newest page"):
+        for verb in ("counts", "first page", "newest page"):
             note = f"the slowest of {found['looks']}, {queued[1]:,} records"
             yield Figure(f"{name}.{verb.replace(' ', '-')}", found[verb], "ms", goal=50, sense="at most", note=note)
     disk.note()

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from waybill.record import Change, Claimed, Committed, Group, Record, Ref, Role, Store
+from waybill.record import Change, ClaimedRecord, CommitGroup, CommitResult, Record, Ref, Store, WorkQueue
 from waybill.stores import open_store
 
 T = TypeVar("T")
@@ -36,17 +36,18 @@ def fill(store: Store, n: int, crates: int) -> float:
     parents: list[Ref | None] = [None]
     if crates:
         drafts = [
-            Change(None, Record("crate", "crt*", "Filling", parked="children"), event="create") for _ in range(crates)
+            Change(None, Record("crate", "crt*", "Filling", blocked_by="children"), cause="create")
+            for _ in range(crates)
         ]
-        parents = [record.ref for record in written(store.commit([Group(tuple(drafts))])[0])]
+        parents = [record.ref for record in written(store.commit([CommitGroup(tuple(drafts))])[0])]
     for place, parent in enumerate(parents):
         left = n // len(parents) + (place < n % len(parents))
         while left:
-            portion = [
-                Change(None, draft(parent), event="create", who="bench", docs={"label": LABEL})
+            changes = [
+                Change(None, draft(parent), cause="create", who="bench", documents={"label": LABEL})
                 for _ in range(min(1000, left))
             ]
-            left -= len(written(store.commit([Group(tuple(portion))])[0]))
+            left -= len(written(store.commit([CommitGroup(tuple(changes))])[0]))
     return time.perf_counter() - began
 
 
@@ -55,20 +56,20 @@ def draft(parent: Ref | None) -> Record:
 
 
 def written(answer: object) -> list[Record]:
-    if not isinstance(answer, Committed):
+    if not isinstance(answer, CommitResult):
         raise SystemExit(f"refused: {answer}")
     return [record for record in answer.records if record is not None]
 
 
-def step(record: Record, state: str, *, keep: bool) -> Group:
+def step(record: Record, state: str, *, keep: bool) -> CommitGroup:
     after = msgspec.structs.replace(
         record, state=state, last_done=record.state, session=record.session if keep else None
     )
-    return Group((Change(record, after, event="done", who="bench"),))
+    return CommitGroup((Change(record, after, cause="done", who="bench"),))
 
 
 class Round:
-    """One portion, claimed, moved through some states under the claim, and released."""
+    """Some records, claimed, moved through some states under the claim, and released."""
 
     def __init__(self, store: Store, session: str) -> None:
         self.store, self.session = store, session
@@ -81,8 +82,8 @@ class Round:
         return answer
 
     def run(self) -> None:
-        claimed: list[Claimed] = self.timed(
-            "claim", lambda: self.store.claim([Role(KIND, STATES[0])], self.session, PORTION)
+        claimed: list[ClaimedRecord] = self.timed(
+            "claim", lambda: self.store.claim([WorkQueue(KIND, STATES[0])], self.session, PORTION)
         )
         records = [each.record for each in claimed]
         for state in STATES[1:4]:
@@ -96,16 +97,16 @@ class Round:
 
     def pair(self) -> None:
         """One record alone: what a worker with nothing to batch pays."""
-        (one,) = self.timed("claim one", lambda: self.store.claim([Role(KIND, STATES[0])], self.session, 1))
+        (one,) = self.timed("claim one", lambda: self.store.claim([WorkQueue(KIND, STATES[0])], self.session, 1))
         self.timed("release one", lambda: self.store.commit([step(one.record, STATES[4], keep=False)]))
 
     def look(self) -> None:
-        self.timed("tally", lambda: self.store.tally(KIND))
+        self.timed("counts", lambda: self.store.count_by_state(KIND))
         self.timed("first page", lambda: self.store.find(KIND, state=STATES[0], limit=100))
         self.timed("newest page", lambda: self.store.find(KIND, newest=True, limit=100))
 
 
-def told(name: str, times: list[float], per: int) -> str:
+def format_times(name: str, times: list[float], per: int) -> str:
     middle = statistics.median(times)
     rate = f"{per / middle:>10,.0f}/s" if per else " " * 12
     return f"  {name:12} {middle * 1000:8.3f} ms {rate}   ({min(times) * 1000:.3f} .. {max(times) * 1000:.3f} ms)"
@@ -139,8 +140,8 @@ def main() -> None:
             round.pair()
             round.look()
         for name, times in round.times.items():
-            print(told(name, times, EACH.get(name, 0)))
-        present = sum(store.tally(KIND).get(state, 0) for state in STATES[:1])
+            print(format_times(name, times, EACH.get(name, 0)))
+        present = sum(store.count_by_state(KIND).get(state, 0) for state in STATES[:1])
     store.close_session(session)
     store.close()
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from waybill.record import Answer, Claimed, Committed, Group, Role, Store
+from waybill.record import ClaimedRecord, CommitAnswer, CommitGroup, CommitResult, Store, WorkQueue
 
 
 class Race:
@@ -52,18 +52,18 @@ class TimedStore:
         self.verbs: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
         self.arrived = 0
 
-    def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
+    def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
         asked = time.perf_counter()
-        claimed: list[Claimed] = self._time("claim", self.store.claim, roles, session, limit)
+        claimed: list[ClaimedRecord] = self._time("claim", self.store.claim, queues, session, limit)
         if claimed:
             self.race.start(asked)
         return claimed
 
-    def commit(self, groups: Sequence[Group]) -> list[Answer]:
-        answers: list[Answer] = self._time("commit", self.store.commit, groups)
+    def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
+        answers: list[CommitAnswer] = self._time("commit", self.store.commit, groups)
         last, arrived = self.race.last, 0
         for answer in answers:
-            if not isinstance(answer, Committed):
+            if not isinstance(answer, CommitResult):
                 raise answer  # nothing may be refused here
             if answer.records and (record := answer.records[0]) is not None and record.state == last:
                 arrived += 1

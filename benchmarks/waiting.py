@@ -19,7 +19,7 @@ from typing import Any, cast
 from benchmarks import machines
 from waybill.record import Record, Store
 from waybill.rules import Machines
-from waybill.step import Context, Done, Outcome
+from waybill.step import Done, Outcome, StepContext
 from waybill.stores import open_store
 from waybill.worker import Worker
 
@@ -43,20 +43,20 @@ def say(**message: object) -> None:
     print(json.dumps(message), flush=True)
 
 
-def first(record: Record, ctx: Context) -> Outcome:
+def first(record: Record, ctx: StepContext) -> Outcome:
     say(id=record.id, at=time.monotonic())
     return Done()
 
 
 def main(url: str, root: Path) -> None:
     machine = machines.parcel()
-    machine.steps[machine.initial] = first
+    machine.steps[machine.initial_state] = first
     calls: Counter[str] = Counter()
 
     def opener() -> Store:
         return cast(Store, CountedStore(open_store(url), calls))
 
-    worker = Worker(opener, Machines.of((machine,)), host="bench", work_root=root, objects=cast(Any, None))
+    worker = Worker(opener, Machines.from_machines((machine,)), host="bench", work_root=root, objects=cast(Any, None))
 
     def listen() -> None:
         for line in sys.stdin:

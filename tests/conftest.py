@@ -28,10 +28,10 @@ from tests.budget import Budget
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import RcloneS3Server, SeaweedServer
 from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
-from waybill.cli.limits import allow_many_files
+from waybill.cli.server_processes import raise_file_limit
 
 _budget = budgets.from_environment()
-allow_many_files()  # one process has the servers and workers of thousands of tests in turn
+raise_file_limit()  # one process has the servers and workers of thousands of tests in turn
 
 # A shell that starts the suite in the background has it ignore interrupts, and all that it starts: but what they do is
 # tested too.

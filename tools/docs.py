@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write the generated pages of docs/ from what the code declares; with --check, only say which are stale.
+"""Write the generated pages of docs/ from what the code declares; with --check, only name those that are stale.
 
     .venv/bin/python tools/docs.py            `make docs`
-    .venv/bin/python tools/docs.py --check    part of `make check`; exit 1 when a page is missing, stale or of a machine that is gone
+    .venv/bin/python tools/docs.py --check    part of `make check`; exit 1 when a page is missing, stale or superfluous
 
-docs/machines/NAME.md is all that a machine's table says, in the order in which it says it: the figure, the states, the
-actions, the documents. Every machine that a process can have has one: the built-in ones, those of the applications,
+docs/machines/NAME.md is the whole declaration of a machine, in its order: the figure, the states, the actions, the
+documents. Every machine that a process can have has one: the built-in ones, those of the applications,
 those of the demonstration. docs/reference/config.md is the list of settings, those of the applications included,
 docs/reference/cli.md the list of commands. README.md in reference, concepts and how-to lists the pages of its folder.
 """
@@ -21,13 +21,13 @@ from typing import Any
 import msgspec
 from typer.main import get_command
 
-from waybill.application import Application, installed
-from waybill.cli.app import build
-from waybill.cli.desk import COMMON, EXAMPLES
+from waybill.application import Application, load_applications
+from waybill.cli.app import build_app
+from waybill.cli.command_context import COMMON_PANEL, EXAMPLES
 from waybill.cli.problems import EXIT_CODES
 from waybill.config import OTHER_VARIABLES, SETTINGS, load
-from waybill.depot import Depot
-from waybill.drawing import mermaid
+from waybill.drawing import render_mermaid
+from waybill.environment import Environment
 from waybill.machine import RESUME, STAY, Machine
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -38,43 +38,60 @@ FOLDERS = {"reference": "Reference", "concepts": "Concepts", "how-to": "How to"}
 IN_WORDS = {RESUME: "the state after the last one done", STAY: "stays where it is"}
 
 
-def machines() -> list[Machine]:
+def load_machines() -> list[Machine]:
     """Every machine that a process can have, by name."""
-    nowhere = load(env={}, overrides={"data": DOCS / "no such folder"})  # so that nobody's own settings are read
-    found = Depot.of(nowhere, demo=True).machines
+    nowhere = load(env={}, overrides={"data": DOCS / "no such folder"})  # so that no settings of the user are read
+    found = Environment.from_config(nowhere, demo=True).machines
     return [found[name] for name in sorted(found)]
 
 
-def page(machine: Machine) -> str:
-    parts = [NOTICE, f"# {machine.name}", machine.doc]
+def render_machine(machine: Machine) -> str:
+    parts = [NOTICE, f"# {machine.name}", machine.description]
     if machine.parent:
         parts.append(f"A {machine.parent} waits for its {machine.plural}.")
-    parts += ["```mermaid\n" + mermaid(machine) + "\n```", "## States"]
+    parts += ["```mermaid\n" + render_mermaid(machine) + "\n```", "## States"]
     states = [
-        (f"`{s.name}`", s.sort, s.doc, _code(s.then, *s.also), _code(s.fails), _code(s.holds)) for s in machine.states
+        (
+            f"`{s.name}`",
+            s.type,
+            s.description,
+            _format_names(s.to, *s.or_to),
+            _format_names(s.on_fail),
+            _format_names(s.on_hold),
+        )
+        for s in machine.states
     ]
-    parts.append(_table(("state", "sort", "what happens there", "then", "gives up", "on hold"), states))
-    arrows = [(_code(a.source), _code(a.target), a.label, a.by) for a in machine.arrows()]
-    parts += ["## Arrows", _table(("from", "to", "when", "caused by a"), arrows)]
+    parts.append(_render_table(("state", "type", "what happens there", "to", "on fail", "on hold"), states))
+    arrows = [(_format_names(a.source), _format_names(a.target), a.label, a.by) for a in machine.iter_arrows()]
+    parts += ["## Transitions", _render_table(("from", "to", "cause", "by"), arrows)]
     if machine.actions:
         actions = [
-            (f"`{a.name}`", _code(*a.sources), IN_WORDS.get(a.target) or _code(a.target), a.role, a.doc)
+            (
+                f"`{a.name}`",
+                _format_names(*a.sources),
+                IN_WORDS.get(a.target) or _format_names(a.target),
+                a.role,
+                a.description,
+            )
             for a in machine.actions
         ]
-        parts += ["## Actions", _table(("action", "from", "to", "who", "what it does"), actions)]
+        parts += ["## Actions", _render_table(("action", "from", "to", "role", "what it does"), actions)]
     if machine.documents:
-        documents = [(f"`{d.name}`", d.writer, d.doc) for d in machine.documents]
-        parts += ["## Documents", _table(("document", "written by", "what it holds"), documents)]
-    if machine.keys:
-        parts += ["## Keys", _table(("family", "what it names"), [(f"`{k.family}`", k.doc) for k in machine.keys])]
+        documents = [(f"`{d.name}`", d.writer, d.description) for d in machine.documents]
+        parts += ["## Documents", _render_table(("document", "written by", "what it holds"), documents)]
+    if machine.locks:
+        parts += [
+            "## Locks",
+            _render_table(("family", "what it names"), [(f"`{k.name}`", k.description) for k in machine.locks]),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
-def _code(*names: str | None) -> str:
+def _format_names(*names: str | None) -> str:
     return ", ".join(f"`{name}`" for name in names if name)
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def _render_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
@@ -82,68 +99,70 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join([line(titles), "|" + "---|" * len(titles), *map(line, rows)])
 
 
-def index(found: list[Machine]) -> str:
-    rows = [(f"[{m.name}]({m.name}.md)", m.doc) for m in found]
+def render_machine_index(found: list[Machine]) -> str:
+    rows = [(f"[{m.name}]({m.name}.md)", m.description) for m in found]
     parts = [
         NOTICE,
         "# Machines",
-        "Each kind of record that Waybill moves, as its table declares it.",
-        _table(("kind", "what it is"), rows),
+        "Each kind of record that Waybill moves, as its machine declares it.",
+        _render_table(("kind", "what it is"), rows),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def settings() -> str:
-    rows = [(f"`{s.name}`", f"`{s.variable}`", s.default, s.doc) for s in SETTINGS]
+def render_settings() -> str:
+    rows = [(f"`{s.name}`", f"`{s.variable}`", s.default, s.description) for s in SETTINGS]
     others = [(f"`{name}`", doc) for name, doc in OTHER_VARIABLES.items()]
     parts = [
         NOTICE,
         "# Settings",
         "A setting is given on the command line, in the environment or in `waybill.toml`; the first of these that names it counts. "
         "A dot in a name is a table in the file: `http.port` is `port` under `[http]`.",
-        _table(("setting", "variable", "when nobody says", "what it is"), rows),
-        "A path in the file is relative to the file; elsewhere it is relative to where the process was started. "
+        _render_table(("setting", "variable", "default", "what it is"), rows),
+        "A path in the file is relative to the file; elsewhere it is relative to the current folder of the process. "
         "`[app.NAME]` holds the settings of one application; those that come with Waybill are below.",
         "## Other variables",
-        _table(("variable", "what it is"), others),
+        _render_table(("variable", "what it is"), others),
     ]
-    for application in installed():
+    for application in load_applications():
         if application.settings is not None:
-            parts += settings_of(application)
+            parts += render_application_settings(application)
     return "\n\n".join(parts) + "\n"
 
 
-def settings_of(application: Application) -> list[str]:
+def render_application_settings(application: Application) -> list[str]:
     """The settings of an application, from the comments of its fields."""
     assert application.settings is not None
     parts = [
         f"## [app.{application.name}]",
-        f"{application.doc} These settings stand in the file only, and are checked when a process starts. A dot is a table again: "
+        f"{application.description} These settings are in the file only, and are checked when a process starts. A dot is a table again: "
         f"`fetch.allow` is `allow` under `[app.{application.name}.fetch]`.",
-        _table(("setting", "when nobody says", "what it is"), _fields(application.settings, "")),
+        _render_table(("setting", "default", "what it is"), _list_fields(application.settings, "")),
     ]
     if application.variables:
         secret = [(f"`{name}`", doc) for name, doc in application.variables.items()]
-        parts += ["What is secret comes from the environment:", _table(("variable", "what it is"), secret)]
+        parts += ["Secrets come from the environment:", _render_table(("variable", "what it is"), secret)]
     return parts
 
 
-def _fields(shape: Any, above: str) -> list[tuple[str, str, str]]:
+def _list_fields(shape: Any, above: str) -> list[tuple[str, str, str]]:
     rows = []
-    comments = dict(re.findall(r"^    (\w+): [^#\n]*# (.*)$", inspect.getsource(shape), re.MULTILINE))
+    source = inspect.getsource(shape)  # a comment is behind its field, or on the line above it
+    comments = {name: text for text, name in re.findall(r"^    # (.*)\n    (\w+): [^#\n]*$", source, re.MULTILINE)}
+    comments |= dict(re.findall(r"^    (\w+): [^#\n]*# (.*)$", source, re.MULTILINE))
     for field in msgspec.structs.fields(shape):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         if isinstance(default, msgspec.Struct):
-            rows += _fields(type(default), f"{above}{field.name}.")
+            rows += _list_fields(type(default), f"{above}{field.name}.")
             continue
         if field.name not in comments:
             raise SystemExit(f"{shape.__name__}.{field.name} has no comment that says what it is.")
         doc = comments[field.name]
-        rows.append((f"`{above}{field.name}`", _default(default), f"{doc[0].upper()}{doc[1:].rstrip('.')}."))
+        rows.append((f"`{above}{field.name}`", _format_default(default), f"{doc[0].upper()}{doc[1:].rstrip('.')}."))
     return rows
 
 
-def _default(value: Any) -> str:
+def _format_default(value: Any) -> str:
     if value is None or value in ("", ()):
         return "nothing"
     if isinstance(value, bool):
@@ -151,30 +170,30 @@ def _default(value: Any) -> str:
     return f"{value:.15g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def commands() -> str:
+def render_commands() -> str:
     parts = [
         NOTICE,
         "# Commands",
         "`waybill --install-completion` makes your shell complete them. Every command takes these options:",
-        _table(("option", "what it is"), _options(get_command(build()), common=True)),
-        'An error is one sentence on stderr; with `--json` it is `{"error": {"code", "message", "hint"}}`. `WAYBILL_DEBUG=1` shows the '
-        "traceback as well. The exit code says what sort of error it was:",
-        _table(("exit code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()]),
+        _render_table(("option", "what it is"), _list_options(get_command(build_app()), common=True)),
+        'An error is one sentence on stderr; with `--json` it is `{"error": {"code", "message", "hint"}}`. `WAYBILL_DEBUG=1` prints the '
+        "traceback as well. The exit code tells the type of the error:",
+        _render_table(("exit code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()]),
     ]
-    for path, command in _commands(get_command(build()), ()):
-        parts += _section(path, command)
+    for path, command in _walk_commands(get_command(build_app()), ()):
+        parts += _render_command(path, command)
     return "\n\n".join(parts) + "\n"
 
 
-def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _walk_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, in the order of the help."""
     if path:
         yield path, command
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _commands(inner, (*path, name))
+        yield from _walk_commands(inner, (*path, name))
 
 
-def _section(path: tuple[str, ...], command: Any) -> list[str]:
+def _render_command(path: tuple[str, ...], command: Any) -> list[str]:
     name = " ".join(path)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     words = "".join(
@@ -186,30 +205,32 @@ def _section(path: tuple[str, ...], command: Any) -> list[str]:
         " ".join((command.help or "").split()),
         f"```\nwaybill {name}{words}{group} [OPTIONS]\n```",
     ]
-    rows = [(f"`{p.metavar or p.name.upper()}`", p.help or "") for p in arguments] + _options(command, common=False)
+    rows = [(f"`{p.metavar or p.name.upper()}`", p.help or "") for p in arguments] + _list_options(
+        command, common=False
+    )
     if rows:
-        parts.append(_table(("argument or option", "what it is"), rows))
+        parts.append(_render_table(("argument or option", "what it is"), rows))
     if name in EXAMPLES:
         parts.append("```\n" + "\n".join(f"$ {example}" for example in EXAMPLES[name]) + "\n```")
     return parts
 
 
-def _options(command: Any, *, common: bool) -> list[tuple[str, str]]:
+def _list_options(command: Any, *, common: bool) -> list[tuple[str, str]]:
     if common:  # any command has them; take the first
-        command = next(inner for _, inner in _commands(command, ()))
+        command = next(inner for _, inner in _walk_commands(command, ()))
     rows = []
     for p in command.params:
-        if p.param_type_name != "option" or "--help" in p.opts or (p.rich_help_panel == COMMON) != common:
+        if p.param_type_name != "option" or "--help" in p.opts or (p.rich_help_panel == COMMON_PANEL) != common:
             continue
         flag = "" if p.is_flag else f" {p.metavar or p.name.upper()}"
         default = p.show_default if isinstance(p.show_default, str) else p.default
-        usual = f" When not given: {default}." if default not in (None, False, "", ()) and not callable(default) else ""
+        usual = f" Default: {default}." if default not in (None, False, "", ()) and not callable(default) else ""
         rows.append((f"`{', '.join(p.opts)}{flag}`", f"{p.help or ''}{usual}"))
     return rows
 
 
-def contents(folder: str, title: str, generated: Iterable[Path]) -> str:
-    """The pages of a folder by their titles, so that none is written and never found."""
+def render_contents(folder: str, title: str, generated: Iterable[Path]) -> str:
+    """The pages of a folder by their titles, so that every page can be found."""
     pages = {path for path in (DOCS / folder).glob("*.md") if path.name != "README.md"}
     texts = {path: path.read_text(encoding="utf-8") for path in pages - set(generated)}
     titles = {
@@ -222,14 +243,14 @@ def contents(folder: str, title: str, generated: Iterable[Path]) -> str:
     )
 
 
-def wanted() -> dict[Path, str]:
-    found = machines()
-    pages = {DOCS / "reference" / "config.md": settings(), DOCS / "reference" / "cli.md": commands()}
-    pages |= {MACHINES / f"{machine.name}.md": page(machine) for machine in found}
+def render_pages() -> dict[Path, str]:
+    found = load_machines()
+    pages = {DOCS / "reference" / "config.md": render_settings(), DOCS / "reference" / "cli.md": render_commands()}
+    pages |= {MACHINES / f"{machine.name}.md": render_machine(machine) for machine in found}
     if found:
-        pages[MACHINES / "README.md"] = index(found)
+        pages[MACHINES / "README.md"] = render_machine_index(found)
     for folder, title in FOLDERS.items():
-        pages[DOCS / folder / "README.md"] = contents(folder, title, list(pages))
+        pages[DOCS / folder / "README.md"] = render_contents(folder, title, list(pages))
     return pages
 
 
@@ -239,17 +260,17 @@ def main() -> int:
         "--check", action="store_true", help="change nothing; exit 1 when a page is not what would be written"
     )
     check = parser.parse_args().check
-    pages = wanted()
-    gone = [path for path in sorted(MACHINES.glob("*.md")) if path not in pages]
+    pages = render_pages()
+    removed = [path for path in sorted(MACHINES.glob("*.md")) if path not in pages]
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if check:
-        for path in (*stale, *gone):
+        for path in (*stale, *removed):
             print(f"docs/{path.relative_to(DOCS)} is not what the code declares now: run `make docs`.", file=sys.stderr)
-        return 1 if stale or gone else 0
+        return 1 if stale or removed else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(pages[path], encoding="utf-8")
-    for path in gone:
+    for path in removed:
         path.unlink()
     return 0
 

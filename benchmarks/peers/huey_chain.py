@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from huey import SqliteHuey  # type: ignore[import-untyped]
+from huey import SqliteHuey
 
 from benchmarks.peers.report import report
 
@@ -24,7 +24,7 @@ def main(file: str, count: int, threads: int) -> None:
     huey = SqliteHuey("bench", filename=file, fsync=True, results=False)
     ended, lock, done = [0], threading.Lock(), threading.Event()
 
-    @huey.task()  # type: ignore[untyped-decorator]
+    @huey.task()
     def link(number: int) -> None:
         if number < LINKS:
             link(number + 1)

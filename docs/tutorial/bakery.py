@@ -5,13 +5,10 @@ import time
 from waybill.application import Application
 from waybill.machine import RESUME, Machine, action, end, rest, work
 from waybill.record import Record
-from waybill.step import Context, Done, Outcome
+from waybill.step import Done, Outcome, StepContext
 
 LOAF = Machine(
-    name="loaf",
-    plural="loaves",
-    prefix="loaf",
-    doc="One loaf of bread.",
+    name="loaf", plural="loaves", prefix="loaf", description="One loaf of bread.",
     states=(
         work("Kneading", "Baking", "Mixes flour and water."),
         work("Baking", "Baked", "Ten minutes in the oven."),
@@ -19,21 +16,21 @@ LOAF = Machine(
         end("Baked", "Ready to eat."),
     ),
     actions=(action("resume", "Failed", RESUME, "Go on after the last step that was done."),),
-)
+)  # fmt: skip
 
 
 @LOAF.step("Kneading")
-def knead(loaf: Record, ctx: Context) -> Outcome:
+def knead(loaf: Record, ctx: StepContext) -> Outcome:
     return Done({"oven": {"minutes": 0}})
 
 
 @LOAF.step("Baking")
-def bake(loaf: Record, ctx: Context) -> Outcome:
-    for minute in range(loaf.docs["oven"]["minutes"] + 1, 11):
+def bake(loaf: Record, ctx: StepContext) -> Outcome:
+    for minute in range(loaf.documents["oven"]["minutes"] + 1, 11):
         ctx.check()
         time.sleep(0.5)
         ctx.save({"oven": {"minutes": minute}})
-        ctx.progress(minute, 10, "minutes")
+        ctx.report_progress(minute, 10, "minutes")
     return Done(message="golden brown")
 
 

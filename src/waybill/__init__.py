@@ -4,13 +4,13 @@ These are the names that an application needs.
 """
 
 from waybill.application import Application
-from waybill.engine import Acted, Engine
+from waybill.engine import ActionResult, Engine
 from waybill.machine import (
     RESUME,
     STAY,
     Backoff,
     Document,
-    Keys,
+    LockFamily,
     Machine,
     MachineError,
     action,
@@ -20,33 +20,33 @@ from waybill.machine import (
     retired,
     work,
 )
-from waybill.record import Docs, Record, Ref, Store, StoreError
-from waybill.rules import Machines, Refused, UnknownKind
-from waybill.step import Context, Done, Fail, New, Outcome, Stopped, Wait
+from waybill.record import Record, RecordDocuments, Ref, Store, StoreError
+from waybill.rules import ActionRefused, Machines, UnknownKind
+from waybill.step import Done, Fail, New, Outcome, StepContext, StepStopped, Wait
 from waybill.stores import open_store
 
 __all__ = [
     "RESUME",
     "STAY",
-    "Acted",
+    "ActionRefused",
+    "ActionResult",
     "Application",
     "Backoff",
-    "Context",
-    "Docs",
     "Document",
     "Done",
     "Engine",
     "Fail",
-    "Keys",
+    "LockFamily",
     "Machine",
     "MachineError",
     "Machines",
     "New",
     "Outcome",
     "Record",
+    "RecordDocuments",
     "Ref",
-    "Refused",
-    "Stopped",
+    "StepContext",
+    "StepStopped",
     "Store",
     "StoreError",
     "UnknownKind",

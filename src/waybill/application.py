@@ -1,12 +1,13 @@
-"""What an application brings: its machines, and, if it likes, routes, commands, duties and a demonstration.
+"""What an application provides: its machines and, optionally, routes, commands, maintenance routines and a
+demonstration.
 
-An application is one object of this class, announced by its package in the entry-point group `waybill.applications`:
+An application is one `Application` object, announced by its package in the entry-point group `waybill.applications`:
 
     [project.entry-points."waybill.applications"]
     parcels = "parcels:APPLICATION"
 
-`installed` finds them all; the setting `applications` chooses among them, or names one that is not installed as
-module:object.
+`load_applications` finds them all; the setting `applications` chooses among them, or names one that is not installed
+as module:object.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from msgspec import Struct
     from typer import Typer
 
-    from waybill.depot import Depot
     from waybill.engine import Engine
+    from waybill.environment import Environment
 
-GROUP = "waybill.applications"
+ENTRY_POINT_GROUP = "waybill.applications"
 
 
 class BadApplication(Exception):
@@ -38,77 +39,76 @@ class BadApplication(Exception):
 @dataclass(frozen=True)
 class Application:
     name: str
-    doc: str  # one sentence
-    machines: tuple[Machine, ...]  # as they are with the usual settings
-    # as its settings, [app.NAME], make them; BadApplication
-    shaped: Callable[[Mapping[str, Any]], tuple[Machine, ...]] | None = None
-    # what its steps and duties work with; made once in each process, closed by its `close`
-    outfit: Callable[[Depot], Any] | None = None
-    routes: Callable[[Depot], Any] | None = None  # a fastapi.APIRouter or a list of them
+    description: str  # one sentence
+    machines: tuple[Machine, ...]  # with the default settings
+    # the machines for the settings of [app.NAME]; raises BadApplication
+    machines_for: Callable[[Mapping[str, Any]], tuple[Machine, ...]] | None = None
+    # what its steps and maintenance routines use; made once in each process, closed by its `close`
+    resources: Callable[[Environment], Any] | None = None
+    routes: Callable[[Environment], Any] | None = None  # a fastapi.APIRouter or a list of them
     commands: Callable[[], Typer] | None = None  # added to the command line as `waybill NAME ...`
-    demo: Callable[[Depot, Engine], None] | None = None  # makes records to look at; safe to repeat
-    duties: tuple[Any, ...] = ()
-    sql_only: bool = False  # it can have more records than a ZooKeeper tree should carry
-    catalogues: bool = False  # it keeps some in the index, which is tried when a process starts
-    # the shape of [app.NAME]: fields with defaults, each with a comment that says what it is
+    demo: Callable[[Environment, Engine], None] | None = None  # creates records to look at; safe to repeat
+    maintenance: tuple[Any, ...] = ()
+    sql_only: bool = False  # it can have more records than a ZooKeeper tree should hold
+    has_catalogues: bool = False  # it has catalogues in the index, which is checked when a process starts
+    # the struct of [app.NAME]: fields with defaults, each with a comment that says what it is
     settings: type[Struct] | None = None
-    # of the environment, with what each is: for what is secret
+    # environment variables for secrets, each with what it is
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def tables(self, settings: Mapping[str, Any]) -> tuple[Machine, ...]:
-        return self.shaped(settings) if self.shaped is not None else self.machines
+    def build_machines(self, settings: Mapping[str, Any]) -> tuple[Machine, ...]:
+        return self.machines_for(settings) if self.machines_for is not None else self.machines
 
 
-def names() -> list[str]:
-    """The applications that are installed, whether they can be loaded or not."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+def list_application_names() -> list[str]:
+    """Return the applications that are installed, whether they can be loaded or not."""
+    return sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
 
 
-def installed(names: Iterable[str] | None = None) -> list[Application]:
-    """The applications of these names, or all that are installed, in the order of their names."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+def load_applications(names: Iterable[str] | None = None) -> list[Application]:
+    """Return the applications of these names, or all that are installed, in the order of their names."""
+    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     if names is None:
-        return [_load(found[name]) for name in sorted(found)]
+        return [_load_entry_point(found[name]) for name in sorted(found)]
     chosen: list[Application] = []
     for name in names:
         if ":" in name:
-            chosen.append(_named(name))
+            chosen.append(_load_by_path(name))
         elif name in found:
-            chosen.append(_load(found[name]))
+            chosen.append(_load_entry_point(found[name]))
         else:
-            there = ", ".join(sorted(found)) or "none"
+            installed = ", ".join(sorted(found)) or "none"
             raise BadApplication(
-                f"There is no application {name!r}; installed are: {there}. One that is not installed is named as module:object."
+                f"There is no application {name!r}; installed are: {installed}. One that is not installed is named as module:object."
             )
     return chosen
 
 
-def _load(entry: EntryPoint) -> Application:
+def _load_entry_point(entry: EntryPoint) -> Application:
     package = entry.dist.name if entry.dist is not None else "an unknown package"
-    return _loaded(f"{entry.name} (of {package})", entry.load)
+    return _load_and_check(f"{entry.name} (of {package})", entry.load)
 
 
-def _named(name: str) -> Application:
+def _load_by_path(name: str) -> Application:
     module, _, attribute = name.partition(":")
 
     def load() -> Any:
-        # A console script does not look into the current folder, where the module of a person who tries something out
-        # lies.
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.append(here)
+        # A console script does not search the current folder, where the module of somebody who tries something is.
+        folder = str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.append(folder)
         return getattr(importlib.import_module(module), attribute)
 
-    return _loaded(name, load)
+    return _load_and_check(name, load)
 
 
-def _loaded(name: str, load: Callable[[], Any]) -> Application:
+def _load_and_check(name: str, load: Callable[[], Any]) -> Application:
     try:
         application = load()
-    except Exception as error:  # whatever a module of others raises when it is imported
+    except Exception as error:  # a foreign module may raise anything when it is imported
         raise BadApplication(
             f"The application {name} cannot be loaded: {type(error).__name__}: {error}. "
-            "Mend or uninstall it, or leave it out with the setting `applications`."
+            "Repair or uninstall it, or leave it out with the setting `applications`."
         ) from error
     if not isinstance(application, Application):
         raise BadApplication(

@@ -3,9 +3,9 @@
     shipment   Sorting -> Travelling (until its parcels have settled) -> Delivered, or Incomplete when one of them failed
     parcel     Packing -> Sending -> Delivered; a carrier on hold keeps it in Held, a wrong address in Failed
 
-Nothing is random and nothing is busy: a journey is a step that answers Wait, and which parcel meets which trouble
-follows from its number. Every seventh carrier does not answer the first time (trouble, tried again); every eleventh
-address is wrong (a mistake, failed at once) until somebody resumes the parcel.
+Nothing is random and nothing is busy: a journey is a step that returns Wait, and which parcel meets which error follows
+from its number. Every seventh carrier does not answer the first time (a transient error, retried); every eleventh
+address is wrong (a permanent error, failed at once) until somebody resumes the parcel.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from waybill.application import Application
 from waybill.engine import Engine
 from waybill.machine import RESUME, Backoff, Document, Machine, action, end, join, rest, work
 from waybill.record import Record, Store
-from waybill.step import Context, Done, Fail, New, Outcome, Wait
+from waybill.step import Done, Fail, New, Outcome, StepContext, Wait
 
 if TYPE_CHECKING:
-    from waybill.depot import Depot
+    from waybill.environment import Environment
 
 CARRIERS = ("pigeon", "mule", "barge")
-STOPS = 3  # looks at a parcel on its way
+STOPS = 3  # of a parcel on its way
 PAUSE = 1.0  # seconds between two of them
 SHIPMENTS = 6
 PARCELS = 8  # in each shipment
 
 
-def _no_failed_parcel(shipment: Record, store: Store) -> str | None:
-    failed = store.tally("parcel", parent=shipment.ref).get("Failed", 0)
+def _check_no_failed_parcel(shipment: Record, store: Store) -> str | None:
+    failed = store.count_by_state("parcel", parent=shipment.ref).get("Failed", 0)
     return f"{failed} of its parcels failed; resume them or give them up first." if failed else None
 
 
@@ -38,17 +38,17 @@ SHIPMENT = Machine(
     name="shipment",
     plural="shipments",
     prefix="shp",
-    doc="Parcels that travel together.",
+    description="Parcels that travel together.",
     states=(
         work("Sorting", "Travelling", "Makes the parcels of the order."),
-        join("Travelling", "Delivered", "Lasts until every parcel has settled.", also=("Incomplete",)),
+        join("Travelling", "Delivered", "Lasts until every parcel has settled.", or_to=("Incomplete",)),
         rest("Incomplete", "Some parcels failed; resume or give them up, then close.", settled=True),
         rest("Failed", "The order could not be sorted.", settled=True),
         end("Delivered", "Everything that was sent has arrived."),
         end("Cancelled", "Called off before its parcels were made."),
     ),
     actions=(
-        action("close", "Incomplete", "Travelling", "Look at the parcels again.", guard=_no_failed_parcel),
+        action("close", "Incomplete", "Travelling", "Look at the parcels again.", guard=_check_no_failed_parcel),
         action("resume", "Failed", RESUME, "Sort the order again."),
         action(
             "cancel",
@@ -65,12 +65,12 @@ SHIPMENT = Machine(
 )
 
 
-def _carrier(parcel: Record) -> Iterable[str]:
-    return (f"carrier/{parcel.docs['label']['carrier']}",)
+def _list_carrier_holds(parcel: Record) -> Iterable[str]:
+    return (f"carrier/{parcel.documents['label']['carrier']}",)
 
 
-def _new_address(parcel: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"label": {**parcel.docs["label"], "address": str(args.get("address", "corrected"))}}
+def _write_new_address(parcel: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"label": {**parcel.documents["label"], "address": str(args.get("address", "corrected"))}}
 
 
 PARCEL = Machine(
@@ -78,18 +78,18 @@ PARCEL = Machine(
     plural="parcels",
     prefix="pcl",
     parent="shipment",
-    doc="One parcel on its way.",
+    description="One parcel on its way.",
     states=(
-        work("Packing", "Sending", "Puts the goods into a box.", holds="Held"),
+        work("Packing", "Sending", "Puts the goods into a box.", on_hold="Held"),
         work(
             "Sending",
             "Delivered",
             "Hands it to the carrier and follows it.",
-            tries=3,
+            max_tries=3,
             backoff=Backoff(first=1.0),
-            every=PAUSE,
+            poll_interval=PAUSE,
         ),
-        rest("Held", "Its carrier is on hold; it goes on when the hold is released."),
+        rest("Held", "Its carrier is on hold; it goes on when it is released."),
         rest("Failed", "It could not be sent; the message says why.", settled=True),
         end("Delivered", "Signed for."),
         end("Returned", "Given up and sent back."),
@@ -97,67 +97,69 @@ PARCEL = Machine(
     actions=(
         action("unhold", "Held", "Packing", "Try to go on; while the carrier is on hold it comes back."),
         action("resume", "Failed", RESUME, "Try again after the last step that was done."),
-        action("readdress", "Failed", "Packing", "Write another address on it and begin again.", writes=_new_address),
+        action(
+            "readdress", "Failed", "Packing", "Write another address on it and begin again.", writes=_write_new_address
+        ),
         action("give-up", "Failed", "Returned", "Send it back.", confirm="A returned parcel is not sent again."),
     ),
     documents=(
         Document("label", "service", "Its number, its carrier and its address."),
         Document("trip", "step", "How many stops it has passed."),
     ),
-    gates=_carrier,
+    hold_names=_list_carrier_holds,
 )
 
 
 @SHIPMENT.step("Sorting")
-def sort(shipment: Record, ctx: Context) -> Outcome:
-    order = shipment.docs.get("order")
-    wanted = order.get("parcels") if isinstance(order, dict) else None
-    if not isinstance(wanted, int) or isinstance(wanted, bool):
+def sort(shipment: Record, ctx: StepContext) -> Outcome:
+    order = shipment.documents.get("order")
+    count = order.get("parcels") if isinstance(order, dict) else None
+    if not isinstance(count, int) or isinstance(count, bool):
         raise Fail(
-            """The order does not say how many parcels to send; submit another with --doc order='{"parcels": 3}'."""
+            """The order does not say how many parcels to send; submit another with --document order='{"parcels": 3}'."""
         )
-    if wanted < 1:
+    if count < 1:
         raise Fail("The order names no parcel; a shipment has at least one.")
     labels = (
         {"number": n, "carrier": CARRIERS[n % len(CARRIERS)], "address": f"{n} Quay Street"}
-        for n in range(1, wanted + 1)
+        for n in range(1, count + 1)
     )
-    made = ctx.spawn_each(New("parcel", {"label": label}) for label in labels)
-    return Done(message=f"{made} parcels")
+    created = ctx.spawn_each(New("parcel", {"label": label}) for label in labels)
+    return Done(message=f"{created} parcels")
 
 
 @SHIPMENT.step("Travelling")
-def arrive(shipment: Record, ctx: Context) -> Outcome:
-    failed = ctx.tally("parcel", parent=shipment.ref).get("Failed", 0)
+def arrive(shipment: Record, ctx: StepContext) -> Outcome:
+    failed = ctx.count_by_state("parcel", parent=shipment.ref).get("Failed", 0)
     return Done(to="Incomplete", message=f"{failed} of the parcels failed") if failed else Done()
 
 
 @PARCEL.step("Packing")
-def pack(parcel: Record, ctx: Context) -> Outcome:
+def pack(parcel: Record, ctx: StepContext) -> Outcome:
     return Done({"trip": {"stops": 0}})
 
 
 @PARCEL.step("Sending")
-def send(parcel: Record, ctx: Context) -> Outcome:
-    number = int(parcel.docs["label"]["number"])
-    stops = int(parcel.docs["trip"]["stops"])
-    if number % 11 == 5 and parcel.retries == 0 and parcel.docs["label"]["address"].endswith("Quay Street"):
+def send(parcel: Record, ctx: StepContext) -> Outcome:
+    number = int(parcel.documents["label"]["number"])
+    stops = int(parcel.documents["trip"]["stops"])
+    if number % 11 == 5 and parcel.resume_count == 0 and parcel.documents["label"]["address"].endswith("Quay Street"):
         raise Fail("There is no such house in Quay Street; readdress the parcel, or resume it to try the neighbours.")
-    if number % 7 == 3 and stops == 0 and parcel.tries == 0:
+    if number % 7 == 3 and stops == 0 and parcel.error_count == 0:
         raise ConnectionError("the carrier does not answer")
-    ctx.progress(stops, STOPS, "stops")
+    ctx.report_progress(stops, STOPS, "stops")
     if stops < STOPS:
         return Wait(PAUSE + number % 3, f"passed {stops} of {STOPS} stops", {"trip": {"stops": stops + 1}})
     return Done(message="signed for")
 
 
-def demonstrate(depot: Depot, engine: Engine) -> None:
-    """Some shipments to look at. Asked twice, made once."""
+def make_demo_records(environment: Environment, engine: Engine) -> None:
+    """Create some shipments to look at. Safe to repeat."""
     for n in range(1, SHIPMENTS + 1):
         order = {"parcels": PARCELS + n % 5}
         engine.submit(
-            New("shipment", {"order": order}, owner="demo", priority=3 + n % 3, request=f"demo {n}"), who="demo"
+            New("shipment", {"order": order}, owner="demo", priority=3 + n % 3, idempotency_key=f"demo {n}"), who="demo"
         )
 
 
-DEMO = Application("demo", "Shipments and their parcels, to look at.", (SHIPMENT, PARCEL), demo=demonstrate)
+DEMO = Application("demo", "Shipments and their parcels, to look at.", (SHIPMENT, PARCEL), demo=make_demo_records)

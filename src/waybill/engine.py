@@ -1,9 +1,9 @@
-"""What people and programs do to records from outside: submit, act, set priority, move, remove, nudge. The rules are
-in waybill.rules.
+"""What people and programs do to records from outside: submit, act, set a priority, move, remove, wake, hold. The rules
+are in waybill.rules.
 
-Every verb reads, decides by the rules, and commits what it decided fenced by the version it read; where the record
-moved meanwhile it reads and decides again. A record that a worker holds is never changed behind its back: the action is
-refused with a sentence, or left with the worker (`Store.ask`), as the machine says.
+Every verb reads, decides by the rules, and commits the decision fenced by the version that it read; when the record has
+changed meanwhile, it reads and decides again. A record that a worker has claimed is never changed behind its back: the
+action is refused with a sentence, or requested of the worker (`Store.request_action`), as the machine says.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from waybill import rules
 from waybill.machine import Machine
 from waybill.record import (
     MAX_PAGE,
-    Answer,
-    Ask,
+    ActionRequest,
     Change,
-    Committed,
+    CommitAnswer,
+    CommitGroup,
+    CommitOutcomeUnknown,
+    CommitResult,
     Conflict,
-    Exists,
-    Group,
-    NotFound,
     Record,
+    RecordExists,
+    RecordNotFound,
     Ref,
     Store,
     StoreError,
-    Unavailable,
-    Unknown,
-    encode,
+    StoreUnavailable,
+    encode_document,
 )
-from waybill.rules import PRIORITY, Held, Machines, Refused, calls
+from waybill.rules import PRIORITY, ActionRefused, ClaimedByWorker, Machines, triggered_maintenance
 from waybill.step import New
 
-READS = 8  # how often a verb reads again when the record keeps moving
-PORTION = 200  # records removed in one commit
+MAX_READS = 8  # how often a verb reads again when the record keeps changing
+PAGE_SIZE = 200  # records removed in one commit
 
 
-class Acted(NamedTuple):
-    """What came of an action. `pending`: a worker holds the record, was asked, and will apply it."""
+class ActionResult(NamedTuple):
+    """The result of an action. `pending`: a worker has claimed the record and will apply the action."""
 
     record: Record
     pending: bool = False
@@ -53,35 +53,38 @@ class Engine:
         self.machines = machines
 
     def submit(self, new: New, *, who: str = "", why: str = "") -> Record:
-        """Make a record. With `new.request` it is safe to repeat: asked twice, made once."""
+        """Create a record. With an idempotency key it is safe to repeat: the second call returns the same record."""
         return self.submit_all([new], who=who, why=why)[0]
 
-    def submit_all(self, news: Sequence[New], *, who: str = "", why: str = "") -> list[Record]:
-        """Make several, all or nothing. Of those that carry a `request` either all have been made before, or none."""
-        group = Group(tuple(rules.create(self.machines, new, who=who, why=why) for new in news))
-        made = [r for r in self._commit(group).records if r is not None]
-        if len(made) < len(news):
-            raise Exists(
-                f"{made[0].ref} was made by the request {made[0].request} before, and the others were not; nothing was made now."
+    def submit_all(self, new_records: Sequence[New], *, who: str = "", why: str = "") -> list[Record]:
+        """Create several, all or nothing. Of those with an idempotency key either all exist already, or none."""
+        group = CommitGroup(tuple(rules.create(self.machines, new, who=who, why=why) for new in new_records))
+        created = [r for r in self._commit(group).records if r is not None]
+        if len(created) < len(new_records):
+            raise RecordExists(
+                f"{created[0].ref} was created before, with the idempotency key {created[0].idempotency_key}, and the others were not; "
+                f"nothing was created now."
             )
-        return made
+        return created
 
-    def submit_each(self, news: Sequence[New], *, who: str = "", why: str = "") -> list[Record | StoreError | Refused]:
-        """Make several, each for itself, in one round trip; one answer each, in order.
+    def submit_each(
+        self, new_records: Sequence[New], *, who: str = "", why: str = ""
+    ) -> list[Record | StoreError | ActionRefused]:
+        """Create several, each for itself, in one round trip; return one answer for each, in order.
 
-        Safe to repeat where they carry a `request`.
+        Safe to repeat for those with an idempotency key.
         """
-        drafts: list[Change | Refused] = []
-        for new in news:
+        changes: list[Change | ActionRefused] = []
+        for new in new_records:
             try:
-                drafts.append(rules.create(self.machines, new, who=who, why=why))
-            except Refused as refusal:
-                drafts.append(refusal)
-        written = iter(self.store.commit([Group((draft,)) for draft in drafts if isinstance(draft, Change)]))
-        answers: list[Record | StoreError | Refused] = []
-        for draft in drafts:
-            answer = next(written) if isinstance(draft, Change) else draft
-            answers.append(_first(answer) if isinstance(answer, Committed) else answer)
+                changes.append(rules.create(self.machines, new, who=who, why=why))
+            except ActionRefused as refusal:
+                changes.append(refusal)
+        written = iter(self.store.commit([CommitGroup((change,)) for change in changes if isinstance(change, Change)]))
+        answers: list[Record | StoreError | ActionRefused] = []
+        for change in changes:
+            answer = next(written) if isinstance(change, Change) else change
+            answers.append(_get_first_record(answer) if isinstance(answer, CommitResult) else answer)
         return answers
 
     def act(
@@ -93,32 +96,34 @@ class Engine:
         why: str = "",
         args: Mapping[str, Any] | None = None,
         confirmed: bool = False,
-    ) -> Acted:
-        """Take an action on a record, or Refused with the guard's sentence."""
+    ) -> ActionResult:
+        """Take an action on a record. Raises ActionRefused with the reason."""
         machine = self.machines[ref.kind]
 
         def decide(record: Record) -> Change:
             return rules.act(machine, record, name, store=self.store, who=who, why=why, args=args, confirmed=confirmed)
 
-        def waits(record: Record) -> bool:
-            return rules.find_action(machine, record, name).claimed == "wait"
+        def can_wait(record: Record) -> bool:
+            return rules.find_action(machine, record, name).when_claimed == "wait"
 
-        return self._change(ref, decide, Ask(ref, name, who, why, encode(args or {})), waits)
-
-    def priority(self, ref: Ref, priority: int, *, who: str = "", why: str = "") -> Acted:
-        """Give a record in any state another priority; its queue place moves in the same commit."""
-        ask = Ask(ref, PRIORITY, who, why, encode({PRIORITY: priority}))
-        rules.check_priority(priority)
-        return self._change(
-            ref, lambda record: rules.reprioritise(record, priority, who, why), ask, lambda record: True
+        return self._commit_change(
+            ref, decide, ActionRequest(ref, name, who, why, encode_document(args or {})), can_wait
         )
 
-    def move(self, ref: Ref, to: str, *, who: str = "", why: str = "") -> Acted:
-        """Lead a record by hand out of a state that is no longer declared."""
+    def set_priority(self, ref: Ref, priority: int, *, who: str = "", why: str = "") -> ActionResult:
+        """Give a record in any state another priority; its queue position changes in the same commit."""
+        rules.check_priority(priority)
+        request = ActionRequest(ref, PRIORITY, who, why, encode_document({PRIORITY: priority}))
+        return self._commit_change(
+            ref, lambda record: rules.reprioritise(record, priority, who, why), request, lambda record: True
+        )
+
+    def move(self, ref: Ref, to: str, *, who: str = "", why: str = "") -> ActionResult:
+        """Move a record out of a state that is no longer declared."""
         machine = self.machines[ref.kind]
-        nothing = Ask(ref, "", who, why)
-        return self._change(
-            ref, lambda record: rules.move(machine, record, to, who=who, why=why), nothing, lambda record: False
+        no_request = ActionRequest(ref, "", who, why)  # never sent: a claimed record is refused
+        return self._commit_change(
+            ref, lambda record: rules.move(machine, record, to, who=who, why=why), no_request, lambda record: False
         )
 
     def act_all(
@@ -133,180 +138,198 @@ class Engine:
         who: str = "",
         why: str = "",
         confirmed: bool = False,
-    ) -> Iterator[tuple[Ref, Acted | Refused]]:
-        """The same action on every record that fits, page by page; each is answered, none stops the others."""
-        after: int | None = None
-        while True:
-            page = self.store.find(kind, state=state, parent=parent, owner=owner, after=after, limit=PORTION, docs=True)
-            for record in page.records:
-                if where(record):
-                    try:
-                        yield record.ref, self.act(record.ref, name, who=who, why=why, confirmed=confirmed)
-                    except Refused as refusal:
-                        yield record.ref, refusal
-            if page.after is None:
-                return
-            after = page.after
+    ) -> Iterator[tuple[Ref, ActionResult | ActionRefused]]:
+        """Take the same action on every matching record, page by page; yield a result for each. None stops the others."""
+        for record in self.store.each(
+            kind, state=state, parent=parent, owner=owner, documents=True, page_size=PAGE_SIZE
+        ):
+            if where(record):
+                try:
+                    yield record.ref, self.act(record.ref, name, who=who, why=why, confirmed=confirmed)
+                except ActionRefused as refusal:
+                    yield record.ref, refusal
 
     def remove(self, ref: Ref, *, who: str = "", why: str = "") -> int:
-        """Remove a record that has settled, with all below it, in portions; how many. Safe to repeat: the record
-        itself goes last.
+        """Remove a settled record and its descendants, page by page; return how many were removed. Safe to repeat: the
+        record itself is removed last.
 
-        Held while a worker has it, or one below it: without its parent that one would never be called home. Conflict
-        when it moved meanwhile: somebody has taken it up again.
+        Raises ClaimedByWorker while a worker has claimed it or a descendant: without its parent a descendant would
+        never be woken again. Raises Conflict when it has changed meanwhile: somebody resumed it.
         """
         record = self.store.get(*ref)
-        state = self.machines[ref.kind].state(record.state)
+        state = self.machines[ref.kind].find_state(record.state)
         if record.open if state is None else state.open:
-            raise Refused(f"{ref} is {record.state} and still at work; only what has settled can be removed.")
+            raise ActionRefused(f"{ref} is {record.state} and still at work; only settled records can be removed.")
         if record.session is not None:
-            raise Held(f"A worker holds {ref} now; try again when it has let go.")
-        removed, held = self._remove_below(ref, who, why)
-        if held:
-            raise Held(f"Workers hold {held} of the records below {ref} now; try again when they have let go.")
-        self._commit(Group((Change(record, None, "remove", who, why),)))  # as it was read: not if it was taken up again
+            raise ClaimedByWorker(f"A worker has claimed {ref}; try again when the claim has ended.")
+        removed, claimed = self._remove_descendants(ref, who, why)
+        if claimed:
+            raise ClaimedByWorker(
+                f"Workers have claimed {claimed} of the records below {ref}; try again when the claims have ended."
+            )
+        # fenced by the version read: not when somebody resumed it meanwhile
+        self._commit(CommitGroup((Change(record, None, "remove", who, why),)))
         return removed + 1
 
-    def _remove_below(self, ref: Ref, who: str, why: str) -> tuple[int, int]:
+    def _remove_descendants(self, ref: Ref, who: str, why: str) -> tuple[int, int]:
         counts = [self.remove_children(ref, child, who=who, why=why) for child in self.machines.children_of(ref.kind)]
-        return sum(removed for removed, _ in counts), sum(held for _, held in counts)
+        return sum(removed for removed, _ in counts), sum(claimed for _, claimed in counts)
 
     def remove_children(self, parent: Ref, machine: Machine, *, who: str = "", why: str = "") -> tuple[int, int]:
-        """Remove the children of one kind; how many went, and how many are left because a worker holds them."""
-        removed, held, after = 0, 0, None
+        """Remove the children of one kind; return how many were removed, and how many remain because a worker has
+        claimed them.
+        """
+        removed, claimed, after = 0, 0, None
         while True:
-            page = self.store.find(machine.name, parent=parent, after=after, limit=PORTION)
-            free = []
+            page = self.store.find(machine.name, parent=parent, after=after, limit=PAGE_SIZE)
+            unclaimed = []
             for record in page.records:
-                gone, left = self._remove_below(record.ref, who, why) if record.session is None else (0, 1)
-                removed, held = removed + gone, held + left
-                if not left:
-                    free.append(record)
-            answers = self.store.commit([Group((Change(r, None, "remove", who, why),)) for r in free]) if free else []
-            removed += sum(isinstance(a, Committed) for a in answers)
-            held += sum(isinstance(a, Conflict) for a in answers)
+                removed_below, claimed_below = (
+                    self._remove_descendants(record.ref, who, why) if record.session is None else (0, 1)
+                )
+                removed, claimed = removed + removed_below, claimed + claimed_below
+                if not claimed_below:
+                    unclaimed.append(record)
+            groups = [CommitGroup((Change(r, None, "remove", who, why),)) for r in unclaimed]
+            answers = self.store.commit(groups) if groups else []
+            removed += sum(isinstance(a, CommitResult) for a in answers)
+            claimed += sum(isinstance(a, Conflict) for a in answers)
             for answer in answers:
-                if not isinstance(answer, (Committed, Conflict)):
+                if not isinstance(answer, (CommitResult, Conflict)):
                     raise answer
             if page.after is None:
-                return removed, held
+                return removed, claimed
             after = page.after
 
-    def nudge(self, refs: Iterable[Ref]) -> None:
-        """Call parents: never a conflict, never lost."""
-        if names := tuple(dict.fromkeys(refs)):
-            self._commit(Group((), names))
+    def wake(self, refs: Iterable[Ref]) -> None:
+        """Wake records that wait: never a conflict, never lost."""
+        if distinct := tuple(dict.fromkeys(refs)):
+            self._commit(CommitGroup((), distinct))
 
-    def hold(self, mark: str, *, who: str = "", why: str = "") -> None:
-        """Set a mark, or Refused: not every text is a name of one, and not every name that of a queue."""
-        rules.check_mark(mark)
-        rules.check_queue(mark, self.machines)
-        self.store.mark(mark, True, who, why)
+    def set_hold(self, name: str, *, who: str = "", why: str = "") -> None:
+        """Set a hold. Raises BadHoldName for a text that cannot name one, UnknownQueue for a queue that no machine has."""
+        rules.check_hold_name(name)
+        rules.check_queue(name, self.machines)
+        self.store.set_hold(name, who, why)
 
-    def release(self, mark: str, *, who: str = "", why: str = "") -> None:
-        self.store.mark(mark, False, who, why)
+    def clear_hold(self, name: str) -> None:
+        self.store.clear_hold(name)
 
-    def pending(self, limit: int = 100) -> int:
-        """Apply requests whose worker went before it could; how many.
+    def apply_action_requests(self, limit: int = 100) -> int:
+        """Apply action requests whose worker ended before it could; return how many.
 
-        Those of kinds that are not known here are left to others.
+        Requests of kinds that are not known here are left to other processes.
         """
         applied = 0
-        for _ in range(READS):
-            now, moved = self._apply(limit)
-            applied += now
-            if not moved:
+        for _ in range(MAX_READS):
+            newly_applied, conflicts = self._apply_once(limit)
+            applied += newly_applied
+            if not conflicts:
                 break
         return applied
 
-    def _apply(self, limit: int) -> tuple[int, int]:
-        """How many were applied, and how many of their records moved before they could be."""
-        found: dict[Ask, Record] = {}
-        for ask in self.store.asks(limit):
-            if ask.ref.kind not in self.machines:
+    def _apply_once(self, limit: int) -> tuple[int, int]:
+        """Return how many were applied, and how many of their records changed before they could be."""
+        found: dict[ActionRequest, Record] = {}
+        for request in self.store.list_action_requests(limit):
+            if request.ref.kind not in self.machines:
                 continue
             try:
-                record = self.store.get(*ask.ref)
-            except NotFound:
+                record = self.store.get(*request.ref)
+            except RecordNotFound:
                 continue  # removed meanwhile, and the request with it
             if record.session is None:
-                found[ask] = record
-        applied = moved = 0
-        # Seen again after their records were read: whoever applies a request moves its record, and a commit of the
+                found[request] = record
+        applied = conflicts = 0
+        # Listed again after their records were read: whoever applies a request changes its record, and a commit of the
         # version read is refused.
-        for ask in self.store.asks(limit) if found else ():
-            if ask in found:
-                change = rules.answer(self.machines[ask.ref.kind], found[ask], ask, store=self.store)
-                answer = self.store.commit([Group((change,), self._called(change))])[0]
-                if isinstance(answer, Committed):
+        for request in self.store.list_action_requests(limit) if found else ():
+            if request in found:
+                record = found[request]
+                change = rules.answer_action_request(self.machines[record.kind], record, request, store=self.store)
+                answer = self.store.commit([CommitGroup((change,), self._find_triggered_maintenance(change))])[0]
+                if isinstance(answer, CommitResult):
                     applied += 1
-                    self._after(answer)
+                    self._wake_idle_parents(answer)
                 elif isinstance(answer, Conflict):
-                    moved += 1
-                elif not isinstance(answer, (Unavailable, Unknown)):
-                    # What the action would write cannot be stored: left as it is, the request would stand in the way of
-                    # every other.
-                    refusal = self.store.commit([Group((rules.refuse(found[ask], ask, str(answer)),))])[0]
-                    applied += isinstance(refusal, Committed)
-        return applied, moved
+                    conflicts += 1
+                elif not isinstance(answer, (StoreUnavailable, CommitOutcomeUnknown)):
+                    # What the action would write cannot be stored: left pending, the request would block every other.
+                    refusal = self.store.commit(
+                        [CommitGroup((rules.refuse_action_request(record, request, str(answer)),))]
+                    )[0]
+                    applied += isinstance(refusal, CommitResult)
+        return applied, conflicts
 
-    def _change(self, ref: Ref, decide: Callable[[Record], Change], ask: Ask, waits: Callable[[Record], bool]) -> Acted:
-        refusal: StoreError | None = None
-        for _ in range(READS):
+    def _commit_change(
+        self, ref: Ref, decide: Callable[[Record], Change], request: ActionRequest, can_wait: Callable[[Record], bool]
+    ) -> ActionResult:
+        conflict: StoreError | None = None
+        for _ in range(MAX_READS):
             record = self.store.get(*ref)
             change = decide(record)
             if record.session is not None:
-                if not waits(record):
-                    raise Held(f"A worker holds {ref} in {record.state} now; try again when it has let go.")
-                if self.store.ask(ask):
-                    return Acted(record, pending=True)
+                if not can_wait(record):
+                    raise ClaimedByWorker(
+                        f"A worker has claimed {ref} in {record.state}; try again when the claim has ended."
+                    )
+                if self.store.request_action(request):
+                    return ActionResult(record, pending=True)
                 continue
-            answer = self.store.commit([Group((change,), self._called(change))])[0]
-            if isinstance(answer, Committed):
-                self._after(answer)
-                return Acted(_first(answer))
+            answer = self.store.commit([CommitGroup((change,), self._find_triggered_maintenance(change))])[0]
+            if isinstance(answer, CommitResult):
+                self._wake_idle_parents(answer)
+                return ActionResult(_get_first_record(answer))
             if not isinstance(answer, Conflict):
                 raise answer
-            refusal = answer
-        raise refusal or Conflict(f"{ref} is claimed and let go again faster than it can be asked; try again.")
+            conflict = answer
+        raise conflict or Conflict(
+            f"{ref} is claimed and unclaimed again faster than the action can be requested; try again."
+        )
 
-    def _called(self, change: Change) -> tuple[Ref, ...]:
-        """The duties that have something to do now: to clear working folders, on whichever host they lie, and to
-        remove what is not kept.
+    def _find_triggered_maintenance(self, change: Change) -> tuple[Ref, ...]:
+        """Return the maintenance records that have something to do now: clear working folders, on whichever host they
+        are, or remove records that are not kept.
 
-        Called in the same commit, so that no crash comes between; a second call is one more round, which finds nothing.
+        They are woken in the same commit, so no crash can come between; a second wake is one more round, which finds
+        nothing.
         """
         before, after = change.before, change.after
-        if before is None or after is None or before.state == after.state or calls.DUTY not in self.machines:
+        if (
+            before is None
+            or after is None
+            or before.state == after.state
+            or triggered_maintenance.MAINTENANCE_KIND not in self.machines
+        ):
             return ()
-        state = self.machines[after.kind].state(after.state)
-        wanted = calls.called_by(state) if state is not None else ()
-        there = self.store.find(calls.DUTY, limit=MAX_PAGE).records if wanted else ()
-        return tuple(record.ref for record in there if calls.name_of(record) in wanted)
+        state = self.machines[after.kind].find_state(after.state)
+        wanted = triggered_maintenance.list_triggered(state) if state is not None else ()
+        records = self.store.find(triggered_maintenance.MAINTENANCE_KIND, limit=MAX_PAGE).records if wanted else ()
+        return tuple(record.ref for record in records if triggered_maintenance.routine_name_of(record) in wanted)
 
-    def _commit(self, group: Group) -> Committed:
-        answer: Answer = self.store.commit([group])[0]
-        if not isinstance(answer, Committed):
+    def _commit(self, group: CommitGroup) -> CommitResult:
+        answer: CommitAnswer = self.store.commit([group])[0]
+        if not isinstance(answer, CommitResult):
             raise answer
-        self._after(answer)
+        self._wake_idle_parents(answer)
         return answer
 
-    def _after(self, answer: Committed) -> None:
-        """A closed child was its parent's last: call the parent.
+    def _wake_idle_parents(self, answer: CommitResult) -> None:
+        """Wake the parents whose last open child was closed.
 
-        What was asked for is written whatever comes of the call; one that is lost, or a crash before it, is mended by
-        the duty that looks for idle parents.
+        The commit itself is written whatever becomes of the wake. A wake that is lost, or a crash before it, is
+        repaired by the maintenance routine that looks for idle parents.
         """
-        if answer.idle:
+        if answer.idle_parents:
             try:
-                nudged = self.store.commit([Group((), answer.idle)])[0]
-            except (Unavailable, Unknown):
+                woken = self.store.commit([CommitGroup((), answer.idle_parents)])[0]
+            except (StoreUnavailable, CommitOutcomeUnknown):
                 return
-            if isinstance(nudged, StoreError) and not isinstance(nudged, (Unavailable, Unknown)):
-                raise nudged
+            if isinstance(woken, StoreError) and not isinstance(woken, (StoreUnavailable, CommitOutcomeUnknown)):
+                raise woken
 
 
-def _first(answer: Committed) -> Record:
+def _get_first_record(answer: CommitResult) -> Record:
     record = answer.records[0]
     if record is None:
         raise Conflict("The record was removed.")

@@ -1,12 +1,12 @@
-"""What a step is given and what it may answer.
+"""What a step receives and what it may return.
 
-A step is a function of a record and a `Context`. It answers `Done` or `Wait`, or raises: `Fail` for a mistake that
-trying again cannot mend, anything else for trouble, which is tried again. `Stopped` it lets pass: the claim is lost or
-the worker must go.
+A step is a function of a record and a `StepContext`. It returns `Done` or `Wait`, or raises: `Fail` for a permanent
+error, any other exception for a transient error, which is retried. It lets `StepStopped` pass: the claim is lost or the
+worker must stop.
 
-A step may run twice and, after a lost session, for a while beside itself; only one run can commit. So what it writes
-goes under names that hold the attempt (`ctx.workdir` does), and what must not be repeated is checkpointed at once
-(`ctx.save`).
+A step may run twice and, after a lost session, for a while side by side with itself; only one run can commit. So it
+writes under names that contain the claim version (`ctx.workdir` does), and checkpoints at once what must not be
+repeated (`ctx.save`).
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """A record to be made in the same commit as something else."""
+    """A record to be created in the same commit as something else."""
 
     kind: str
-    docs: Mapping[str, Any] = field(default_factory=dict)
+    documents: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None  # None: minted
-    state: str | None = None  # None: where its machine begins
+    state: str | None = None  # None: the first state of its machine
     owner: str | None = None  # None: the maker's
     priority: int | None = None  # None: the maker's
-    keys: tuple[str, ...] = ()
-    request: str | None = None
-    host: str = ""  # the only host that may work on it; "": any
-    child: bool = True  # the maker waits for it, if its machine says so
-    last_done: str | None = None  # what others have done of its work
-    message: str = ""  # what is to be said of it at once, such as why it begins as failed
-    # a record made before that waits for it, where nobody makes both; None: its maker, if it has one
+    locks: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    host: str = ""  # the only host that may work on it; "": any host
+    is_child: bool = True  # the maker waits for it, if its machine says so
+    last_done: str | None = None  # the last state whose work others have done already
+    message: str = ""  # its first message, such as why it begins as failed
+    # an existing record that waits for it, where no step makes both; None: its maker, if it has one
     parent: Ref | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The state's work is done: go to its `then`, or to one of its `also`."""
+    """The work of the state is done: go to its `to`, or to one of its `or_to`."""
 
-    docs: Mapping[str, Any] = field(default_factory=dict)  # None as a value removes the document
+    documents: Mapping[str, Any] = field(default_factory=dict)  # None as a value removes the document
     to: str | None = None
     message: str = ""
     priority: int | None = None
@@ -58,99 +58,94 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not yet: look again after so many seconds (None: the state's `every`, 1 unless it says otherwise; 0: at once).
+    """Not yet: run the step again after so many seconds (None: the state's `poll_interval`, 1 by default; 0: at once).
 
-    No claim is held meanwhile, and this is no failure.
+    The record is not claimed meanwhile, and this is no error.
     """
 
     seconds: float | None = None
     message: str = ""
-    docs: Mapping[str, Any] = field(default_factory=dict)
+    documents: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Fail(Exception):
-    """A mistake that trying again cannot mend; the text is a sentence for the person who can."""
+    """A permanent error: retrying cannot help. The text is a sentence for the person who can."""
 
 
-class Stopped(BaseException):  # not an Exception: `except Exception` in a step lets it pass
-    """The claim is lost, or the worker must go: leave the step at once, committing nothing."""
+class StepStopped(BaseException):  # not an Exception: `except Exception` in a step lets it pass
+    """The claim is lost, or the worker must stop: leave the step at once, committing nothing."""
 
 
-class Context(Protocol):
+class StepContext(Protocol):
     """What a step may use. Every call that touches the store is a message to the worker's owner thread."""
 
     record: Record  # as of the last save
-    attempt: int  # the version that the claim gave; unique to this run of the step
+    claim_version: int  # the record's version after the claim; unique to this run of the step
     objects: Objects
     who: str
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Every line carries the record's kind and id, its state and the attempt."""
+        """A logger whose lines carry the record's kind and id, its state and the claim version."""
 
     @property
-    def outfit(self) -> Any:
-        """What the record's application gives its steps to work with (`Application.outfit`), made once in each
-        process.
-        """
+    def resources(self) -> Any:
+        """What the record's application gives its steps to use (`Application.resources`), made once in each process."""
 
     @property
     def folder(self) -> Path:
-        """The record's own folder, in which those of all attempts lie; removed when its state says so.
+        """The record's own folder, which contains the folders of all its claims; removed when its state says so.
 
-        Made with `workdir`.
+        Created together with `workdir`.
         """
 
     def make_folder(self) -> None:
-        """Make `folder` now, of a state that leaves files: else it is made when the step is done, and what is wrong
-        then is its failure.
+        """Create `folder` now, in a state that leaves files: otherwise it is created when the step is done, and an
+        error then fails the step.
         """
 
     @property
     def workdir(self) -> Path:
-        """This attempt's own folder; earlier attempts' folders lie beside it."""
+        """The folder of this claim; the folders of earlier claims are beside it."""
 
     @property
     def stop(self) -> bool:
-        """True when the claim is lost, an action was asked for, or the worker is told to stop; long loops look at
-        it.
-        """
+        """True when the claim is lost, an action was requested, or the worker must stop; long loops check it."""
 
     def check(self) -> None:
-        """Raise Stopped when `stop` is set."""
+        """Raise StepStopped when `stop` is true."""
 
     def now(self) -> float:
-        """The time, from the clock that was passed in."""
+        """Return the time of the clock that was passed in."""
 
-    def save(self, docs: Mapping[str, Any] | None = None, *, keys: Iterable[str] = ()) -> Record:
-        """A checkpoint under the claim, on disk when this returns.
+    def save(self, documents: Mapping[str, Any] | None = None, *, locks: Iterable[str] = ()) -> Record:
+        """Commit a checkpoint under the claim; it is on disk when this returns.
 
-        A key that another record holds ends the step; it runs again when the key is free.
+        A lock that another record owns ends the step; it runs again when the lock is free.
         """
 
-    def spawn(self, children: Iterable[New], docs: Mapping[str, Any] | None = None) -> list[Record]:
-        """Make one portion of children together with a checkpoint (a cursor), all or nothing."""
+    def spawn(self, children: Iterable[New], documents: Mapping[str, Any] | None = None) -> list[Record]:
+        """Create one page of children together with a checkpoint (a cursor), all or nothing."""
 
-    def spawn_each(self, children: Iterable[New], cursor: str = "spawned", portion: int = 200) -> int:
-        """Make any number of children in portions, counted in the document `cursor`: after a crash it goes on where
-        it was.
+    def spawn_each(self, children: Iterable[New], cursor: str = "spawned", page_size: int = 200) -> int:
+        """Create any number of children page by page, counted in the document `cursor`: after a crash it goes on where
+        it stopped. Return how many there are.
 
-        With the last portion the document says that they are whole. `children` must come in the same order each time. A
-        portion whose documents are more than the store takes at once is made in smaller ones. Answers how many there
-        are.
+        With the last page the document says that all are made ("whole"). `children` must come in the same order each
+        time. A page whose documents are more than the store takes in one commit is split.
         """
 
     def remove_children(self, kind: str) -> int:
-        """Remove the children of that kind, and theirs, in portions; how many are left because a worker holds them
-        now.
+        """Remove the children of that kind, and their descendants, page by page; return how many remain because a
+        worker has claimed them.
         """
 
-    def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
-        """Shown as a bar; sent with the next heartbeat, kept nowhere else."""
+    def report_progress(self, done: float, total: float | None = None, unit: str = "") -> None:
+        """Publish progress, shown as a bar; sent with the next heartbeat and stored nowhere else."""
 
-    def earlier(self) -> list[Path]:
-        """The folders of earlier attempts of this record that this host has, latest first: finished parts may be
-        linked or copied.
+    def list_earlier_folders(self) -> list[Path]:
+        """Return the folders of earlier claims of this record on this host, latest first: finished parts may be linked
+        or copied.
         """
 
     def get(self, kind: str, id: str) -> Record: ...
@@ -163,14 +158,16 @@ class Context(Protocol):
         parent: Ref | None = None,
         after: int | None = None,
         limit: int = 100,
-        docs: bool = False,
+        documents: bool = False,
     ) -> Page: ...
 
-    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]: ...
+    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]: ...
 
-    def call(self, question: Callable[[Store], T]) -> T:
-        """Run a few store verbs on the owner thread: for duties, which look after the store itself. Keep it short."""
+    def run_on_store(self, query: Callable[[Store], T]) -> T:
+        """Run a few store verbs on the owner thread: for maintenance routines, which work on the store itself. Keep it
+        short.
+        """
 
 
 Outcome = Done | Wait
-Step = Callable[[Record, Context], Outcome]
+Step = Callable[[Record, StepContext], Outcome]

@@ -1,13 +1,12 @@
 """Tokens: who may do what.
 
-A token is a record of the built-in machine `token`, so it is made, revoked and written into history like everything
-else:
+A token is a record of the built-in machine `token`, so it is created, revoked and recorded in a history like any other:
 
     issue -> Active -> (revoke) -> Revoked
 
-What its holder shows is `wb_<id>_<secret>`. The secret is 256 random bits, seen once, by whoever made the token; the
-store keeps only its SHA-256 (a slow hash is for secrets that people choose), and it is compared in constant time. Roles
-include one another:
+Its holder sends `wb_<id>_<secret>`. The secret is 256 random bits and is shown once, to whoever created the token. The
+store keeps only its SHA-256 (a slow hash is for secrets that people choose), which is compared in constant time. Each
+role includes those before it:
 
     reader < submitter < operator < admin
 """
@@ -26,31 +25,28 @@ from typing import Literal, NamedTuple
 
 from waybill.engine import Engine
 from waybill.machine import Document, Machine, action, end, rest
-from waybill.record import Exists, NotFound, Record, Ref, Store
-from waybill.rules import Refused
+from waybill.record import Record, RecordExists, RecordNotFound, Ref, Store
+from waybill.rules import ActionRefused
 from waybill.step import New
 
 Role = Literal["reader", "submitter", "operator", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "submitter", "operator", "admin")
-FILE = "admin.token"  # in the data folder of the embedded default
-VARIABLE = "WAYBILL_TOKEN"
+TOKEN_FILE = "admin.token"  # in the data folder
+TOKEN_VARIABLE = "WAYBILL_TOKEN"
 MAX_NAME = 100
 
 TOKEN = Machine(
     name="token",
     plural="tokens",
-    doc="What a program or a person shows to be let in.",
+    description="What a program or a person sends to be authorized.",
     made_by="`waybill tokens new`, or by POST /api/v1/tokens",
-    states=(
-        rest("Active", "Whoever shows it may do what its role allows.", settled=True),
-        end("Revoked", "It opens nothing any more."),
-    ),
-    actions=(action("revoke", "Active", "Revoked", "Refuse whoever shows it, from now on.", role="admin"),),
+    states=(rest("Active", "Its holder may do what its role allows.", settled=True), end("Revoked", "It is refused.")),
+    actions=(action("revoke", "Active", "Revoked", "Refuse it from now on.", role="admin"),),
     documents=(Document("token", "service", "Its name, its role, and the SHA-256 of its secret.", secret=("hash",)),),
 )
 
-_SHOWN = re.compile(r"wb_([0-9a-z]{1,64})_([0-9A-Za-z_-]{43})")
-_NOBODY = "0" * 64  # what a secret is compared with where there is none: the answer then takes as long
+_TOKEN_PATTERN = re.compile(r"wb_([0-9a-z]{1,64})_([0-9A-Za-z_-]{43})")
+_EMPTY_HASH = "0" * 64  # compared with where there is no hash, so that the answer takes as long
 
 
 class BadTokenFile(Exception):
@@ -58,53 +54,53 @@ class BadTokenFile(Exception):
 
 
 class Identity(NamedTuple):
-    """Who asks. `token`: the id of the token that was shown; None: somebody on this machine, let in without one."""
+    """Who makes a request. `token`: the id of the token; None: somebody on this machine, who needs none."""
 
     name: str
     role: Role
     token: str | None = None
 
-    def may(self, role: str) -> bool:
-        return allows(self.role, role)
+    def has_role(self, role: str) -> bool:
+        return is_role_sufficient(self.role, role)
 
 
-class Issued(NamedTuple):
+class IssuedToken(NamedTuple):
     record: Record
-    token: str  # to be shown once and kept by nobody but its holder
+    token: str  # shown once, and stored by nobody but its holder
 
 
-def allows(role: str, needed: str) -> bool:
-    """Whether a role includes another. An unknown one allows nothing and is allowed to nobody."""
+def is_role_sufficient(role: str, needed: str) -> bool:
+    """Return whether a role includes the needed one. An unknown role allows nothing and is granted to nobody."""
     return role in ROLES and needed in ROLES and ROLES.index(role) >= ROLES.index(needed)
 
 
-def issue(engine: Engine, name: str, role: str, *, who: str = "") -> Issued:
-    """Make a token."""
+def issue(engine: Engine, name: str, role: str, *, who: str = "") -> IssuedToken:
+    """Create a token."""
     return _register(engine, _new_id(), secrets.token_urlsafe(32), name, role, who)
 
 
 def revoke(engine: Engine, id: str, *, who: str = "", why: str = "") -> Record:
-    """From the moment this returns, the token is refused everywhere."""
+    """Revoke a token: when this returns, it is refused everywhere."""
     return engine.act(Ref(TOKEN.name, id), "revoke", who=who, why=why).record
 
 
-def identify(store: Store, shown: str) -> Identity | None:
-    """Whose token this is; None when it is no token, not ours, or revoked."""
-    match = _SHOWN.fullmatch(shown)
+def identify(store: Store, token: str) -> Identity | None:
+    """Return whose token this is; None when it is no token, not ours, or revoked."""
+    match = _TOKEN_PATTERN.fullmatch(token)
     if match is None:
         return None
     id, secret = match.groups()
     try:
         record = store.get(TOKEN.name, id)
-    except NotFound:
+    except RecordNotFound:
         record = None
-    body = record.docs.get("token") if record is not None else None
-    kept = body.get("hash") if isinstance(body, dict) else None
-    same = hmac.compare_digest(_hash(secret), kept if isinstance(kept, str) else _NOBODY)
+    body = record.documents.get("token") if record is not None else None
+    stored = body.get("hash") if isinstance(body, dict) else None
+    is_same = hmac.compare_digest(_hash_secret(secret), stored if isinstance(stored, str) else _EMPTY_HASH)
     if (
         record is None
         or not isinstance(body, dict)
-        or not same
+        or not is_same
         or record.state != "Active"
         or body.get("role") not in ROLES
     ):
@@ -115,37 +111,37 @@ def identify(store: Store, shown: str) -> Identity | None:
 def is_active(store: Store, id: str) -> bool:
     try:
         return store.get(TOKEN.name, id).state == "Active"
-    except NotFound:
+    except RecordNotFound:
         return False
 
 
 def ensure_admin_token(engine: Engine, path: Path) -> str | None:
-    """On the first start, make an admin token and leave it in a file that only its owner can read.
+    """On the first start, create an admin token and write it to a file that only its owner can read.
 
-    The file comes first and the record after it, so a crash between the two is mended by the next start, and of two
-    processes that start together both end with the same token. Once a store has tokens, a missing file is somebody's
+    The file is written first and the record after it, so the next start repairs a crash between the two, and two
+    processes that start together end with the same token. Once a store has tokens, a missing file is somebody's
     decision and stays missing: None.
     """
-    shown = read_token(path)
-    if shown is None:
-        if engine.store.tally(TOKEN.name):
+    token = read_token(path)
+    if token is None:
+        if engine.store.count_by_state(TOKEN.name):
             return None
-        shown = _keep(path, f"wb_{_new_id()}_{secrets.token_urlsafe(32)}")
-    match = _SHOWN.fullmatch(shown)
+        token = _write_token_file(path, f"wb_{_new_id()}_{secrets.token_urlsafe(32)}")
+    match = _TOKEN_PATTERN.fullmatch(token)
     if match is None:
         raise BadTokenFile(
-            f"{path} does not hold a token; remove the file, then make a token with `waybill tokens new NAME --role ROLE`."
+            f"{path} does not hold a token; remove the file, then create a token with `waybill tokens new NAME --role ROLE`."
         )
     try:
         engine.store.get(TOKEN.name, match[1])
-    except NotFound:
-        with suppress(Exists):  # another process, started at the same moment, may be faster
+    except RecordNotFound:
+        with suppress(RecordExists):  # another process, started at the same moment, may be faster
             _register(engine, match[1], match[2], "first admin", "admin", "waybill")
-    return shown
+    return token
 
 
 def read_token(path: Path) -> str | None:
-    """The token in a file, or None when there is no file; refuses a file that others can read."""
+    """Return the token in a file, or None when there is no file. Raises BadTokenFile for a file that others can read."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -153,7 +149,7 @@ def read_token(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadTokenFile(f"{path} cannot be read: {error.strerror}. Give a token with {VARIABLE}.") from error
+        raise BadTokenFile(f"{path} cannot be read: {error.strerror}. Give a token with {TOKEN_VARIABLE}.") from error
     if mode & 0o077:
         raise BadTokenFile(
             f"{path} can be read by others (mode {mode & 0o777:o}); revoke that token, or `chmod 600` the file."
@@ -162,30 +158,30 @@ def read_token(path: Path) -> str | None:
 
 
 def find_token(data: Path, env: Mapping[str, str]) -> str | None:
-    """The token that a client on this machine shows: the environment's, or the one of the embedded default."""
-    return env.get(VARIABLE) or read_token(data / FILE)
+    """Return the token that a client on this machine sends: of the environment variable, or of the data folder."""
+    return env.get(TOKEN_VARIABLE) or read_token(data / TOKEN_FILE)
 
 
-def _register(engine: Engine, id: str, secret: str, name: str, role: str, who: str) -> Issued:
+def _register(engine: Engine, id: str, secret: str, name: str, role: str, who: str) -> IssuedToken:
     if role not in ROLES:
-        raise Refused(f"{role!r} is no role; the roles are {', '.join(ROLES)}, each including those before it.")
+        raise ActionRefused(f"{role!r} is no role; the roles are {', '.join(ROLES)}, each including those before it.")
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-        raise Refused(f"A token's name is 1 to {MAX_NAME} printable characters that say who holds it.")
-    new = New(TOKEN.name, {"token": {"name": name, "role": role, "hash": _hash(secret)}}, id=id, owner=name)
-    return Issued(engine.submit(new, who=who, why=f"role {role}"), f"wb_{id}_{secret}")
+        raise ActionRefused(f"A token's name is 1 to {MAX_NAME} printable characters that say who holds it.")
+    new = New(TOKEN.name, {"token": {"name": name, "role": role, "hash": _hash_secret(secret)}}, id=id, owner=name)
+    return IssuedToken(engine.submit(new, who=who, why=f"role {role}"), f"wb_{id}_{secret}")
 
 
 def _new_id() -> str:
-    """Chosen here and not by the store: after an unknown outcome the same token can be registered again."""
+    """Choose the id here and not in the store: after an unknown outcome the same token can be registered again."""
     return secrets.token_hex(6)
 
 
-def _hash(secret: str) -> str:
+def _hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _keep(path: Path, token: str) -> str:
-    """Write the file whole and for its owner alone, or answer what another process has written there meanwhile."""
+def _write_token_file(path: Path, token: str) -> str:
+    """Write the complete file, readable by its owner alone; return what another process has written there meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
@@ -197,7 +193,7 @@ def _keep(path: Path, token: str) -> str:
             os.link(draft, path)
         except FileExistsError:
             return read_token(path) or token
-        _sync(path.parent)
+        _sync_folder(path.parent)
     except OSError as error:
         raise BadTokenFile(
             f"{path} cannot be written: {error.strerror}. Choose another data folder with --data."
@@ -207,7 +203,7 @@ def _keep(path: Path, token: str) -> str:
     return token
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

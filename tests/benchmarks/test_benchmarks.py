@@ -148,7 +148,7 @@ def test_scale(capsys: pytest.CaptureFixture[str]) -> None:
     assert names("scale", capsys) == [
         "scale.sqlite.one",
         "scale.sqlite.ten",
-        "scale.sqlite.tally",
+        "scale.sqlite.counts",
         "scale.sqlite.first-page",
         "scale.sqlite.newest-page",
         "scale.sqlite.fsync",

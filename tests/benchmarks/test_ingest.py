@@ -9,14 +9,14 @@ import httpx2
 from benchmarks.rounds import child
 from benchmarks.web import Web, fill, name_of, small
 
-from waybill.apps.ingest.checkm import Kind, read
+from waybill.apps.ingest.formats.checkm import ManifestKind, read_manifest
 
 
 def files(folder: Path) -> dict[str, int]:
     """Each file below it with its size. Content is named by its digest: only what is alike in all objects is told
     apart.
     """
-    found = {}
+    found: dict[str, int] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             name = path.relative_to(folder).as_posix()
@@ -28,7 +28,7 @@ def files(folder: Path) -> dict[str, int]:
 
 def test_small_files_and_their_manifest_are_served() -> None:
     with Web() as url, httpx2.Client() as client:
-        rows = read(client.get(f"{url}/small/3-2.checkm").content, kind=Kind.FILES).rows
+        rows = read_manifest(client.get(f"{url}/small/3-2.checkm").content, kind=ManifestKind.FILES).rows
         assert [row.name for row in rows] == [name_of(3), name_of(4)]
         assert [client.get(row.url).content for row in rows] == [small(3), small(4)]
         asked = client.head(rows[0].url)
@@ -39,7 +39,7 @@ def test_small_files_and_their_manifest_are_served() -> None:
 def test_large_files_are_served_whole(tmp_path: Path) -> None:
     fill(tmp_path, 2, 3 * 2**20)
     with Web(tmp_path) as url, httpx2.Client() as client:
-        rows = read(client.get(f"{url}/large.checkm").content, kind=Kind.OBJECT).rows
+        rows = read_manifest(client.get(f"{url}/large.checkm").content, kind=ManifestKind.OBJECT).rows
         for row in rows:
             assert (
                 hashlib.sha256(client.get(row.url).content).digest()

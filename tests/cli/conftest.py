@@ -39,7 +39,7 @@ Waybill = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Nobody's own settings; the demonstration's machines and no others; wide lines."""
+    """No settings of the user; the demonstration's machines and no others; wide lines."""
     monkeypatch.setenv("WAYBILL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("WAYBILL_DEMO", "yes")
     monkeypatch.setenv("WAYBILL_APPLICATIONS", ",")  # none: an empty variable says nothing
@@ -70,9 +70,9 @@ def bare(capsys: pytest.CaptureFixture[str]) -> Waybill:
     def call(*arguments: object) -> Result:
         capsys.readouterr()
         code = invoke([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Result(code, said.out, said.err)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Result(code, captured.out, captured.err)
 
     return call
 
@@ -100,10 +100,10 @@ from waybill.machine import RESUME, Machine, action, end, rest, work
 from waybill.step import Done
 
 FILM = Machine(
-    name="film", plural="films", prefix="fi", doc="A film.",
+    name="film", plural="films", prefix="fi", description="A film.",
     states=(
         work("Load", "Show", "Fetch it.", leaves_files=True),
-        work("Show", "Shown", "Show it.", remakes="Load"),
+        work("Show", "Shown", "Show it.", on_host_lost="Load"),
         rest("Failed", "Gave up.", settled=True),
         end("Shown", "Seen."),
     ),
@@ -123,17 +123,17 @@ def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "films:APP")
 
 
-def ship(waybill: Waybill, parcels: int = 1) -> str:
-    made = waybill("submit", "shipment", "--doc", f'order={{"parcels": {parcels}}}', "--json")
+def submit_shipment(waybill: Waybill, parcels: int = 1) -> str:
+    made = waybill("submit", "shipment", "--document", f'order={{"parcels": {parcels}}}', "--json")
     assert made.code == 0, made.err
     return str(made.json["id"])
 
 
-def stepped(waybill: Waybill, role: str) -> Any:
-    """One due step of a role, and its arrow."""
-    done = waybill("work", "--once", "--role", role, "--json")
+def take_step(waybill: Waybill, queue: str) -> Any:
+    """One due step of a queue, and its transition."""
+    done = waybill("work", "--once", "--queue", queue, "--json")
     assert done.code == 0, done.err
-    return done.json["arrow"]
+    return done.json["transition"]
 
 
 class Running:

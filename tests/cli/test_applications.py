@@ -22,18 +22,21 @@ class Settings(msgspec.Struct, frozen=True):
     oven: Oven = Oven()
 
 LOAF = Machine(
-    name="loaf", plural="loaves", prefix="loaf", doc="Bread.",
-    states=(work("Baking", "Baked", "Hot.", fails=None), end("Baked", "Done.")),
+    name="loaf", plural="loaves", prefix="loaf", description="Bread.",
+    states=(work("Baking", "Baked", "Hot.", on_fail=None), end("Baked", "Done.")),
 )
 
-def shaped(table):
+def build_machines(table):
     try:
         msgspec.convert(dict(table), Settings)
     except msgspec.ValidationError as error:
         raise BadApplication(f"The bakery's settings cannot be used: {error}") from None
     return (LOAF,)
 
-APP = Application("bakery", "Bread.", (LOAF,), shaped=shaped, settings=Settings, variables={"WAYBILL_BAKERY_KEY": "Opens the door."})
+APP = Application(
+    "bakery", "Bread.", (LOAF,), machines_for=build_machines, settings=Settings,
+    variables={"WAYBILL_BAKERY_KEY": "Opens the door."},
+)
 """
 
 
@@ -72,11 +75,11 @@ def test_a_broken_application_takes_neither_the_help_nor_the_others_with_it(plac
 MILL = """
 import typer
 from waybill.application import Application
-from waybill.cli.desk import Desk, command
+from waybill.cli.command_context import CommandContext, command
 
-def grind(desk: Desk) -> None:
+def grind(context: CommandContext) -> None:
     "Grind flour."
-    desk.say("ground")
+    context.print_line("ground")
 
 def commands() -> typer.Typer:
     app = typer.Typer(name="mill")
@@ -131,4 +134,4 @@ def test_config_shows_settings_that_an_application_cannot_use(place: Path, data:
     said = waybill("config", "--json")
     assert said.code == 0
     assert said.json["settings"]["app.bakery.oven.heat"] == {"value": "very", "from": "file"}
-    assert "The bakery's settings cannot be used" in said.json["trouble"]
+    assert "The bakery's settings cannot be used" in said.json["application_error"]

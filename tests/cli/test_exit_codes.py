@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Start, Waybill, ship
+from tests.cli.conftest import Start, Waybill, submit_shipment
 from waybill.cli import invoke
 from waybill.cli.problems import EXIT_CODES
 from waybill.config import sqlite_url
@@ -20,7 +20,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
         ("ls", "colour"),
         3,
         "not-found",
-        "There is no kind 'colour'; there are duty, event, letter, parcel, shipment, token.",
+        "There is no kind 'colour'; there are mail, maintenance, parcel, shipment, token, webhook_delivery.",
     ),
     (("show", "shipment", "shp1"), 3, "not-found", "shp1"),
     (("history", "shipment", "shp1"), 3, "not-found", "shp1"),
@@ -42,18 +42,18 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     ),
     (("ls", "shipment", "--parent", "nothing"), 3, "not-found", "write KIND:ID"),
     (
-        ("work", "--role", "parcel.Flying"),
+        ("work", "--queue", "parcel.Flying"),
         3,
         "not-found",
-        "parcel.Flying is no role: a parcel has no state 'Flying'. Roles of parcel:",
+        "parcel.Flying is no queue: a parcel has no state 'Flying'. Queues of parcel:",
     ),
     (
-        ("work", "--once", "--role", "parcel.Flying"),
+        ("work", "--once", "--queue", "parcel.Flying"),
         3,
         "not-found",
-        "parcel.Flying is no role: a parcel has no state 'Flying'.",
+        "parcel.Flying is no queue: a parcel has no state 'Flying'.",
     ),
-    (("work", "--role", "parcel.Held"), 1, "refused", "parcel.Held is no role: no work is done there."),
+    (("work", "--queue", "parcel.Held"), 1, "refused", "parcel.Held is no queue: no work is done there."),
     (("tokens", "revoke", "abc"), 3, "not-found", "abc"),
     (
         ("submit", "shipment", "--state", "Delivered"),
@@ -66,44 +66,44 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
         ("submit", "token"),
         1,
         "refused",
-        "No token is made here, where nobody would look at what is sent: it is made by `waybill tokens",
+        "No token is created here, where its documents would not be checked: it is made by `waybill tokens",
     ),
     (("submit", "parcel"), 1, "refused", "These documents are not what a parcel needs: KeyError: 'label'."),
     (
-        ("submit", "parcel", "--doc", "label=" + "[" * 9000),
+        ("submit", "parcel", "--document", "label=" + "[" * 9000),
         2,
         "usage",
         "The document label is not JSON: it is nested too deeply.",
     ),
-    (("submit", "parcel", "--doc", "label=5"), 1, "refused", "These documents are not what a parcel needs: TypeError"),
+    (
+        ("submit", "parcel", "--document", "label=5"),
+        1,
+        "refused",
+        "These documents are not what a parcel needs: TypeError",
+    ),
     (
         ("hold", ""),
         1,
         "refused",
-        "A mark's name is 1 to 200 printable characters without a blank at either end, such as carrier/mule.",
+        "The name of a hold is 1 to 200 printable characters without a blank at either end, such as carrier/mule.",
     ),
-    (("hold", "carrier/mule "), 1, "refused", "A mark's name is"),
-    (("hold", "carrier\nmule"), 1, "refused", "A mark's name is"),
-    (("hold", "m" * 201), 1, "refused", "A mark's name is"),
-    (("hold", "carrier//mule"), 1, "refused", "'carrier//mule' is no name of a mark"),
+    (("hold", "carrier/mule "), 1, "refused", "The name of a hold is"),
+    (("hold", "carrier\nmule"), 1, "refused", "The name of a hold is"),
+    (("hold", "m" * 201), 1, "refused", "The name of a hold is"),
+    (("hold", "carrier//mule"), 1, "refused", "'carrier//mule' is not the name of a hold"),
     (("tokens", "new", " "), 1, "refused", "A token's name is 1 to 100 printable characters"),
     (("ls", "shipment", "--limit", "0"), 2, "usage", "--limit"),
     (("ls", "shipment", "--colour", "red"), 2, "usage", "--colour"),
     (("fly",), 2, "usage", "fly"),
     (("show", "shipment"), 2, "usage", "ID"),
-    (("ls", "shipment", "--token", "x"), 2, "usage", "Begin again without a token."),
+    (("ls", "shipment", "--page-token", "x"), 2, "usage", "Begin again without a token."),
     (("tokens", "new", "me", "--role", "king"), 2, "usage", "king"),
     (("show", "parcel", "a\udcffb"), 2, "usage", r"The argument 'a\xffb' is not UTF-8."),
     (("ls", "parcel", "--owner", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
     (("hold", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
     (("hold", "carrier/mule", "--why", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
     (("sim", "--seed", "1", "--seeds", "2"), 2, "usage", "Give one of --seeds, --seed and --minutes."),
-    (
-        ("ls", "--store", "postgresql://me:secret@[::1/db"),
-        2,
-        "bad-config",
-        "a URL as other programs read it (Invalid IPv6 URL)",
-    ),
+    (("ls", "--store", "postgresql://me:secret@[::1/db"), 2, "bad-config", "a valid URL (Invalid IPv6 URL)"),
     (("ls", "--store", "zookeeper://127.0.0.1:99999/x"), 5, "bad-store", "99999 is not a port"),
     (("ls", "--store", "mysql://host/db"), 5, "bad-store", "mysql is no kind of store; a store URL is sqlite:///path"),
     (("ls", "--store", "postgresql://me:secret@127.0.0.1:1/db"), 5, "unavailable", "127.0.0.1"),
@@ -148,9 +148,9 @@ def test_an_option_before_the_command_is_told_where_it_belongs(waybill: Waybill)
 
 @pytest.mark.parametrize("arguments", [wrong[0] for wrong in WRONG if wrong[3] == "shp1"], ids=" ".join)
 def test_a_record_that_is_not_there_is_told_with_what_to_do(waybill: Waybill, arguments: tuple[str, ...]) -> None:
-    told = "Look at the id, or list what there is with `waybill ls KIND`."
-    assert waybill(*arguments).err.rstrip().endswith(told)
-    assert waybill(*arguments, "--json").error["hint"] == told
+    hint = "Check the id, or list the records with `waybill ls KIND`."
+    assert waybill(*arguments).err.rstrip().endswith(hint)
+    assert waybill(*arguments, "--json").error["hint"] == hint
 
 
 def test_only_a_process_that_logs_tells_what_the_client_of_zookeeper_says(running: Start) -> None:
@@ -161,7 +161,7 @@ def test_only_a_process_that_logs_tells_what_the_client_of_zookeeper_says(runnin
     assert (plain.end().err, in_json.end().error["message"] + "\n") == (sentence, sentence)
     worker, curious = (log.end().err for log in logs)
     assert ("Connection dropped" in worker, "Connecting to" in worker) == (False, False), (
-        "the worker says itself that the store is away"
+        "the worker itself reports that the store is unavailable"
     )
     assert ("warning Connection dropped" in curious, "Connecting to" in curious) == (True, True)
 
@@ -176,7 +176,7 @@ def test_looking_at_a_store_that_is_not_there_makes_none(bare: Waybill, data: Pa
         ("show", "shipment", "x"),
         ("doctor",),
         ("watch",),
-        ("marks",),
+        ("holds",),
         ("hold", "x"),
         ("submit", "shipment"),
         ("sessions",),
@@ -203,7 +203,7 @@ def test_a_traceback_is_shown_only_when_asked_for(
 
 
 def test_a_database_of_a_newer_schema_is_refused(waybill: Waybill, data: Path) -> None:
-    ship(waybill)
+    submit_shipment(waybill)
     with sqlite3.connect(data / "waybill.db") as db:
         db.execute("pragma user_version = 9999")
     for command in (("ls",), ("migrate",), ("work", "--once")):
@@ -247,7 +247,7 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(bare: Waybill, small_disk
     order = f'order={{"parcels": 1, "notes": "{"x" * 20_000}"}}'
     made = []
     for _ in range(100):
-        said = bare("submit", "shipment", "--doc", order, *store)
+        said = bare("submit", "shipment", "--document", order, *store)
         if said.code:
             break
         made.append(said.out.strip())
@@ -292,13 +292,13 @@ def test_a_store_that_became_read_only_refuses_and_keeps_what_it_has(bare: Waybi
     (tmp_path / "kept").mkdir()
     store = ("--store", sqlite_url(tmp_path / "kept" / "waybill.db"))
     bare("migrate", *store)
-    made = bare("submit", "shipment", "--doc", 'order={"parcels": 1}', *store).out.strip()
+    made = bare("submit", "shipment", "--document", 'order={"parcels": 1}', *store).out.strip()
     (tmp_path / "kept" / "waybill.db").chmod(0o400)
     (tmp_path / "kept").chmod(0o500)
     if os.geteuid() == 0:
         subprocess.run(["mount", "--bind", "-o", "ro", str(tmp_path / "kept"), str(tmp_path / "kept")], check=True)
     try:
-        said = bare("submit", "shipment", "--doc", 'order={"parcels": 1}', *store)
+        said = bare("submit", "shipment", "--document", 'order={"parcels": 1}', *store)
         assert (said.code, said.out) == (5, "")
         assert said.err.strip().count("\n") == 0
     finally:

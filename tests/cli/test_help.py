@@ -10,8 +10,8 @@ import pytest
 from typer.main import get_command
 
 from tests.cli.conftest import Waybill
-from waybill.cli.app import build
-from waybill.cli.desk import EXAMPLES
+from waybill.cli.app import build_app
+from waybill.cli.command_context import EXAMPLES
 from waybill.cli.problems import EXIT_CODES
 
 
@@ -22,7 +22,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
     return found
 
 
-ALL = commands(get_command(build()))
+ALL = commands(get_command(build_app()))
 ASKED_FOR = "up serve work machines ls show history act priority step watch hold release pause unpause doctor sim migrate config"
 
 
@@ -54,7 +54,7 @@ def test_every_example_is_a_command_that_can_be_given(name: str, example: str) -
     ]
     assert words[0] == "waybill"
     assert words[1 : 1 + len(name.split())] == name.split()
-    group = get_command(build())
+    group: Any = get_command(build_app())
     context = group.make_context("waybill", words[1:], resilient_parsing=False)
     rest = [*context._protected_args, *context.args] if hasattr(context, "_protected_args") else context.args
     while rest:
@@ -66,7 +66,7 @@ def test_every_example_is_a_command_that_can_be_given(name: str, example: str) -
 
 def test_the_first_page_of_help_names_the_exit_codes(bare: Waybill) -> None:
     said = " ".join(bare("--help").out.split())
-    assert "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not there, 4 conflict, 5 no store." in said
+    assert "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not found, 4 conflict, 5 no store." in said
     assert sorted(EXIT_CODES) == [0, 1, 2, 3, 4, 5]
     assert bare("--version").out.startswith("waybill ")
 
@@ -100,12 +100,12 @@ def test_a_shell_completes_commands_kinds_and_actions() -> None:
         ("ls parcel --state Fa", "Failed"),
         ("act parcel resume --all --state Fa", "Failed"),
         ("submit shipment --state So", "Sorting"),
-        ("work --role ship", "shipment"),
-        ("work --role shipment.So", "shipment.Sorting"),
-        ("work --role no-kind.So", ""),
+        ("work --queue ship", "shipment"),
+        ("work --queue shipment.So", "shipment.Sorting"),
+        ("work --queue no-kind.So", ""),
     ],
 )
-def test_kinds_states_actions_and_roles_are_completed(words: str, completed: str) -> None:
+def test_kinds_states_actions_and_queues_are_completed(words: str, completed: str) -> None:
     asked = {
         "_WAYBILL_COMPLETE": "complete_bash",
         "COMP_WORDS": f"waybill {words}",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cli.conftest import Running, Waybill, ship, stepped
+from tests.cli.conftest import Running, Waybill, submit_shipment, take_step
 from tests.objects.fake_s3 import FakeS3
 
 
@@ -21,8 +21,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
 
 
 def test_a_short_command_asks_nothing_of_the_server(waybill: Waybill, server: FakeS3) -> None:
-    ship(waybill)
-    assert stepped(waybill, "shipment")["after"] == "Travelling"
+    submit_shipment(waybill)
+    assert take_step(waybill, "shipment")["after"] == "Travelling"
     assert waybill("ls", "shipment").code == 0
     assert server.requests == []
 

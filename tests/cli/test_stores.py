@@ -3,18 +3,18 @@
 import signal
 from collections.abc import Callable
 
-from tests.cli.conftest import Running, Waybill, ship, stepped
+from tests.cli.conftest import Running, Waybill, submit_shipment, take_step
 
 
 def test_a_shipment_is_led_by_hand_from_beginning_to_end(anywhere: Waybill) -> None:
-    shipment = ship(anywhere, 5)
+    shipment = submit_shipment(anywhere, 5)
     assert anywhere("priority", "shipment", shipment, 1).code == 0
-    assert stepped(anywhere, "shipment")["after"] == "Travelling"
+    assert take_step(anywhere, "shipment")["after"] == "Travelling"
     anywhere("hold", "carrier/mule", "--why", "ill")
-    arrows = [stepped(anywhere, "parcel.Packing") for _ in range(5)]
-    held = [arrow["id"] for arrow in arrows if arrow["after"] == "Held"]
+    transitions = [take_step(anywhere, "parcel.Packing") for _ in range(5)]
+    held = [transition["id"] for transition in transitions if transition["after"] == "Held"]
     assert len(held) == 2
-    assert "carrier/mule" in anywhere("marks").out
+    assert "carrier/mule" in anywhere("holds").out
     assert anywhere("release", "carrier/mule").code == 0
     assert anywhere("act", "parcel", "unhold", "--all", "--state", "Held", "--json").lines[-1] == {
         "done": 2,
@@ -28,24 +28,24 @@ def test_a_shipment_is_led_by_hand_from_beginning_to_end(anywhere: Waybill) -> N
     }
     assert (counts["Packing"], counts["Sending"]) == (2, 3)
     page = anywhere("ls", "parcel", "--parent", f"shipment:{shipment}", "--limit", 2, "--json").json
-    rest = anywhere("ls", "parcel", "--token", page["next"], "--limit", 10, "--json").json
+    rest = anywhere("ls", "parcel", "--page-token", page["next"], "--limit", 10, "--json").json
     assert len({record["id"] for record in page["records"] + rest["records"]}) == 5
     for parcel in held:
-        assert anywhere("step", "parcel", parcel, "--json").json["arrow"]["after"] == "Sending"
-        lines = anywhere("history", "parcel", parcel, "--json").json["lines"]
+        assert anywhere("step", "parcel", parcel, "--json").json["transition"]["after"] == "Sending"
+        lines = anywhere("history", "parcel", parcel, "--json").json["entries"]
         assert [line["after"] for line in lines] == ["Packing", "Held", "Packing", "Sending"]
     assert anywhere("show", "parcel", "pcl9999999999").code == 3
-    assert anywhere("submit", "shipment", "--doc", 'order={"parcels": 1}', "--request", "r").code == 0
+    assert anywhere("submit", "shipment", "--document", 'order={"parcels": 1}', "--idempotency-key", "r").code == 0
     doctor = anywhere("doctor")
     assert (doctor.code, doctor.out) == (0, "Nothing is wrong.\n")
 
 
 def test_work_done_by_a_process_is_seen_by_another(anywhere: Waybill, running: Callable[..., Running]) -> None:
-    shipment = ship(anywhere, 2)
+    shipment = submit_shipment(anywhere, 2)
     work = running("work")
     watched = running("watch", "shipment", shipment, "--json").end()
     assert watched.code == 0
-    assert [line["after"] for line in watched.lines if "event" in line] == ["Sorting", "Travelling", "Delivered"]
+    assert [line["after"] for line in watched.lines if "cause" in line] == ["Sorting", "Travelling", "Delivered"]
     sessions = anywhere("sessions", "--json").json["sessions"]
     assert len({session["about"]["pid"] for session in sessions}) == 1  # of one process, which may have several lanes
     assert work.end(signal.SIGTERM).code == 0

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Start, Waybill, ship
+from tests.cli.conftest import Start, Waybill, submit_shipment
 from tests.servers.process import wait_until
 from waybill.config import load, sqlite_url
-from waybill.depot import Depot
+from waybill.environment import Environment
 from waybill.stores import open_store
 
 
@@ -93,7 +93,12 @@ def test_up_without_the_demonstration_has_none(running: Start, bare: Waybill, mo
     monkeypatch.delenv("WAYBILL_DEMO")
     up = running("up", "--port", 0)
     up.line()
-    assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {"duty", "event", "letter", "token"}
+    assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {
+        "maintenance",
+        "webhook_delivery",
+        "mail",
+        "token",
+    }
     assert up.end(signal.SIGTERM).code == 0
 
 
@@ -113,7 +118,7 @@ def test_a_port_in_use_is_a_sentence(running: Start) -> None:
 @pytest.mark.parametrize(
     "command", [("up", "--port", 0), ("serve", "--port", 0), ("work",)], ids=["up", "serve", "work"]
 )
-def test_an_index_that_cannot_be_used_is_told_at_the_start(
+def test_an_index_that_cannot_be_used_is_reported_at_the_start(
     running: Start, data: Path, command: tuple[object, ...]
 ) -> None:
     ingest = {"WAYBILL_APPLICATIONS": "ingest"}
@@ -125,7 +130,7 @@ def test_an_index_that_cannot_be_used_is_told_at_the_start(
     )
     ended = running(*command, env=ingest).end()
     assert (ended.code, ended.out) == (5, "")
-    assert "waybill-index.db is no sound SQLite database" in ended.err
+    assert "waybill-index.db is damaged, or no SQLite database" in ended.err
     assert (data / "waybill-index.db").read_text().startswith("these are my notes")
 
 
@@ -139,7 +144,7 @@ def test_a_sqlite_file_that_workers_of_another_host_use_is_not_served(
         assert (ended.code, ended.out) == (5, "")
         assert ended.err.startswith("A process of the host elsewhere uses ")
         assert "Two machines cannot share a SQLite file" in ended.err
-        assert [each.name for each in store.sessions()] == [session]
+        assert [each.name for each in store.list_sessions()] == [session]
         store.close_session(session)
     server = running(command, "--port", 0)
     assert server.line().startswith("http://")
@@ -160,7 +165,7 @@ def test_a_sqlite_file_that_another_host_serves_is_left_to_it(running: Start, co
 
 
 def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None:
-    ship(waybill)
+    submit_shipment(waybill)
     serve = running("serve", "--port", 0)
     url = serve.line().strip()
     assert get(f"{url}health")[0] == 200
@@ -177,13 +182,13 @@ def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: 
         server = running(command, "--host", host, "--port", 0)
         url = server.line().strip()
         assert re.fullmatch(r"http://(127\.0\.0\.1|\[::1\]):[1-9]\d*/", url)
-        depot = Depot.of(load(env={"WAYBILL_DATA": str(data)}), [])
-        assert f"{depot.address}/" == url
-        assert get(f"{depot.address}/health")[0] == 200
+        environment = Environment.from_config(load(env={"WAYBILL_DATA": str(data)}), [])
+        assert f"{environment.address}/" == url
+        assert get(f"{environment.address}/health")[0] == 200
         assert server.end(signal.SIGTERM).code == 0
-    assert f"{depot.address}/" == url, "where it listened last"
+    assert f"{environment.address}/" == url, "where it listened last"
     assert [each.name for each in data.glob("address*")] == ["address"]
-    before = Depot.of(
+    before = Environment.from_config(
         load(env={"WAYBILL_DATA": str(data / "other"), "WAYBILL_HTTP_HOST": "::1", "WAYBILL_HTTP_PORT": "9000"}), []
     )
     assert before.address == "http://[::1]:9000", "where it is to listen"
@@ -212,7 +217,7 @@ def test_of_two_servers_the_one_that_stays_is_told_of(running: Start, data: Path
             servers.append((server, server.line().strip()))
         (stayed, url), (ended, _) = servers[stays], servers[1 - stays]
         assert ended.end(signal.SIGTERM).code == 0
-        assert f"{Depot.of(load(env={'WAYBILL_DATA': str(data)}), []).address}/" == url
+        assert f"{Environment.from_config(load(env={'WAYBILL_DATA': str(data)}), []).address}/" == url
         assert stayed.end(signal.SIGTERM).code == 0
 
 
@@ -225,7 +230,7 @@ def test_a_server_whose_address_cannot_be_written_serves_all_the_same(running: S
     ended = server.end(signal.SIGTERM)
     assert ended.code == 0
     assert (
-        f"address cannot be written (Is a directory): URLs in letters and answers may lead elsewhere than to {url[:-1]}"
+        f"address cannot be written (Is a directory): URLs in mail and responses may not lead to {url[:-1]}"
         in ended.err
     )
     assert [each.name for each in data.glob("address*")] == ["address"]
@@ -237,37 +242,37 @@ def test_open_loopback_lets_this_machine_in_without_a_token(running: Start) -> N
     assert up.end(signal.SIGTERM).code == 0
 
 
-def test_work_serves_only_its_roles(running: Start, waybill: Waybill) -> None:
-    ship(waybill, 2)
-    work = running("work", "--role", "shipment")
+def test_work_serves_only_its_queues(running: Start, waybill: Waybill) -> None:
+    submit_shipment(waybill, 2)
+    work = running("work", "--queue", "shipment")
     wait_until(lambda: states(waybill, "shipment") == {"Travelling": 1}, "the shipment to be sorted", seconds=120)
     (session,) = waybill("sessions", "--json").json["sessions"]
-    assert session["about"]["roles"] == ["shipment.Sorting", "shipment.Travelling"]
+    assert session["about"]["queues"] == ["shipment.Sorting", "shipment.Travelling"]
     assert work.end(signal.SIGTERM).code == 0
     assert states(waybill, "parcel") == {"Packing": 2}
 
 
 def test_a_killed_worker_leaves_what_another_goes_on_with(running: Start, waybill: Waybill) -> None:
-    shipments = [ship(waybill, 4) for _ in range(3)]
+    shipments = [submit_shipment(waybill, 4) for _ in range(3)]
     # What it holds comes free a second after its death; the other is not to lose what it holds whenever it is slow for
     # a second.
-    first = running("work", "--role", "shipment", "--role", "parcel", env={"WAYBILL_WORK_TTL": "1"})
+    first = running("work", "--queue", "shipment", "--queue", "parcel", env={"WAYBILL_WORK_TTL": "1"})
     wait_until(lambda: states(waybill, "parcel").get("Sending", 0) > 0, "parcels on their way", seconds=120)
     assert first.end(signal.SIGKILL).code == -signal.SIGKILL
-    second = running("work", "--role", "shipment", "--role", "parcel")
-    watched = running("watch", "shipment", "--settled", "--json").end()
+    second = running("work", "--queue", "shipment", "--queue", "parcel")
+    watched = running("watch", "shipment", "--until-settled", "--json").end()
     assert watched.code == 0
     assert second.end(signal.SIGTERM).code == 0
     assert states(waybill, "shipment") == {"Delivered": 3}
     for shipment in shipments:
-        lines = waybill("history", "shipment", shipment, "--json").json["lines"]
+        lines = waybill("history", "shipment", shipment, "--json").json["entries"]
         assert [line["after"] for line in lines] == ["Sorting", "Travelling", "Delivered"]
     for parcel in waybill("ls", "parcel", "--json").json["records"]:
-        arrows = [
+        transitions = [
             (line["before"], line["after"])
-            for line in waybill("history", "parcel", parcel["id"], "--json").json["lines"]
+            for line in waybill("history", "parcel", parcel["id"], "--json").json["entries"]
         ]
-        assert [arrow for arrow in arrows if arrow[0] != arrow[1]] == [
+        assert [transition for transition in transitions if transition[0] != transition[1]] == [
             (None, "Packing"),
             ("Packing", "Sending"),
             ("Sending", "Delivered"),
@@ -276,7 +281,7 @@ def test_a_killed_worker_leaves_what_another_goes_on_with(running: Start, waybil
 
 def test_what_is_read_by_a_pipe_that_closes_ends_quietly(waybill: Waybill) -> None:
     for _ in range(3):
-        ship(waybill)
+        submit_shipment(waybill)
     reader, writer = os.pipe()
     os.close(reader)
     for more in ([], ["--json"]):
@@ -298,8 +303,8 @@ from waybill.machine import Machine, end, work
 from waybill.step import Done
 
 RUN = Machine(
-    name="run", plural="runs", prefix="run", doc="Something that does not listen.",
-    states=(work("Sleeping", "Lost", "Sleeps.", fails=None), work("Lost", "Ended", "Has no step.", fails=None), end("Ended", "Over.")),
+    name="run", plural="runs", prefix="run", description="Something that does not listen.",
+    states=(work("Sleeping", "Lost", "Sleeps.", on_fail=None), work("Lost", "Ended", "Has no step.", on_fail=None), end("Ended", "Over.")),
 )
 
 @RUN.step("Sleeping")
@@ -320,7 +325,7 @@ def test_a_second_signal_does_not_wait_for_a_step_that_does_not_listen(
     running: Start, waybill: Waybill, tmp_path: Path
 ) -> None:
     run = waybill("submit", "run").out.strip()
-    work = running("work", "--role", "run.Sleeping", env={"WAYBILL_LOG_FORMAT": "json"})
+    work = running("work", "--queue", "run.Sleeping", env={"WAYBILL_LOG_FORMAT": "json"})
     wait_until((tmp_path / "asleep").exists, "the step to sleep", seconds=120)
     work.process.send_signal(signal.SIGTERM)
     assert work.process.stderr is not None
@@ -338,10 +343,10 @@ def test_a_second_signal_does_not_wait_for_a_step_that_does_not_listen(
 
 
 @pytest.mark.usefixtures("stubborn")
-def test_a_role_without_a_step_is_a_sentence(running: Start, waybill: Waybill) -> None:
-    ended = running("work", "--role", "run.Lost").end()
+def test_a_queue_without_a_step_is_a_sentence(running: Start, waybill: Waybill) -> None:
+    ended = running("work", "--queue", "run.Lost").end()
     assert ended.code == 1
-    assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the role out, or register one."
+    assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the queue out, or register one."
 
 
 def test_an_orderly_stop_closes_what_applications_have_opened(
@@ -354,28 +359,28 @@ from waybill.machine import Machine, end, work
 from waybill.step import Done
 
 RUN = Machine(
-    name="run", plural="runs", prefix="run", doc="Something that opens the index.",
-    states=(work("Opening", "Ended", "Opens it.", fails=None), end("Ended", "Over.")),
+    name="run", plural="runs", prefix="run", description="Something that opens the index.",
+    states=(work("Opening", "Ended", "Opens it.", on_fail=None), end("Ended", "Over.")),
 )
 
-class Outfit:
-    def __init__(self, depot):
-        self.index = depot.open_index()
+class IndexResources:
+    def __init__(self, environment):
+        self.index = environment.open_index()
 
     def close(self):
         self.index.close()
 
 @RUN.step("Opening")
 def open_it(run, ctx):
-    assert ctx.outfit.index
+    assert ctx.resources.index
     return Done()
 
-APP = Application("opening", "Opens the index.", (RUN,), outfit=Outfit)
+APP = Application("opening", "Opens the index.", (RUN,), resources=IndexResources)
 """
     )
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "opening:APP")
     waybill("submit", "run")
-    work = running("work", "--role", "run")
+    work = running("work", "--queue", "run")
     wait_until(lambda: states(waybill, "run") == {"Ended": 1}, "the step to open the index", seconds=120)
     assert work.end(signal.SIGTERM).code == 0
     assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], (

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from waybill.config import OTHER_VARIABLES, SETTINGS, strays
+from waybill.config import OTHER_VARIABLES, SETTINGS, find_unknown_variables
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,13 +17,13 @@ def test_the_variables_of_makefile_and_tools_are_ours() -> None:
         for name in re.findall(r"\bWAYBILL_[A-Z_]+", path.read_text())
     }
     assert "WAYBILL_BUDGET" in used
-    assert strays(dict.fromkeys(used, "x")) == []
+    assert find_unknown_variables(dict.fromkeys(used, "x")) == []
 
 
 def test_what_an_open_loopback_opens_is_said() -> None:
     (setting,) = [setting for setting in SETTINGS if setting.name == "open_loopback"]
-    assert "without a token, as admin" in setting.doc
-    assert "loopback" in setting.doc
+    assert "without a token, as admin" in setting.description
+    assert "loopback" in setting.description
 
 
 def test_other_variables_are_no_settings() -> None:

@@ -7,27 +7,27 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from waybill.record import Ref, Store, Unknown
-from waybill.stores.conformance import Harness, StoreSuite
-from waybill.stores.model import ModelStore, World
+from waybill.record import CommitOutcomeUnknown, Ref, Store
+from waybill.stores.conformance import StoreHarness, StoreSuite
+from waybill.stores.model import ModelDatabase, ModelStore
 
 
-class ModelHarness(Harness):
+class ModelHarness(StoreHarness):
     def __init__(self) -> None:
         self.now = 1_000.0
-        self.world = World(lambda: self.now)
+        self.database = ModelDatabase(lambda: self.now)
 
     def open(self) -> Store:
-        return ModelStore(self.world)
+        return ModelStore(self.database)
 
     def tick(self, seconds: float) -> None:
         self.now += seconds
 
-    outage = tick
+    simulate_outage = tick
 
-    def expire(self, store: Store, session: str) -> None:
+    def expire_session(self, store: Store, session: str) -> None:
         reaper = self.open()
-        while session not in reaper.reap():
+        while session not in reaper.reap_sessions():
             self.tick(self.ttl / 2)
 
     @contextmanager
@@ -35,14 +35,14 @@ class ModelHarness(Harness):
         def lost(groups: Any) -> Any:
             del store.commit
             store.commit(groups)
-            raise Unknown
+            raise CommitOutcomeUnknown
 
         store.commit = lost  # type: ignore[method-assign]
         yield
 
-    def strand(self, ref: Ref, reason: str) -> bool:
-        records = self.world.shelf.records
-        records[ref] = replace(records[ref], parked=reason)
+    def block_record(self, ref: Ref, blocked_by: str) -> bool:
+        records = self.database.contents.records
+        records[ref] = replace(records[ref], blocked_by=blocked_by)
         return True
 
     def race(self, *calls: Callable[[], Any]) -> list[Any]:
@@ -51,5 +51,5 @@ class ModelHarness(Harness):
 
 class TestModel(StoreSuite):
     @pytest.fixture
-    def harness(self) -> Harness:
+    def harness(self) -> StoreHarness:
         return ModelHarness()

@@ -5,19 +5,19 @@ from collections.abc import Iterator
 import pytest
 from tests.stores.zookeeper.harness import MerrittHarness, ZookeeperHarness
 
-from waybill.record import Change, Conflict, Group, SessionLost
-from waybill.stores.conformance import ForeignLockSuite, StoreSuite, Yard
+from waybill.record import Change, CommitGroup, Conflict, SessionLost
+from waybill.stores.conformance import ForeignLockSuite, StoreSuite, StoreTester
 
 
 class OwnSessions:
     """A session is a connection here: another connection may commit for it, and cannot claim for it."""
 
-    def test_no_connection_claims_for_a_session_of_another(self, yard: Yard) -> None:
-        made = yard.one()
-        others = yard.session(yard.harness.open())
+    def test_no_connection_claims_for_a_session_of_another(self, tester: StoreTester) -> None:
+        made = tester.make_parcel()
+        others = tester.open_session(tester.harness.open())
         with pytest.raises(SessionLost):
-            yard.claim(yard.store, others)
-        assert yard.get(made).session is None
+            tester.claim(tester.store, others)
+        assert tester.get(made).session is None
 
 
 class TestGeneric(OwnSessions, StoreSuite, ForeignLockSuite):
@@ -35,12 +35,12 @@ class TestMerritt(OwnSessions, StoreSuite, ForeignLockSuite):
         yield harness
         harness.close()
 
-    def test_idle_leaves_out_parents_that_are_gone(self, yard: Yard) -> None:
+    def test_idle_leaves_out_parents_that_are_gone(self, tester: StoreTester) -> None:
         """In Merritt's tree no job is without its batch, so a batch with jobs cannot go."""
-        crate = yard.crate()
-        (child,) = yard.make(1, parent=crate)
-        (answer,) = yard.store.commit([Group((Change(crate, None, event="remove"),))])
+        crate = tester.make_crate()
+        (child,) = tester.make_parcels(1, parent=crate)
+        (answer,) = tester.store.commit([CommitGroup((Change(crate, None, cause="remove"),))])
         assert type(answer) is Conflict
         assert "jobs" in str(answer)
-        yard.remove(child)
-        yard.remove(crate)
+        tester.remove(child)
+        tester.remove(crate)

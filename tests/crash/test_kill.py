@@ -2,7 +2,7 @@
 
 On the way PostgreSQL is restarted and the leader of the ZooKeeper ensemble is killed. What is checked at the end is
 read from the store: every crate has exactly its parcels, each history is a path of its table and enters its end once,
-nobody holds a claim or a key.
+nothing is claimed and no lock is owned.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from pathlib import Path
 import pytest
 
 from tests.budget import Budget
-from tests.crash.freight import AWAY, CHILDREN, CRATE, MACHINES, PARCEL
+from tests.crash.killed_worker import CHILDREN, CRATE, MACHINES, PARCEL, STORE_UNAVAILABLE
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import wait_until
 from tests.servers.zookeeper import ZooKeeperEnsemble
 from waybill.engine import Engine
 from waybill.machine import Machine
 from waybill.record import Record, Store, StoreError
-from waybill.rules import path_is_legal
+from waybill.rules import find_illegal_transition
 from waybill.step import New
 from waybill.stores import open_store
 
 WORKERS = 2
 
 
-class Fleet:
+class WorkerProcesses:
     """Worker processes that are started, killed and started again."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder, self.rng = url, folder, random.Random(7)
-        self.log = open(folder.parent / "workers.log", "wb")  # noqa: SIM115 - closed with the fleet
+        self.log = open(folder.parent / "workers.log", "wb")  # noqa: SIM115 - closed by `end`
         self.processes = [self._start() for _ in range(WORKERS)]
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.crash.freight", self.url, str(self.folder)]
+        command = [sys.executable, "-m", "tests.crash.killed_worker", self.url, str(self.folder)]
         return subprocess.Popen(command, stdout=self.log, stderr=self.log, cwd=Path(__file__).parents[2])
 
     def kill_one(self) -> None:
@@ -63,16 +63,16 @@ class Fleet:
             self.log.close()
 
     def check(self) -> None:
-        """All run; one that found no store when it started is started again, as a supervisor would."""
+        """All run; one whose store was unavailable at its start is started again, as a supervisor would."""
         for place, process in enumerate(self.processes):
-            if process.poll() == AWAY:
+            if process.poll() == STORE_UNAVAILABLE:
                 self.processes[place] = self._start()
             else:
                 assert process.poll() is None, (self.folder.parent / "workers.log").read_text()[-4000:]
 
 
 def steady(call: Callable[[], object]) -> object:
-    """What it answers, once the store is back."""
+    """The answer of the call, once the store is available."""
     answer: list[object] = []
 
     def tried() -> bool:
@@ -87,13 +87,7 @@ def steady(call: Callable[[], object]) -> object:
 
 
 def pages(store: Store, kind: str) -> list[Record]:
-    found, after = [], None
-    while True:
-        page = store.find(kind, after=after, limit=500, docs=True)
-        found += page.records
-        if page.after is None:
-            return found
-        after = page.after
+    return list(store.each(kind, documents=True, page_size=500))
 
 
 def run(url: str, tmp_path: Path, kills: int, hurt: Callable[[int], None]) -> None:
@@ -106,34 +100,34 @@ def run(url: str, tmp_path: Path, kills: int, hurt: Callable[[int], None]) -> No
     def more(number: int) -> None:
         nonlocal crates
         for n in range(number):
-            steady(lambda n=n: engine.submit(New("crate", request=f"crate-{crates + n}")))  # type: ignore[misc]
+            steady(lambda n=n: engine.submit(New("crate", idempotency_key=f"crate-{crates + n}")))  # type: ignore[misc]
         crates += number
 
     def settled() -> int:
-        tally = steady(lambda: store.tally("crate"))
-        assert isinstance(tally, dict)
-        return int(tally.get("Shipped", 0))
+        counts = steady(lambda: store.count_by_state("crate"))
+        assert isinstance(counts, dict)
+        return int(counts.get("Shipped", 0))
 
     more(4)
-    fleet = Fleet(url, folder)
+    processes = WorkerProcesses(url, folder)
     try:
         for kill in range(kills):
-            # Kill when there is work in hand: after some more crates have come home, or a moment has passed with none.
-            before, moment = settled(), time.monotonic() + fleet.rng.uniform(0.2, 1.5)
+            # Kill when there is work in hand: after some more crates have been shipped, or a moment has passed with none.
+            before, moment = settled(), time.monotonic() + processes.rng.uniform(0.2, 1.5)
             wait_until(lambda b=before, m=moment: settled() > b or time.monotonic() > m, "work or a moment")  # type: ignore[misc]
-            fleet.check()
-            fleet.kill_one()
+            processes.check()
+            processes.kill_one()
             hurt(kill)
             if crates - settled() < 4:
                 more(4)
 
-        def home() -> bool:
-            fleet.check()
+        def all_shipped() -> bool:
+            processes.check()
             return settled() == crates
 
-        wait_until(home, f"all {crates} crates to be shipped", seconds=180, every=0.1)
+        wait_until(all_shipped, f"all {crates} crates to be shipped", seconds=180, every=0.1)
     finally:
-        fleet.end()
+        processes.end()
     check(store, crates)
     store.close()
 
@@ -144,23 +138,23 @@ def check(store: Store, crates: int) -> None:
     children = Counter(r.parent.id for r in everything["parcel"] if r.parent is not None)
     assert children == {r.id: CHILDREN for r in everything["crate"]}
     for crate in everything["crate"]:
-        assert crate.docs["report"] == {"Signed": CHILDREN}
+        assert crate.documents["report"] == {"Signed": CHILDREN}
     for machine, last in ((CRATE, "Shipped"), (PARCEL, "Signed")):
         for record in everything[machine.name]:
             check_record(store, machine, record, last)
 
-    def buried() -> bool:
-        store.reap()  # the killed ones are ended by whoever is left: here, this connection
-        return store.sessions() == []
+    def sessions_ended() -> bool:
+        store.reap_sessions()  # expired sessions are ended by any connection: here, this one
+        return store.list_sessions() == []
 
-    wait_until(buried, "the sessions of the killed to end")
-    assert [f for f in store.check() if f.mendable] == []
+    wait_until(sessions_ended, "the sessions of the killed to end")
+    assert [f for f in store.check() if f.repairable] == []
 
 
 def check_record(store: Store, machine: Machine, record: Record, last: str) -> None:
-    assert (record.state, record.session, record.keys, record.open) == (last, None, (), False)
+    assert (record.state, record.session, record.locks, record.open) == (last, None, (), False)
     lines = store.history(record.kind, record.id)
-    assert path_is_legal(machine, [(x.before, x.after, x.event) for x in lines]) is None, lines
+    assert find_illegal_transition(machine, [(x.before, x.after, x.cause) for x in lines]) is None, lines
     entered = Counter(x.after for x in lines if x.before != x.after)
     assert all(count == 1 for count in entered.values()), lines  # no state was entered twice: nobody resumed anything
 

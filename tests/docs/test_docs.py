@@ -1,4 +1,4 @@
-"""The documentation says what is there, and all of it: tests read it."""
+"""The documentation is complete and correct: tests read it."""
 
 import importlib.util
 import re
@@ -11,20 +11,20 @@ import msgspec
 import pytest
 from typer.main import get_command
 
-from waybill.application import installed
-from waybill.cli.app import build
+from waybill.application import load_applications
+from waybill.cli.app import build_app
 from waybill.cli.problems import EXIT_CODES
 from waybill.config import OTHER_VARIABLES, SETTINGS, load
-from waybill.depot import Depot
+from waybill.environment import Environment
 from waybill.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
-MACHINES = Depot.of(load(env={}, overrides={"data": DOCS / "no such folder"}), demo=True).machines
+MACHINES = Environment.from_config(load(env={}, overrides={"data": DOCS / "no such folder"}), demo=True).machines
 
 
-def tool() -> ModuleType:
+def load_docs_tool() -> ModuleType:
     spec = importlib.util.spec_from_file_location("tools_docs", ROOT / "tools" / "docs.py")
     assert spec is not None
     assert spec.loader is not None
@@ -38,7 +38,7 @@ def name(page: Path) -> str:
 
 
 def test_generated_pages_are_fresh() -> None:
-    for page, text in tool().wanted().items():
+    for page, text in load_docs_tool().render_pages().items():
         assert page.read_text("utf-8") == text, f"{name(page)} is stale: run `make docs`"
 
 
@@ -47,7 +47,7 @@ def test_every_command_and_every_option_is_documented() -> None:
     sections = dict(re.findall(r"^## waybill ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     common = text.partition("\n## ")[0]
 
-    def walk(command: object, path: str) -> None:
+    def check_command(command: object, path: str) -> None:
         if path:
             for parameter in getattr(command, "params"):  # noqa: B009 - Typer's own classes are not public
                 for option in parameter.opts:
@@ -55,9 +55,9 @@ def test_every_command_and_every_option_is_documented() -> None:
                         assert f"`{option}" in sections[path] + common, f"{path} {option}"
             assert "$ waybill" in sections[path], path
         for inner, child in getattr(command, "commands", {}).items():
-            walk(child, f"{path} {inner}".strip())
+            check_command(child, f"{path} {inner}".strip())
 
-    walk(get_command(build()), "")
+    check_command(get_command(build_app()), "")
     for code, meaning in EXIT_CODES.items():
         assert f"| {code} | {meaning} |" in common
 
@@ -66,16 +66,16 @@ def test_every_setting_and_variable_is_documented() -> None:
     text = (DOCS / "reference" / "config.md").read_text()
     for setting in SETTINGS:
         assert f"| `{setting.name}` | `{setting.variable}` |" in text
-        assert setting.doc in text
+        assert setting.description in text
     for variable in OTHER_VARIABLES:
         assert f"`{variable}`" in text
 
 
-def fields(shape: type[msgspec.Struct], above: str = "") -> Iterator[str]:
+def iter_fields(shape: type[msgspec.Struct], above: str = "") -> Iterator[str]:
     for field in msgspec.structs.fields(shape):
         inner = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         yield from (
-            fields(type(inner), f"{above}{field.name}.")
+            iter_fields(type(inner), f"{above}{field.name}.")
             if isinstance(inner, msgspec.Struct)
             else [f"{above}{field.name}"]
         )
@@ -83,12 +83,12 @@ def fields(shape: type[msgspec.Struct], above: str = "") -> Iterator[str]:
 
 def test_every_setting_and_variable_of_an_application_is_documented() -> None:
     text = (DOCS / "reference" / "config.md").read_text()
-    declared = [application for application in installed() if application.settings is not None]
+    declared = [application for application in load_applications() if application.settings is not None]
     assert "ingest" in [application.name for application in declared]
     for application in declared:
         assert application.settings is not None
         section = text.partition(f"## [app.{application.name}]")[2].partition("\n## ")[0]
-        for setting in fields(application.settings):
+        for setting in iter_fields(application.settings):
             assert re.search(rf"^\| `{re.escape(setting)}` \| [^|]+ \| [A-Z][^|]+\. \|$", section, re.MULTILINE), (
                 setting
             )
@@ -100,12 +100,12 @@ def test_every_setting_and_variable_of_an_application_is_documented() -> None:
 def test_every_state_arrow_and_action_of_every_machine_is_documented(machine: Machine) -> None:
     text = (DOCS / "machines" / f"{machine.name}.md").read_text()
     for state in machine.states:
-        assert f"| `{state.name}` | {state.sort} | {state.doc}" in text
-    for arrow in machine.arrows():
+        assert f"| `{state.name}` | {state.type} | {state.description}" in text
+    for arrow in machine.iter_arrows():
         assert f"| `{arrow.source}` | `{arrow.target}` | {arrow.label} | {arrow.by} |" in text
     for action in machine.actions:
         assert f"| `{action.name}` |" in text
-        assert action.doc in text
+        assert action.description in text
     assert "```mermaid\nstateDiagram-v2\n" in text
 
 
@@ -163,11 +163,11 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path, line: str
     if found is None:
         ours = r"\$ (export |sleep |curl |make |\.venv/bin/python (-m )?benchmarks\b)"
         assert re.match(ours, line), (
-            "commands of Waybill's, calls of its API, what the tutorial does to its worker, measuring"
+            "only commands of Waybill, calls of its API, what the tutorial does to its worker, and benchmarks"
         )
         return
     words = shlex.split(found[1].strip().rstrip(")"))
-    group: object = get_command(build())
+    group: object = get_command(build_app())
     path: list[str] = []
     while words and words[0] in getattr(group, "commands", {}):
         path.append(words.pop(0))
@@ -179,7 +179,7 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path, line: str
             assert word.partition("=")[0] in options, f"waybill {' '.join(path)} has no {word}"
 
 
-def test_decisions_are_numbered_and_say_what_was_passed_over() -> None:
+def test_decisions_are_numbered_and_listed() -> None:
     pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
     assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
     index = (DOCS / "decisions" / "README.md").read_text()
@@ -188,6 +188,6 @@ def test_decisions_are_numbered_and_say_what_was_passed_over() -> None:
         assert re.match(rf"# {page.name[:4]}\. ", page.read_text()), name(page)
 
 
-def test_the_docs_speak_of_no_place_of_one_machine() -> None:
+def test_the_docs_name_no_path_of_one_machine() -> None:
     for page in PAGES:
         assert not re.search(r"/(work|root|home)/\w|TODO|FIXME", page.read_text()), name(page)

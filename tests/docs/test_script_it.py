@@ -22,8 +22,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "script-it.md"
         (0, "went on\n", 0),
         (1, "", 1),
         (3, "no such parcel\nwent on\n", 0),
-        (4, "a worker has it; try again\nwent on\n", 0),
-        (5, "the store is away\n", 75),
+        (4, "a worker has claimed it; try again\nwent on\n", 0),
+        (5, "the store is unavailable\n", 75),
     ],
 )
 def test_the_script_tells_exit_codes_apart(
@@ -38,4 +38,4 @@ def test_the_script_tells_exit_codes_apart(
         ["sh", *options, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr, done.returncode) == (said, "", ends)
-    assert (tmp_path / "answer.json").read_text() == "act parcel pcl0000000001 resume --json\n"
+    assert (tmp_path / "result.json").read_text() == "act parcel pcl0000000001 resume --json\n"

@@ -27,15 +27,15 @@ def test_the_page_shows_the_code_that_is_run_and_it_has_thirty_lines() -> None:
 
 
 MINUTE = "time.sleep(0.5)"
-COLD = 4  # the minute that a cold oven does not get beyond
-IN_A_COLD_OVEN = f"""
-        while minute == {COLD} and not os.path.exists("warm"):
+BARRIER = 4  # the minute at which the step waits
+WAIT_AT_BARRIER = f"""
+        while minute == {BARRIER} and not os.path.exists("continue"):
             ctx.check()
             time.sleep(0.05)"""
 
 
-class Kitchen:
-    """A reader's shell in a new folder, with the variables that the tutorial exports."""
+class TutorialShell:
+    """The shell of a reader in a new folder, with the variables that the tutorial exports."""
 
     def __init__(self, folder: Path) -> None:
         self.code = folder / "bakery.py"
@@ -47,14 +47,14 @@ class Kitchen:
         self.folder = folder
         self.workers: list[subprocess.Popen[str]] = []
 
-    def cool_down(self) -> None:
-        """The same bakery, in which the baker waits for `warm_up` in the midst, however fast or slow the machine is."""
+    def add_barrier(self) -> None:
+        """Make the step wait for `remove_barrier` in the middle, however fast or slow the machine is."""
         text = self.code.read_text()
         assert text.count(MINUTE) == 1
-        self.code.write_text("import os\n" + text.replace(MINUTE, IN_A_COLD_OVEN.strip()))
+        self.code.write_text("import os\n" + text.replace(MINUTE, WAIT_AT_BARRIER.strip()))
 
-    def warm_up(self) -> None:
-        (self.folder / "warm").touch()
+    def remove_barrier(self) -> None:
+        (self.folder / "continue").touch()
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "waybill", *arguments]
@@ -77,78 +77,82 @@ class Kitchen:
 
 
 @pytest.fixture
-def kitchen(tmp_path: Path) -> Iterator[Kitchen]:
-    made = Kitchen(tmp_path)
-    yield made
-    for worker in made.workers:
+def shell(tmp_path: Path) -> Iterator[TutorialShell]:
+    shell = TutorialShell(tmp_path)
+    yield shell
+    for worker in shell.workers:
         if worker.poll() is None:
             worker.kill()
         worker.communicate()
 
 
-def test_a_loaf_is_baked(kitchen: Kitchen) -> None:
-    kitchen.waybill("migrate")
-    loaf = kitchen.waybill("submit", "loaf")
-    baker = kitchen.work()
-    assert "Baking → Baked" in kitchen.waybill("watch", "loaf", loaf)
-    baker.send_signal(signal.SIGTERM)
-    assert baker.wait(timeout=60) == 0
+def test_a_loaf_is_baked(shell: TutorialShell) -> None:
+    shell.waybill("migrate")
+    loaf = shell.waybill("submit", "loaf")
+    worker = shell.work()
+    assert "Baking → Baked" in shell.waybill("watch", "loaf", loaf)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(timeout=60) == 0
 
 
-def test_a_loaf_survives_the_baker(kitchen: Kitchen) -> None:
-    kitchen.cool_down()
-    assert "Kneading → Baking" in kitchen.waybill("machines", "list", "loaf")
-    assert "Kneading --> Baking" in kitchen.waybill("machines", "draw", "loaf")
-    kitchen.waybill("migrate")
-    loaf = kitchen.waybill("submit", "loaf")
+def test_a_loaf_survives_a_killed_worker(shell: TutorialShell) -> None:
+    shell.add_barrier()
+    assert "Kneading → Baking" in shell.waybill("machines", "list", "loaf")
+    assert "Kneading --> Baking" in shell.waybill("machines", "draw", "loaf")
+    shell.waybill("migrate")
+    loaf = shell.waybill("submit", "loaf")
 
     def minutes() -> int:
-        return int(kitchen.show("show", "loaf", loaf)["docs"].get("oven", {"minutes": 0})["minutes"])
+        return int(shell.show("show", "loaf", loaf)["documents"].get("oven", {"minutes": 0})["minutes"])
 
-    first = kitchen.work()
-    wait_until(lambda: minutes() == COLD - 1, "three minutes in the oven", seconds=60, every=0.1)
+    first = shell.work()
+    wait_until(lambda: minutes() == BARRIER - 1, "three minutes in the oven", seconds=60, every=0.1)
     first.send_signal(signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
-    left = kitchen.show("show", "loaf", loaf)
-    had = left["docs"]["oven"]["minutes"]
-    assert (left["state"], left["message"], had) == ("Baking", "", COLD - 1), "it was killed in the middle"
-    assert left["session"], "held by the session of a worker that is gone"
+    left = shell.show("show", "loaf", loaf)
+    had = left["documents"]["oven"]["minutes"]
+    assert (left["state"], left["message"], had) == ("Baking", "", BARRIER - 1), "it was killed in the middle"
+    assert left["session"], "the session of the killed worker still claims it"
 
-    kitchen.warm_up()
-    second = kitchen.work()
-    watched = kitchen.waybill("watch", "loaf", loaf)
+    shell.remove_barrier()
+    second = shell.work()
+    watched = shell.waybill("watch", "loaf", loaf)
     assert "Baking → Baked" in watched
-    history = kitchen.show("history", "loaf", loaf)["lines"]
-    assert [(line["event"], line["before"], line["after"]) for line in history] == [
+    history = shell.show("history", "loaf", loaf)["entries"]
+    assert [(entry["cause"], entry["before"], entry["after"]) for entry in history] == [
         ("submit", None, "Kneading"),
         ("done", "Kneading", "Baking"),
         ("done", "Baking", "Baked"),
     ]
-    done = kitchen.show("show", "loaf", loaf)
-    assert (done["state"], done["message"], done["docs"]["oven"]["minutes"]) == ("Baked", "golden brown", 10)
+    done = shell.show("show", "loaf", loaf)
+    assert (done["state"], done["message"], done["documents"]["oven"]["minutes"]) == ("Baked", "golden brown", 10)
     second.send_signal(signal.SIGTERM)
     assert second.wait(timeout=60) == 0
     # Each write moves the version by one: the end of the dead session, the claim, the missing minutes, the last step.
-    # Had the second baker begun with the first minute again, there would be more.
+    # Had the second worker begun with the first minute again, there would be more.
     assert done["version"] - left["version"] <= (10 - had) + 3
 
 
-def test_stopped_in_good_order_it_goes_on_as_well(kitchen: Kitchen) -> None:
+def test_stopped_in_good_order_it_goes_on_as_well(shell: TutorialShell) -> None:
     """SIGTERM in the middle: the step stops at its next check, and nothing has failed."""
-    kitchen.cool_down()
-    kitchen.waybill("migrate")
-    loaf = kitchen.waybill("submit", "loaf")
-    first = kitchen.work()
+    shell.add_barrier()
+    shell.waybill("migrate")
+    loaf = shell.waybill("submit", "loaf")
+    first = shell.work()
     wait_until(
-        lambda: "oven" in kitchen.show("show", "loaf", loaf)["docs"], "the oven to be lit", seconds=60, every=0.1
+        lambda: "oven" in shell.show("show", "loaf", loaf)["documents"], "the oven to be lit", seconds=60, every=0.1
     )
     first.send_signal(signal.SIGTERM)
     assert first.wait(timeout=60) == 0
-    between = kitchen.show("show", "loaf", loaf)
-    assert (between["state"], between["session"], between["tries"]) == ("Baking", None, 0)
-    kitchen.warm_up()
-    second = kitchen.work()
-    kitchen.waybill("watch", "loaf", loaf)
-    assert [line["after"] for line in kitchen.show("history", "loaf", loaf)["lines"]] == ["Kneading", "Baking", "Baked"]
+    between = shell.show("show", "loaf", loaf)
+    assert (between["state"], between["session"], between["error_count"]) == ("Baking", None, 0)
+    shell.remove_barrier()
+    second = shell.work()
+    shell.waybill("watch", "loaf", loaf)
+    assert [entry["after"] for entry in shell.show("history", "loaf", loaf)["entries"]] == [
+        "Kneading",
+        "Baking",
+        "Baked",
+    ]
     second.send_signal(signal.SIGTERM)
     assert second.wait(timeout=60) == 0

@@ -1,4 +1,4 @@
-"""The test file in the guide for authors of drivers runs as it stands there."""
+"""The test file in the guide for authors of drivers runs as it is printed there."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""A site on the embedded default, new for each test."""
+"""The API on a SQLite store, new for each test, and a client of each role."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,46 +7,46 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from tests.http.yard import Site, depot_at
-from waybill.depot import Depot
+from tests.http.api_fixture import ApiFixture, make_environment
+from waybill.environment import Environment
 
 
 @pytest.fixture
-def depot(tmp_path: Path) -> Depot:
-    return depot_at(tmp_path / "data")
+def environment(tmp_path: Path) -> Environment:
+    return make_environment(tmp_path / "data")
 
 
 @pytest.fixture
-def site(depot: Depot) -> Iterator[Site]:
-    with closing(Site(depot)) as site:
-        yield site
+def api(environment: Environment) -> Iterator[ApiFixture]:
+    with closing(ApiFixture(environment)) as api:
+        yield api
 
 
 @pytest.fixture
-def anyone(site: Site) -> Iterator[TestClient]:
-    with site.client() as client:
+def anyone(api: ApiFixture) -> Iterator[TestClient]:
+    with api.client() as client:
         yield client
 
 
 @pytest.fixture
-def reader(site: Site) -> Iterator[TestClient]:
-    with site.client("reader") as client:
+def reader(api: ApiFixture) -> Iterator[TestClient]:
+    with api.client("reader") as client:
         yield client
 
 
 @pytest.fixture
-def submitter(site: Site) -> Iterator[TestClient]:
-    with site.client("submitter") as client:
+def submitter(api: ApiFixture) -> Iterator[TestClient]:
+    with api.client("submitter") as client:
         yield client
 
 
 @pytest.fixture
-def operator(site: Site) -> Iterator[TestClient]:
-    with site.client("operator") as client:
+def operator(api: ApiFixture) -> Iterator[TestClient]:
+    with api.client("operator") as client:
         yield client
 
 
 @pytest.fixture
-def admin(site: Site) -> Iterator[TestClient]:
-    with site.client("admin") as client:
+def admin(api: ApiFixture) -> Iterator[TestClient]:
+    with api.client("admin") as client:
         yield client

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from tests.http.yard import BOX, CRATE, Site
+from tests.http.api_fixture import BOX, CRATE, ApiFixture
 from waybill import config
 from waybill.application import Application, BadApplication
-from waybill.depot import Depot
-from waybill.record import NotFound
-from waybill.rules import Refused
+from waybill.environment import Environment
+from waybill.record import RecordNotFound
+from waybill.rules import ActionRefused
 
 
-def bring(depot: Depot) -> list[APIRouter | Route]:
-    routes = APIRouter(prefix="/yard")
+def bring(environment: Environment) -> list[APIRouter | Route]:
+    routes = APIRouter(prefix="/warehouse")
 
     @routes.get("/gate")
     def gate(request: Request) -> dict[str, str]:
@@ -26,63 +26,67 @@ def bring(depot: Depot) -> list[APIRouter | Route]:
 
     @routes.post("/gate")
     def push(request: Request) -> dict[str, int]:
-        with request.app.state.connections.engine() as engine:
-            return engine.store.tally("crate")
+        with request.app.state.connections.open_engine() as engine:
+            return engine.store.count_by_state("crate")
 
     @routes.post("/parcel", openapi_extra={"x-role": "submitter"})
     def parcel() -> None:
-        raise Refused("The yard is closed on Sundays.")
+        raise ActionRefused("The warehouse is closed on Sundays.")
 
     @routes.get("/lost")
     def lost() -> None:
-        raise NotFound("Nobody has seen it.")
+        raise RecordNotFound("Nobody has seen it.")
 
-    @routes.post("/bell", openapi_extra={"x-role": "open"})
-    def bell() -> str:
+    @routes.post("/ping", openapi_extra={"x-role": "open"})
+    def ping() -> str:
         return "ring"
 
     return [routes, Route("/plain", lambda request: PlainTextResponse("plain"))]
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    application = Application("yard", "Crates.", (CRATE, BOX), routes=bring)
-    with closing(Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [application]))) as site:
-        yield site
+def api(tmp_path: Path) -> Iterator[ApiFixture]:
+    application = Application("crates", "Crates.", (CRATE, BOX), routes=bring)
+    with closing(
+        ApiFixture(Environment.from_config(config.load(env={}, overrides={"data": tmp_path / "data"}), [application]))
+    ) as api:
+        yield api
 
 
 @pytest.mark.parametrize(
     ("method", "path", "by_role"),
     [
-        ("GET", "/yard/gate", {None: 401, "reader": 200}),
-        ("POST", "/yard/gate", {None: 401, "reader": 403, "submitter": 403, "operator": 200}),
-        ("POST", "/yard/parcel", {None: 401, "reader": 403, "submitter": 409}),
-        ("GET", "/yard/lost", {None: 401, "reader": 404}),
-        ("POST", "/yard/bell", {None: 200}),
+        ("GET", "/warehouse/gate", {None: 401, "reader": 200}),
+        ("POST", "/warehouse/gate", {None: 401, "reader": 403, "submitter": 403, "operator": 200}),
+        ("POST", "/warehouse/parcel", {None: 401, "reader": 403, "submitter": 409}),
+        ("GET", "/warehouse/lost", {None: 401, "reader": 404}),
+        ("POST", "/warehouse/ping", {None: 200}),
         ("GET", "/plain", {None: 200}),
     ],
 )
-def test_routes_of_applications_are_guarded(site: Site, method: str, path: str, by_role: dict[str | None, int]) -> None:
+def test_routes_of_applications_are_guarded(
+    api: ApiFixture, method: str, path: str, by_role: dict[str | None, int]
+) -> None:
     for role, status in by_role.items():
-        answer = site.client(role).request(method, path)
+        answer = api.client(role).request(method, path)
         assert answer.status_code == status, (role, answer.text)
         if status >= 400:
             assert set(answer.json()["error"]) == {"code", "message", "hint"}
 
 
-def test_a_route_knows_who_asks(site: Site) -> None:
-    assert site.client("reader").get("/yard/gate").json() == {"who": "the reader"}
+def test_a_route_knows_who_asks(api: ApiFixture) -> None:
+    assert api.client("reader").get("/warehouse/gate").json() == {"who": "the reader"}
 
 
 def test_a_route_that_is_none_is_named(tmp_path: Path) -> None:
-    broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda depot: ["/here"])
-    with pytest.raises(BadApplication, match="The application broken brings '/here'"):
-        Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))
+    broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda environment: ["/here"])
+    with pytest.raises(BadApplication, match="The application broken has '/here' among its routes"):
+        ApiFixture(Environment.from_config(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))
 
 
-def test_routes_that_cannot_be_put_together_are_named(tmp_path: Path) -> None:
-    broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda depot: {}["gate"])
+def test_routes_that_cannot_be_built_are_named(tmp_path: Path) -> None:
+    broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda environment: dict[str, str]()["gate"])
     with pytest.raises(
-        BadApplication, match=r"routes of the application broken cannot be put together: KeyError: 'gate'\. Mend or"
+        BadApplication, match=r"routes of the application broken cannot be built: KeyError: 'gate'\. Repair or"
     ):
-        Site(Depot.of(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))
+        ApiFixture(Environment.from_config(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.http.yard import BOX, CRATE
+from tests.http.api_fixture import BOX, CRATE
 from waybill.demo import PARCEL, SHIPMENT
-from waybill.drawing import mermaid, svg
-from waybill.drawing.layout import LETTER, Layout, layout
-from waybill.drawing.links import links
-from waybill.drawing.rows import rows
+from waybill.drawing import render_mermaid, render_svg
+from waybill.drawing.layout import LABEL_LETTER_WIDTH, MachineLayout, assign_rows, collect_links, compute_layout
 from waybill.machine import RESUME, STAY, Action, Machine, action, end, join, rest, retired, work
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,14 +19,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 LONG = Machine(
     name="job",
     plural="jobs",
-    doc="Many ways to fail & <one> to win.",
+    description="Many ways to fail & <one> to win.",
     states=(
-        work("Pending", "Estimating", "Waits.", holds="Held"),
+        work("Pending", "Estimating", "Waits.", on_hold="Held"),
         rest("Held", "On hold."),
-        work("Estimating", "Downloading", "Looks.", fails=None),
-        work("Downloading", "Recording", "Fetches.", also=("Completed",)),
-        work("Recording", "Notify", "Writes.", remakes="Downloading"),
-        join("Notify", "Completed", "Until all have heard.", fails="Failed"),
+        work("Estimating", "Downloading", "Looks.", on_fail=None),
+        work("Downloading", "Recording", "Fetches.", or_to=("Completed",)),
+        work("Recording", "Notify", "Writes.", on_host_lost="Downloading"),
+        join("Notify", "Completed", "Until all have heard.", on_fail="Failed"),
         rest("Failed", "Gave up.", settled=True),
         end("Completed", "Done."),
         end("Deleted", "Removed."),
@@ -40,14 +38,14 @@ LONG = Machine(
         action("delete", "Failed Held", "Deleted", "Away."),
         action("note", "Held Failed", STAY, "Write."),
     ),
-    gates=lambda record: (),
+    hold_names=lambda record: (),
 )
 ODD = Machine(
     name="<\"&'>",
     plural="odd",
-    doc="\x00 ]]> --> é 💡",
+    description="\x00 ]]> --> é 💡",
     states=(
-        work('a "b" <c>', "d & e;\n:#", "<script>alert(1)</script>", fails="f\x01"),
+        work('a "b" <c>', "d & e;\n:#", "<script>alert(1)</script>", on_fail="f\x01"),
         rest("f\x01", "?"),
         end("d & e;\n:#", "]]>"),
     ),
@@ -76,16 +74,16 @@ def check_complete(machine: Machine, text: str) -> ET.Element:
     shown = {
         (p.get("data-from"), p.get("data-to"), label) for p in drawn for label in str(p.get("data-labels")).split(",")
     }
-    assert shown == {(clean(a.source), clean(a.target), clean(a.label)) for a in machine.arrows()}
+    assert shown == {(clean(a.source), clean(a.target), clean(a.label)) for a in machine.iter_arrows()}
     return figure
 
 
 def test_every_state_and_arrow_is_drawn_and_every_name_can_be_read(machine: Machine) -> None:
-    figure = check_complete(machine, svg(machine))
+    figure = check_complete(machine, render_svg(machine))
     texts = [t.text for t in figure.iter(f"{SVG}text")]
     for state in machine.states:
         assert clean(state.name) in texts
-    for link in links(machine):
+    for link in collect_links(machine):
         if link.text:
             assert clean(link.text) in texts or ", ".join(map(clean, link.labels)) in texts
     assert {element.tag.removeprefix(SVG) for element in figure.iter()} <= {
@@ -102,7 +100,7 @@ def test_every_state_and_arrow_is_drawn_and_every_name_can_be_read(machine: Mach
 
 
 def test_sorts_look_different() -> None:
-    figure = ET.fromstring(svg(LONG))
+    figure = ET.fromstring(render_svg(LONG))
     boxes = {g.get("data-state"): g for g in figure.iter(f"{SVG}g") if g.get("data-state")}
     rects = {name: box.findall(f"{SVG}rect") for name, box in boxes.items()}
     assert len(rects["Completed"]) == 2  # an end is doubled
@@ -113,33 +111,33 @@ def test_sorts_look_different() -> None:
 
 
 def test_a_figure_can_show_counts_and_lead_on(machine: Machine) -> None:
-    text = svg(machine, {machine.initial: 1234567}, lambda state: f"/records?state={state}&x=1")
+    text = render_svg(machine, {machine.initial_state: 1234567}, lambda state: f"/records?state={state}&x=1")
     figure = check_complete(machine, text)
     assert "1,234,567" in [t.text for t in figure.iter(f"{SVG}text")]
     assert len(list(figure.iter(f"{SVG}a"))) == len(machine.states)
 
 
 def test_the_same_table_always_makes_the_same_figure(machine: Machine) -> None:
-    assert svg(machine) == svg(machine)
-    assert mermaid(machine) == mermaid(machine)
+    assert render_svg(machine) == render_svg(machine)
+    assert render_mermaid(machine) == render_mermaid(machine)
 
 
 def test_mermaid_shows_every_state_and_arrow() -> None:
-    text = mermaid(LONG).splitlines()
+    text = render_mermaid(LONG).splitlines()
     assert text[0] == "stateDiagram-v2"
     assert "    [*] --> Pending" in text
-    for link in links(LONG):
+    for link in collect_links(LONG):
         assert f"    {link.source} --> {link.target}" + (f": {link.text}" if link.text else "") in text
     assert "    Completed --> [*]" in text
 
 
 def test_mermaid_takes_names_that_it_would_not_understand() -> None:
-    lines = mermaid(ODD).splitlines()
+    lines = render_mermaid(ODD).splitlines()
     assert len(lines) == 1 + 3 + 1 + 3 + 1
     assert '    state "a #34;b#34; #60;c#62;" as a__b___c_' in lines
 
 
-def crossings(placed: Layout) -> Iterator[str]:
+def crossings(placed: MachineLayout) -> Iterator[str]:
     """Lines that run through a box, and boxes that overlap."""
     for (link, points), box in itertools.product(placed.lines, placed.boxes.values()):
         for (x1, y1), (x2, y2) in itertools.pairwise(points):
@@ -152,7 +150,7 @@ def crossings(placed: Layout) -> Iterator[str]:
             yield f"{one.name} lies on {two.name}"
 
 
-def overlaps(placed: Layout) -> Iterator[str]:
+def overlaps(placed: MachineLayout) -> Iterator[str]:
     """Lines of different meaning that run on top of each other, so that nobody could tell which is which."""
     pieces = [(link, *piece) for link, points in placed.lines for piece in itertools.pairwise(points)]
     for (one, a, b), (two, c, d) in itertools.combinations(pieces, 2):
@@ -166,20 +164,23 @@ def overlaps(placed: Layout) -> Iterator[str]:
 
 
 def test_no_line_runs_through_a_box_or_on_another(machine: Machine) -> None:
-    assert list(crossings(layout(machine, 30.0))) == []
-    assert list(overlaps(layout(machine, 30.0))) == []
+    assert list(crossings(compute_layout(machine, 30.0))) == []
+    assert list(overlaps(compute_layout(machine, 30.0))) == []
 
 
 def test_rails_run_beside_all_boxes_and_texts(machine: Machine) -> None:
-    placed = layout(machine, 30.0)
+    placed = compute_layout(machine, 30.0)
     left, right = min(box.left for box in placed.boxes.values()), max(box.right for box in placed.boxes.values())
-    reach = max((label.x + LETTER * len(label.text) for label in placed.labels if label.anchor == "start"), default=0.0)
+    reach = max(
+        (label.x + LABEL_LETTER_WIDTH * len(label.text) for label in placed.labels if label.anchor == "start"),
+        default=0.0,
+    )
     rails = [x for _, points in placed.lines if len(points) == 6 for x in (points[2][0],)]
     assert all(x < left or x > max(right, reach) for x in rails)
 
 
 def test_rows_are_the_longest_way_from_the_beginning() -> None:
-    found = rows(LONG, links(LONG))
+    found = assign_rows(LONG, collect_links(LONG))
     assert [found[name] for name in ("Pending", "Estimating", "Held", "Downloading", "Recording", "Notify")] == [
         1,
         2,
@@ -203,7 +204,7 @@ def tables(draw: st.DrawFn) -> Machine:
     *steps, failed, last = names
     some = st.lists(st.sampled_from(names), max_size=2, unique=True)
     states = [
-        work(name, after, "x", also=draw(some), fails=draw(st.sampled_from([failed, None, last])))
+        work(name, after, "x", or_to=draw(some), on_fail=draw(st.sampled_from([failed, None, last])))
         for name, after in zip(steps, [*steps[1:], last], strict=True)
     ]
     sources = st.lists(st.sampled_from([*steps, failed]), min_size=1, max_size=3, unique=True)
@@ -212,13 +213,18 @@ def tables(draw: st.DrawFn) -> Machine:
     actions = [Action(label, tuple(draw(sources)), draw(targets), "x") for label in labels]
     way_out = Action("way out", (failed,), last, "x")
     return Machine(
-        "any", "anys", "Any.", (*states, rest(failed, "x"), end(last, "x")), (*actions, way_out), begins=(failed,)
+        "any",
+        "anys",
+        "Any.",
+        (*states, rest(failed, "x"), end(last, "x")),
+        (*actions, way_out),
+        initial_states=(failed,),
     )
 
 
 @given(tables())
 def test_any_table_has_a_whole_figure(machine: Machine) -> None:
-    check_complete(machine, svg(machine))
-    assert list(crossings(layout(machine, 30.0))) == []
-    assert list(overlaps(layout(machine, 30.0))) == []
-    assert mermaid(machine).count("\n") >= len(links(machine))
+    check_complete(machine, render_svg(machine))
+    assert list(crossings(compute_layout(machine, 30.0))) == []
+    assert list(overlaps(compute_layout(machine, 30.0))) == []
+    assert render_mermaid(machine).count("\n") >= len(collect_links(machine))

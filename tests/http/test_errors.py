@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tests.http.yard import CRATE, Site
+from tests.http.api_fixture import CRATE, ApiFixture
 from waybill import record as nouns
-from waybill.http.errors import describe
+from waybill.http.errors import describe_error
 from waybill.machine import MachineError
-from waybill.rules import Refused, UnknownKind
-from waybill.views import BadToken
+from waybill.rules import ActionRefused, UnknownKind
+from waybill.views import BadPageToken
 
 API = "/api/v1"
 
@@ -40,19 +40,19 @@ def check_shape(answer: Any) -> dict[str, str]:
         ("GET", f"{API}/records/crate?limit=many", None, 422, "invalid"),
         ("POST", f"{API}/records/crate", b"{", 400, "bad-json"),
         ("POST", f"{API}/records/crate", b"[" * 100_000, 400, "bad-json"),
-        ("POST", f"{API}/records/crate", b'{"docs": {"label": NaN}}', 400, "bad-json"),
-        ("POST", f"{API}/records/crate", b'{"docs": {"label": "\\ud800"}}', 400, "bad-json"),
+        ("POST", f"{API}/records/crate", b'{"documents": {"label": NaN}}', 400, "bad-json"),
+        ("POST", f"{API}/records/crate", b'{"documents": {"label": "\\ud800"}}', 400, "bad-json"),
         ("POST", f"{API}/records/crate", b'"\xff"', 400, "bad-json"),
         ("POST", f"{API}/records/crate", b"", 422, "invalid"),
-        ("POST", f"{API}/records/crate", b'{"docs": 3}', 422, "invalid"),
-        ("POST", f"{API}/records/crate", b'{"docs": {}, "request": "a b"}', 422, "invalid"),
-        ("PUT", f"{API}/marks/a//b", None, 422, "bad-name"),
-        ("PUT", f"{API}/marks/queue/nope", None, 422, "unknown-queue"),
-        ("PUT", f"{API}/marks/queue/crate.Nowhere", None, 422, "unknown-queue"),
-        ("PUT", f"{API}/marks/a%20", None, 422, "bad-name"),
-        ("PUT", f"{API}/marks/a%07b", None, 422, "invalid"),
-        ("PUT", f"{API}/marks/{'a' * 201}", None, 422, "invalid"),
-        ("DELETE", f"{API}/marks/never/set", None, 404, "unknown-mark"),
+        ("POST", f"{API}/records/crate", b'{"documents": 3}', 422, "invalid"),
+        ("POST", f"{API}/records/crate", b'{"documents": {}, "idempotency_key": "a b"}', 422, "invalid"),
+        ("PUT", f"{API}/holds/a//b", None, 422, "bad-name"),
+        ("PUT", f"{API}/holds/queue/nope", None, 422, "unknown-queue"),
+        ("PUT", f"{API}/holds/queue/crate.Nowhere", None, 422, "unknown-queue"),
+        ("PUT", f"{API}/holds/a%20", None, 422, "bad-name"),
+        ("PUT", f"{API}/holds/a%07b", None, 422, "invalid"),
+        ("PUT", f"{API}/holds/{'a' * 201}", None, 422, "invalid"),
+        ("DELETE", f"{API}/holds/never/set", None, 404, "unknown-hold"),
         ("DELETE", f"{API}/tokens/nothing", None, 404, "not-found"),
         ("POST", f"{API}/tokens", b'{"name": "x", "role": "king"}', 422, "invalid"),
     ],
@@ -68,7 +68,7 @@ def test_refusals_have_one_shape(
 
 def test_a_body_that_is_no_json_is_415(admin: TestClient) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
-        answer = admin.post(f"{API}/records/crate", content=b'{"docs": {}}', headers={"Content-Type": kind})
+        answer = admin.post(f"{API}/records/crate", content=b'{"documents": {}}', headers={"Content-Type": kind})
         assert answer.status_code == 415
         check_shape(answer)
 
@@ -84,10 +84,10 @@ def test_a_body_above_the_limit_is_413_whether_it_says_its_length_or_not(admin: 
 
 
 def test_what_the_server_does_wrong_is_an_incident_and_not_a_traceback(
-    site: Site, operator: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: ApiFixture, operator: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ref = site.submit()
-    monkeypatch.setattr("waybill.engine.Engine.priority", lambda *args, **kwargs: {}["secret detail"])
+    ref = api.submit()
+    monkeypatch.setattr("waybill.engine.Engine.set_priority", lambda *args, **kwargs: dict[str, str]()["secret detail"])
     answer = operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 1})
     assert answer.status_code == 500
     error = check_shape(answer)
@@ -99,24 +99,24 @@ def test_what_the_server_does_wrong_is_an_incident_and_not_a_traceback(
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (nouns.NotFound(), 404),
+        (nouns.RecordNotFound(), 404),
         (UnknownKind("There is no kind 'x'; there are none."), 404),
         (nouns.Conflict(), 409),
         (nouns.ClaimLost(), 409),
-        (nouns.Taken(), 409),
-        (nouns.Exists(), 409),
+        (nouns.LockUnavailable(), 409),
+        (nouns.RecordExists(), 409),
         (nouns.SessionLost(), 409),
-        (Refused("Not now."), 409),
-        (nouns.TooLarge(), 413),
-        (nouns.Unavailable(), 503),
+        (ActionRefused("Not now."), 409),
+        (nouns.CommitTooLarge(), 413),
+        (nouns.StoreUnavailable(), 503),
         (nouns.BadStore(), 503),
-        (nouns.Unknown(), 504),
-        (BadToken(), 400),
+        (nouns.CommitOutcomeUnknown(), 504),
+        (BadPageToken(), 400),
         (MachineError("No such document."), 422),
     ],
 )
 def test_every_refusal_of_store_and_engine_has_its_status(error: Exception, status: int) -> None:
-    found, words, headers = describe(error)
+    found, words, headers = describe_error(error)
     assert found == status
     assert words["message"] == str(error)
     assert words["hint"]
@@ -132,37 +132,37 @@ def test_every_store_error_is_known_here() -> None:
         here = {k for k in kind.__subclasses__() if k.__module__.startswith(nouns.__name__)}
         return here.union(*(below(k) for k in here))
 
-    assert {describe(kind())[0] for kind in below(nouns.StoreError)} <= {404, 409, 413, 503, 504}
+    assert {describe_error(kind())[0] for kind in below(nouns.StoreError)} <= {404, 409, 413, 503, 504}
     assert len(below(nouns.StoreError)) == 10
 
 
 def test_an_unknown_outcome_says_how_to_repeat(
-    site: Site, submitter: TestClient, monkeypatch: pytest.MonkeyPatch
+    api: ApiFixture, submitter: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A11: it may have been written."""
-    with site.engine() as engine:
+    with api.engine() as engine:
         kind = type(engine.store)
     real = kind.commit
 
     def cut(store: Any, groups: Any) -> Any:
         real(store, groups)
-        raise nouns.Unknown
+        raise nouns.CommitOutcomeUnknown
 
     key = {"Idempotency-Key": "once"}
     with monkeypatch.context() as patch:
         patch.setattr(kind, "commit", cut)
-        answer = submitter.post(f"{API}/records/crate", json={"docs": {"label": {}}}, headers=key)
+        answer = submitter.post(f"{API}/records/crate", json={"documents": {"label": {}}}, headers=key)
     assert answer.status_code == 504
     assert "Idempotency-Key" in check_shape(answer)["hint"]
-    assert submitter.post(f"{API}/records/crate", json={"docs": {"label": {}}}, headers=key).status_code == 200
-    assert submitter.get(f"{API}/tally/crate").json()["total"] == 1
+    assert submitter.post(f"{API}/records/crate", json={"documents": {"label": {}}}, headers=key).status_code == 200
+    assert submitter.get(f"{API}/counts/crate").json()["total"] == 1
 
 
 def test_a_mark_whose_name_leads_to_no_route_is_answered_as_described(admin: TestClient) -> None:
     """A line break ends what a route takes for a name: the answer is that of no route, and the description has it."""
-    described = admin.get("/openapi.json").json()["paths"][f"{API}/marks/{{name}}"]
+    described = admin.get("/openapi.json").json()["paths"][f"{API}/holds/{{name}}"]
     for method in ("PUT", "DELETE"):
-        answer = admin.request(method, f"{API}/marks/%0Aa")
+        answer = admin.request(method, f"{API}/holds/%0Aa")
         assert check_shape(answer)["code"] == "no-route"
         assert str(answer.status_code) in described[method.lower()]["responses"]
 

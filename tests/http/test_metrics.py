@@ -7,10 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from starlette.testclient import TestClient
 
-from tests.http.yard import Site
+from tests.http.api_fixture import ApiFixture
 from tests.servers.process import wait_until
 from waybill.http import create_app
-from waybill.record import Unavailable
+from waybill.record import StoreUnavailable
 
 API = "/api/v1"
 
@@ -27,10 +27,10 @@ def _samples(text: str) -> Iterator[Sample]:
         yield from family.samples
 
 
-def test_records_are_counted_by_kind_and_state(site: Site, reader: TestClient) -> None:
-    first = site.submit()
-    site.submit()
-    site.fail(first)
+def test_records_are_counted_by_kind_and_state(api: ApiFixture, reader: TestClient) -> None:
+    first = api.submit()
+    api.submit()
+    api.fail(first)
     found = samples(reader)
     assert found["waybill_records", (("kind", "crate"), ("state", "Packing"))] == 1
     assert found["waybill_records", (("kind", "crate"), ("state", "Failed"))] == 1
@@ -40,26 +40,26 @@ def test_records_are_counted_by_kind_and_state(site: Site, reader: TestClient) -
     assert found["waybill_store_up", ()] == 1
 
 
-def test_workers_and_marks_are_counted(site: Site, reader: TestClient) -> None:
-    ref = site.submit()
-    with site.worker(ref, {f"crate {ref.id}": [1, 2, "boxes", "Packing"]}) as (engine, _):
-        engine.hold("road/north")
+def test_workers_and_marks_are_counted(api: ApiFixture, reader: TestClient) -> None:
+    ref = api.submit()
+    with api.worker(ref, {f"crate {ref.id}": [1, 2, "boxes", "Packing"]}) as (engine, _):
+        engine.set_hold("road/north")
         found = samples(reader)
     assert found["waybill_sessions", ()] == 1
     assert found["waybill_steps_with_progress", ()] == 1
-    assert found["waybill_marks", ()] == 1
+    assert found["waybill_holds", ()] == 1
     assert found["waybill_listeners", ()] == 0
 
 
-def test_workers_that_are_gone_are_counted_apart(site: Site, reader: TestClient) -> None:
-    with site.engine() as engine:
+def test_workers_that_are_gone_are_counted_apart(api: ApiFixture, reader: TestClient) -> None:
+    with api.engine() as engine:
         for ttl in (60.0, 1e-9, 1e-9):
             engine.store.open_session(host="h", ttl=ttl, about={})
         found = samples(reader)
     assert (found["waybill_sessions", ()], found["waybill_sessions_expired", ()]) == (1, 2)
 
 
-def test_requests_are_counted_by_route_and_never_by_what_was_sent(site: Site, reader: TestClient) -> None:
+def test_requests_are_counted_by_route_and_never_by_what_was_sent(api: ApiFixture, reader: TestClient) -> None:
     for n in range(3):
         reader.get(f"{API}/records/crate/secret{n}")
         reader.get(f"/nowhere/secret{n}")
@@ -76,18 +76,18 @@ def test_requests_are_counted_by_route_and_never_by_what_was_sent(site: Site, re
     )
 
 
-def test_routes_are_called_as_the_docs_call_them(site: Site, operator: TestClient) -> None:
-    assert operator.put(f"{API}/marks/road/north", json={}).status_code == 200
+def test_routes_are_called_as_the_docs_call_them(api: ApiFixture, operator: TestClient) -> None:
+    assert operator.put(f"{API}/holds/road/north", json={}).status_code == 200
     assert operator.get("/openapi.json").status_code == 200
     found = samples(operator)
     assert (
-        found["waybill_http_requests_total", (("method", "PUT"), ("route", f"{API}/marks/{{name}}"), ("status", "200"))]
+        found["waybill_http_requests_total", (("method", "PUT"), ("route", f"{API}/holds/{{name}}"), ("status", "200"))]
         == 1
     )
     assert found["waybill_http_requests_total", (("method", "GET"), ("route", "/openapi.json"), ("status", "200"))] == 1
 
 
-def test_every_name_begins_with_waybill(site: Site, reader: TestClient) -> None:
+def test_every_name_begins_with_waybill(api: ApiFixture, reader: TestClient) -> None:
     found = samples(reader)
     assert found
     assert [name for name, _ in found if not name.startswith("waybill_")] == []
@@ -96,13 +96,13 @@ def test_every_name_begins_with_waybill(site: Site, reader: TestClient) -> None:
 
 
 def test_without_the_store_metrics_still_come_health_is_good_and_ready_is_not(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    api: ApiFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.app = create_app(site.depot, open_loopback=True)
-    client = site.client()
+    api.app = create_app(api.environment, open_loopback=True)
+    client = api.client()
 
     def away(*args: object, **kwargs: object) -> None:
-        raise Unavailable("The store is out for lunch.")
+        raise StoreUnavailable("The store is out for lunch.")
 
     with monkeypatch.context() as patch:
         patch.setattr("waybill.stores.open_store", away)
@@ -113,6 +113,6 @@ def test_without_the_store_metrics_still_come_health_is_good_and_ready_is_not(
         assert ready.status_code == 503
         assert ready.json() == {"ready": False}
         assert ready.headers["retry-after"]
-        assert client.get(f"{API}/tally/crate").status_code == 503
+        assert client.get(f"{API}/counts/crate").status_code == 503
     wait_until(lambda: client.get("/ready").json() == {"ready": True}, "the server to be ready")
     assert samples(client)["waybill_store_up", ()] == 1

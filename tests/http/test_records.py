@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
-from tests.http.yard import Site, settle_now
-from waybill.record import Change, Group
+from tests.http.api_fixture import ApiFixture, settle_now
+from waybill.record import Change, CommitGroup
 from waybill.step import Done
 
 API = "/api/v1"
@@ -20,35 +20,36 @@ def ids(answer: object) -> list[str]:
 
 def test_a_submission_is_answered_with_the_record_and_can_be_read_back(submitter: TestClient) -> None:
     made = submitter.post(
-        f"{API}/records/crate", json={"docs": {"label": {"to": "Ada"}}, "priority": 3, "owner": "ada", "why": "a gift"}
+        f"{API}/records/crate",
+        json={"documents": {"label": {"to": "Ada"}}, "priority": 3, "owner": "ada", "why": "a gift"},
     )
     assert made.status_code == 201
     assert made.headers["location"] == f"{API}/records/crate/{made.json()['id']}"
     read = submitter.get(made.headers["location"]).json()
     assert read["state"] == "Packing"
-    assert read["sort"] == "work"
-    assert read["state_doc"] == "Puts the goods into the crate."
+    assert read["type"] == "work"
+    assert read["state_description"] == "Puts the goods into the crate."
     assert (read["priority"], read["owner"]) == (3, "ada")
-    assert read["docs"] == {"label": {"v": 1, "to": "Ada"}}
+    assert read["documents"] == {"label": {"v": 1, "to": "Ada"}}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", read["created"])
-    (line,) = submitter.get(f"{made.headers['location']}/history").json()["lines"]
-    assert (line["event"], line["who"], line["why"]) == ("submit", "the submitter", "a gift")
+    (line,) = submitter.get(f"{made.headers['location']}/history").json()["entries"]
+    assert (line["cause"], line["who"], line["why"]) == ("submit", "the submitter", "a gift")
     assert (line["before"], line["after"]) == (None, "Packing")
 
 
 def test_a_repeated_submission_is_answered_with_the_first_record_and_200(submitter: TestClient) -> None:
     """A11: creation is repeatable by the caller's key."""
-    body, key = {"docs": {"label": {"to": "Ada"}}}, {"Idempotency-Key": "order-17"}
+    body, key = {"documents": {"label": {"to": "Ada"}}}, {"Idempotency-Key": "order-17"}
     first = submitter.post(f"{API}/records/crate", json=body, headers=key)
     again = submitter.post(f"{API}/records/crate", json={**body, "priority": 1}, headers=key)
-    as_field = submitter.post(f"{API}/records/crate", json={**body, "request": "order-17"})
+    as_field = submitter.post(f"{API}/records/crate", json={**body, "idempotency_key": "order-17"})
     assert (first.status_code, again.status_code, as_field.status_code) == (201, 200, 200)
     assert first.json()["id"] == again.json()["id"] == as_field.json()["id"]
-    assert submitter.get(f"{API}/tally/crate").json()["total"] == 1
+    assert submitter.get(f"{API}/counts/crate").json()["total"] == 1
 
 
 def test_a_key_that_made_another_record_is_refused(submitter: TestClient) -> None:
-    body, key = {"docs": {"way": {"road": "north"}}}, {"Idempotency-Key": "k"}
+    body, key = {"documents": {"way": {"road": "north"}}}, {"Idempotency-Key": "k"}
     assert submitter.post(f"{API}/records/box", json={**body, "id": "b1"}, headers=key).status_code == 201
     other = submitter.post(f"{API}/records/box", json={**body, "id": "b2"}, headers=key)
     assert other.status_code == 409
@@ -57,7 +58,7 @@ def test_a_key_that_made_another_record_is_refused(submitter: TestClient) -> Non
 
 
 def test_an_id_that_is_taken_is_refused(submitter: TestClient) -> None:
-    body = {"id": "b1", "docs": {"way": {"road": "north"}}}
+    body = {"id": "b1", "documents": {"way": {"road": "north"}}}
     assert submitter.post(f"{API}/records/box", json=body).status_code == 201
     again = submitter.post(f"{API}/records/box", json=body)
     assert (again.status_code, again.json()["error"]["code"]) == (409, "exists")
@@ -66,14 +67,14 @@ def test_an_id_that_is_taken_is_refused(submitter: TestClient) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"docs": {"lable": {}}}, 422, "declares no document lable"),
-        ({"docs": {}, "priority": 100}, 422, "priority"),
-        ({"docs": {}, "priority": True}, 422, "priority"),
-        ({"docs": {}, "colour": "red"}, 422, "colour"),
-        ({"docs": {}, "id": "a/b"}, 409, "is no id"),
-        ({"docs": {}, "id": ""}, 409, "1 to 200"),
-        ({"docs": {}, "owner": "a\x00b"}, 422, "owner"),
-        ({"docs": []}, 422, "docs"),
+        ({"documents": {"lable": {}}}, 422, "declares no document lable"),
+        ({"documents": {}, "priority": 100}, 422, "priority"),
+        ({"documents": {}, "priority": True}, 422, "priority"),
+        ({"documents": {}, "colour": "red"}, 422, "colour"),
+        ({"documents": {}, "id": "a/b"}, 409, "is no id"),
+        ({"documents": {}, "id": ""}, 409, "1 to 200"),
+        ({"documents": {}, "owner": "a\x00b"}, 422, "owner"),
+        ({"documents": []}, 422, "documents"),
         ([], 422, "body"),
     ],
 )
@@ -83,24 +84,24 @@ def test_a_wrong_submission_says_what_is_wrong_and_writes_nothing(
     refused = submitter.post(f"{API}/records/crate", json=body)
     assert refused.status_code == status, refused.text
     assert words in refused.json()["error"]["message"]
-    assert submitter.get(f"{API}/tally/crate").json()["total"] == 0
+    assert submitter.get(f"{API}/counts/crate").json()["total"] == 0
 
 
 def test_documents_that_a_machine_stumbles_over_are_the_users_mistake(submitter: TestClient) -> None:
-    refused = submitter.post(f"{API}/records/box", json={"id": "b1", "docs": {"way": {"rode": "north"}}})
+    refused = submitter.post(f"{API}/records/box", json={"id": "b1", "documents": {"way": {"rode": "north"}}})
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad-documents")
     assert "road" in refused.json()["error"]["message"]
 
 
 def test_a_document_larger_than_a_store_takes_is_refused(submitter: TestClient) -> None:
-    refused = submitter.post(f"{API}/records/crate", json={"docs": {"label": {"to": "x" * 600_000}}})
+    refused = submitter.post(f"{API}/records/crate", json={"documents": {"label": {"to": "x" * 600_000}}})
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "too-large")
     assert "manifest" in refused.json()["error"]["message"] + refused.json()["error"]["hint"]
 
 
-def test_pages_follow_creation_order_both_ways_and_show_each_record_once(site: Site, reader: TestClient) -> None:
+def test_pages_follow_creation_order_both_ways_and_show_each_record_once(api: ApiFixture, reader: TestClient) -> None:
     """B6: page tokens hold seq, filter and direction, signed."""
-    made = [site.submit().id for _ in range(7)]
+    made = [api.submit().id for _ in range(7)]
     for order, wanted in (("oldest", made), ("newest", made[::-1])):
         seen: list[str] = []
         page = reader.get(f"{API}/records/crate", params={"order": order, "limit": 3})
@@ -109,26 +110,29 @@ def test_pages_follow_creation_order_both_ways_and_show_each_record_once(site: S
             seen += ids(page)
             if (token := page.json()["next"]) is None:
                 break
-            site.submit()  # a record that comes while somebody reads
-            page = reader.get(f"{API}/records/crate", params={"token": token, "limit": 3})
+            api.submit()  # a record that comes while somebody reads
+            page = reader.get(f"{API}/records/crate", params={"page_token": token, "limit": 3})
         assert [id for id in seen if id in made] == wanted
         assert len(seen) == len(set(seen))
 
 
-def test_lists_are_filtered_by_state_parent_or_owner(site: Site, reader: TestClient) -> None:
-    mine, other = site.submit(owner="ada"), site.submit(owner="bob")
-    site.fail(other)
+def test_lists_are_filtered_by_state_parent_or_owner(api: ApiFixture, reader: TestClient) -> None:
+    mine, other = api.submit(owner="ada"), api.submit(owner="bob")
+    api.fail(other)
     assert ids(reader.get(f"{API}/records/crate", params={"state": "Failed"})) == [other.id]
     assert ids(reader.get(f"{API}/records/crate", params={"owner": "ada"})) == [mine.id]
     assert ids(reader.get(f"{API}/records/box", params={"parent": f"crate:{mine.id}"})) == []
     assert ids(reader.get(f"{API}/records/crate")) == [mine.id, other.id]
 
 
-def test_a_list_shows_documents_only_when_asked(site: Site, reader: TestClient) -> None:
-    site.submit()
-    assert reader.get(f"{API}/records/crate").json()["records"][0]["docs"] is None
+def test_a_list_shows_documents_only_when_asked(api: ApiFixture, reader: TestClient) -> None:
+    api.submit()
+    assert reader.get(f"{API}/records/crate").json()["records"][0]["documents"] is None
     assert (
-        reader.get(f"{API}/records/crate", params={"docs": "true"}).json()["records"][0]["docs"]["label"]["to"] == "Ada"
+        reader.get(f"{API}/records/crate", params={"documents": "true"}).json()["records"][0]["documents"]["label"][
+            "to"
+        ]
+        == "Ada"
     )
 
 
@@ -143,12 +147,12 @@ def test_a_list_shows_documents_only_when_asked(site: Site, reader: TestClient) 
         ("records/crate", {"order": "sideways"}, 422, "invalid", "query order"),
         ("records/crate", {"limit": "0"}, 422, "invalid", "query limit"),
         ("records/crate", {"limit": "1001"}, 422, "invalid", "query limit"),
-        ("records/crate", {"token": "AAAA"}, 400, "bad-page-token", "page token"),
-        ("records/crate", {"token": "é"}, 400, "bad-page-token", "page token"),
+        ("records/crate", {"page_token": "AAAA"}, 400, "bad-page-token", "page token"),
+        ("records/crate", {"page_token": "é"}, 400, "bad-page-token", "page token"),
         ("records/crate/crt0000000099", {}, 404, "not-found", ""),
         ("records/crate/a%00b", {}, 404, "not-found", "is no id"),
         ("records/crate/none/history", {}, 404, "not-found", ""),
-        ("tally/crat", {}, 404, "unknown-kind", "'crat'"),
+        ("counts/crat", {}, 404, "unknown-kind", "'crat'"),
         ("machines/crat", {}, 404, "unknown-kind", "'crat'"),
         ("machines/crat/figure.svg", {}, 404, "unknown-kind", "'crat'"),
     ],
@@ -165,49 +169,49 @@ def test_what_does_not_exist_is_said_in_a_sentence(
     assert error["hint"]
 
 
-def test_a_token_of_one_list_does_not_open_another(site: Site, reader: TestClient) -> None:
+def test_a_token_of_one_list_does_not_open_another(api: ApiFixture, reader: TestClient) -> None:
     for _ in range(3):
-        site.submit(owner="ada")
+        api.submit(owner="ada")
     token = reader.get(f"{API}/records/crate", params={"owner": "ada", "limit": 1}).json()["next"]
-    assert reader.get(f"{API}/records/crate", params={"token": token, "owner": "ada"}).status_code == 200
+    assert reader.get(f"{API}/records/crate", params={"page_token": token, "owner": "ada"}).status_code == 200
     for other in ({"owner": "bob"}, {"state": "Failed"}, {"order": "newest"}):
-        refused = reader.get(f"{API}/records/crate", params={"token": token, **other})
+        refused = reader.get(f"{API}/records/crate", params={"page_token": token, **other})
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-page-token"), other
-    assert reader.get(f"{API}/records/box", params={"token": token}).status_code == 400
+    assert reader.get(f"{API}/records/box", params={"page_token": token}).status_code == 400
 
 
-def test_records_in_a_state_that_is_not_declared_are_shown(site: Site, reader: TestClient) -> None:
+def test_records_in_a_state_that_is_not_declared_are_shown(api: ApiFixture, reader: TestClient) -> None:
     """B15: shown, never claimed."""
-    ref = site.submit()
-    with site.engine() as engine:
+    ref = api.submit()
+    with api.engine() as engine:
         record = engine.store.get(*ref)
-        engine.store.commit([Group((Change(record, replace(record, state="Bygone"), "seen from outside"),))])
+        engine.store.commit([CommitGroup((Change(record, replace(record, state="Bygone"), "seen from outside"),))])
     shown = reader.get(f"{API}/records/crate", params={"state": "Bygone"}).json()["records"][0]
-    assert (shown["state"], shown["sort"], shown["actions"]) == ("Bygone", None, [])
-    counted = reader.get(f"{API}/tally/crate").json()["states"][-1]
-    assert (counted["state"], counted["count"], counted["sort"]) == ("Bygone", 1, None)
+    assert (shown["state"], shown["type"], shown["actions"]) == ("Bygone", None, [])
+    counted = reader.get(f"{API}/counts/crate").json()["states"][-1]
+    assert (counted["state"], counted["count"], counted["type"]) == ("Bygone", 1, None)
 
 
-def test_an_action_moves_the_record_and_says_what_came_of_it(site: Site, operator: TestClient) -> None:
-    ref = site.submit()
-    site.fail(ref)
+def test_an_action_moves_the_record_and_says_what_came_of_it(api: ApiFixture, operator: TestClient) -> None:
+    ref = api.submit()
+    api.fail(ref)
     done = operator.post(f"{API}/records/crate/{ref.id}/resume", json={"why": "lighter now"})
     assert done.status_code == 200
     assert done.json()["pending"] is False
     assert done.json()["record"]["state"] == "Packing"
-    last = operator.get(f"{API}/records/crate/{ref.id}/history").json()["lines"][-1]
-    assert (last["event"], last["who"], last["why"]) == ("resume", "the operator", "lighter now")
+    last = operator.get(f"{API}/records/crate/{ref.id}/history").json()["entries"][-1]
+    assert (last["cause"], last["who"], last["why"]) == ("resume", "the operator", "lighter now")
 
 
-def test_an_action_needs_no_body(site: Site, operator: TestClient) -> None:
-    ref = site.submit()
-    site.fail(ref)
+def test_an_action_needs_no_body(api: ApiFixture, operator: TestClient) -> None:
+    ref = api.submit()
+    api.fail(ref)
     assert operator.post(f"{API}/records/crate/{ref.id}/resume").status_code == 200
 
 
-def test_a_guard_that_refuses_is_heard_word_for_word(site: Site, operator: TestClient) -> None:
-    ref = site.submit()
-    site.fail(ref)
+def test_a_guard_that_refuses_is_heard_word_for_word(api: ApiFixture, operator: TestClient) -> None:
+    ref = api.submit()
+    api.fail(ref)
     refused = operator.post(f"{API}/records/crate/{ref.id}/inspect")
     assert refused.status_code == 409
     assert refused.json()["error"] == {
@@ -221,20 +225,20 @@ def test_a_guard_that_refuses_is_heard_word_for_word(site: Site, operator: TestC
     assert shown["resume"]["target"] == "Packing"
 
 
-def test_an_action_of_another_state_is_refused_with_what_is_possible(site: Site, operator: TestClient) -> None:
-    refused = operator.post(f"{API}/records/crate/{site.submit().id}/resume")
+def test_an_action_of_another_state_is_refused_with_what_is_possible(api: ApiFixture, operator: TestClient) -> None:
+    refused = operator.post(f"{API}/records/crate/{api.submit().id}/resume")
     assert refused.status_code == 409
     assert "Possible now: relabel, scrap" in refused.json()["error"]["message"]
 
 
-def test_an_unknown_action_is_404_with_those_there_are(site: Site, operator: TestClient) -> None:
-    refused = operator.post(f"{API}/records/crate/{site.submit().id}/fly")
+def test_an_unknown_action_is_404_with_those_there_are(api: ApiFixture, operator: TestClient) -> None:
+    refused = operator.post(f"{API}/records/crate/{api.submit().id}/fly")
     assert (refused.status_code, refused.json()["error"]["code"]) == (404, "unknown-action")
     assert "resume, relabel, inspect, scrap, forget" in refused.json()["error"]["message"]
 
 
-def test_an_action_that_must_be_confirmed_is_refused_until_it_is(site: Site, operator: TestClient) -> None:
-    ref = site.submit()
+def test_an_action_that_must_be_confirmed_is_refused_until_it_is(api: ApiFixture, operator: TestClient) -> None:
+    ref = api.submit()
     path = f"{API}/records/crate/{ref.id}/scrap"
     refused = operator.post(path)
     assert refused.status_code == 409
@@ -243,31 +247,31 @@ def test_an_action_that_must_be_confirmed_is_refused_until_it_is(site: Site, ope
     assert operator.post(path, json={"confirmed": True}).json()["record"]["state"] == "Scrapped"
 
 
-def test_arguments_of_an_action_are_written_and_wrong_ones_are_refused(site: Site, operator: TestClient) -> None:
-    ref = site.submit()
+def test_arguments_of_an_action_are_written_and_wrong_ones_are_refused(api: ApiFixture, operator: TestClient) -> None:
+    ref = api.submit()
     path = f"{API}/records/crate/{ref.id}/relabel"
     refused = operator.post(path, json={"args": {"for": "Bob"}})
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad-documents")
     assert operator.post(path, json={"args": {"to": "Bob"}}).status_code == 200
-    assert operator.get(f"{API}/records/crate/{ref.id}").json()["docs"]["label"]["to"] == "Bob"
+    assert operator.get(f"{API}/records/crate/{ref.id}").json()["documents"]["label"]["to"] == "Bob"
 
 
-def test_a_held_record_is_asked_and_answers_202_or_refuses(site: Site, operator: TestClient) -> None:
+def test_a_held_record_is_asked_and_answers_202_or_refuses(api: ApiFixture, operator: TestClient) -> None:
     """B11: a request to whoever holds the claim."""
-    ref = site.submit()
-    with site.worker(ref) as (engine, record):
+    ref = api.submit()
+    with api.worker(ref) as (engine, record):
         asked = operator.post(f"{API}/records/crate/{ref.id}/scrap", json={"confirmed": True})
         assert (asked.status_code, asked.json()["pending"]) == (202, True)
-        (ask,) = engine.store.renew(str(record.session)).asked
+        (ask,) = engine.store.renew_session(str(record.session)).action_requests
         assert (ask.action, ask.who) == ("scrap", "the operator")
         refused = operator.post(f"{API}/records/crate/{ref.id}/relabel", json={"args": {"to": "Bob"}})
         assert refused.status_code == 409
-        assert "A worker holds" in refused.json()["error"]["message"]
+        assert "A worker has claimed" in refused.json()["error"]["message"]
         settle_now(engine, record, Done())
 
 
-def test_priority_is_set_in_any_state(site: Site, operator: TestClient) -> None:
-    ref = site.submit()
+def test_priority_is_set_in_any_state(api: ApiFixture, operator: TestClient) -> None:
+    ref = api.submit()
     assert (
         operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 0, "why": "urgent"}).json()["record"][
             "priority"
@@ -275,14 +279,14 @@ def test_priority_is_set_in_any_state(site: Site, operator: TestClient) -> None:
         == 0
     )
     assert operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 100}).status_code == 422
-    with site.worker(ref):
+    with api.worker(ref):
         assert operator.put(f"{API}/records/crate/{ref.id}/priority", json={"priority": 9}).status_code == 202
 
 
-def test_progress_of_a_held_record_is_shown(site: Site, reader: TestClient) -> None:
+def test_progress_of_a_held_record_is_shown(api: ApiFixture, reader: TestClient) -> None:
     """B12: progress travels with the session."""
-    ref = site.submit()
-    with site.worker(ref, {f"crate {ref.id}": [3, 12, "boxes", "Packing"]}):
+    ref = api.submit()
+    with api.worker(ref, {f"crate {ref.id}": [3, 12, "boxes", "Packing"]}):
         wanted = {"done": 3, "total": 12, "unit": "boxes", "fraction": 0.25}
         assert reader.get(f"{API}/records/crate/{ref.id}").json()["progress"] == wanted
         assert reader.get(f"{API}/records/crate").json()["records"][0]["progress"] == wanted
@@ -292,8 +296,8 @@ def test_progress_of_a_held_record_is_shown(site: Site, reader: TestClient) -> N
     assert reader.get(f"{API}/sessions").json()["sessions"] == []
 
 
-def test_a_worker_that_is_gone_is_called_expired(site: Site, reader: TestClient) -> None:
-    with site.engine() as engine:
+def test_a_worker_that_is_gone_is_called_expired(api: ApiFixture, reader: TestClient) -> None:
+    with api.engine() as engine:
         session = engine.store.open_session(host="h", ttl=60.0, about={})
         (seen,) = reader.get(f"{API}/sessions").json()["sessions"]
         assert (seen["name"], seen["expired"]) == (session, False)
@@ -303,18 +307,18 @@ def test_a_worker_that_is_gone_is_called_expired(site: Site, reader: TestClient)
         assert (seen["name"], seen["expired"]) == (gone, True)
 
 
-def test_tally_counts_every_declared_state_and_the_children_of_one(site: Site, reader: TestClient) -> None:
-    site.fail(site.submit())
-    site.submit()
-    counts = {s["state"]: s["count"] for s in reader.get(f"{API}/tally/crate").json()["states"]}
+def test_tally_counts_every_declared_state_and_the_children_of_one(api: ApiFixture, reader: TestClient) -> None:
+    api.fail(api.submit())
+    api.submit()
+    counts = {s["state"]: s["count"] for s in reader.get(f"{API}/counts/crate").json()["states"]}
     assert counts == {"Packing": 1, "Travelling": 0, "Failed": 1, "Arrived": 0, "Scrapped": 0}
-    of_one = reader.get(f"{API}/tally/box", params={"parent": "crate:x"}).json()
+    of_one = reader.get(f"{API}/counts/box", params={"parent": "crate:x"}).json()
     assert (of_one["total"], of_one["parent"]) == (0, {"kind": "crate", "id": "x"})
 
 
 def test_ids_with_odd_characters_find_their_way(submitter: TestClient) -> None:
     odd = "ark:99999%fk4?é#&+=\u00a0;'\""
-    made = submitter.post(f"{API}/records/box", json={"id": odd, "docs": {"way": {"road": "north"}}})
+    made = submitter.post(f"{API}/records/box", json={"id": odd, "documents": {"way": {"road": "north"}}})
     assert made.status_code == 201, made.text
     read = submitter.get(f"{API}/records/box/{quote(odd, safe='')}")
     assert read.status_code == 200
@@ -323,36 +327,36 @@ def test_ids_with_odd_characters_find_their_way(submitter: TestClient) -> None:
 
 
 def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClient) -> None:
-    assert submitter.post(f"{API}/records/token", json={"id": "x", "docs": {}}).status_code == 403
-    assert admin.post(f"{API}/records/token", json={"id": "x", "docs": {}}).status_code == 403
+    assert submitter.post(f"{API}/records/token", json={"id": "x", "documents": {}}).status_code == 403
+    assert admin.post(f"{API}/records/token", json={"id": "x", "documents": {}}).status_code == 403
     assert admin.get(f"{API}/records/token").status_code == 403
 
 
 @pytest.mark.parametrize(
     ("method", "path", "known"),
     [
-        ("GET", "/tally/crate?paren=crate:c1", "parent"),
-        ("GET", "/events?knd=crate", "kind, id, parent"),
+        ("GET", "/counts/crate?paren=crate:c1", "parent"),
+        ("GET", "/changes?knd=crate", "kind, id, parent"),
         ("GET", "/machines?kind=crate", "none"),
-        ("GET", "/marks?name=x", "none"),
-        ("GET", "/tokens?limt=5", "state, token, limit"),
-        ("POST", "/records/crate?request=r1", "none"),
+        ("GET", "/holds?name=x", "none"),
+        ("GET", "/tokens?limt=5", "state, page_token, limit"),
+        ("POST", "/records/crate?idempotency_key=r1", "none"),
     ],
 )
 def test_a_parameter_that_a_route_does_not_know_is_refused(
-    site: Site, admin: TestClient, method: str, path: str, known: str
+    api: ApiFixture, admin: TestClient, method: str, path: str, known: str
 ) -> None:
     refused = admin.request(method, f"{API}{path}", json={} if method == "POST" else None)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
     assert refused.json()["error"]["message"].endswith(f"; it has {known}.")
-    assert admin.get(f"{API}/tally/crate").json()["total"] == 0
+    assert admin.get(f"{API}/counts/crate").json()["total"] == 0
 
 
 @pytest.mark.parametrize("query", ["stat=Failed", "newest=maybe", "state=Packing&%F0%9F%93%A6=1"])
 def test_a_parameter_that_a_list_does_not_know_is_refused_and_the_known_ones_are_named(
-    site: Site, reader: TestClient, query: str
+    api: ApiFixture, reader: TestClient, query: str
 ) -> None:
-    site.submit()
+    api.submit()
     refused = reader.get(f"{API}/records/crate?{query}")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad-query")
-    assert "it has state, parent, owner, order, token, limit, docs." in refused.json()["error"]["message"]
+    assert "it has state, parent, owner, order, page_token, limit, documents." in refused.json()["error"]["message"]

@@ -15,9 +15,9 @@ from tests.index.toy import TOY, Bill, Toy
 from tests.servers.process import wait_until
 from waybill.demo import PARCEL, SHIPMENT
 from waybill.engine import Engine
-from waybill.index import Index, Shelf, TooMany, open_index, rebuild
+from waybill.index import CatalogueTables, Index, TooManyRows, open_index, rebuild_catalogue
 from waybill.index.postgres import PostgresIndex
-from waybill.record import BadStore, StoreError, Unavailable
+from waybill.record import BadStore, StoreError, StoreUnavailable
 from waybill.rules import Machines
 from waybill.step import New
 from waybill.stores import open_store
@@ -25,12 +25,12 @@ from waybill.stores import open_store
 BILLS = [Bill("first", [("a/1", 10), ("a/2", 20), ("b/1", 30)]), Bill("second", [("a/3", 40), ("c", 50)])]
 
 
-def count(shelf: Shelf) -> int:
+def count(shelf: CatalogueTables) -> int:
     return int(shelf.query("count")[0]["n"])
 
 
 def test_statements_by_name_find_what_was_entered(index: Index) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
     for bill in BILLS:
         TOY.enter(shelf, bill)
     assert shelf.query("under", folder="a") == [
@@ -43,13 +43,13 @@ def test_statements_by_name_find_what_was_entered(index: Index) -> None:
 
 
 def test_quotes_percent_signs_and_casts_survive_both_dialects(index: Index, index_url: str) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
     assert shelf.query("odd", n=27) == [{"quoted": ":path", "percent": "100%", "rest": 7, "semicolon": "it's; fine"}]
     assert shelf.query("dialect") == [{"name": "postgres" if index_url.startswith("postgres") else "common"}]
 
 
 def test_a_transaction_is_all_or_nothing(index: Index) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
 
     def second_is_refused() -> None:
         with shelf.transaction():
@@ -66,7 +66,7 @@ def test_a_transaction_is_all_or_nothing(index: Index) -> None:
 
 
 def test_many_rows_are_all_or_nothing_too(index: Index) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
     assert shelf.execute_all("enter", ({"path": f"p{n}", "size": n, "bill": "b"} for n in range(500))) == 500
     with pytest.raises(StoreError):
         shelf.execute_all("enter", [{"path": "new", "size": 1, "bill": "b"}, {"path": "p1", "size": 1, "bill": "b"}])
@@ -77,72 +77,72 @@ def test_many_rows_are_all_or_nothing_too(index: Index) -> None:
 def test_it_lives_in_the_stores_own_database_and_disturbs_nothing(index_url: str, tmp_path: Path) -> None:
     (tmp_path / "a folder").mkdir(exist_ok=True)
     with closing(open_store(index_url)) as store, closing(open_index(index_url)) as index:
-        shelf = index.shelf(TOY)
+        shelf = index.open_catalogue(TOY)
         TOY.enter(shelf, BILLS[0])
-        engine = Engine(store, Machines.of([SHIPMENT, PARCEL]))
+        engine = Engine(store, Machines.from_machines([SHIPMENT, PARCEL]))
         made = engine.submit(New("shipment", {"order": {"parcels": 1}}))
         assert count(shelf) == 3
         assert list(store.check()) == []
         shelf.drop()
         assert store.get("shipment", made.id).state == "Sorting"
     with closing(open_store(index_url)) as again:
-        assert again.tally("shipment") == {"Sorting": 1}
+        assert again.count_by_state("shipment") == {"Sorting": 1}
 
 
 def test_a_query_never_answers_more_rows_than_asked_for(index: Index) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
     for bill in BILLS:
         TOY.enter(shelf, bill)
-    assert len(shelf.query("under", folder="a", most=3)) == 3
-    with pytest.raises(TooMany, match="under found more than 2 rows"):
-        shelf.query("under", folder="a", most=2)
+    assert len(shelf.query("under", folder="a", max_rows=3)) == 3
+    with pytest.raises(TooManyRows, match="under found more than 2 rows"):
+        shelf.query("under", folder="a", max_rows=2)
     with pytest.raises(ValueError, match="1 to 1000"):
-        shelf.query("under", folder="a", most=1001)
+        shelf.query("under", folder="a", max_rows=1001)
 
 
 def test_an_unknown_statement_names_those_there_are(index: Index) -> None:
     with pytest.raises(LookupError, match="no statement nope; it has clear_some, count"):
-        index.shelf(TOY).query("nope")
+        index.open_catalogue(TOY).query("nope")
 
 
 def test_rebuild_makes_the_same_tables_from_manifests(index: Index) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
     TOY.enter(shelf, Bill("stale", [(f"gone/{n}", n) for n in range(5)]))
     seen: list[str] = []
 
     def sources() -> Iterator[Bill]:
         assert count(shelf) == 0, "manifests are listed only when nothing can be removed any more"
         for bill in BILLS:
-            seen.append(shelf.state())
+            seen.append(shelf.get_state())
             yield bill
 
-    assert rebuild(shelf, TOY, sources) == 2
-    assert (count(shelf), seen, shelf.state()) == (5, ["rebuilding", "rebuilding"], "ready")
-    assert rebuild(shelf, TOY, lambda: BILLS) == 2
+    assert rebuild_catalogue(shelf, TOY, sources) == 2
+    assert (count(shelf), seen, shelf.get_state()) == (5, ["rebuilding", "rebuilding"], "ready")
+    assert rebuild_catalogue(shelf, TOY, lambda: BILLS) == 2
     assert count(shelf) == 5
 
 
 def test_a_rebuild_that_breaks_off_says_so_until_it_is_repeated(index: Index) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
 
     def broken() -> Iterator[Bill]:
         yield BILLS[0]
         raise OSError("the disk went away")
 
     with pytest.raises(OSError, match="went away"):
-        rebuild(shelf, TOY, broken)
-    assert (shelf.state(), count(shelf)) == ("rebuilding", 3)
-    rebuild(shelf, TOY, lambda: BILLS)
-    assert (shelf.state(), count(shelf)) == ("ready", 5)
+        rebuild_catalogue(shelf, TOY, broken)
+    assert (shelf.get_state(), count(shelf)) == ("rebuilding", 3)
+    rebuild_catalogue(shelf, TOY, lambda: BILLS)
+    assert (shelf.get_state(), count(shelf)) == ("ready", 5)
 
 
 def test_opening_again_keeps_what_is_there_and_drop_removes_it(index: Index, index_url: str) -> None:
-    shelf = index.shelf(TOY)
+    shelf = index.open_catalogue(TOY)
     TOY.enter(shelf, BILLS[0])
     with closing(open_index(index_url)) as again:
-        assert count(again.shelf(TOY)) == 3
+        assert count(again.open_catalogue(TOY)) == 3
     shelf.drop()
-    assert count(index.shelf(TOY)) == 0
+    assert count(index.open_catalogue(TOY)) == 0
 
 
 @pytest.fixture
@@ -163,44 +163,44 @@ COPY = replace(TOY, package="copied_toy")
 
 
 def test_a_later_migration_upgrades_and_an_older_program_refuses(index: Index, copied: Path) -> None:
-    old = index.shelf(TOY)
+    old = index.open_catalogue(TOY)
     TOY.enter(old, BILLS[0])
     (copied / "migrations" / "0003_more.sql").write_text(
         "alter table toy_file add column colour text; update toy_file set colour = 'red'"
     )
     (copied / "statements.sql").write_text("-- name: colours\nselect distinct colour from toy_file")
-    assert index.shelf(COPY).query("colours") == [{"colour": "red"}]
-    with pytest.raises(BadStore, match="version 3, newer than this program knows"):
-        index.shelf(TOY)
+    assert index.open_catalogue(COPY).query("colours") == [{"colour": "red"}]
+    with pytest.raises(BadStore, match="version 3, newer than this release knows"):
+        index.open_catalogue(TOY)
 
 
 def test_a_migration_that_was_changed_afterwards_is_refused(index: Index, copied: Path) -> None:
-    index.shelf(TOY)
+    index.open_catalogue(TOY)
     file = copied / "migrations" / "0001_files.sql"
     file.write_text(file.read_text() + "-- changed")
-    with pytest.raises(BadStore, match="Migration 1 of the catalogue toy was changed after it was run"):
-        index.shelf(COPY)
+    with pytest.raises(BadStore, match="Migration 1 of the catalogue toy was changed after it was applied"):
+        index.open_catalogue(COPY)
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(index: Index, copied: Path) -> None:
-    index.shelf(TOY)
+    index.open_catalogue(TOY)
     bad = copied / "migrations" / "0003_bad.sql"
     bad.write_text("create table toy_third (id integer); create table toy_file (id integer)")
     with pytest.raises(StoreError):
-        index.shelf(COPY)
+        index.open_catalogue(COPY)
     bad.write_text("create table toy_third (id integer)")
-    index.shelf(COPY)
+    index.open_catalogue(COPY)
 
 
 def test_a_catalogue_touches_only_its_own_tables(index: Index, copied: Path) -> None:
     (copied / "migrations" / "0003_foreign.sql").write_text("create table record (id integer)")
-    with pytest.raises(BadStore, match="touches the table record; a catalogue's tables begin with toy_"):
-        index.shelf(COPY)
+    with pytest.raises(BadStore, match="touches the table record; the names of its tables must begin with toy_"):
+        index.open_catalogue(COPY)
     (copied / "migrations" / "0003_foreign.sql").write_text("drop table index_state")
     with pytest.raises(BadStore, match="touches the table index_state"):
-        index.shelf(COPY)
+        index.open_catalogue(COPY)
     with pytest.raises(BadStore, match="no name for a catalogue"):
-        index.shelf(Toy(name="a_b"))
+        index.open_catalogue(Toy(name="a_b"))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_catalogue_touches_only_its_own_tables(index: Index, copied: Path) -> 
 def test_misnamed_migrations_are_refused(index: Index, copied: Path, file: str, sentence: str) -> None:
     (copied / "migrations" / file).write_text("select 1")
     with pytest.raises(BadStore, match=sentence):
-        index.shelf(COPY)
+        index.open_catalogue(COPY)
 
 
 def test_two_processes_that_migrate_at_once_both_succeed(index_url: str, index: Index) -> None:
@@ -225,7 +225,10 @@ def test_two_processes_that_migrate_at_once_both_succeed(index_url: str, index: 
         try:
             start.wait()
             with closing(open_index(index_url)) as own:
-                TOY.enter(own.shelf(TOY), Bill(threading.current_thread().name, [(threading.current_thread().name, 1)]))
+                TOY.enter(
+                    own.open_catalogue(TOY),
+                    Bill(threading.current_thread().name, [(threading.current_thread().name, 1)]),
+                )
         except BaseException as error:  # noqa: BLE001 - shown below
             problems.append(error)
 
@@ -235,7 +238,7 @@ def test_two_processes_that_migrate_at_once_both_succeed(index_url: str, index: 
     for thread in threads:
         thread.join()
     assert problems == []
-    assert count(index.shelf(TOY)) == 4
+    assert count(index.open_catalogue(TOY)) == 4
 
 
 def test_bad_urls_and_places_are_sentences(tmp_path: Path) -> None:
@@ -244,12 +247,12 @@ def test_bad_urls_and_places_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(BadStore, match="names no file for an index"):
         open_index("sqlite://")
     (tmp_path / "text.db").write_text("this is no database at all, but long enough to be looked at")
-    with pytest.raises(BadStore, match="no sound SQLite database"):
+    with pytest.raises(BadStore, match="is damaged, or no SQLite database"):
         open_index(f"sqlite:///{tmp_path}/text.db")
     (tmp_path / "file").write_text("")
     with pytest.raises(BadStore, match="cannot be made"):
         open_index(f"sqlite:///{tmp_path}/file/index.db")
-    with pytest.raises(Unavailable, match=r"postgresql://me:\*\*\*@127.0.0.1:1/db cannot be reached"):
+    with pytest.raises(StoreUnavailable, match=r"postgresql://me:\*\*\*@127.0.0.1:1/db cannot be reached"):
         open_index("postgresql://me:secret@127.0.0.1:1/db")
 
 
@@ -259,17 +262,17 @@ TERMINATE = """select pg_terminate_backend(pid) from pg_stat_activity
 
 def test_a_connection_lost_inside_a_transaction_writes_nothing(fast_postgres_url: str) -> None:
     with closing(PostgresIndex(fast_postgres_url)) as index, closing(PostgresIndex(fast_postgres_url)) as other:
-        shelf = index.shelf(TOY)
+        shelf = index.open_catalogue(TOY)
 
         def cut_off() -> None:
             with shelf.transaction():
                 shelf.execute("enter", path="x", size=1, bill="b")
                 other.run(TERMINATE, {}, 10)
-                with pytest.raises(Unavailable, match="cannot be reached"):
+                with pytest.raises(StoreUnavailable, match="cannot be reached"):
                     shelf.execute("enter", path="y", size=1, bill="b")
                 shelf.execute("enter", path="z", size=1, bill="b")
 
-        with pytest.raises(Unavailable, match="nothing was written"):
+        with pytest.raises(StoreUnavailable, match="nothing was written"):
             cut_off()
         assert count(shelf) == 0
 
@@ -283,7 +286,7 @@ def test_a_connection_lost_between_two_calls_costs_none_of_them(fast_postgres_ur
     the server up.
     """
     with closing(PostgresIndex(fast_postgres_url)) as index, closing(PostgresIndex(fast_postgres_url)) as other:
-        shelf = index.shelf(TOY)
+        shelf = index.open_catalogue(TOY)
         for lost in range(1, 4):
             ((row,), _) = index.run("select pg_backend_pid() as pid", {}, 1)
             other.run(TERMINATE, {}, 10)

@@ -1,4 +1,4 @@
-"""A tree that both sides share: Waybill's with trivial steps, and services of Merritt's in either dialect."""
+"""A tree that both sides share: a trivial ingest of Waybill, and clients of Merritt's library in either dialect."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,15 +9,15 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.interop.merritt.client import Client
-from tests.interop.ours import Ours
+from tests.interop.trivial_ingest import TrivialIngest
 
 
 @pytest.fixture
-def make_ours(zookeeper_url: str, tmp_path: Path) -> Iterator[Callable[..., Ours]]:
-    made: list[Ours] = []
+def make_ingest(zookeeper_url: str, tmp_path: Path) -> Iterator[Callable[..., TrivialIngest]]:
+    made: list[TrivialIngest] = []
 
-    def make(**more: Any) -> Ours:
-        made.append(Ours(zookeeper_url, tmp_path, **more))
+    def make(**more: Any) -> TrivialIngest:
+        made.append(TrivialIngest(zookeeper_url, tmp_path, **more))
         return made[-1]
 
     yield make
@@ -26,13 +26,13 @@ def make_ours(zookeeper_url: str, tmp_path: Path) -> Iterator[Callable[..., Ours
 
 
 @pytest.fixture
-def ours(make_ours: Callable[..., Ours]) -> Ours:
-    return make_ours()
+def ingest(make_ingest: Callable[..., TrivialIngest]) -> TrivialIngest:
+    return make_ingest()
 
 
 @pytest.fixture
-def theirs(zookeeper_url: str) -> Iterator[Callable[..., Client]]:
-    """A connection of a service of Merritt's: theirs(ruby=True, dies_after=3)."""
+def make_client(zookeeper_url: str) -> Iterator[Callable[..., Client]]:
+    """A connection of a service of Merritt's: make_client(ruby=True, dies_after=3)."""
     parts = urlsplit(zookeeper_url)
     made: list[Client] = []
 
@@ -46,6 +46,6 @@ def theirs(zookeeper_url: str) -> Iterator[Callable[..., Client]]:
 
 
 @pytest.fixture
-def zk(ours: Ours, theirs: Callable[..., Client]) -> KazooClient:
+def zk(ingest: TrivialIngest, make_client: Callable[..., Client]) -> KazooClient:
     """A plain client in the same tree."""
-    return theirs().zk
+    return make_client().zk

@@ -1,24 +1,24 @@
-"""Looking at the whole tree: whether both sides find it sound, and what is left of a record that is gone."""
+"""Examining the whole tree: whether both sides find it consistent, and what is left of a record that was removed."""
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.interop.merritt.client import Client
 from tests.interop.merritt.jobs import list_jobs
-from tests.interop.ours import Ours
+from tests.interop.trivial_ingest import TrivialIngest
 from tests.stores.zookeeper import nodedump
 
 
-def sound(ours: Ours, client: Client) -> None:
-    """Merritt's own test and ours find nothing, and its library can list everything."""
-    theirs, mine = nodedump.faults(client.zk), list(ours.store.check())
-    assert theirs == [], theirs
-    assert mine == [], mine
+def assert_consistent(ingest: TrivialIngest, client: Client) -> None:
+    """Assert that Merritt's own test and our check find nothing, and that Merritt's library can list everything."""
+    faults, findings = nodedump.faults(client.zk), list(ingest.store.check())
+    assert faults == [], faults
+    assert findings == [], findings
     list_jobs(client)
 
 
-def traces(zk: KazooClient, *names: str, below: str = "/") -> list[str]:
-    """Every node whose path or data speaks of one of these."""
+def find_traces(zk: KazooClient, *names: str, below: str = "/") -> list[str]:
+    """Return every node whose path or data contains one of these names."""
     found = []
     todo = [below]
     while todo:
@@ -26,7 +26,7 @@ def traces(zk: KazooClient, *names: str, below: str = "/") -> list[str]:
         try:
             data = (zk.get(path)[0] or b"").decode(errors="replace")
             todo += [f"{path.rstrip('/')}/{child}" for child in zk.get_children(path)]
-        except NoNodeError:  # it is not there, or somebody takes it away just now
+        except NoNodeError:  # it does not exist, or was removed just now
             continue
         if any(name in path or name in data for name in names):
             found.append(path)

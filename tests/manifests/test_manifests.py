@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from waybill import manifests
-from waybill.manifests import LONGEST_LINE, Entry, ManifestError, Reader
-from waybill.objects import AlreadyThere, Directory, NotFound
+from waybill.manifests import LONGEST_LINE, ManifestEntry, ManifestError, ManifestReader
+from waybill.objects import DirectoryObjects, ObjectExists, ObjectNotFound
 
 ABC = hashlib.sha256(b"abc").hexdigest()
 EMPTY = hashlib.sha256(b"").hexdigest()
@@ -26,8 +26,8 @@ LINES = (
     b'"mime":"text/plain","tags":["x",null,true,-1,{"a":1,"b":2}]}\n'
 )
 ENTRIES = [
-    Entry("a.txt", 3, ABC),
-    Entry('ü/"b"\n\x01.txt', 0, EMPTY, {"tags": ["x", None, True, -1, {"b": 2, "a": 1}], "mime": "text/plain"}),
+    ManifestEntry("a.txt", 3, ABC),
+    ManifestEntry('ü/"b"\n\x01.txt', 0, EMPTY, {"tags": ["x", None, True, -1, {"b": 2, "a": 1}], "mime": "text/plain"}),
 ]
 LAST = (
     f'{{"waybill":"end","count":2,"bytes":3,"sha256":"{hashlib.sha256(LINES).hexdigest()}",'
@@ -37,22 +37,22 @@ WHOLE = HEADER + LINES + LAST
 
 
 @pytest.fixture
-def objects(tmp_path: Path) -> Iterator[Directory]:
-    with Directory(tmp_path, fsync=False) as objects:
+def objects(tmp_path: Path) -> Iterator[DirectoryObjects]:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         yield objects
 
 
-def parse(data: bytes, portion: int = 1 << 20) -> list[Entry]:
-    return list(Reader(data[at : at + portion] for at in range(0, len(data), portion)))
+def parse(data: bytes, chunk: int = 1 << 20) -> list[ManifestEntry]:
+    return list(ManifestReader(data[at : at + chunk] for at in range(0, len(data), chunk)))
 
 
-def content(objects: Directory, name: str) -> bytes:
+def content(objects: DirectoryObjects, name: str) -> bytes:
     with objects.get(name) as body:
         return body.read()
 
 
-def test_the_vector_is_what_is_written(objects: Directory) -> None:
-    written = manifests.write(objects, "m", ENTRIES)
+def test_the_vector_is_what_is_written(objects: DirectoryObjects) -> None:
+    written = manifests.write_manifest(objects, "m", ENTRIES)
     assert content(objects, "m") == WHOLE
     assert written.info.sha256 == hashlib.sha256(WHOLE).hexdigest()
     assert (written.totals.count, written.totals.bytes) == (2, 3)
@@ -68,29 +68,29 @@ def test_a_vector_in_figures() -> None:
     assert hashlib.sha256(HEADER).hexdigest() == "60d555d2887e6a3f6dcd0f4e23f3ebfb132ec917673905e57dd1d256e8e136ff"
 
 
-@pytest.mark.parametrize("portion", [1, 7, 100, 1 << 20])
-def test_the_vector_is_read_in_any_portions(portion: int) -> None:
-    assert parse(WHOLE, portion) == ENTRIES
+@pytest.mark.parametrize("chunk", [1, 7, 100, 1 << 20])
+def test_the_vector_is_read_in_any_portions(chunk: int) -> None:
+    assert parse(WHOLE, chunk) == ENTRIES
 
 
-def test_an_empty_manifest(objects: Directory) -> None:
-    totals = manifests.write(objects, "m", []).totals
+def test_an_empty_manifest(objects: DirectoryObjects) -> None:
+    totals = manifests.write_manifest(objects, "m", []).totals
     assert (totals.count, totals.bytes, totals.sha256) == (0, 0, EMPTY)
-    assert manifests.verify(objects, "m") == manifests.glance(objects, "m") == totals
+    assert manifests.verify_manifest(objects, "m") == manifests.read_stated_totals(objects, "m") == totals
 
 
-def test_order_and_words_about_it(objects: Directory) -> None:
-    manifests.write(
+def test_order_and_words_about_it(objects: DirectoryObjects) -> None:
+    manifests.write_manifest(
         objects,
         "m",
-        [Entry("a", 1, ABC), Entry("b", 2, ABC), Entry("é", 3, ABC)],
+        [ManifestEntry("a", 1, ABC), ManifestEntry("b", 2, ABC), ManifestEntry("é", 3, ABC)],
         ordered=True,
         about={"for": "people", "a": 1},
     )
     assert content(objects, "m").startswith(
         b'{"waybill":"manifest","v":1,"order":"uri","about":{"a":1,"for":"people"}}\n'
     )
-    with manifests.read(objects, "m") as reader:
+    with manifests.open_manifest(objects, "m") as reader:
         assert (reader.header.ordered, reader.header.about) == (True, {"a": 1, "for": "people"})
         with pytest.raises(ManifestError, match="not read yet"):
             _ = reader.totals
@@ -102,13 +102,13 @@ def test_order_and_words_about_it(objects: Directory) -> None:
     ("uris", "line", "what"),
     [(["b", "a"], 3, "out of order"), (["a", "b", "b"], 4, "repeats"), (["é", "z"], 3, "order")],
 )
-def test_a_broken_promise_of_order(objects: Directory, uris: list[str], line: int, what: str) -> None:
-    entries = [Entry(uri, 0, EMPTY) for uri in uris]
+def test_a_broken_promise_of_order(objects: DirectoryObjects, uris: list[str], line: int, what: str) -> None:
+    entries = [ManifestEntry(uri, 0, EMPTY) for uri in uris]
     with pytest.raises(ManifestError, match=what) as raised:
-        manifests.write(objects, "m", entries, ordered=True)
+        manifests.write_manifest(objects, "m", entries, ordered=True)
     assert raised.value.line == line
     assert list(objects.list()) == []
-    manifests.write(objects, "m", entries)  # nothing was promised
+    manifests.write_manifest(objects, "m", entries)  # nothing was promised
     head = b'{"waybill":"manifest","v":1,"order":"uri"}\n'
     unordered = content(objects, "m")
     forged = unordered.replace(HEADER, head).replace(
@@ -119,13 +119,13 @@ def test_a_broken_promise_of_order(objects: Directory, uris: list[str], line: in
     assert raised.value.line == line
 
 
-def test_order_is_kept_across_batches(objects: Directory) -> None:
-    entries = [Entry(f"{number:09}", 1, ABC) for number in range(5_000)]
-    manifests.write(objects, "m", entries, ordered=True)
-    with manifests.read(objects, "m") as reader:
+def test_order_is_kept_across_batches(objects: DirectoryObjects) -> None:
+    entries = [ManifestEntry(f"{number:09}", 1, ABC) for number in range(5_000)]
+    manifests.write_manifest(objects, "m", entries, ordered=True)
+    with manifests.open_manifest(objects, "m") as reader:
         assert list(reader) == entries
     with pytest.raises(ManifestError) as raised:
-        manifests.write(objects, "m", [*entries, entries[0]], ordered=True)
+        manifests.write_manifest(objects, "m", [*entries, entries[0]], ordered=True)
     assert raised.value.line == 5_002
 
 
@@ -154,7 +154,7 @@ def sealed(lines: bytes, count: int, size: int, header: bytes = HEADER) -> bytes
         (b"\n\n", 1, "not the first line"),
         (LINES + LAST, 1, "not the first line"),
         (b'{"waybill":"manifest","v":2}\n', 1, "version 2"),
-        (b'{"waybill":"manifest","v":1,"order":"size"}\n', 1, "order that is not known"),
+        (b'{"waybill":"manifest","v":1,"order":"size"}\n', 1, "unknown order"),
         (b'{"v":1,"waybill":"manifest"}\n', 1, "canonical"),
         (b'{"waybill":"manifest","v":1,"more":1}\n', 1, "canonical"),
         (b'{"waybill":"manifest","v":1,"about":{"x":1.5}}\n', 1, "canonical"),
@@ -164,10 +164,10 @@ def sealed(lines: bytes, count: int, size: int, header: bytes = HEADER) -> bytes
         (HEADER + LINES[:-30], 3, "cut"),
         (WHOLE + b"\n", 5, "follows the last line"),
         (WHOLE + WHOLE, 5, "follows the last line"),
-        (WHOLE.replace(b'"size":3', b'"size":4'), 4, "says bytes 3, and the lines before it have 4"),
-        (WHOLE.replace(b"a.txt", b"A.txt"), 4, "says sha256"),
-        (WHOLE.replace(b'"count":2', b'"count":1'), 4, "says count 1"),
-        (WHOLE.replace(b'"header":"', b'"header":"0')[:-4] + b'"}\n', 4, "says header"),
+        (WHOLE.replace(b'"size":3', b'"size":4'), 4, "states bytes 3, and the lines before it have 4"),
+        (WHOLE.replace(b"a.txt", b"A.txt"), 4, "states sha256"),
+        (WHOLE.replace(b'"count":2', b'"count":1'), 4, "states count 1"),
+        (WHOLE.replace(b'"header":"', b'"header":"0')[:-4] + b'"}\n', 4, "states header"),
         (WHOLE.replace(b'"count":2', b'"count": 2'), 4, "canonical"),
         (HEADER + b'{"waybill":"end"}\n', 2, "not the last line"),
         (HEADER + b"\n" + LAST, 2, "is not JSON"),
@@ -184,7 +184,7 @@ def sealed(lines: bytes, count: int, size: int, header: bytes = HEADER) -> bytes
         (HEADER + line_of(sha256=ABC.upper()), 2, "sha256"),
         (HEADER + line_of(sha256=ABC[:-1]), 2, "sha256"),
         (HEADER + line_of(sha256=ABC[:-1] + "g"), 2, "sha256"),
-        (HEADER + line_of(more=1.5), 2, "neither text"),
+        (HEADER + line_of(more=1.5), 2, "neither a string"),
         (HEADER + line_of(more=2**63), 2, "64 bits"),
         (HEADER + line_of(z=1, a=1), 2, "canonical"),
         (HEADER + line_of(more={"b": 1, "a": 1}), 2, "canonical"),
@@ -200,10 +200,10 @@ def sealed(lines: bytes, count: int, size: int, header: bytes = HEADER) -> bytes
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(data: bytes, line: int, what: str) -> None:
-    for portion in (100_000, 10):
-        if portion == 100_000 or len(data) < 10_000:
+    for chunk in (100_000, 10):
+        if chunk == 100_000 or len(data) < 10_000:
             with pytest.raises(ManifestError, match=what) as raised:
-                parse(data, portion)
+                parse(data, chunk)
             assert raised.value.line == line
             assert str(raised.value).startswith(f"Line {line} of the manifest")
 
@@ -211,53 +211,53 @@ def test_what_is_wrong_is_told_with_its_line(data: bytes, line: int, what: str) 
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry("", 0, ABC),
-        Entry("a", -1, ABC),
-        Entry("a", 2**63, ABC),
-        Entry("a", True, ABC),
-        Entry("a", 1.0, ABC),  # type: ignore[arg-type]
-        Entry("a", 1, ABC.upper()),
-        Entry("a", 1, "abc"),
-        Entry("a", 1, ABC, {"uri": "b"}),
-        Entry("a", 1, ABC, {"x": 1.5}),
-        Entry("a", 1, ABC, {"x": b"bytes"}),
-        Entry("a", 1, ABC, {"x": {1: 2}}),
-        Entry("a", 1, ABC, {"x": 2**63}),
-        Entry("\ud800", 1, ABC),
-        Entry("a", 1, ABC, {"x": "y" * LONGEST_LINE}),
-        Entry("a", 2**63 - 1, ABC),
+        ManifestEntry("", 0, ABC),
+        ManifestEntry("a", -1, ABC),
+        ManifestEntry("a", 2**63, ABC),
+        ManifestEntry("a", True, ABC),
+        ManifestEntry("a", 1.0, ABC),  # type: ignore[arg-type]
+        ManifestEntry("a", 1, ABC.upper()),
+        ManifestEntry("a", 1, "abc"),
+        ManifestEntry("a", 1, ABC, {"uri": "b"}),
+        ManifestEntry("a", 1, ABC, {"x": 1.5}),
+        ManifestEntry("a", 1, ABC, {"x": b"bytes"}),
+        ManifestEntry("a", 1, ABC, {"x": {1: 2}}),
+        ManifestEntry("a", 1, ABC, {"x": 2**63}),
+        ManifestEntry("\ud800", 1, ABC),
+        ManifestEntry("a", 1, ABC, {"x": "y" * LONGEST_LINE}),
+        ManifestEntry("a", 2**63 - 1, ABC),
     ],
 )
-def test_what_could_not_be_read_is_not_written(objects: Directory, entry: Entry) -> None:
+def test_what_could_not_be_read_is_not_written(objects: DirectoryObjects, entry: ManifestEntry) -> None:
     with pytest.raises(ManifestError) as raised:
-        manifests.write(objects, "m", [Entry("ok", 1, EMPTY), entry])
+        manifests.write_manifest(objects, "m", [ManifestEntry("ok", 1, EMPTY), entry])
     assert raised.value.line == 3
     assert list(objects.list()) == []
 
 
-def test_a_source_that_fails_stores_nothing(objects: Directory) -> None:
-    def broken() -> Iterator[Entry]:
+def test_a_source_that_fails_stores_nothing(objects: DirectoryObjects) -> None:
+    def broken() -> Iterator[ManifestEntry]:
         yield ENTRIES[0]
         raise EOFError
 
     with pytest.raises(EOFError):
-        manifests.write(objects, "m", broken())
+        manifests.write_manifest(objects, "m", broken())
     assert list(objects.list()) == []
 
 
-def test_a_manifest_can_be_made_once_only(objects: Directory) -> None:
-    manifests.write(objects, "m", ENTRIES, if_absent=True)
-    with pytest.raises(AlreadyThere):
-        manifests.write(objects, "m", ENTRIES, if_absent=True)
-    with pytest.raises(NotFound):
-        manifests.read(objects, "other")
+def test_a_manifest_can_be_made_once_only(objects: DirectoryObjects) -> None:
+    manifests.write_manifest(objects, "m", ENTRIES, if_absent=True)
+    with pytest.raises(ObjectExists):
+        manifests.write_manifest(objects, "m", ENTRIES, if_absent=True)
+    with pytest.raises(ObjectNotFound):
+        manifests.open_manifest(objects, "other")
 
 
-def test_a_glance_at_what_is_no_manifest(objects: Directory) -> None:
+def test_a_glance_at_what_is_no_manifest(objects: DirectoryObjects) -> None:
     for data in (b"", b"x", WHOLE[:-1], WHOLE + b"\n", HEADER):
         objects.put("m", data)
         with pytest.raises(ManifestError):
-            manifests.glance(objects, "m")
+            manifests.read_stated_totals(objects, "m")
 
 
 def test_every_single_flipped_bit_is_found() -> None:
@@ -280,7 +280,7 @@ plain = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 entry = st.builds(
-    Entry,
+    ManifestEntry,
     st.text(min_size=1),
     st.integers(0, 2**59),
     st.binary().map(lambda data: hashlib.sha256(data).hexdigest()),
@@ -289,12 +289,12 @@ entry = st.builds(
 
 
 @given(st.lists(entry, max_size=8), st.dictionaries(st.text(), plain, max_size=2), st.integers(1, 300))
-def test_what_is_written_is_read(entries: list[Entry], about: dict[str, Any], portion: int) -> None:
-    with tempfile.TemporaryDirectory() as root, Directory(root, fsync=False) as objects:
-        totals = manifests.write(objects, "m", entries, about=about).totals
+def test_what_is_written_is_read(entries: list[ManifestEntry], about: dict[str, Any], chunk: int) -> None:
+    with tempfile.TemporaryDirectory() as root, DirectoryObjects(root, fsync=False) as objects:
+        totals = manifests.write_manifest(objects, "m", entries, about=about).totals
         data = content(objects, "m")
-        assert parse(data, portion) == entries
-        assert manifests.verify(objects, "m") == manifests.glance(objects, "m") == totals
+        assert parse(data, chunk) == entries
+        assert manifests.verify_manifest(objects, "m") == manifests.read_stated_totals(objects, "m") == totals
         # An independent reader, by the words of the documentation alone.
         first, *middle, last = data.split(b"\n")[:-1]
         stated = json.loads(last)
@@ -317,9 +317,9 @@ pieces_of_manifests = st.lists(st.sampled_from(known) | st.binary(), max_size=8)
 @example(b'{"waybill":"manifest","v":1}\n{"uri":"a","size":1e400,"sha256":"x"}\n', 10)
 @example(b'{"waybill":"manifest","v":99999999999999999999999}\n', 10)
 @example(b'{"waybill":"manifest","v":1,"about":null}\n', 10)
-def test_any_bytes_are_entries_or_a_manifest_error(data: bytes, portion: int) -> None:
+def test_any_bytes_are_entries_or_a_manifest_error(data: bytes, chunk: int) -> None:
     try:
-        entries = parse(data, portion)
+        entries = parse(data, chunk)
     except ManifestError as error:
         line = error.line
     else:

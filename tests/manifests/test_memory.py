@@ -11,19 +11,19 @@ from tests.budget import Budget
 SCRIPT = """
 import resource, sys
 from waybill import manifests
-from waybill.objects import Directory
+from waybill.objects import DirectoryObjects
 
 def entries(count):
     for number in range(count):
         extra = {"mime": "text/plain"} if number % 100 == 0 else {}
-        yield manifests.Entry(f"s3://bucket/some/path/file-{number:09d}.dat", number, f"{number:064x}", extra)
+        yield manifests.ManifestEntry(f"s3://bucket/some/path/file-{number:09d}.dat", number, f"{number:064x}", extra)
 
-with Directory(sys.argv[1], fsync=False) as objects:
+with DirectoryObjects(sys.argv[1], fsync=False) as objects:
     count = int(sys.argv[2])
-    written = manifests.write(objects, "m", entries(count), ordered=True)
-    with manifests.read(objects, "m") as reader:
+    written = manifests.write_manifest(objects, "m", entries(count), ordered=True)
+    with manifests.open_manifest(objects, "m") as reader:
         assert sum(1 for _ in reader) == count
-    assert manifests.verify(objects, "m") == written.totals
+    assert manifests.verify_manifest(objects, "m") == written.totals
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from waybill.objects import Directory, Objects
+from waybill.objects import DirectoryObjects, Objects
 
 
 def contents(objects: Objects) -> dict[str, bytes]:
@@ -15,7 +15,7 @@ def contents(objects: Objects) -> dict[str, bytes]:
     return found
 
 
-def die_at(root: Path, number: int, verb: Callable[[Directory], object]) -> tuple[bool, str]:
+def die_at(root: Path, number: int, verb: Callable[[DirectoryObjects], object]) -> tuple[bool, str]:
     """Run the verb in a process that dies at the given point; whether it lived to the end, and where it died."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -31,7 +31,7 @@ def die_at(root: Path, number: int, verb: Callable[[Directory], object]) -> tupl
 
         code = 1
         try:
-            verb(Directory(root, fsync=False, at=at))
+            verb(DirectoryObjects(root, fsync=False, on_side_effect=at))
             code = 0
         finally:
             os._exit(code)

@@ -10,58 +10,58 @@ from pathlib import Path
 import pytest
 
 from tests.objects.dying import contents, die_at
-from waybill.objects.directory import POINTS, Directory
-from waybill.objects.protocol import PART_LEAST, NotFound
+from waybill.objects.directory import SIDE_EFFECTS, DirectoryObjects
+from waybill.objects.protocol import MIN_PART_SIZE, ObjectNotFound
 
 OLD, NEW = b"old" * 1000, b"new" * 50_000
-LARGE = b"x" * PART_LEAST
+LARGE = b"x" * MIN_PART_SIZE
 
 
-def nothing(objects: Directory) -> None:
+def nothing(objects: DirectoryObjects) -> None:
     pass
 
 
-def old(objects: Directory) -> None:
+def old(objects: DirectoryObjects) -> None:
     objects.put("a/b", OLD)
 
 
-def put(objects: Directory) -> None:
+def put(objects: DirectoryObjects) -> None:
     objects.put("a/b", NEW)
 
 
-def create(objects: Directory) -> None:
+def create(objects: DirectoryObjects) -> None:
     objects.put("a/b", NEW, if_absent=True)
 
 
-def swap(objects: Directory) -> None:
+def swap(objects: DirectoryObjects) -> None:
     objects.put("a/b", NEW, if_match=objects.head("a/b").etag)
 
 
-def put_below(objects: Directory) -> None:
+def put_below(objects: DirectoryObjects) -> None:
     objects.put("a/b/c/d", NEW)
 
 
-def delete(objects: Directory) -> None:
+def delete(objects: DirectoryObjects) -> None:
     objects.delete("a/b")
 
 
-def copy(objects: Directory) -> None:
+def copy(objects: DirectoryObjects) -> None:
     objects.copy("a/b", "a/b/copy")
 
 
-def upload(objects: Directory) -> None:
+def upload(objects: DirectoryObjects) -> None:
     with objects.upload("a/b") as upload:
-        upload.part(1, LARGE)
-        upload.part(2, NEW)
+        upload.put_part(1, LARGE)
+        upload.put_part(2, NEW)
         upload.complete()
 
 
-def abort(objects: Directory) -> None:
+def abort(objects: DirectoryObjects) -> None:
     with objects.upload("a/b") as upload:
-        upload.part(1, LARGE)
+        upload.put_part(1, LARGE)
 
 
-Verb = Callable[[Directory], None]
+Verb = Callable[[DirectoryObjects], None]
 BEFORE: dict[str, bytes] = {}
 WITH_OLD = {"a/b": OLD}
 
@@ -91,11 +91,11 @@ def test_old_or_new(
     points = []
     for number in range(1, 100):
         root = tmp_path / str(number)
-        with Directory(root, fsync=False) as objects:
+        with DirectoryObjects(root, fsync=False) as objects:
             prepare(objects)
         finished, point = die_at(root, number, verb)
         points.append(point)
-        with Directory(root, fsync=False) as objects:
+        with DirectoryObjects(root, fsync=False) as objects:
             assert contents(objects) in (before, after), f"died at {point!r}"
             objects.sweep(older_than=-60)
             assert survivors(root, "tmp") == survivors(root, "uploads") == [], f"died at {point!r}"
@@ -106,13 +106,13 @@ def test_old_or_new(
         if finished:
             assert contents_of(root) == after
             assert number > 3
-            assert set(points) - {""} <= set(POINTS)
+            assert set(points) - {""} <= set(SIDE_EFFECTS)
             return
     raise AssertionError("It never came to an end.")
 
 
 def contents_of(root: Path) -> dict[str, bytes]:
-    with Directory(root, fsync=False) as objects:
+    with DirectoryObjects(root, fsync=False) as objects:
         return contents(objects)
 
 
@@ -124,11 +124,11 @@ def test_a_simulated_crash_cleans_nothing_up(tmp_path: Path) -> None:
         if point == "temp synced":
             raise Crash
 
-    with Directory(tmp_path, at=at) as objects:
+    with DirectoryObjects(tmp_path, on_side_effect=at) as objects:
         with pytest.raises(Crash):
             objects.put("a", b"data")
         assert len(survivors(tmp_path, "tmp")) == 1
-        with pytest.raises(NotFound):
+        with pytest.raises(ObjectNotFound):
             objects.head("a")
 
 
@@ -137,7 +137,7 @@ def test_an_error_cleans_up(tmp_path: Path) -> None:
         yield b"x"
         raise EOFError
 
-    with Directory(tmp_path, fsync=False) as objects:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         with pytest.raises(EOFError):
             objects.put("a", cut())
         assert survivors(tmp_path, "tmp") == []
@@ -152,7 +152,7 @@ def test_sweep_leaves_alone_what_is_being_written(tmp_path: Path) -> None:
         assert swept.wait(120)
         yield b" and second"
 
-    with Directory(tmp_path, fsync=False) as objects:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         writer = threading.Thread(target=lambda: objects.put("a", slow()))
         writer.start()
         assert begun.wait(120)
@@ -165,7 +165,7 @@ def test_sweep_leaves_alone_what_is_being_written(tmp_path: Path) -> None:
 
 def test_the_age_of_what_is_swept_is_taken_from_the_clock_that_was_passed_in(tmp_path: Path) -> None:
     now = 0.0
-    with Directory(tmp_path, fsync=False, clock=lambda: now) as objects:
+    with DirectoryObjects(tmp_path, fsync=False, clock=lambda: now) as objects:
         left = tmp_path / ".waybill" / "tmp" / "left"
         left.write_bytes(b"")
         os.utime(left, (1000, 1000))
@@ -189,7 +189,7 @@ def test_everything_is_synced_before_it_is_named_and_the_folders_after(
         happened.append(f"sync {'temp' if path.startswith('/.waybill/tmp/') else path or '/'}")
         real(fd)
 
-    with Directory(tmp_path, at=lambda point: happened.append(point)) as objects:
+    with DirectoryObjects(tmp_path, on_side_effect=lambda point: happened.append(point)) as objects:
         happened.clear()
         monkeypatch.setattr(os, "fsync", fsync)
         objects.put("a/b", b"1")
@@ -214,7 +214,7 @@ def test_everything_is_synced_before_it_is_named_and_the_folders_after(
         happened.clear()
         objects.delete("a/c")
         assert happened == ["deleted", "sync /a", "delete synced"]
-    with Directory(tmp_path, at=lambda point: happened.append(point)) as another:
+    with DirectoryObjects(tmp_path, on_side_effect=lambda point: happened.append(point)) as another:
         happened.clear()
         another.put("a/d", b"3")
         # It did not make the folder; whoever did may have died before the folder was durable.

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.objects import Unavailable
-from waybill.objects.bucket import Bucket
-from waybill.objects.s3_listing import listed
-from waybill.objects.s3_reading import _portions
+from waybill.objects import ObjectStoreUnavailable
+from waybill.objects.s3_bucket import S3Bucket, _read_chunks, list_keys
 
 
 class Listed:
@@ -44,10 +42,10 @@ key = st.lists(st.sampled_from(["a", "a!", "ab", "b", "é"]), min_size=1, max_si
 def test_nothing_is_left_out_and_nothing_comes_twice(keys: set[str], after: str, folder: str, kind: str) -> None:
     order: Literal["bytes", "tree"] = "bytes" if kind == "bytes" else "tree"
     server = Listed(keys, order, skips_below=kind == "tree skipping")
-    found = [meta["path"] for meta in listed(cast(Bucket, server), folder, after, order)]
+    found = [meta["path"] for meta in list_keys(cast(S3Bucket, server), folder, after, order)]
     below = [each for each in server.keys if not folder or each.startswith(folder + "/")]
     assert found == [each for each in below if server.sort_key(each) > server.sort_key(after)]
-    assert [meta["path"] for meta in listed(cast(Bucket, server), folder, "", order)] == below
+    assert [meta["path"] for meta in list_keys(cast(S3Bucket, server), folder, "", order)] == below
 
 
 def test_a_body_that_ends_too_early_is_an_error() -> None:
@@ -57,5 +55,5 @@ def test_a_body_that_ends_too_early_is_an_error() -> None:
         def stream(self, min_chunk_size: int) -> Iterator[bytes]:
             yield b"12345"
 
-    with pytest.raises(Unavailable, match="5 bytes of 'a' instead of 10"):
-        list(_portions("a", cast(Any, Short())))
+    with pytest.raises(ObjectStoreUnavailable, match="5 bytes of 'a' instead of 10"):
+        list(_read_chunks("a", cast(Any, Short())))

@@ -8,29 +8,29 @@ import pytest
 
 from tests.objects.fake_s3 import FakeS3
 from tests.servers.s3 import RcloneS3Server, SeaweedServer
-from waybill.objects.protocol import Unsupported, is_permanent
-from waybill.objects.s3 import S3
-from waybill.objects.signing import Credentials
+from waybill.objects.protocol import UnsupportedObjectOperation, is_permanent
+from waybill.objects.s3 import S3Objects
+from waybill.objects.s3_signing import S3Credentials
 
 
-def connect(server: SeaweedServer | RcloneS3Server, bucket: str) -> S3:
-    credentials = Credentials(server.credentials.access_key, server.credentials.secret_key)
-    return S3(bucket, "pre", endpoint=server.endpoint, credentials=credentials)
+def connect(server: SeaweedServer | RcloneS3Server, bucket: str) -> S3Objects:
+    credentials = S3Credentials(server.credentials.access_key, server.credentials.secret_key)
+    return S3Objects(bucket, "pre", endpoint=server.endpoint, credentials=credentials)
 
 
-def fake(server: FakeS3) -> S3:
-    return S3("bucket", "pre", endpoint=server.endpoint, credentials=Credentials("key", "secret"), tries=2)
+def fake(server: FakeS3) -> S3Objects:
+    return S3Objects("bucket", "pre", endpoint=server.endpoint, credentials=S3Credentials("key", "secret"), tries=2)
 
 
 def test_a_faithful_server(s3_server: SeaweedServer, s3_bucket: str) -> None:
     with connect(s3_server, s3_bucket) as objects:
-        found = objects.conditions
+        found = objects.capabilities
         assert (found.create, found.swap, found.order, found.longest_segment) == ("atomic", "atomic", "tree", 255)
         # SeaweedFS 4.48 is racy; a later one may not be, and luck is possible
         assert found.complete in ("racy", "atomic")
         record = json.loads(bytes(s3_server.bucket(s3_bucket).get("pre/.waybill/probe.json").bytes()))
         assert record["waybill"] == "probe"
-        assert record["conditions"]["create"] == "atomic"
+        assert record["capabilities"]["create"] == "atomic"
         assert record["endpoint"] == s3_server.endpoint
         assert list(objects.list()) == []
         # Nothing is left of what it was found out with, but the record.
@@ -41,7 +41,7 @@ def test_a_faithful_server(s3_server: SeaweedServer, s3_bucket: str) -> None:
 
 def test_a_server_that_overwrites(rclone_s3_server: RcloneS3Server, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), connect(rclone_s3_server, rclone_s3_server.create_bucket()) as objects:
-        found = objects.conditions
+        found = objects.capabilities
         assert (found.create, found.swap, found.complete, found.order) == ("ignored", "ignored", "ignored", "bytes")
         assert [record.levelname for record in caplog.records if "Conditional writes" in record.message] == ["WARNING"]
         etag = objects.put("a", b"one").etag
@@ -54,7 +54,7 @@ def test_a_server_that_overwrites(rclone_s3_server: RcloneS3Server, caplog: pyte
             lambda: objects.upload("a").complete(if_absent=True),
         ]
         for refused in asked:
-            with pytest.raises(Unsupported, match="answers with success to this condition, and overwrites") as raised:
+            with pytest.raises(UnsupportedObjectOperation, match="ignores this condition and overwrites") as raised:
                 refused()
             assert is_permanent(raised.value)
         with objects.get("a") as body:
@@ -78,17 +78,17 @@ def test_a_server_that_overwrites(rclone_s3_server: RcloneS3Server, caplog: pyte
 )
 def test_servers_of_all_kinds(worth: dict[str, str], found: tuple[str, str, str]) -> None:
     with FakeS3(worth=worth) as server, fake(server) as objects:
-        conditions = objects.conditions
+        conditions = objects.capabilities
         assert (conditions.create, conditions.swap, conditions.complete) == found
         assert list(server.objects) == ["pre/.waybill/probe.json"]
         assert not server.uploads
         asked = len(server.requests)
-        assert objects.conditions is conditions
+        assert objects.capabilities is conditions
         assert len(server.requests) == asked  # once is enough
         if conditions.create == "atomic":
             objects.put("a", b"", if_absent=True)
         else:
-            with pytest.raises(Unsupported):
+            with pytest.raises(UnsupportedObjectOperation):
                 objects.put("a", b"", if_absent=True)
 
 
@@ -96,8 +96,8 @@ def test_without_an_access_key_uploads_are_not_looked_at(monkeypatch: pytest.Mon
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")  # stands for a role of the machine, which only obstore knows
-    with FakeS3() as server, S3("bucket", endpoint=server.endpoint) as objects:
-        found = objects.conditions
+    with FakeS3() as server, S3Objects("bucket", endpoint=server.endpoint) as objects:
+        found = objects.capabilities
         assert (found.create, found.swap, found.complete) == ("atomic", "atomic", "unknown")
         objects.put("small", b"", if_absent=True)
         objects.put("large", iter([b"x" * 9_000_000]))
@@ -107,17 +107,17 @@ def test_without_an_access_key_uploads_are_not_looked_at(monkeypatch: pytest.Mon
             lambda: objects.put("b", iter([b"x" * 35_000_000] * 2), if_absent=True),
         ]
         for refused in asked:
-            with pytest.raises(Unsupported, match="access key"):
+            with pytest.raises(UnsupportedObjectOperation, match="access key"):
                 refused()
 
 
 def test_a_server_that_only_keeps_conditions_of_single_requests() -> None:
     with FakeS3(worth={"complete-create": "racy"}) as server, fake(server) as objects:
-        assert objects.conditions.complete == "racy"
+        assert objects.capabilities.complete == "racy"
         objects.put("a", iter([b"x" * 30_000_000]), if_absent=True)
         assert [request for request in server.requests if request.endswith("/a")] == ["PUT pre/a"]
-        with pytest.raises(Unsupported, match="for what goes in parts"):
+        with pytest.raises(UnsupportedObjectOperation, match="for data sent in parts"):
             objects.put("b", iter([b"x" * 35_000_000] * 2), if_absent=True)
-        with objects.upload("c") as upload, pytest.raises(Unsupported, match="for what goes in parts"):
+        with objects.upload("c") as upload, pytest.raises(UnsupportedObjectOperation, match="for data sent in parts"):
             upload.complete(if_absent=True)
         assert not server.uploads

@@ -9,21 +9,21 @@ from tests.servers.s3 import SeaweedServer
 pytest.register_assert_rewrite("waybill.objects.conformance")
 
 from waybill.objects.conformance import ObjectsSuite  # noqa: E402
-from waybill.objects.probe import Finding  # noqa: E402
-from waybill.objects.s3 import S3  # noqa: E402
-from waybill.objects.signing import Credentials  # noqa: E402
+from waybill.objects.s3 import S3Objects  # noqa: E402
+from waybill.objects.s3_probe import ProbeResult  # noqa: E402
+from waybill.objects.s3_signing import S3Credentials  # noqa: E402
 
 
 class TestSeaweed(ObjectsSuite):
     # one probe for all tests of this class: it is slow, and has tests of its own
-    found: list[Finding] = []  # noqa: RUF012
+    found: list[ProbeResult] = []  # noqa: RUF012
 
     @pytest.fixture
-    def objects(self, s3_server: SeaweedServer, s3_bucket: str) -> Iterator[S3]:
-        credentials = Credentials(s3_server.credentials.access_key, s3_server.credentials.secret_key)
-        with S3(s3_bucket, "some/prefix", endpoint=s3_server.endpoint, credentials=credentials) as objects:
+    def objects(self, s3_server: SeaweedServer, s3_bucket: str) -> Iterator[S3Objects]:
+        credentials = S3Credentials(s3_server.credentials.access_key, s3_server.credentials.secret_key)
+        with S3Objects(s3_bucket, "some/prefix", endpoint=s3_server.endpoint, credentials=credentials) as objects:
             if self.found:
-                objects._finding = self.found[0]
+                objects._probe_result = self.found[0]
             else:
-                self.found.append(objects.finding)
+                self.found.append(objects.probe_result)
             yield objects

@@ -101,7 +101,7 @@ class PostgresServer(Server):
     def create_database(self, collation: str = "") -> str:
         """A new, empty database; its URL. `collation`: how it orders text, "C" or one of ICU, such as en-US-x-icu."""
         name = f"waybill_{next(self._numbers)}"
-        ordered = sql.SQL("")
+        ordered: sql.Composable = sql.SQL("")
         if collation.endswith("-x-icu"):
             locale = sql.Literal(collation.removesuffix("-x-icu"))
             ordered = sql.SQL(" TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE {} ENCODING 'UTF8'").format(locale)

@@ -1,6 +1,4 @@
-"""Fibers: one at a time, in the seed's order, on a clock that only they move; and a crash lets nobody do anything
-more.
-"""
+"""Fibers run one at a time, in the seed's order, on a clock that only they move; after a crash they do nothing more."""
 
 from __future__ import annotations
 
@@ -9,137 +7,137 @@ from random import Random
 
 import pytest
 
-from waybill.sim.fibers import START, TURN, Crashed, Fiber, Hub
+from waybill.sim.fibers import START_TIME, TURN_SECONDS, Fiber, FiberScheduler, ProcessCrashed
 
 
 @dataclass
-class Owner:
+class ProcessStub:
     name: str = "p"
-    dead: bool = False
+    is_dead: bool = False
     frozen_until: float = 0.0
     fibers: list[Fiber] = field(default_factory=list)
 
 
-def run(hub: Hub) -> None:
-    hub.run(lambda: False, 10_000)
+def run(scheduler: FiberScheduler) -> None:
+    scheduler.run(lambda: False, 10_000)
 
 
 def interleaving(seed: int) -> str:
-    hub, owner, said = Hub(Random(seed)), Owner(), []
+    scheduler, owner, log = FiberScheduler(Random(seed)), ProcessStub(), []
 
-    def talk(letter: str) -> None:
+    def write(letter: str) -> None:
         for _ in range(5):
-            said.append(letter)
-            hub.give_way()
+            log.append(letter)
+            scheduler.yield_turn()
 
     for letter in "abc":
-        hub.spawn(owner, letter, lambda letter=letter: talk(letter))  # type: ignore[misc]
-    run(hub)
-    return "".join(said)
+        scheduler.spawn(owner, letter, lambda letter=letter: write(letter))  # type: ignore[misc]
+    run(scheduler)
+    return "".join(log)
 
 
-def test_the_seed_decides_who_is_next() -> None:
+def test_the_seed_decides_which_fiber_is_next() -> None:
     assert sorted(interleaving(1)) == sorted("abc" * 5)
     assert interleaving(1) == interleaving(1)
     assert len({interleaving(seed) for seed in range(20)}) == 20
 
 
-def test_time_moves_to_the_next_alarm_when_nobody_is_ready() -> None:
-    hub, owner, at = Hub(Random(0)), Owner(), []
+def test_time_moves_to_the_next_alarm_when_no_fiber_is_ready() -> None:
+    scheduler, owner, at = FiberScheduler(Random(0)), ProcessStub(), []
 
     def sleeper(until: float) -> None:
-        hub.sleep(START + until)
-        at.append(round(hub.now - START))
+        scheduler.sleep(START_TIME + until)
+        at.append(round(scheduler.now - START_TIME))
 
     for until in (50.0, 10.0, 3000.0):
-        hub.spawn(owner, "", lambda until=until: sleeper(until))  # type: ignore[misc]
-    run(hub)
+        scheduler.spawn(owner, "", lambda until=until: sleeper(until))  # type: ignore[misc]
+    run(scheduler)
     assert at == [10, 50, 3000]
-    assert hub.turns == 6
-    assert hub.now == pytest.approx(START + 3000 + TURN)
+    assert scheduler.turns == 6
+    assert scheduler.now == pytest.approx(START_TIME + 3000 + TURN_SECONDS)
 
 
-def test_a_roused_sleeper_is_not_woken_again_by_its_old_alarm() -> None:
-    hub, owner, woken = Hub(Random(0)), Owner(), []
+def test_a_sleeper_made_ready_early_is_not_woken_by_its_old_alarm() -> None:
+    scheduler, owner, woken = FiberScheduler(Random(0)), ProcessStub(), []
 
     def sleeper() -> None:
-        hub.sleep(START + 10)
-        woken.append(round(hub.now - START))
-        hub.sleep(START + 100)
-        woken.append(round(hub.now - START))
+        scheduler.sleep(START_TIME + 10)
+        woken.append(round(scheduler.now - START_TIME))
+        scheduler.sleep(START_TIME + 100)
+        woken.append(round(scheduler.now - START_TIME))
 
-    fiber = hub.spawn(owner, "sleeper", sleeper)
-    hub.alarm(START + 1, lambda: hub.rouse(fiber))
-    run(hub)
+    fiber = scheduler.spawn(owner, "sleeper", sleeper)
+    scheduler.schedule_call(START_TIME + 1, lambda: scheduler.make_ready(fiber))
+    run(scheduler)
     assert woken == [1, 100]
 
 
 def test_a_frozen_process_goes_on_late() -> None:
-    hub, frozen, other, said = Hub(Random(0)), Owner(), Owner(), []
+    scheduler, frozen, other, log = FiberScheduler(Random(0)), ProcessStub(), ProcessStub(), []
 
-    def talk(name: str) -> None:
-        hub.give_way()
-        said.append((name, round(hub.now - START)))
+    def write(name: str) -> None:
+        scheduler.yield_turn()
+        log.append((name, round(scheduler.now - START_TIME)))
 
-    hub.spawn(frozen, "", lambda: talk("frozen"))
-    hub.spawn(other, "", lambda: talk("other"))
-    frozen.frozen_until = START + 30
-    run(hub)
-    assert said == [("other", 0), ("frozen", 30)]
+    scheduler.spawn(frozen, "", lambda: write("frozen"))
+    scheduler.spawn(other, "", lambda: write("other"))
+    frozen.frozen_until = START_TIME + 30
+    run(scheduler)
+    assert log == [("other", 0), ("frozen", 30)]
 
 
-def test_the_buried_do_nothing_more() -> None:
-    hub, owner, living, said = Hub(Random(0)), Owner(), Owner("q"), []
+def test_killed_fibers_do_nothing_more() -> None:
+    scheduler, owner, living, log = FiberScheduler(Random(0)), ProcessStub(), ProcessStub("q"), []
 
     def doomed() -> None:
         try:
-            hub.wait()
-            said.append("roused")
+            scheduler.wait_until_ready()
+            log.append("woken")
         except Exception:  # noqa: BLE001 - as a careless step does
-            said.append("swallowed")
+            log.append("swallowed")
 
     def unborn() -> None:
-        said.append("unborn")
+        log.append("unborn")
 
     def killer() -> None:
         while not owner.fibers[0].glet:
-            hub.give_way()
-        owner.dead = True
-        hub.bury(owner.fibers)
-        hub.give_way()
-        said.append("went on")
+            scheduler.yield_turn()
+        owner.is_dead = True
+        scheduler.kill_fibers(owner.fibers)
+        scheduler.yield_turn()
+        log.append("went on")
 
-    owner.fibers.append(hub.spawn(owner, "doomed", doomed))
-    hub.spawn(living, "killer", killer)
-    hub.alarm(START + 1, lambda: owner.fibers.append(hub.spawn(owner, "unborn", unborn)))
-    run(hub)
-    assert said == ["went on"]
-    assert owner.fibers[0].ended
+    owner.fibers.append(scheduler.spawn(owner, "doomed", doomed))
+    scheduler.spawn(living, "killer", killer)
+    scheduler.schedule_call(START_TIME + 1, lambda: owner.fibers.append(scheduler.spawn(owner, "unborn", unborn)))
+    run(scheduler)
+    assert log == ["went on"]
+    assert owner.fibers[0].has_ended
 
 
-def test_whoever_crashes_itself_ends_in_silence_and_other_errors_come_out() -> None:
-    hub, owner = Hub(Random(0)), Owner()
+def test_a_crash_ends_a_fiber_silently_and_other_errors_are_raised() -> None:
+    scheduler, owner = FiberScheduler(Random(0)), ProcessStub()
 
     def crash() -> None:
-        raise Crashed
+        raise ProcessCrashed
 
     def fail() -> None:
         raise ZeroDivisionError
 
-    hub.spawn(owner, "", crash)
-    run(hub)
-    hub.spawn(owner, "", fail)
+    scheduler.spawn(owner, "", crash)
+    run(scheduler)
+    scheduler.spawn(owner, "", fail)
     with pytest.raises(ZeroDivisionError):
-        run(hub)
+        run(scheduler)
 
 
 def test_a_run_that_does_not_end_is_ended() -> None:
-    hub, owner = Hub(Random(0)), Owner()
+    scheduler, owner = FiberScheduler(Random(0)), ProcessStub()
 
     def forever() -> None:
         while True:
-            hub.give_way()
+            scheduler.yield_turn()
 
-    hub.spawn(owner, "", forever)
-    hub.run(lambda: False, 100)
-    assert hub.turns == 100
+    scheduler.spawn(owner, "", forever)
+    scheduler.run(lambda: False, 100)
+    assert scheduler.turns == 100

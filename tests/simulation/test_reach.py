@@ -1,4 +1,4 @@
-"""What the seeds reach: a simulator that never crashes a worker in the middle of a commit proves nothing about it."""
+"""What the seeds reach: a simulator that never crashes a worker in the middle of a commit proves nothing about commits."""
 
 from __future__ import annotations
 
@@ -6,85 +6,106 @@ from collections import Counter
 
 import pytest
 
-from waybill.record import Answer, Change, Group, Record, StoreError
-from waybill.sim.faults import WEATHER
-from waybill.sim.ledger import Ledger
-from waybill.sim.run import Case, profile_of, run
-from waybill.sim.scenarios import BUILT_IN
+from tests.simulation.engine_scenarios import NAMES, SCENARIOS
+from tests.simulation.planted_bugs import ORDERS
+from waybill.machine import Machine
+from waybill.record import Change, CommitAnswer, CommitGroup, Record, StoreError
+from waybill.sim.faults import FAULT_MIXES
+from waybill.sim.invariant_checker import InvariantChecker
+from waybill.sim.scenario import Scenario
+from waybill.sim.seed_runs import SimulationCase, profile_of, run_seeds
 from waybill.sim.simulation import Simulation
-from waybill.sim.world import World
 
 SEEDS = range(800)
 
 
-class Reached:
+class ReachedPoints:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.arrows: Counter[tuple[str, str, str, str]] = Counter()
         self.refusals: Counter[str] = Counter()
-        self.struck: Counter[tuple[str, str]] = Counter()
-        changed, committed, strike = Ledger._changed, Ledger.committed, Simulation._strike
+        self.injected: Counter[tuple[str, str]] = Counter()
+        check_change, check_commits, inject_fault = (
+            InvariantChecker._check_change,
+            InvariantChecker.check_commits,
+            Simulation._inject_fault,
+        )
 
-        def note_change(ledger: Ledger, change: Change, record: Record | None) -> None:
+        def note_change(checker: InvariantChecker, change: Change, record: Record | None) -> None:
             if change.before is not None and record is not None:
-                self.arrows[record.kind, change.before.state, record.state, change.event] += 1
-            changed(ledger, change, record)
+                self.arrows[record.kind, change.before.state, record.state, change.cause] += 1
+            check_change(checker, change, record)
 
-        def note_commit(ledger: Ledger, groups: list[Group], answers: list[Answer]) -> None:
+        def note_commit(checker: InvariantChecker, groups: list[CommitGroup], answers: list[CommitAnswer]) -> None:
             self.refusals.update(type(answer).__name__ for answer in answers if isinstance(answer, StoreError))
-            committed(ledger, groups, answers)
+            check_commits(checker, groups, answers)
 
-        def note_strike(simulation: Simulation, fault: str, process: object, where: str) -> None:
-            self.struck[fault, where] += 1
-            strike(simulation, fault, process, where)  # type: ignore[arg-type]
+        def note_fault(simulation: Simulation, fault: str, process: object, where: str) -> None:
+            self.injected[fault, where] += 1
+            inject_fault(simulation, fault, process, where)  # type: ignore[arg-type]
 
-        patch.setattr(Ledger, "_changed", note_change)
-        patch.setattr(Ledger, "committed", note_commit)
-        patch.setattr(Simulation, "_strike", note_strike)
+        patch.setattr(InvariantChecker, "_check_change", note_change)
+        patch.setattr(InvariantChecker, "check_commits", note_commit)
+        patch.setattr(Simulation, "_inject_fault", note_fault)
 
 
 @pytest.fixture(scope="module")
-def reached() -> Reached:
+def reached() -> ReachedPoints:
     with pytest.MonkeyPatch.context() as patch:
-        found = Reached(patch)
-        for scenario in BUILT_IN:
-            report = run(SEEDS, scenario=scenario.name)
+        found = ReachedPoints(patch)
+        for scenario in NAMES.values():
+            report = run_seeds(SEEDS, scenario=scenario)
             assert not report.failures, f"{report.failures[0].problem}\n{report.failures[0].case}"
     return found
 
 
-@pytest.mark.parametrize("scenario", BUILT_IN, ids=lambda each: each.name)
-def test_every_arrow_that_no_person_takes_is_taken(scenario: type[World], reached: Reached) -> None:
-    for machine in scenario.machines(None):  # type: ignore[attr-defined]
-        for arrow in machine.arrows():
+def machines_of(scenario: type[Scenario]) -> tuple[Machine, ...]:
+    """The machines of a scenario; none of these needs a world to build them."""
+    return scenario.build_machines(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+def test_every_arrow_that_is_no_action_is_taken(scenario: type[Scenario], reached: ReachedPoints) -> None:
+    for machine in machines_of(scenario):
+        for arrow in machine.iter_arrows():
             if arrow.by != "person":
                 assert reached.arrows[machine.name, arrow.source, arrow.target, arrow.label], f"{machine.name}: {arrow}"
 
 
-@pytest.mark.parametrize("scenario", BUILT_IN, ids=lambda each: each.name)
-def test_every_action_is_taken(scenario: type[World], reached: Reached) -> None:
-    taken = {(kind, event) for kind, _, _, event in reached.arrows}
-    for machine in scenario.machines(None):  # type: ignore[attr-defined]
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+def test_every_action_is_taken(scenario: type[Scenario], reached: ReachedPoints) -> None:
+    taken = {(kind, cause) for kind, _, _, cause in reached.arrows}
+    for machine in machines_of(scenario):
         assert {(machine.name, action.name) for action in machine.actions} <= taken
 
 
-def test_every_fault_strikes_and_crashes_come_before_and_after_each_sort_of_call(reached: Reached) -> None:
-    faults = {fault for table in WEATHER.values() for fault in table}
-    assert {fault for fault, _ in reached.struck} == faults
-    for call in ("commit", "claim", "renew", "open_session", "get", "find", "marks", "wake", "reap"):
-        assert reached.struck["crash", call], f"no crash before {call}"
-        assert reached.struck["crash", f"{call} done"], f"no crash after {call}"
-    assert reached.struck["crash", "look after commit"]
+def test_every_fault_is_injected_and_crashes_hit_before_and_after_each_sort_of_call(reached: ReachedPoints) -> None:
+    faults = {fault for mix in FAULT_MIXES.values() for fault in mix}
+    assert {fault for fault, _ in reached.injected} == faults
+    for call in (
+        "commit",
+        "claim",
+        "renew_session",
+        "open_session",
+        "get",
+        "find",
+        "list_holds",
+        "release_due_waits",
+        "reap_sessions",
+    ):
+        assert reached.injected["crash", call], f"no crash before {call}"
+        assert reached.injected["crash", f"{call} done"], f"no crash after {call}"
+    assert reached.injected["crash", "reread idle parents"]
     for side in ("before", "after"):
         assert (
-            sum(reached.struck["crash", f"{side} {effect}"] for effect in ("label", "hand over", "tell", "write")) > 2
+            sum(reached.injected["crash", f"{side} {effect}"] for effect in ("label", "hand over", "tell", "write")) > 2
         )
 
 
-def test_every_refusal_is_met(reached: Reached) -> None:
-    assert {"Conflict", "ClaimLost", "Taken", "Exists", "TooLarge"} <= set(reached.refusals)
+def test_every_refusal_is_met(reached: ReachedPoints) -> None:
+    assert {"Conflict", "ClaimLost", "LockUnavailable", "RecordExists", "CommitTooLarge"} <= set(reached.refusals)
 
 
-def test_every_weather_comes() -> None:
-    seen = Counter(profile_of(Case(seed, "model", "orders")).weather for seed in SEEDS)
-    assert set(seen) == set(WEATHER)
+def test_every_fault_mix_is_drawn() -> None:
+    seen = Counter(profile_of(SimulationCase(seed, "model", ORDERS)).fault_mix for seed in SEEDS)
+    assert set(seen) == set(FAULT_MIXES)
     assert min(seen.values()) >= 10

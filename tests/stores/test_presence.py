@@ -1,49 +1,49 @@
-"""Who may be called dead, by a connection that was or was not there to see."""
+"""Which sessions a connection may reap, depending on how long it has been in contact with the store."""
 
-from waybill.stores.presence import Presence
+from waybill.stores.presence import ConnectionPresence
 
 
-def test_whoever_was_there_all_the_time_buries_at_once() -> None:
-    presence = Presence(0.0)
+def test_a_connection_without_gaps_reaps_at_once() -> None:
+    presence = ConnectionPresence(0.0)
     for second in range(1, 31):
         presence.touch(second)
-    assert presence.dead([("w", 15.0)], 30.0) == ["w"]
+    assert presence.select_dead_sessions([("w", 15.0)], 30.0) == ["w"]
 
 
-def test_after_a_gap_everybody_has_a_ttl_to_come_back() -> None:
-    presence = Presence(0.0)
+def test_after_a_gap_every_session_has_a_ttl_to_renew() -> None:
+    presence = ConnectionPresence(0.0)
     for second in (*range(1, 31), 100):
         presence.touch(second)
-    assert presence.dead([("w", 15.0)], 100.0) == []
+    assert presence.select_dead_sessions([("w", 15.0)], 100.0) == []
     for second in range(101, 115):
         presence.touch(second)
-        assert presence.dead([("w", 15.0)], second) == []
+        assert presence.select_dead_sessions([("w", 15.0)], second) == []
     presence.touch(115)
-    assert presence.dead([("w", 15.0)], 115.0) == ["w"]
+    assert presence.select_dead_sessions([("w", 15.0)], 115.0) == ["w"]
 
 
-def test_whoever_comes_by_seldom_buries_what_it_finds_expired_twice() -> None:
+def test_a_connection_that_calls_seldom_reaps_what_it_finds_expired_twice() -> None:
     """All gaps of an idle worker are longer than a short ttl."""
-    presence = Presence(0.0)
+    presence = ConnectionPresence(0.0)
     for second in range(5, 60, 5):
         presence.touch(second)
-    assert presence.dead([("w", 2.0)], 55.0) == []
+    assert presence.select_dead_sessions([("w", 2.0)], 55.0) == []
     presence.touch(60)
-    assert presence.dead([("w", 2.0)], 60.0) == ["w"]
+    assert presence.select_dead_sessions([("w", 2.0)], 60.0) == ["w"]
 
 
-def test_whoever_came_back_in_between_begins_anew() -> None:
-    presence = Presence(0.0)
+def test_a_session_that_was_renewed_in_between_starts_again() -> None:
+    presence = ConnectionPresence(0.0)
     for second, expired in ((5, [("w", 2.0)]), (10, []), (15, [("w", 2.0)])):
         presence.touch(second)
-        assert presence.dead(expired, second) == []
+        assert presence.select_dead_sessions(expired, second) == []
     presence.touch(20)
-    assert presence.dead([("w", 2.0)], 20.0) == ["w"]
+    assert presence.select_dead_sessions([("w", 2.0)], 20.0) == ["w"]
 
 
-def test_a_clock_that_is_set_back_makes_everything_unknown() -> None:
-    presence = Presence(100.0)
+def test_a_clock_that_is_set_back_resets_everything() -> None:
+    presence = ConnectionPresence(100.0)
     presence.touch(105)
-    assert presence.dead([("w", 2.0)], 105.0) == []
+    assert presence.select_dead_sessions([("w", 2.0)], 105.0) == []
     presence.touch(50)
-    assert presence.dead([("w", 2.0)], 50.0) == []
+    assert presence.select_dead_sessions([("w", 2.0)], 50.0) == []

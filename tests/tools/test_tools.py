@@ -56,7 +56,7 @@ PARCEL = Machine(
     name="parcel",
     plural="parcels",
     prefix="p",
-    doc="One parcel on its way.",
+    description="One parcel on its way.",
     states=(
         work("Packing", "Sending", "Put it into a box."),
         work("Sending", "Arrived", "Hand it to the carrier | or carry it."),
@@ -70,11 +70,11 @@ PARCEL = Machine(
 )
 
 
-def test_a_page_says_all_that_the_table_says() -> None:
-    page = docs.page(PARCEL)
+def test_a_page_holds_the_whole_declaration() -> None:
+    page = docs.render_machine(PARCEL)
     for state in PARCEL.states:
-        assert f"| `{state.name}` | {state.sort} |" in page
-        assert state.doc.replace("|", "\\|") in page
+        assert f"| `{state.name}` | {state.type} |" in page
+        assert state.description.replace("|", "\\|") in page
     assert (
         "| `resume` | `Failed` | the state after the last one done | operator | Try again from where it stopped. |"
         in page

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from waybill.transfer import Connections, Fetch, Reach, download, look
+from waybill.transfer import AddressPolicy, DownloadRequest, FetcherCache, download, probe_sizes
 
 BODY = b"hello"
-REACH = Reach(allow=["127.0.0.0/8"])
+REACH = AddressPolicy(allow=["127.0.0.0/8"])
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -62,23 +62,26 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def connections() -> Iterator[Connections]:
-    kept = Connections()
+def connections() -> Iterator[FetcherCache]:
+    kept = FetcherCache()
     yield kept
     kept.close()
 
 
-def get(server: Server, folder: Path, connections: Connections | None, *names: str) -> None:
-    wanted = [Fetch(server.url, name) for name in names]
+def get(server: Server, folder: Path, connections: FetcherCache | None, *names: str) -> None:
+    wanted = [DownloadRequest(server.url, name) for name in names]
     assert all(
         fetched.ok
-        for fetched in download(wanted, folder, reach=REACH, connections=connections, pause=lambda seconds: None)
+        for fetched in download(wanted, folder, policy=REACH, connections=connections, pause=lambda seconds: None)
     )
 
 
-def test_one_connection_serves_many_downloads(server: Server, tmp_path: Path, connections: Connections) -> None:
+def test_one_connection_serves_many_downloads(server: Server, tmp_path: Path, connections: FetcherCache) -> None:
     assert [
-        offer.size for offer in look([Fetch(server.url, "a")], reach=REACH, connections=connections, timeout=30.0)
+        offer.size
+        for offer in probe_sizes(
+            [DownloadRequest(server.url, "a")], policy=REACH, connections=connections, timeout=30.0
+        )
     ] == [len(BODY)]
     get(server, tmp_path, connections, "a")
     get(server, tmp_path, connections, "b")
@@ -92,14 +95,14 @@ def test_without_them_each_download_has_its_own(server: Server, tmp_path: Path) 
     assert len(set(server.ports)) == 2
 
 
-def test_cookies_are_not_kept(server: Server, tmp_path: Path, connections: Connections) -> None:
+def test_cookies_are_not_kept(server: Server, tmp_path: Path, connections: FetcherCache) -> None:
     get(server, tmp_path, connections, "a")
     get(server, tmp_path, connections, "b")
     assert server.cookies == [None, None]
 
 
 def test_a_connection_that_the_server_has_closed_is_made_anew(
-    server: Server, tmp_path: Path, connections: Connections
+    server: Server, tmp_path: Path, connections: FetcherCache
 ) -> None:
     server.closes = True
     get(server, tmp_path, connections, "a")
@@ -107,7 +110,7 @@ def test_a_connection_that_the_server_has_closed_is_made_anew(
     assert len(set(server.ports)) == 2
 
 
-def test_each_thread_has_its_own(server: Server, tmp_path: Path, connections: Connections) -> None:
+def test_each_thread_has_its_own(server: Server, tmp_path: Path, connections: FetcherCache) -> None:
     get(server, tmp_path, connections, "a")
     other = threading.Thread(target=get, args=(server, tmp_path, connections, "b"))
     other.start()
@@ -118,7 +121,7 @@ def test_each_thread_has_its_own(server: Server, tmp_path: Path, connections: Co
     assert server.ports[0] not in server.ports[1:-1]
 
 
-def test_what_is_closed_is_made_anew(server: Server, tmp_path: Path, connections: Connections) -> None:
+def test_what_is_closed_is_made_anew(server: Server, tmp_path: Path, connections: FetcherCache) -> None:
     get(server, tmp_path, connections, "a")
     connections.close()
     get(server, tmp_path, connections, "b")

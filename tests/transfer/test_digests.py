@@ -2,7 +2,7 @@
 
 import pytest
 
-from waybill.digests import Digests, UnknownDigest, algorithm, promised
+from waybill.digests import Digests, UnknownDigest, normalize_algorithm, normalize_digests
 
 # Of b"abc": RFC 1321, FIPS 180-4, and zlib's own documentation.
 ABC = {
@@ -21,17 +21,17 @@ def test_known_answers(name: str) -> None:
     digests = Digests([name])
     digests.update(b"a")
     digests.update(b"bc")
-    assert digests.fault(3, promised({name: ABC[name].upper()})) is None
+    assert digests.find_mismatch(3, normalize_digests({name: ABC[name].upper()})) is None
     wrong = ("0" if ABC[name][0] != "0" else "1") + ABC[name][1:]
-    assert "was promised" in (digests.fault(3, promised({name: wrong})) or "")
-    assert "4 were promised" in (digests.fault(4, {}) or "")
+    assert "was promised" in (digests.find_mismatch(3, normalize_digests({name: wrong})) or "")
+    assert "4 were promised" in (digests.find_mismatch(4, {}) or "")
 
 
 def test_names_as_people_write_them() -> None:
-    assert {algorithm(name) for name in ("SHA-256", "sha256", "Sha_256", " sha-256 ")} == {"sha256"}
+    assert {normalize_algorithm(name) for name in ("SHA-256", "sha256", "Sha_256", " sha-256 ")} == {"sha256"}
     for bad in ("", "md2", "sha-3", "shake_128", "blake2b"):
         with pytest.raises(UnknownDigest):
-            algorithm(bad)
+            normalize_algorithm(bad)
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_names_as_people_write_them() -> None:
 )
 def test_what_is_no_digest(digests: dict[str, str]) -> None:
     with pytest.raises(UnknownDigest):
-        promised(digests)
+        normalize_digests(digests)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.transfer.misbehaving import Misbehaving
-from waybill.transfer import Fetch, Fetched, Progress, Reach, download, look
+from waybill.transfer import AddressPolicy, DownloadProgress, DownloadRequest, DownloadResult, download, probe_sizes
 
 DATA = bytes(range(256)) * 1000
 
@@ -29,10 +29,10 @@ def server() -> Iterator[Misbehaving]:
         yield server
 
 
-def get(server: Misbehaving, into: Path, *requests: Fetch, **options: Any) -> dict[str, Fetched]:
-    options = {"reach": Reach(["127.0.0.0/8"]), "pause": lambda seconds: None, "timeout": 60.0, **options}
-    wanted = requests or (Fetch(f"{server.url}/a", "a"),)
-    return {fetched.name: fetched for fetched in download(wanted, into, **options)}
+def get(server: Misbehaving, folder: Path, *requests: DownloadRequest, **options: Any) -> dict[str, DownloadResult]:
+    options = {"policy": AddressPolicy(["127.0.0.0/8"]), "pause": lambda seconds: None, "timeout": 60.0, **options}
+    wanted = requests or (DownloadRequest(f"{server.url}/a", "a"),)
+    return {fetched.name: fetched for fetched in download(wanted, folder, **options)}
 
 
 def finished(folder: Path) -> list[str]:
@@ -46,14 +46,14 @@ def unfinished(folder: Path) -> list[str]:
 
 
 def test_a_file_comes(server: Misbehaving, tmp_path: Path) -> None:
-    wanted = Fetch(
+    wanted = DownloadRequest(
         f"{server.url}/a",
         "deep/er/a b.dat",
         size=len(DATA),
         digests={"SHA-256": sha256(DATA).upper(), "md5": md5(DATA)},
     )
     fetched = get(server, tmp_path, wanted)["deep/er/a b.dat"]
-    assert fetched == Fetched("deep/er/a b.dat", True, len(DATA), sha256(DATA), tries=1)
+    assert fetched == DownloadResult("deep/er/a b.dat", True, len(DATA), sha256(DATA), tries=1)
     assert (tmp_path / "deep/er/a b.dat").read_bytes() == DATA
     assert finished(tmp_path) == ["deep/er/a b.dat"]
     assert unfinished(tmp_path) == []
@@ -62,13 +62,15 @@ def test_a_file_comes(server: Misbehaving, tmp_path: Path) -> None:
 def test_a_file_is_not_taken_if_what_the_server_offers_is_too_much(server: Misbehaving, tmp_path: Path) -> None:
     asked: list[tuple[str, int]] = []
 
-    def offered(name: str, size: int) -> bool:
+    def accept_size(name: str, size: int) -> bool:
         asked.append((name, size))
         return False
 
-    came: list[int] = []
-    fetched = get(server, tmp_path, offered=offered, progress=lambda told: came.append(told.bytes))["a"]
-    assert (fetched.ok, fetched.stopped, asked, max(came)) == (False, True, [("a", len(DATA))], 0)
+    byte_counts: list[int] = []
+    fetched = get(
+        server, tmp_path, accept_size=accept_size, progress=lambda progress: byte_counts.append(progress.bytes)
+    )["a"]
+    assert (fetched.ok, fetched.is_stopped, asked, max(byte_counts)) == (False, True, [("a", len(DATA))], 0)
     assert (finished(tmp_path), unfinished(tmp_path)) == ([], [])
 
 
@@ -78,7 +80,7 @@ def md5(data: bytes) -> str:
 
 def test_an_empty_file_comes(server: Misbehaving, tmp_path: Path) -> None:
     server.files["/a"] = b""
-    assert get(server, tmp_path)["a"] == Fetched("a", True, 0, sha256(b""), tries=1)
+    assert get(server, tmp_path)["a"] == DownloadResult("a", True, 0, sha256(b""), tries=1)
     assert (tmp_path / "a").read_bytes() == b""
 
 
@@ -125,7 +127,7 @@ def test_a_file_that_changed_meanwhile_begins_anew(server: Misbehaving, tmp_path
 @pytest.mark.parametrize("second", ["wrongrange", "otherhalf", "status 416"])
 def test_a_server_that_cannot_do_ranges_right(server: Misbehaving, tmp_path: Path, second: str) -> None:
     server.does["/a"] = ["cut 1000", second, "ok"]
-    fetched = get(server, tmp_path, Fetch(f"{server.url}/a", "a", digests={"sha256": sha256(DATA)}))["a"]
+    fetched = get(server, tmp_path, DownloadRequest(f"{server.url}/a", "a", digests={"sha256": sha256(DATA)}))["a"]
     assert (fetched.ok, fetched.tries) == (True, 3)
     assert (tmp_path / "a").read_bytes() == DATA
     assert "range" not in server.asked["/a"][2]
@@ -185,12 +187,12 @@ def test_a_server_that_falls_silent_in_the_middle(server: Misbehaving, tmp_path:
 
 def test_a_server_that_trickles_is_silent(server: Misbehaving, tmp_path: Path) -> None:
     server.does["/a"] = ["trickle 0.02", "ok"]
-    fetched = get(server, tmp_path, timeout=3.0, slowest=1000)["a"]
+    fetched = get(server, tmp_path, timeout=3.0, min_rate=1000)["a"]
     assert (fetched.ok, fetched.tries) == (True, 2)
 
 
 def test_no_server(tmp_path: Path, server: Misbehaving) -> None:
-    fetched = get(server, tmp_path, Fetch("http://127.0.0.1:1/a", "a"), tries=2)["a"]
+    fetched = get(server, tmp_path, DownloadRequest("http://127.0.0.1:1/a", "a"), tries=2)["a"]
     assert (fetched.ok, fetched.permanent, fetched.tries) == (False, False, 2)
     assert "No connection" in fetched.reason
 
@@ -198,9 +200,9 @@ def test_no_server(tmp_path: Path, server: Misbehaving) -> None:
 @pytest.mark.parametrize(
     ("does", "wanted", "reason"),
     [
-        ("ok", {"size": 5}, "The server offers 256000 bytes, and 5 were promised."),
-        ("says 300000", {"size": 256000}, "The server offers 300000 bytes, and 256000 were promised."),
-        ("nolength", {"size": 5}, "More than 5 bytes came."),
+        ("ok", {"size": 5}, "The server offers 256000 bytes, and 5 are expected."),
+        ("says 300000", {"size": 256000}, "The server offers 300000 bytes, and 256000 are expected."),
+        ("nolength", {"size": 5}, "More than 5 bytes arrived."),
         ("nolength", {"size": 300000}, "256000 bytes came, and 300000 were promised."),
         (
             "ok",
@@ -212,17 +214,17 @@ def test_no_server(tmp_path: Path, server: Misbehaving) -> None:
         ("gzip", {}, "compressed"),
         ("status 204", {}, "The server answered 204"),
         ("status 304", {}, "The server answered 304"),
-        ("redirect /a", {}, "on and on: 5 redirects"),
+        ("redirect /a", {}, "too often: 5 redirects"),
     ],
 )
 def test_a_broken_promise_fails_at_once(
     server: Misbehaving, tmp_path: Path, does: str, wanted: dict[str, Any], reason: str
 ) -> None:
     server.does["/a"] = [does]
-    fetched = get(server, tmp_path, Fetch(f"{server.url}/a", "a", **wanted))["a"]
+    fetched = get(server, tmp_path, DownloadRequest(f"{server.url}/a", "a", **wanted))["a"]
     assert (fetched.ok, fetched.permanent) == (False, True)
     assert reason in fetched.reason
-    assert fetched.mismatch == any(word in reason for word in ("promised", "More than"))
+    assert fetched.mismatch == any(word in reason for word in ("promised", "expected", "More than"))
     assert finished(tmp_path) == []
     assert not (tmp_path / ".partial").exists() or unfinished(tmp_path) == []
 
@@ -238,7 +240,7 @@ def test_a_length_that_never_comes_is_a_cut(server: Misbehaving, tmp_path: Path)
 @pytest.mark.parametrize("does", ["endless", "ok", "says 999999999999"])
 def test_what_is_too_large_is_not_taken(server: Misbehaving, tmp_path: Path, does: str) -> None:
     server.does["/a"] = [does]
-    fetched = get(server, tmp_path, largest=200_000)["a"]
+    fetched = get(server, tmp_path, max_size=200_000)["a"]
     assert (fetched.ok, fetched.permanent) == (False, True)
     assert "200000" in fetched.reason
     assert unfinished(tmp_path) == []
@@ -246,7 +248,7 @@ def test_what_is_too_large_is_not_taken(server: Misbehaving, tmp_path: Path, doe
 
 def test_a_file_without_a_length_comes(server: Misbehaving, tmp_path: Path) -> None:
     server.does["/a"] = ["nolength"]
-    assert get(server, tmp_path, Fetch(f"{server.url}/a", "a", size=len(DATA)))["a"].ok
+    assert get(server, tmp_path, DownloadRequest(f"{server.url}/a", "a", size=len(DATA)))["a"].ok
 
 
 def test_redirects_are_followed_and_keep_the_range_but_not_the_password(server: Misbehaving, tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ def test_redirects_are_followed_and_keep_the_range_but_not_the_password(server: 
         other.files["/b"] = DATA
         other.does["/b"] = ["cut 1000", "ok"]
         server.does["/a"] = [f"redirect {other.url}/b"]
-        wanted = Fetch(f"{server.url}/a", "a", headers={"authorization": "Basic secret"})
+        wanted = DownloadRequest(f"{server.url}/a", "a", headers={"authorization": "Basic secret"})
         assert get(server, tmp_path, wanted)["a"].ok
         assert [headers.get("authorization") for headers in server.asked["/a"]] == ["Basic secret"] * 2
         assert [headers.get("authorization") for headers in other.asked["/b"]] == [None, None]
@@ -267,8 +269,8 @@ def test_files_come_at_the_same_time_and_one_failure_is_its_own(server: Misbehav
     for number in range(21):
         server.files[f"/{number}"] = b"%d" % number
         server.does[f"/{number}"] = ["status 404" if number == 7 else "meet 2"]
-        requests.append(Fetch(f"{server.url}/{number}", f"f/{number}"))
-    seen: list[Progress] = []
+        requests.append(DownloadRequest(f"{server.url}/{number}", f"f/{number}"))
+    seen: list[DownloadProgress] = []
     fetched = get(server, tmp_path, *requests, parallel=4, progress=seen.append)
     assert {name for name, each in fetched.items() if not each.ok} == {"f/7"}
     assert len(finished(tmp_path)) == 20
@@ -281,13 +283,13 @@ def test_files_come_at_the_same_time_and_one_failure_is_its_own(server: Misbehav
 def test_requests_are_taken_as_they_are_needed(server: Misbehaving, tmp_path: Path) -> None:
     taken = 0
 
-    def requests() -> Iterator[Fetch]:
+    def requests() -> Iterator[DownloadRequest]:
         nonlocal taken
         for number in range(1000):
             taken += 1
-            yield Fetch(f"{server.url}/a", f"f{number}")
+            yield DownloadRequest(f"{server.url}/a", f"f{number}")
 
-    coming = download(requests(), tmp_path, parallel=2, reach=Reach(["127.0.0.1"]))
+    coming = download(requests(), tmp_path, parallel=2, policy=AddressPolicy(["127.0.0.1"]))
     next(coming)
     assert taken <= 5
     coming.close()  # type: ignore[attr-defined]
@@ -298,7 +300,7 @@ def test_stop_is_seen_in_the_middle_of_a_file(server: Misbehaving, tmp_path: Pat
     server.does["/a"] = ["endless"]
     come = threading.Event()
     fetched = get(server, tmp_path, progress=lambda progress: come.set(), stop=come.is_set)["a"]
-    assert (fetched.ok, fetched.stopped, fetched.permanent) == (False, True, False)
+    assert (fetched.ok, fetched.is_stopped, fetched.permanent) == (False, True, False)
 
 
 def test_stop_is_seen_during_a_pause(server: Misbehaving, tmp_path: Path) -> None:
@@ -311,24 +313,24 @@ def test_stop_is_seen_during_a_pause(server: Misbehaving, tmp_path: Path) -> Non
         stopping.set()
 
     fetched = get(server, tmp_path, pause=pause, stop=stopping.is_set)["a"]
-    assert fetched.stopped
+    assert fetched.is_stopped
     assert waited == [0.25]
 
 
 def test_two_requests_of_one_name(server: Misbehaving, tmp_path: Path) -> None:
     server.files["/b"] = b"other"
-    requests = [Fetch(f"{server.url}/a", "same"), Fetch(f"{server.url}/b", "same")]
-    results = list(download(requests, tmp_path, reach=Reach(["127.0.0.1"]), parallel=2))
+    requests = [DownloadRequest(f"{server.url}/a", "same"), DownloadRequest(f"{server.url}/b", "same")]
+    results = list(download(requests, tmp_path, policy=AddressPolicy(["127.0.0.1"]), parallel=2))
     assert sorted(each.ok for each in results) == [False, True]
     (failed,) = (each for each in results if not each.ok)
-    assert "same name" in failed.reason or "there already" in failed.reason
+    assert "same name" in failed.reason or "exists already" in failed.reason
     (kept,) = (each for each in results if each.ok)
     assert sha256((tmp_path / "same").read_bytes()) == kept.sha256
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", "", ".partial/x", "a\0b", "a//b"])
 def test_names_that_lead_elsewhere_are_refused(server: Misbehaving, tmp_path: Path, name: str) -> None:
-    fetched = get(server, tmp_path / "into", Fetch(f"{server.url}/a", name))[name]
+    fetched = get(server, tmp_path / "into", DownloadRequest(f"{server.url}/a", name))[name]
     assert (fetched.ok, fetched.permanent) == (False, True)
     assert "name" in fetched.reason
     assert finished(tmp_path) == []
@@ -337,9 +339,9 @@ def test_names_that_lead_elsewhere_are_refused(server: Misbehaving, tmp_path: Pa
 
 def test_a_name_that_is_a_folder(server: Misbehaving, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    assert "there already" in get(server, tmp_path)["a"].reason
+    assert "exists already" in get(server, tmp_path)["a"].reason
     (tmp_path / "f").write_bytes(b"")
-    fetched = get(server, tmp_path, Fetch(f"{server.url}/a", "f/below"))["f/below"]
+    fetched = get(server, tmp_path, DownloadRequest(f"{server.url}/a", "f/below"))["f/below"]
     assert (fetched.ok, fetched.permanent) == (False, True)
 
 
@@ -347,8 +349,11 @@ def test_sizes_before_fetching(server: Misbehaving) -> None:
     server.files |= {"/b": b"", "/c": b"", "/d": b"x"}
     server.does |= {"/b": ["status 404"], "/c": ["nolength"], "/d": ["status 405", "ok"], "/e": ["status 503", "ok"]}
     server.files["/e"] = b"12345"
-    requests = [Fetch(f"{server.url}/{name}", name) for name in "abcde"]
-    offers = {offer.name: offer for offer in look(requests, reach=Reach(["127.0.0.1"]), pause=lambda seconds: None)}
+    requests = [DownloadRequest(f"{server.url}/{name}", name) for name in "abcde"]
+    offers = {
+        offer.name: offer
+        for offer in probe_sizes(requests, policy=AddressPolicy(["127.0.0.1"]), pause=lambda seconds: None)
+    }
     assert {name: offer.size for name, offer in offers.items()} == {
         "a": len(DATA),
         "b": None,
@@ -363,13 +368,15 @@ def test_sizes_before_fetching(server: Misbehaving) -> None:
 class TestEarlierAttempts:
     PROMISE = {"sha-256": sha256(DATA)}  # noqa: RUF012
 
-    def wanted(self, server: Misbehaving) -> Fetch:
-        return Fetch(f"{server.url}/a", "deep/a", digests=self.PROMISE)
+    def wanted(self, server: Misbehaving) -> DownloadRequest:
+        return DownloadRequest(f"{server.url}/a", "deep/a", digests=self.PROMISE)
 
     def test_a_finished_file_is_taken_over(self, server: Misbehaving, tmp_path: Path) -> None:
         get(server, tmp_path / "1", self.wanted(server))
-        fetched = get(server, tmp_path / "2", self.wanted(server), earlier=[tmp_path / "0", tmp_path / "1"])["deep/a"]
-        assert fetched == Fetched("deep/a", True, len(DATA), sha256(DATA), taken_over=True)
+        fetched = get(server, tmp_path / "2", self.wanted(server), earlier_folders=[tmp_path / "0", tmp_path / "1"])[
+            "deep/a"
+        ]
+        assert fetched == DownloadResult("deep/a", True, len(DATA), sha256(DATA), is_reused=True)
         assert len(server.asked["/a"]) == 1
         assert (tmp_path / "2/deep/a").samefile(tmp_path / "1/deep/a")
         assert unfinished(tmp_path / "2") == []
@@ -377,23 +384,23 @@ class TestEarlierAttempts:
     def test_one_that_is_wrong_is_fetched_and_left_alone(self, server: Misbehaving, tmp_path: Path) -> None:
         (tmp_path / "1/deep").mkdir(parents=True)
         (tmp_path / "1/deep/a").write_bytes(b"wrong")
-        fetched = get(server, tmp_path / "2", self.wanted(server), earlier=[tmp_path / "1"])["deep/a"]
-        assert (fetched.ok, fetched.taken_over) == (True, False)
+        fetched = get(server, tmp_path / "2", self.wanted(server), earlier_folders=[tmp_path / "1"])["deep/a"]
+        assert (fetched.ok, fetched.is_reused) == (True, False)
         assert (tmp_path / "2/deep/a").read_bytes() == DATA
         assert (tmp_path / "1/deep/a").read_bytes() == b"wrong"
 
     def test_without_a_digest_nothing_is_taken_over(self, server: Misbehaving, tmp_path: Path) -> None:
-        plain = Fetch(f"{server.url}/a", "a", size=len(DATA))
+        plain = DownloadRequest(f"{server.url}/a", "a", size=len(DATA))
         get(server, tmp_path / "1", plain)
-        assert not get(server, tmp_path / "2", plain, earlier=[tmp_path / "1"])["a"].taken_over
+        assert not get(server, tmp_path / "2", plain, earlier_folders=[tmp_path / "1"])["a"].is_reused
         assert len(server.asked["/a"]) == 2
 
     def test_a_link_is_not_followed(self, server: Misbehaving, tmp_path: Path) -> None:
         (tmp_path / "secret").write_bytes(DATA)
         (tmp_path / "1/deep").mkdir(parents=True)
         (tmp_path / "1/deep/a").symlink_to(tmp_path / "secret")
-        fetched = get(server, tmp_path / "2", self.wanted(server), earlier=[tmp_path / "1"])["deep/a"]
-        assert (fetched.ok, fetched.taken_over) == (True, False)
+        fetched = get(server, tmp_path / "2", self.wanted(server), earlier_folders=[tmp_path / "1"])["deep/a"]
+        assert (fetched.ok, fetched.is_reused) == (True, False)
 
     def test_where_there_are_no_links_it_is_copied(
         self, server: Misbehaving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -404,28 +411,28 @@ class TestEarlierAttempts:
             raise OSError(18, "Invalid cross-device link")
 
         monkeypatch.setattr(os, "link", link)
-        fetched = get(server, tmp_path / "2", self.wanted(server), earlier=[tmp_path / "1"])["deep/a"]
-        assert (fetched.ok, fetched.taken_over) == (True, True)
+        fetched = get(server, tmp_path / "2", self.wanted(server), earlier_folders=[tmp_path / "1"])["deep/a"]
+        assert (fetched.ok, fetched.is_reused) == (True, True)
         assert not (tmp_path / "2/deep/a").samefile(tmp_path / "1/deep/a")
         assert (tmp_path / "2/deep/a").read_bytes() == DATA
 
     def test_the_same_attempt_again(self, server: Misbehaving, tmp_path: Path) -> None:
         get(server, tmp_path, self.wanted(server))
-        assert get(server, tmp_path, self.wanted(server))["deep/a"].taken_over
+        assert get(server, tmp_path, self.wanted(server))["deep/a"].is_reused
         (tmp_path / "deep/a").write_bytes(b"changed")
-        assert "there already" in get(server, tmp_path, self.wanted(server))["deep/a"].reason
+        assert "exists already" in get(server, tmp_path, self.wanted(server))["deep/a"].reason
 
     @pytest.mark.parametrize("promise", [{}, PROMISE])
     def test_an_unfinished_file_is_copied_and_resumed(
         self, server: Misbehaving, tmp_path: Path, promise: dict[str, str]
     ) -> None:
-        wanted = Fetch(f"{server.url}/a", "a", digests=promise)
+        wanted = DownloadRequest(f"{server.url}/a", "a", digests=promise)
         server.does["/a"] = ["cut 1000"]
         assert not get(server, tmp_path / "1", wanted, tries=1)["a"].ok
         (part,) = (tmp_path / "1/.partial").glob("*.part")
         assert part.stat().st_size == 1000
         server.does["/a"] = ["ok"]
-        assert get(server, tmp_path / "2", wanted, earlier=[tmp_path / "1"])["a"].ok
+        assert get(server, tmp_path / "2", wanted, earlier_folders=[tmp_path / "1"])["a"].ok
         assert server.asked["/a"][1]["range"] == "bytes=1000-"
         assert (tmp_path / "2/a").read_bytes() == DATA
         assert part.stat().st_size == 1000  # it belongs to the other attempt, which may still be running
@@ -455,7 +462,7 @@ class TestEarlierAttempts:
                 {"json": "{", "url": '{"url":"other","version":"x"}', "version": f'{{"url":"{server.url}/a"}}'}[spoil]
             )
         server.does["/a"] = ["ok"]
-        assert get(server, tmp_path / "2", wanted, earlier=[tmp_path / "1"])["deep/a"].ok
+        assert get(server, tmp_path / "2", wanted, earlier_folders=[tmp_path / "1"])["deep/a"].ok
         assert (tmp_path / "2/deep/a").read_bytes() == DATA
 
 
@@ -485,8 +492,8 @@ def test_long_files_may_be_cut_more_often(server: Misbehaving, tmp_path: Path) -
 def test_nothing_waits_for_a_slow_neighbour(server: Misbehaving, tmp_path: Path) -> None:
     server.files |= {"/slow": b"s", "/quick": b"q"}
     server.does["/slow"] = ["hang"]
-    requests = [Fetch(f"{server.url}/slow", "slow"), Fetch(f"{server.url}/quick", "quick")]
-    coming = download(requests, tmp_path, reach=Reach(["127.0.0.1"]), timeout=120, tries=1)
+    requests = [DownloadRequest(f"{server.url}/slow", "slow"), DownloadRequest(f"{server.url}/quick", "quick")]
+    coming = download(requests, tmp_path, policy=AddressPolicy(["127.0.0.1"]), timeout=120, tries=1)
     began = time.monotonic()
     assert next(coming).name == "quick"
     assert time.monotonic() - began < 50, "the server answers the other after a minute"
@@ -496,7 +503,7 @@ def test_nothing_waits_for_a_slow_neighbour(server: Misbehaving, tmp_path: Path)
 
 def test_a_small_file_is_written_at_once(server: Misbehaving, tmp_path: Path) -> None:
     server.files["/a"] = b"small"
-    assert get(server, tmp_path, Fetch(f"{server.url}/a", "deep/a"))["deep/a"] == Fetched(
+    assert get(server, tmp_path, DownloadRequest(f"{server.url}/a", "deep/a"))["deep/a"] == DownloadResult(
         "deep/a", True, 5, sha256(b"small"), tries=1
     )
     assert (tmp_path / "deep" / "a").read_bytes() == b"small"
@@ -511,7 +518,9 @@ def test_a_small_file_for_which_there_is_no_room_leaves_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     server.files["/a"] = b"small"
-    monkeypatch.setattr("waybill.transfer.partial.open", lambda path, mode, buffering: Full(path, "x"), raising=False)
+    monkeypatch.setattr(
+        "waybill.transfer.partial_file.open", lambda path, mode, buffering: Full(path, "x"), raising=False
+    )
     fetched = get(server, tmp_path)["a"]
     assert (fetched.ok, fetched.permanent, fetched.reason) == (
         False,

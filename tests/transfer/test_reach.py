@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from tests.transfer.misbehaving import Misbehaving
-from waybill.transfer import Fetch, OutOfReach, Reach, download
-from waybill.transfer.reach import Unresolved, is_public, resolve
+from waybill.transfer import AddressNotAllowed, AddressPolicy, DownloadRequest, download
+from waybill.transfer.address_policy import HostUnresolved, is_public, resolve_host
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_addresses_that_are_public(text: str) -> None:
     assert is_public(ipaddress.ip_address(text))
 
 
-def reach(answers: dict[str, list[str]], *allow: str) -> Reach:
-    return Reach(allow, resolve=lambda host, port: answers[host])
+def reach(answers: dict[str, list[str]], *allow: str) -> AddressPolicy:
+    return AddressPolicy(allow, resolve=lambda host, port: answers[host])
 
 
 def test_a_name_is_as_public_as_its_addresses() -> None:
@@ -74,23 +74,23 @@ def test_a_name_is_as_public_as_its_addresses() -> None:
         "none": [],
         "odd": ["fe80::1%eth0"],
     }
-    assert reach(answers).addresses(httpx2.URL("http://good/")) == ["8.8.8.8"]
-    assert reach(answers).addresses(httpx2.URL("http://both/")) == ["8.8.8.8"]
+    assert reach(answers).resolve_allowed(httpx2.URL("http://good/")) == ["8.8.8.8"]
+    assert reach(answers).resolve_allowed(httpx2.URL("http://both/")) == ["8.8.8.8"]
     for host in ("bad", "none", "odd"):
-        with pytest.raises(OutOfReach, match=host):
-            reach(answers).addresses(httpx2.URL(f"http://{host}/"))
+        with pytest.raises(AddressNotAllowed, match=host):
+            reach(answers).resolve_allowed(httpx2.URL(f"http://{host}/"))
 
 
 def test_the_list_of_those_allowed() -> None:
     answers = {"db.local": ["10.0.0.1"], "other.local": ["10.0.0.2"]}
     url = httpx2.URL("http://db.local:8080/x")
     for entry in ("10.0.0.0/24", "10.0.0.1", "db.local", "DB.local", "db.local:8080"):
-        assert reach(answers, entry).addresses(url) == ["10.0.0.1"]
+        assert reach(answers, entry).resolve_allowed(url) == ["10.0.0.1"]
     for entry in ("10.0.1.0/24", "db.local:80", "local"):
-        with pytest.raises(OutOfReach):
-            reach(answers, entry).addresses(url)
-    with pytest.raises(OutOfReach):
-        reach(answers, "db.local").addresses(httpx2.URL("http://other.local/"))
+        with pytest.raises(AddressNotAllowed):
+            reach(answers, entry).resolve_allowed(url)
+    with pytest.raises(AddressNotAllowed):
+        reach(answers, "db.local").resolve_allowed(httpx2.URL("http://other.local/"))
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_the_list_of_those_allowed() -> None:
     ["file:///etc/passwd", "ftp://host/x", "gopher://host/", "//host/x", "host/x", "data:text/plain,x", "http:///x"],
 )
 def test_only_http(address: str, tmp_path: Path) -> None:
-    (fetched,) = download([Fetch(address, "a")], tmp_path)
+    (fetched,) = download([DownloadRequest(address, "a")], tmp_path)
     assert (fetched.ok, fetched.permanent) == (False, True)
 
 
 @pytest.mark.parametrize("address", ["http://a b/", "http://[::1", "http://host:99999/", "\0", "http://\ud800/"])
 def test_what_is_no_address_at_all(address: str, tmp_path: Path) -> None:
-    (fetched,) = download([Fetch(address, "a")], tmp_path, tries=1)
+    (fetched,) = download([DownloadRequest(address, "a")], tmp_path, tries=1)
     assert not fetched.ok
     assert fetched.reason
 
@@ -116,14 +116,14 @@ def test_what_is_no_address_at_all(address: str, tmp_path: Path) -> None:
 def test_loopback_by_any_spelling_is_not_reached(host: str, tmp_path: Path) -> None:
     with Misbehaving() as server:
         server.files["/a"] = b"secret"
-        (fetched,) = download([Fetch(f"http://{host}:{server.port}/a", "a")], tmp_path, tries=1)
+        (fetched,) = download([DownloadRequest(f"http://{host}:{server.port}/a", "a")], tmp_path, tries=1)
         assert not fetched.ok
         assert not server.asked
 
 
 def test_a_refusal_names_the_setting_that_allows_others() -> None:
-    with pytest.raises(OutOfReach, match=r"not on the list of those allowed \(the setting app\.some\.allow\)\."):
-        Reach(setting="app.some.allow").addresses(httpx2.URL("http://127.0.0.1/a"))
+    with pytest.raises(AddressNotAllowed, match=r"not on the list of those allowed \(the setting app\.some\.allow\)\."):
+        AddressPolicy(setting="app.some.allow").resolve_allowed(httpx2.URL("http://127.0.0.1/a"))
 
 
 def test_a_redirect_to_where_we_may_not_go(tmp_path: Path) -> None:
@@ -131,7 +131,9 @@ def test_a_redirect_to_where_we_may_not_go(tmp_path: Path) -> None:
         inside.files["/a"] = b"secret"
         outside.does["/a"] = [f"redirect http://internal:{inside.port}/a"]
         answers = {"public": ["127.0.0.1"], "internal": ["127.0.0.1"]}
-        (fetched,) = download([Fetch(f"http://public:{outside.port}/a", "a")], tmp_path, reach=reach(answers, "public"))
+        (fetched,) = download(
+            [DownloadRequest(f"http://public:{outside.port}/a", "a")], tmp_path, policy=reach(answers, "public")
+        )
         assert (fetched.ok, fetched.permanent) == (False, True)
         assert "'internal' is not a public address" in fetched.reason
         assert outside.asked["/a"]
@@ -142,7 +144,7 @@ def test_a_redirect_to_where_we_may_not_go(tmp_path: Path) -> None:
 def test_a_redirect_to_another_scheme(tmp_path: Path, target: str) -> None:
     with Misbehaving() as server:
         server.does["/a"] = [f"redirect {target}"]
-        (fetched,) = download([Fetch(f"{server.url}/a", "a")], tmp_path, reach=Reach(["127.0.0.1"]))
+        (fetched,) = download([DownloadRequest(f"{server.url}/a", "a")], tmp_path, policy=AddressPolicy(["127.0.0.1"]))
         assert (fetched.ok, fetched.permanent) == (False, True)
         assert "Only http and https" in fetched.reason
 
@@ -166,7 +168,10 @@ def test_a_name_server_that_changes_its_mind_changes_nothing(tmp_path: Path, mon
 
     monkeypatch.setattr(socket, "create_connection", connect)
     (fetched,) = download(
-        [Fetch("http://rebinding.test:1234/a", "a")], tmp_path, reach=Reach(resolve=rebinding), tries=1
+        [DownloadRequest("http://rebinding.test:1234/a", "a")],
+        tmp_path,
+        policy=AddressPolicy(resolve=rebinding),
+        tries=1,
     )
     assert not fetched.ok
     assert connected == [("8.8.8.8", 1234)]
@@ -178,7 +183,7 @@ def test_the_server_is_told_the_name_it_was_asked_by(tmp_path: Path) -> None:
         server.files["/a"] = b"x"
         answers = {"named.test": ["127.0.0.2", "127.0.0.1"]}  # nobody listens on the first
         (fetched,) = download(
-            [Fetch(f"http://named.test:{server.port}/a", "a")], tmp_path, reach=reach(answers, "named.test")
+            [DownloadRequest(f"http://named.test:{server.port}/a", "a")], tmp_path, policy=reach(answers, "named.test")
         )
         assert fetched.ok
         assert server.asked["/a"][0]["host"] == f"named.test:{server.port}"
@@ -186,20 +191,24 @@ def test_the_server_is_told_the_name_it_was_asked_by(tmp_path: Path) -> None:
 
 def test_a_password_in_the_address_is_refused(tmp_path: Path) -> None:
     (fetched,) = download(
-        [Fetch("http://user:secret@named.test/a", "a")], tmp_path, reach=reach({"named.test": ["8.8.8.8"]})
+        [DownloadRequest("http://user:secret@named.test/a", "a")], tmp_path, policy=reach({"named.test": ["8.8.8.8"]})
     )
     assert (fetched.ok, fetched.permanent) == (False, True)
     assert "secret" not in fetched.reason
 
 
 def test_a_name_that_nobody_knows_is_worth_another_try(tmp_path: Path) -> None:
-    with pytest.raises(Unresolved):
-        resolve("no-such-host.invalid", 80)
+    with pytest.raises(HostUnresolved):
+        resolve_host("no-such-host.invalid", 80)
 
     def nobody(host: str, port: int) -> list[str]:
-        raise Unresolved("The host could not be resolved.")
+        raise HostUnresolved("The host could not be resolved.")
 
     (fetched,) = download(
-        [Fetch("http://x/a", "a")], tmp_path, reach=Reach(resolve=nobody), tries=3, pause=lambda seconds: None
+        [DownloadRequest("http://x/a", "a")],
+        tmp_path,
+        policy=AddressPolicy(resolve=nobody),
+        tries=3,
+        pause=lambda seconds: None,
     )
     assert (fetched.ok, fetched.permanent, fetched.tries) == (False, False, 3)

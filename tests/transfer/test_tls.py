@@ -9,7 +9,7 @@ import pytest
 
 from tests.transfer.certificate import CERTIFICATE, KEY
 from tests.transfer.misbehaving import Misbehaving
-from waybill.transfer import Fetch, Fetched, Reach, download
+from waybill.transfer import AddressPolicy, DownloadRequest, DownloadResult, download
 
 
 @pytest.fixture
@@ -27,20 +27,20 @@ def trusting() -> httpx2.Client:
     return httpx2.Client(verify=ssl.create_default_context(cadata=CERTIFICATE), timeout=60)
 
 
-def get(server: Misbehaving, tmp_path: Path, host: str, **options: object) -> Fetched:
-    reach = Reach(["127.0.0.1"], resolve=lambda host, port: ["127.0.0.1"])
-    wanted = Fetch(f"https://{host}:{server.port}/a", "a")
-    (fetched,) = download([wanted], tmp_path / "into", reach=reach, tries=3, pause=lambda seconds: None, **options)  # type: ignore[arg-type]
+def get(server: Misbehaving, tmp_path: Path, host: str, **options: object) -> DownloadResult:
+    reach = AddressPolicy(["127.0.0.1"], resolve=lambda host, port: ["127.0.0.1"])
+    wanted = DownloadRequest(f"https://{host}:{server.port}/a", "a")
+    (fetched,) = download([wanted], tmp_path / "into", policy=reach, tries=3, pause=lambda seconds: None, **options)  # type: ignore[arg-type]
     return fetched
 
 
 def test_the_certificate_is_that_of_the_name(server: Misbehaving, tmp_path: Path) -> None:
-    assert get(server, tmp_path, "named.test", client=trusting).ok
+    assert get(server, tmp_path, "named.test", make_client=trusting).ok
     assert server.asked["/a"][0]["host"] == f"named.test:{server.port}"
 
 
 def test_another_name_is_not_trusted(server: Misbehaving, tmp_path: Path) -> None:
-    fetched = get(server, tmp_path, "other.test", client=trusting)
+    fetched = get(server, tmp_path, "other.test", make_client=trusting)
     assert (fetched.ok, fetched.permanent, fetched.tries) == (False, True, 1)
     assert "certificate" in fetched.reason
 
@@ -53,11 +53,11 @@ def test_a_certificate_of_nobody_is_not_trusted(server: Misbehaving, tmp_path: P
 
 def test_a_connection_is_not_used_for_another_name(server: Misbehaving, tmp_path: Path) -> None:
     """Both names have the same address; a connection that was opened for one must not carry a request for the other."""
-    reach = Reach(["127.0.0.1"], resolve=lambda host, port: ["127.0.0.1"])
-    requests = [Fetch(f"https://{host}:{server.port}/a", host) for host in ("named.test", "other.test")]
+    reach = AddressPolicy(["127.0.0.1"], resolve=lambda host, port: ["127.0.0.1"])
+    requests = [DownloadRequest(f"https://{host}:{server.port}/a", host) for host in ("named.test", "other.test")]
     results = {
         fetched.name: fetched.ok
-        for fetched in download(requests, tmp_path / "into", reach=reach, parallel=1, client=trusting)
+        for fetched in download(requests, tmp_path / "into", policy=reach, parallel=1, make_client=trusting)
     }
     assert results == {"named.test": True, "other.test": False}
 
@@ -65,7 +65,7 @@ def test_a_connection_is_not_used_for_another_name(server: Misbehaving, tmp_path
 def test_nobody_is_sent_on_from_https_to_http(server: Misbehaving, tmp_path: Path) -> None:
     with Misbehaving() as plain:
         server.does["/a"] = [f"redirect {plain.url}/a"]
-        fetched = get(server, tmp_path, "named.test", client=trusting)
+        fetched = get(server, tmp_path, "named.test", make_client=trusting)
         assert (fetched.ok, fetched.permanent) == (False, True)
         assert "from https to http" in fetched.reason
         assert not plain.asked

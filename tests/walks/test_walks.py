@@ -10,30 +10,30 @@ import pytest
 
 from tests.budget import Budget
 from tests.walks.walker import Walker
-from tests.worker.yard import tables
+from tests.worker.worker_fixture import build_machines
 from waybill.demo import DEMO
 from waybill.machine import Machine
 from waybill.record import Store
 from waybill.rules import Machines
 from waybill.step import New
 from waybill.stores import open_store
-from waybill.stores.model import ModelStore, World
+from waybill.stores.model import ModelDatabase, ModelStore
 
-SETS = {"demonstration": DEMO.machines, "yard": tables()}
+SETS = {"demonstration": DEMO.machines, "worker fixture": build_machines()}
 
 
 @pytest.fixture(params=["model", "sqlite", "postgres", "zookeeper"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     if request.param == "model":
-        world = World(time.time)
-        return lambda: ModelStore(world)
+        database = ModelDatabase(time.time)
+        return lambda: ModelStore(database)
     if request.param == "sqlite":
         return lambda: open_store(f"sqlite:///{tmp_path}/store.db")
     url = request.getfixturevalue("fast_postgres_url" if request.param == "postgres" else "zookeeper_url")
     return lambda: open_store(url)
 
 
-LABELS = {"parcel": {"label": {"number": 1, "carrier": "mule"}}}  # what the demonstration's parcels cannot be without
+LABELS = {"parcel": {"label": {"number": 1, "carrier": "mule"}}}  # the required document of the demonstration's parcels
 
 
 def make(machine: Machine) -> New:
@@ -42,7 +42,7 @@ def make(machine: Machine) -> New:
 
 @pytest.mark.parametrize("name", SETS)
 def test_any_walk_stays_on_the_map(name: str, opener: Callable[[], Store], budget: Budget) -> None:
-    walker = Walker(opener, Machines.of(SETS[name]), seed=1, make=make)
+    walker = Walker(opener, Machines.from_machines(SETS[name]), seed=1, make=make)
     try:
         for seed in range(budget.pick(small=3, long=60)):
             walker.rng.seed(seed)

@@ -1,7 +1,7 @@
-"""A random walk over a set of machines on a real store: claims, every outcome a step may have, every action, marks,
-dead sessions.
+"""A random walk over a set of machines on a real store: claims, every outcome of a step, every action, holds, ended
+sessions.
 
-One connection stands for the workers and one for the people. The table alone says what may happen; the walk checks that
+One connection stands for the workers and one for the clients. The machine alone says what may happen; the walk checks that
 nothing else does.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from waybill import rules
 from waybill.engine import Engine
 from waybill.machine import Machine
-from waybill.record import Change, Claimed, Committed, Conflict, Group, Record, Ref, Role, Store
-from waybill.rules import Machines, Refused
+from waybill.record import Change, ClaimedRecord, CommitGroup, CommitResult, Conflict, Record, Ref, Store, WorkQueue
+from waybill.rules import ActionRefused, Machines
 from waybill.step import Done, Fail, New, Outcome, Wait
 
 
@@ -23,17 +23,28 @@ class Walker:
         self, open_store: Callable[[], Store], machines: Machines, seed: int, make: Callable[[Machine], New]
     ) -> None:
         self.rng, self.machines, self.make = random.Random(seed), machines, make
-        self.worker, self.people = open_store(), open_store()
-        self.engine = Engine(self.people, machines)
+        self.worker, self.clients = open_store(), open_store()
+        self.engine = Engine(self.clients, machines)
         self.session = self.worker.open_session(host="h", ttl=60, about={})
-        self.held: list[Record] = []
-        self.roles = [Role(m.name, s.name, s.holds is not None) for m in machines.values() for s in m.working()]
-        self.marks = {"collections/a"}
+        self.claimed: list[Record] = []
+        self.queues = [
+            WorkQueue(m.name, s.name, s.on_hold is not None) for m in machines.values() for s in m.list_work_states()
+        ]
+        self.holds = {"collections/a"}
 
     def walk(self, moves: int) -> None:
         for _ in range(moves):
             self.rng.choices(
-                (self.submit, self.claim, self.finish, self.act, self.mark, self.prioritise, self.die, self.wake),
+                (
+                    self.submit,
+                    self.claim,
+                    self.finish,
+                    self.act,
+                    self.toggle_hold,
+                    self.prioritise,
+                    self.end_session,
+                    self.release_due_waits,
+                ),
                 (3, 8, 14, 8, 1, 1, 1, 3),
             )[0]()
         self.check()
@@ -44,136 +55,133 @@ class Walker:
         self.engine.submit(self.make(machine), who="walker")
 
     def claim(self) -> None:
-        for claimed in self.worker.claim(self.roles, self.session, self.rng.randint(1, 5)):
+        for claimed in self.worker.claim(self.queues, self.session, self.rng.randint(1, 5)):
             self._begin(claimed)
 
-    def _begin(self, claimed: Claimed) -> None:
+    def _begin(self, claimed: ClaimedRecord) -> None:
         machine, record = self.machines[claimed.record.kind], claimed.record
-        if claimed.ask is not None:
-            self._commit(rules.answer(machine, record, claimed.ask, store=self.worker))
-        elif claimed.mark is not None:
-            self._commit(rules.hold(machine, record, claimed.mark, "walker"))
+        if claimed.action_request is not None:
+            self._commit(rules.answer_action_request(machine, record, claimed.action_request, store=self.worker))
+        elif claimed.hold is not None:
+            self._commit(rules.enter_hold(machine, record, claimed.hold, "walker"))
         else:
-            self.held.append(record)
+            self.claimed.append(record)
 
     def finish(self) -> None:
-        if not self.held:
+        if not self.claimed:
             return
-        record = self.held.pop(self.rng.randrange(len(self.held)))
+        record = self.claimed.pop(self.rng.randrange(len(self.claimed)))
         machine = self.machines[record.kind]
-        state = machine.state(record.state)
+        state = machine.find_state(record.state)
         assert state is not None
-        if state.sort == "join" and self.worker.open_parents([record.ref]):
-            self._commit(rules.look(record, "walker"))
+        if state.type == "join" and self.worker.parents_with_open_children([record.ref]):
+            self._commit(rules.wait_for_children(record, "walker"))
             return
-        kinds = self.machines.children_of(record.kind) if state.sort == "work" else []
+        kinds = self.machines.children_of(record.kind) if state.type == "work" else []
         spawn = [self.make(m) for m in kinds for _ in range(self.rng.randint(0, 3))]
         outcomes: list[Outcome | Exception] = [
-            *(Done(to=to) for to in (state.then, *state.also)),
+            *(Done(to=to) for to in (state.to, *state.or_to)),
             Done(),
             Done(),
             Wait(0.0),
-            Fail("a mistake"),
-            OSError("trouble"),
+            Fail("a permanent error"),
+            OSError("a transient error"),
         ]
         outcome = self.rng.choice(outcomes)
-        go_on = isinstance(outcome, Done) and self.rng.random() < 0.5 and self._works(machine, outcome.to or state.then)
-        change = rules.settle(machine, record, outcome, who="walker", go_on=go_on)
+        keep_claim = (
+            isinstance(outcome, Done) and self.rng.random() < 0.5 and self._works(machine, outcome.to or state.to)
+        )
+        change = rules.apply_outcome(machine, record, outcome, who="walker", keep_claim=keep_claim)
         children = (
             tuple(rules.create(self.machines, n, maker=record) for n in spawn) if isinstance(outcome, Done) else ()
         )
         self._commit(change, *children)
 
     def _works(self, machine: Machine, name: str | None) -> bool:
-        state = machine.state(name) if name else None
+        state = machine.find_state(name) if name else None
         return state is not None and state.works
 
     def _commit(self, *changes: Change) -> None:
-        (answer,) = self.worker.commit([Group(changes)])
+        (answer,) = self.worker.commit([CommitGroup(changes)])
         if isinstance(answer, Conflict):
-            assert changes[0].closes, answer  # a child was born while we looked; nobody else touches what we hold
+            assert changes[0].requires_children_settled, (
+                answer
+            )  # a child was created in the meantime; nobody else changes a claimed record
             before = changes[0].before
             assert before is not None
-            self._commit(rules.look(before, "walker"))
+            self._commit(rules.wait_for_children(before, "walker"))
             return
-        assert isinstance(answer, Committed), answer
-        if answer.idle:
-            self.worker.commit([Group((), answer.idle)])
+        assert isinstance(answer, CommitResult), answer
+        if answer.idle_parents:
+            self.worker.commit([CommitGroup((), answer.idle_parents)])
         record = answer.records[0]
         if record is not None and record.session == self.session:
-            self.held.append(record)
+            self.claimed.append(record)
 
     def act(self) -> None:
         machine = self.rng.choice(list(self.machines.values()))
         if not machine.actions:
             return
-        page = self.people.find(machine.name, newest=True, limit=20)
+        page = self.clients.find(machine.name, newest=True, limit=20)
         if not page.records:
             return
         record = self.rng.choice(page.records)
-        actions = machine.leaves(record.state) or machine.actions
+        actions = machine.list_actions_from(record.state) or machine.actions
         try:
             self.engine.act(record.ref, self.rng.choice(actions).name, who="person", confirmed=True)
-        except (Refused, Conflict):
+        except (ActionRefused, Conflict):
             return
 
-    def mark(self) -> None:
-        name = self.rng.choice(sorted(self.marks))
-        self.people.mark(name, name not in self.people.marks())
+    def toggle_hold(self) -> None:
+        name = self.rng.choice(sorted(self.holds))
+        if name in self.clients.list_holds():
+            self.clients.clear_hold(name)
+        else:
+            self.clients.set_hold(name)
 
     def prioritise(self) -> None:
         machine = self.rng.choice(list(self.machines.values()))
-        for record in self.people.find(machine.name, limit=3).records:
+        for record in self.clients.find(machine.name, limit=3).records:
             try:
-                self.engine.priority(record.ref, self.rng.randint(0, 99), who="person")
+                self.engine.set_priority(record.ref, self.rng.randint(0, 99), who="person")
             except Conflict:
                 return
 
-    def die(self) -> None:
-        """The worker's session ends with everything in its hands; what it held goes on with the next."""
+    def end_session(self) -> None:
+        """The worker's session ends with all its claims; the next session claims those records again."""
         self.worker.close_session(self.session)
         self.session = self.worker.open_session(host="h", ttl=60, about={})
-        self.held.clear()
+        self.claimed.clear()
 
-    def wake(self) -> None:
-        self.people.wake()
-        self.engine.pending()
+    def release_due_waits(self) -> None:
+        self.clients.release_due_waits()
+        self.engine.apply_action_requests()
 
     def check(self) -> None:
         for machine in self.machines.values():
             count: dict[str, int] = {}
-            for record in self._all(machine.name):
+            for record in self.clients.each(machine.name):
                 count[record.state] = count.get(record.state, 0) + 1
-                state = machine.state(record.state)
+                state = machine.find_state(record.state)
                 assert state is not None
                 assert record.open == state.open
                 assert state.works or record.session is None
-                lines = self.people.history(record.kind, record.id)
-                wrong = rules.path_is_legal(machine, [(x.before, x.after, x.event) for x in lines])
+                lines = self.clients.history(record.kind, record.id)
+                wrong = rules.find_illegal_transition(machine, [(x.before, x.after, x.cause) for x in lines])
                 assert wrong is None, f"{record.ref} {wrong}: {lines}"
                 assert not lines or lines[-1].after == record.state
-                if state.sort == "end":
-                    self._parent_is_told(record.parent)
-            assert self.people.tally(machine.name) == count
-        held = {r.ref for r in self.held}
-        claimed = {r.ref for m in self.machines for r in self._all(m) if r.session is not None}
-        assert claimed == held
+                if state.type == "end":
+                    self._assert_parent_woken(record.parent)
+            assert self.clients.count_by_state(machine.name) == count
+        expected = {r.ref for r in self.claimed}
+        claimed = {r.ref for m in self.machines for r in self.clients.each(m) if r.session is not None}
+        assert claimed == expected
 
-    def _parent_is_told(self, parent: Ref | None) -> None:
-        """No parent sleeps on children of which none is open."""
+    def _assert_parent_woken(self, parent: Ref | None) -> None:
+        """No parent waits for children of which none is open."""
         if parent is not None:
-            assert parent not in self.people.idle_parents().refs
-
-    def _all(self, kind: str) -> list[Record]:
-        found: list[Record] = []
-        after = None
-        while True:
-            page = self.people.find(kind, after=after, limit=500)
-            found += page.records
-            if page.after is None:
-                return found
-            after = page.after
+            assert parent not in self.clients.find_idle_parents().refs
 
     def close(self) -> None:
         self.worker.close()
-        self.people.close()
+        self.clients.close()

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from tests.worker.yard import Yard
+from tests.worker.worker_fixture import WorkerFixture
 from waybill.record import Store
 from waybill.stores import open_store
-from waybill.stores.model import ModelStore, World
+from waybill.stores.model import ModelDatabase, ModelStore
 
 
-class LockedModel(ModelStore):
+class LockedModelStore(ModelStore):
     """The model's calls are atomic for a simulator, which makes one at a time; threads need a lock for that."""
 
     lock = threading.RLock()
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
-        if name.startswith("_") or name in ("watch", "interrupt", "lock") or not callable(value):
+        if name.startswith("_") or name in ("watch", "interrupt_watch", "lock") or not callable(value):
             return value
 
         def call(*args: Any, **options: Any) -> Any:
-            with LockedModel.lock:
+            with LockedModelStore.lock:
                 return value(*args, **options)
 
         return call
@@ -34,14 +34,14 @@ class LockedModel(ModelStore):
 @pytest.fixture(params=["model", "sqlite"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     if request.param == "model":
-        world = World(time.time)
-        return lambda: LockedModel(world)
+        database = ModelDatabase(time.time)
+        return lambda: LockedModelStore(database)
     return lambda: open_store(f"sqlite:///{tmp_path}/store.db")
 
 
 @pytest.fixture
-def yard(opener: Callable[[], Store], tmp_path: Path) -> Iterator[Yard]:
-    yard = Yard(opener, tmp_path / "work")
-    yard.steps()
-    with yard.closing():
-        yield yard
+def system(opener: Callable[[], Store], tmp_path: Path) -> Iterator[WorkerFixture]:
+    system = WorkerFixture(opener, tmp_path / "work")
+    system.set_steps()
+    with system.closing():
+        yield system

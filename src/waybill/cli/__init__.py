@@ -1,4 +1,4 @@
-"""The command line. `main` runs a command, says what went wrong in one sentence, and answers with an exit code."""
+"""The command line. `main` runs a command, prints what went wrong in one sentence, and exits with its code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ import msgspec
 import typer
 from rich.console import Console
 
-from waybill.cli.problems import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, Misuse, PipeClosed, Problem, describe
+from waybill.cli.problems import (
+    FAILED,
+    INTERRUPTED,
+    PIPE_CLOSED,
+    USAGE,
+    CliProblem,
+    OutputPipeClosed,
+    UsageError,
+    describe,
+)
+from waybill.text_format import to_sentence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -19,53 +29,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """The exit code of a command. See problems.py for what each means."""
-    from waybill.cli.app import build
+    """Run a command; returns its exit code. problems.py says what each code means."""
+    from waybill.cli.app import build_app
 
     try:
         _check_text(arguments)
-        answer = build()(list(arguments), prog_name="waybill", standalone_mode=False)
-        return answer if isinstance(answer, int) else 0
-    except PipeClosed:
-        # Python would complain of the same pipe again while it ends.
+        code = build_app()(list(arguments), prog_name="waybill", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except OutputPipeClosed:
+        # At exit Python would flush stdout and complain of the same pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort:
-        return _say(Problem(FAILED, "refused", "Not confirmed; nothing was done."), arguments)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: said in a sentence, with a code
+        return _report_problem(CliProblem(FAILED, "refused", "Not confirmed; nothing was done."), arguments)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: reported in one sentence, with a code
         if os.environ.get("WAYBILL_DEBUG") == "1":
             traceback.print_exc()
-        if type(error).__name__ == "NoArgsIsHelpError":  # the help was the answer; Typer keeps the class to itself
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help was printed; Typer does not export the class
             return USAGE
-        return _say(describe(error) or _unforeseen(error), arguments)
+        return _report_problem(describe(error) or _unexpected_problem_of(error), arguments)
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Bytes that are no text come from the shell as halves of surrogate pairs, which neither a store nor JSON can
-    hold.
-    """
+    """Arguments that are not UTF-8 come from the shell as lone surrogates, which neither a store nor JSON can hold."""
     for argument in arguments:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            # as the byte that it was
-            shown = argument.encode(errors="backslashreplace").decode().replace(r"\udc", r"\x")
-            raise Misuse(f"The argument '{shown}' is not UTF-8. Write it in UTF-8.") from None
+            shown = (
+                argument.encode(errors="backslashreplace").decode().replace(r"\udc", r"\x")
+            )  # as the byte that it was
+            raise UsageError(f"The argument '{shown}' is not UTF-8. Write it in UTF-8.") from None
 
 
-def _unforeseen(error: Exception) -> Problem:
-    what = f"{type(error).__name__}: {error}"
-    return Problem(
+def _unexpected_problem_of(error: Exception) -> CliProblem:
+    return CliProblem(
         FAILED,
-        "unforeseen",
-        f"Something unforeseen went wrong: {what}",
+        "unexpected",
+        to_sentence(f"An unexpected error: {type(error).__name__}: {error}"),
         "WAYBILL_DEBUG=1 shows where; please report it.",
     )
 
 
-def _say(problem: Problem, arguments: Sequence[str]) -> int:
+def _report_problem(problem: CliProblem, arguments: Sequence[str]) -> int:
     if "--json" in arguments:
         body = {"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}}
         sys.stderr.write(msgspec.json.encode(body).decode() + "\n")

@@ -1,4 +1,4 @@
-"""The command line, put together: Waybill's own commands and those of the applications."""
+"""Builds the command line: Waybill's own commands and those of the applications."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Annotated
 import typer
 
 from waybill import application, config
-from waybill.cli import acting, marks, people, records, run, tables, upkeep, watching
+from waybill.cli import act, administration, holds, machines, records, run, sessions_and_tokens, watch
 
 HELP = """Data in motion: records in explicit states, moved by steps that survive any crash.
 
 Every command takes --json, --data, --store and --config after its name. Exit codes: 0 done, 1 refused or failed, 2 wrong usage,
-3 not there, 4 conflict, 5 no store.
+3 not found, 4 conflict, 5 no store.
 """
 
 
-def version(wanted: bool) -> None:
+def print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"waybill {importlib.metadata.version('waybill')}")
         raise typer.Exit
 
 
-def build(*, with_applications: bool = True) -> typer.Typer:
+def build_app(*, with_applications: bool = True) -> typer.Typer:
     app = typer.Typer(
         name="waybill",
         help=HELP,
@@ -37,13 +37,13 @@ def build(*, with_applications: bool = True) -> typer.Typer:
     @app.callback()
     def main(
         show_version: bool = typer.Option(
-            False, "--version", help="Show the version.", callback=version, is_eager=True
+            False, "--version", help="Show the version.", callback=print_version, is_eager=True
         ),
     ) -> None:
         pass
 
     main.__doc__ = HELP
-    for module in (run, records, acting, watching, tables, marks, people, upkeep):
+    for module in (run, records, act, watch, machines, holds, sessions_and_tokens, administration):
         module.register(app)
     if with_applications:
         _add_applications(app)
@@ -51,30 +51,30 @@ def build(*, with_applications: bool = True) -> typer.Typer:
 
 
 def _add_applications(app: typer.Typer) -> None:
-    """An application that cannot be loaded must not take `waybill --help` with it: whoever calls it hears what is
-    wrong.
+    """An application that cannot be loaded must not break `waybill --help`: its command stays, and raises the load
+    error when it is called.
     """
     taken = {each.name for each in app.registered_commands}
-    for name in (*application.names(), *_named()):
+    for name in (*application.list_application_names(), *_list_named_applications()):
         try:
-            (found,) = application.installed([name])
+            (found,) = application.load_applications([name])
         except application.BadApplication as error:
             module, _, _ = name.partition(":")
-            if module not in taken:  # what it would be called, nobody knows
+            if module not in taken:  # its own name is not known
                 _add_broken(app, module, error)
             continue
         if found.commands is not None and found.name not in taken:
             taken.add(found.name)
-            app.add_typer(found.commands(), name=found.name, help=found.doc, rich_help_panel="Applications")
+            app.add_typer(found.commands(), name=found.name, help=found.description, rich_help_panel="Applications")
 
 
-def _named() -> list[str]:
-    """The applications that the settings name as module:object: those in force before a command is read, without its
-    options.
+def _list_named_applications() -> list[str]:
+    """The applications that the settings name as module:object. The options of the command are not read yet, so only
+    the environment and the file count.
     """
     try:
         chosen = config.load(env=os.environ).applications
-    except (config.BadConfig, OSError):  # said by whatever command needs the settings
+    except (config.BadConfig, OSError):  # reported by the command that needs the settings
         return []
     return [name for name in chosen or () if ":" in name]
 
@@ -85,5 +85,5 @@ def _add_broken(app: typer.Typer, name: str, error: application.BadApplication) 
         hidden=True,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )
-    def broken(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    def raise_load_error(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
         raise error

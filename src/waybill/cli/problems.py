@@ -1,13 +1,13 @@
-"""What goes wrong, as a script and as a person hear of it: an exit code, and one sentence with what to do.
+"""Errors as the command line reports them: an exit code for scripts, and one sentence that says what to do.
 
     0  done
     1  refused or failed: the sentence says why
-    2  the command or a setting is not right
-    3  there is no such thing: a kind, a record, a state, an action, or a step that is due
-    4  the record moved on, a worker holds it, or a name is taken: look again, then decide again
-    5  the store, or the objects' store, cannot be reached, opened or written; nothing was lost
+    2  the command or a setting is wrong
+    3  not found: a kind, a record, a state, an action, or a step that is due
+    4  the record has changed, a worker has claimed it, or a name is taken: read it again, then decide again
+    5  the store, or the object store, cannot be reached, opened or written; nothing was lost
 
-A sentence goes to stderr; with --json it is {"error": {"code", "message", "hint"}}. A traceback is shown only with
+The sentence goes to stderr; with --json it is {"error": {"code", "message", "hint"}}. A traceback is shown only with
 WAYBILL_DEBUG=1.
 """
 
@@ -23,10 +23,21 @@ from waybill.application import BadApplication
 from waybill.config import BadConfig
 from waybill.machine import MachineError
 from waybill.objects.protocol import ObjectsError
-from waybill.record import BadStore, Conflict, Exists, NotFound, StoreError, Taken, TooLarge, Unavailable, Unknown
-from waybill.rules import Held, Refused, UnknownKind, UnknownQueue, UnknownState
+from waybill.record import (
+    BadStore,
+    CommitOutcomeUnknown,
+    CommitTooLarge,
+    Conflict,
+    LockUnavailable,
+    RecordExists,
+    RecordNotFound,
+    StoreError,
+    StoreUnavailable,
+)
+from waybill.rules import ActionRefused, ClaimedByWorker, UnknownKind, UnknownQueue, UnknownState
+from waybill.text_format import to_sentence
 from waybill.tokens import BadTokenFile
-from waybill.views import BadToken
+from waybill.views import BadPageToken
 
 OK = 0
 FAILED = 1
@@ -34,101 +45,101 @@ USAGE = 2
 MISSING = 3
 CONFLICT = 4
 STORE = 5
-INTERRUPTED = 130  # by Ctrl-C, as a shell counts it
-PIPE_CLOSED = 141  # whoever read the output has gone
+INTERRUPTED = 130  # by Ctrl-C, as shells number it
+PIPE_CLOSED = 141  # the reader of the output is gone
 
 EXIT_CODES: dict[int, str] = {
     OK: "Done.",
     FAILED: "Refused or failed; the sentence on stderr says why. `doctor`: findings remain.",
-    USAGE: "The command, one of its options or a setting is not right. Nothing was tried.",
-    MISSING: "There is no such kind, record, state, action, mark or token; `work --once`: no step is due.",
-    CONFLICT: "The record moved on, a worker holds it, or a name is taken. Look again, then decide again.",
-    STORE: "The store, or the objects' store, cannot be reached, opened or written. Nothing is half written.",
+    USAGE: "The command, one of its options or a setting is wrong. Nothing was tried.",
+    MISSING: "There is no such kind, record, state, action, hold or token; `work --once`: no step is due.",
+    CONFLICT: "The record has changed, a worker has claimed it, or a name is taken. Read it again, then decide again.",
+    STORE: "The store, or the object store, cannot be reached, opened or written. Nothing is half written.",
 }
 
 
-class Problem(NamedTuple):
+class CliProblem(NamedTuple):
     exit_code: int
     code: str
     message: str
     hint: str = ""
 
 
-class Misuse(Exception):
+class UsageError(Exception):
     """Arguments that contradict each other."""
 
 
-class Missing(Exception):
-    """Something that was named is not there."""
+class NameNotFound(Exception):
+    """A name that does not exist was given."""
 
 
-class PipeClosed(Exception):
-    """Whoever read our output has gone; there is nobody to tell."""
+class OutputPipeClosed(Exception):
+    """The reader of our output is gone; nothing can be reported to it."""
 
 
-def describe(error: BaseException) -> Problem | None:
-    """The problem that an error is to its reader; None: a mistake of the program."""
-    text = sentence(str(error))
+def describe(error: BaseException) -> CliProblem | None:
+    """How an error is reported; None: it is a bug."""
+    text = to_sentence(str(error))
     match error:
         case TyperException():
             message = error.format_message()
-            return Problem(
-                error.exit_code, "usage" if error.exit_code == USAGE else "failed", sentence(message), _help_of(error)
+            return CliProblem(
+                error.exit_code,
+                "usage" if error.exit_code == USAGE else "failed",
+                to_sentence(message),
+                _help_of(error),
             )
-        case Misuse() | BadToken():
-            return Problem(USAGE, "usage", text)
+        case UsageError() | BadPageToken():
+            return CliProblem(USAGE, "usage", text)
         case BadConfig():
-            return Problem(
+            return CliProblem(
                 USAGE, "bad-config", text, "`waybill config` shows the settings in force and where each came from."
             )
         case BadApplication():
-            return Problem(USAGE, "bad-application", text)
+            return CliProblem(USAGE, "bad-application", text)
         case UnknownKind():
-            return Problem(
+            return CliProblem(
                 MISSING,
                 "not-found",
                 text,
-                "`waybill machines` lists the kinds; the demonstration's need the setting demo.",
+                "`waybill machines` lists the kinds; those of the demonstration need the setting demo.",
             )
-        case NotFound():
-            return Problem(
-                MISSING,
-                "not-found",
-                text,
-                error.hint or "Look at the id, or list what there is with `waybill ls KIND`.",
+        case RecordNotFound():
+            return CliProblem(
+                MISSING, "not-found", text, error.hint or "Check the id, or list the records with `waybill ls KIND`."
             )
-        case Missing() | UnknownState() | UnknownQueue():
-            return Problem(MISSING, "not-found", text)
-        case Held():
-            return Problem(CONFLICT, "claimed", text)
-        case Conflict() | Exists() | Taken():
-            return Problem(CONFLICT, error.code, text)
-        case Unavailable() | Unknown() | BadStore():
-            return Problem(STORE, error.code, text)
+        case NameNotFound() | UnknownState() | UnknownQueue():
+            return CliProblem(MISSING, "not-found", text)
+        case ClaimedByWorker():
+            return CliProblem(CONFLICT, "claimed", text)
+        case Conflict() | RecordExists() | LockUnavailable():
+            return CliProblem(CONFLICT, error.code, text)
+        case StoreUnavailable() | CommitOutcomeUnknown() | BadStore():
+            return CliProblem(STORE, error.code, text)
         case ObjectsError():
-            return Problem(STORE, "objects", text)
-        case TooLarge() | StoreError():
-            return Problem(FAILED, error.code, text)
-        case Refused() | MachineError() | BadTokenFile():
-            return Problem(FAILED, "refused", text)
+            return CliProblem(STORE, "objects", text)
+        case CommitTooLarge() | StoreError():
+            return CliProblem(FAILED, error.code, text)
+        case ActionRefused() | MachineError() | BadTokenFile():
+            return CliProblem(FAILED, "refused", text)
         case PermissionError() | FileNotFoundError() | NotADirectoryError() | IsADirectoryError() | FileExistsError():
-            return Problem(FAILED, "files", _of_files(error))
+            return CliProblem(FAILED, "files", _describe_file_error(error))
         case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
-            return Problem(STORE, "files", _of_files(error))
+            return CliProblem(STORE, "files", _describe_file_error(error))
         case _:
             return None
 
 
-def _of_files(error: OSError) -> str:
+def _describe_file_error(error: OSError) -> str:
     advice = {
         errno.ENOSPC: "free some space, then try again",
         errno.EDQUOT: "free some space, then try again",
         errno.EROFS: "choose a folder that can be written, with --data",
-        errno.EACCES: "see who may read and write there, or choose another folder with --data",
-        errno.EEXIST: "choose another name, or move away what is there",
-    }.get(error.errno or 0, "see what is there, or choose another folder with --data")
+        errno.EACCES: "check who may read and write there, or choose another folder with --data",
+        errno.EEXIST: "choose another name, or move the existing file",
+    }.get(error.errno or 0, "check what is there, or choose another folder with --data")
     where = f"{error.filename}: " if error.filename else ""
-    return sentence(f"{where}{os.strerror(error.errno or 0)}; {advice}")
+    return to_sentence(f"{where}{os.strerror(error.errno or 0)}; {advice}")
 
 
 def _help_of(error: TyperException) -> str:
@@ -137,9 +148,4 @@ def _help_of(error: TyperException) -> str:
         return ""
     if hasattr(error, "option_name") and hasattr(context.command, "commands"):
         return f"Options follow the command; `{context.command_path} --help` lists the commands."
-    return f"`{context.command_path} --help` says how it is used."
-
-
-def sentence(text: str) -> str:
-    text = text.strip()
-    return text if not text or text.rstrip(")")[-1:] in (".", "!", "?") else text + "."
+    return f"`{context.command_path} --help` explains its use."

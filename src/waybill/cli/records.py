@@ -1,4 +1,4 @@
-"""Commands that look at records: ls, show, history."""
+"""Commands that read records: ls, show, history."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from waybill import views
-from waybill.cli import shapes
-from waybill.cli.desk import ID, KIND, Desk, command, complete_kind, complete_state
-from waybill.cli.problems import Missing, Misuse
+from waybill.cli import terminal
+from waybill.cli.command_context import ID, KIND, CommandContext, command, complete_kind, complete_state
+from waybill.cli.problems import NameNotFound, UsageError
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Store
-from waybill.views import PageTokens, Query
+from waybill.text_format import format_local_time
+from waybill.views import ListQuery, PageTokens
 
 PANEL = "Records"
 
 
 def check_state(machine: Machine, state: str | None, store: Store) -> None:
-    """A state must be declared, or at least hold records of an earlier release."""
-    if state is not None and machine.state(state) is None and state not in store.tally(machine.name):
-        raise Missing(f"A {machine.name} has no state {state!r}; it has {', '.join(s.name for s in machine.states)}.")
+    """Raise NameNotFound unless the state is declared, or holds records of an earlier release."""
+    if state is not None and machine.find_state(state) is None and state not in store.count_by_state(machine.name):
+        raise NameNotFound(
+            f"A {machine.name} has no state {state!r}; it has {', '.join(s.name for s in machine.states)}."
+        )
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def ls(
-    desk: Desk,
+    context: CommandContext,
     kind: Annotated[
         str | None,
         typer.Argument(
@@ -59,31 +62,31 @@ def ls(
     ] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Only records of this owner.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="How many records a page has.")] = 50,
-    token: Annotated[
-        str | None, typer.Option("--token", help="Go on after an earlier page; it is printed with that page.")
+    page_token: Annotated[
+        str | None, typer.Option("--page-token", help="Continue after an earlier page, which printed this token.")
     ] = None,
     newest: Annotated[bool, typer.Option("--newest", help="Newest first.")] = False,
 ) -> None:
     """List records in the order in which they were made, page by page."""
     if kind is None:
-        if state or parent or owner or token:
-            raise Misuse("A filter or a token needs a KIND; without one `waybill ls` counts all kinds.")
-        return _counts(desk)
+        if state or parent or owner or page_token:
+            raise UsageError("A filter or a page token needs a KIND; without one `waybill ls` counts all kinds.")
+        return _print_counts(context)
     if sum(given is not None for given in (state, parent, owner)) > 1:
-        raise Misuse(
-            "Only one of --state, --parent and --owner can be given: each has its own index, and no mixture has."
+        raise UsageError(
+            "Only one of --state, --parent and --owner can be given: each has its own index, and no combination has."
         )
-    machine = desk.machine(kind)
-    with desk.store() as store:
-        query = Query(kind, state, desk.ref(parent) if parent else None, owner, newest)
+    machine = context.get_machine(kind)
+    with context.open_store() as store:
+        query = ListQuery(kind, state, context.parse_ref(parent) if parent else None, owner, newest)
         after = None
-        if token is not None:
-            asked, after = PageTokens.of(store).verify(token)
-            if asked != query and (state or parent or owner or newest or asked.kind != kind):
-                raise Misuse(
-                    "This token belongs to another list; give it with the same kind and filter, or begin again without it."
+        if page_token is not None:
+            token_query, after = PageTokens.from_store(store).verify(page_token)
+            if token_query != query and (state or parent or owner or newest or token_query.kind != kind):
+                raise UsageError(
+                    "This page token belongs to another list; give it with the same kind and filter, or start again without it."
                 )
-            query = asked
+            query = token_query
         check_state(machine, query.state, store)
         page = store.find(
             kind,
@@ -94,111 +97,120 @@ def ls(
             newest=query.newest,
             limit=limit,
         )
-        # The first to sign a token writes the store's secret; a list of one page can be read from a disk that is full.
-        further = PageTokens.of(store).sign(query, page.after) if page.after is not None else None
-        shown = views.page(page, desk.depot.machines, store, further, progress=views.progress_of(store.sessions()))
-    if desk.as_json:
-        return desk.print_json(shown)
-    if not shown["records"]:
-        return desk.note(f"There are no {machine.plural} here.")
-    desk.out.print(shapes.records(shown["records"]))
-    if shown["next"]:
-        desk.note(f"There are more: waybill ls {kind} --token {shown['next']}")
-    return None
-
-
-def _counts(desk: Desk) -> None:
-    with desk.store() as store:
-        tallies = [views.tally(machine, store.tally(kind)) for kind, machine in sorted(desk.depot.machines.items())]
-    if desk.as_json:
-        return desk.print_json({"kinds": tallies})
-    made = shapes.table("kind", "records", "states")
-    for tally in tallies:
-        states = "  ".join(f"{count['state']} {count['count']}" for count in tally["states"] if count["count"])
-        made.add_row(tally["kind"], str(tally["total"]), states)
-    desk.out.print(made)
-    return None
-
-
-def show(desk: Desk, kind: KIND, id: ID) -> None:
-    """Show one record: its fields, its documents, its children, and the actions that are possible now."""
-    machine = desk.machine(kind)
-    with desk.store() as store:
-        record = store.get(kind, id)
-        sessions, now = store.sessions(), store.now()
-        view: dict[str, Any] = dict(
-            views.record(record, desk.depot.machines, docs=True, progress=views.progress_of(sessions), store=store)
+        # Signing the first token of a store writes its secret. A list of one page is readable even when the disk is full.
+        next_token = PageTokens.from_store(store).sign(query, page.after) if page.after is not None else None
+        page_view = views.to_page_view(
+            page, context.environment.machines, store, next_token, progress=views.progress_of(store.list_sessions())
         )
-        below = desk.depot.machines.children_of(kind)
-        children = [views.tally(child, store.tally(child.name, parent=record.ref), record.ref) for child in below]
+    if context.as_json:
+        return context.print_json(page_view)
+    if not page_view["records"]:
+        return context.print_note(f"There are no {machine.plural} here.")
+    context.out.print(terminal.make_record_table(page_view["records"]))
+    if page_view["next"]:
+        context.print_note(f"There are more: waybill ls {kind} --page-token {page_view['next']}")
+    return None
+
+
+def _print_counts(context: CommandContext) -> None:
+    with context.open_store() as store:
+        counts_views = [
+            views.to_state_counts_view(machine, store.count_by_state(kind))
+            for kind, machine in sorted(context.environment.machines.items())
+        ]
+    if context.as_json:
+        return context.print_json({"kinds": counts_views})
+    table = terminal.make_table("kind", "records", "states")
+    for counts in counts_views:
+        states = "  ".join(f"{count['state']} {count['count']}" for count in counts["states"] if count["count"])
+        table.add_row(counts["kind"], str(counts["total"]), states)
+    context.out.print(table)
+    return None
+
+
+def show(context: CommandContext, kind: KIND, id: ID) -> None:
+    """Show one record: its fields, its documents, its children, and the actions that are possible now."""
+    machine = context.get_machine(kind)
+    with context.open_store() as store:
+        record = store.get(kind, id)
+        sessions, now = store.list_sessions(), store.now()
+        view: dict[str, Any] = dict(
+            views.to_record_view(
+                record, context.environment.machines, documents=True, progress=views.progress_of(sessions), store=store
+            )
+        )
+        children = [
+            views.to_state_counts_view(child, store.count_by_state(child.name, parent=record.ref), record.ref)
+            for child in context.environment.machines.children_of(kind)
+        ]
     view["children"] = children
-    if desk.as_json:
-        return desk.print_json(view)
-    gone = any(s.name == record.session and s.expires <= now for s in sessions)
-    now_at = "its worker is gone; the next one takes it up" if gone else shapes.where(view)
-    holder = f"{record.session} (expired)" if gone else record.session
-    desk.out.print(
-        shapes.fields(
+    if context.as_json:
+        return context.print_json(view)
+    is_expired = any(s.name == record.session and s.expires <= now for s in sessions)
+    activity = "its worker is gone; the next one claims it again" if is_expired else terminal.describe_wait(view)
+    claimed_by = f"{record.session} (expired)" if is_expired else record.session
+    context.out.print(
+        terminal.make_field_table(
             [
                 ("kind", kind),
                 ("id", id),
-                ("state", shapes.state(record.state, view["sort"])),
-                ("", view["state_doc"]),
+                ("state", terminal.style_state(record.state, view["type"])),
+                ("", view["state_description"]),
                 ("message", view["message"]),
-                ("progress", shapes.progress(view["progress"])),
-                ("now", now_at),
+                ("progress", terminal.format_progress(view["progress"])),
+                ("now", activity),
                 ("parent", str(record.parent) if record.parent else ""),
                 ("owner", record.owner),
                 ("priority", record.priority),
                 ("last done", record.last_done),
-                ("tries", record.tries or ""),
-                ("retries", record.retries or ""),
-                ("held by", holder),
-                ("keys", " ".join(record.keys)),
-                ("marks", " ".join(record.gates)),
+                ("errors", record.error_count or ""),
+                ("resumed", record.resume_count or ""),
+                ("claimed by", claimed_by),
+                ("locks", " ".join(record.locks)),
+                ("holds", " ".join(record.hold_names)),
                 ("host", record.host),
-                ("created", shapes.local(view["created"])),
-                ("updated", shapes.local(view["updated"])),
+                ("created", format_local_time(view["created"])),
+                ("updated", format_local_time(view["updated"])),
             ]
         )
     )
-    for tally in children:
-        states = ", ".join(f"{count['count']} {count['state']}" for count in tally["states"] if count["count"])
-        desk.say(f"\n{desk.machine(tally['kind']).plural}: {states or 'none'}")
-    for name, body in view["docs"].items():
-        desk.say(f"\n{name}:")
-        desk.say(json.dumps(body, indent=2, ensure_ascii=False))
+    for counts in children:
+        states = ", ".join(f"{count['count']} {count['state']}" for count in counts["states"] if count["count"])
+        context.print_line(f"\n{context.get_machine(counts['kind']).plural}: {states or 'none'}")
+    for name, body in view["documents"].items():
+        context.print_line(f"\n{name}:")
+        context.print_line(json.dumps(body, indent=2, ensure_ascii=False))
     if view["actions"]:
-        made = shapes.table("action", "leads to", "")
+        table = terminal.make_table("action", "leads to", "")
         for action in view["actions"]:
-            made.add_row(
+            table.add_row(
                 action["name"],
                 action["target"],
-                f"not now: {action['why_not']}" if action["why_not"] else action["doc"],
+                f"not now: {action['why_not']}" if action["why_not"] else action["description"],
             )
-        desk.say("")
-        desk.out.print(made)
-    elif not machine.leaves(record.state):
-        desk.note("\nNo action is possible in this state.")
+        context.print_line("")
+        context.out.print(table)
+    elif not machine.list_actions_from(record.state):
+        context.print_note("\nNo action is possible in this state.")
     return None
 
 
-def history(desk: Desk, kind: KIND, id: ID) -> None:
+def history(context: CommandContext, kind: KIND, id: ID) -> None:
     """Show all that happened to one record, oldest first."""
-    desk.machine(kind)
-    with desk.store() as store:
+    context.get_machine(kind)
+    with context.open_store() as store:
         store.get(kind, id)
-        lines = [views.line(line) for line in store.history(kind, id)]
-    if desk.as_json:
-        return desk.print_json({"kind": kind, "id": id, "lines": lines})
-    made = shapes.table("when", "what", "state", "who", "why")
-    for line in lines:
-        made.add_row(
-            shapes.local(line["at"]),
-            line["event"],
-            shapes.arrow(line["before"], line["after"]),
-            line["who"],
-            line["why"],
+        entries = [views.to_history_entry_view(entry) for entry in store.history(kind, id)]
+    if context.as_json:
+        return context.print_json({"kind": kind, "id": id, "entries": entries})
+    table = terminal.make_table("when", "cause", "state", "who", "why")
+    for entry in entries:
+        table.add_row(
+            format_local_time(entry["at"]),
+            entry["cause"],
+            terminal.format_transition(entry["before"], entry["after"]),
+            entry["who"],
+            entry["why"],
         )
-    desk.out.print(made)
+    context.out.print(table)
     return None

@@ -1,31 +1,35 @@
-"""Commands that work: up (everything in one process), serve, work, step.
+"""Commands that run Waybill: up (everything in one process), serve, work, step.
 
 A process that serves or works lives like this:
 
-    put together -> migrate the store, make the duties' records -> live until stopped (`life`)
+    apply the options -> prepare: folders, log, object store, schema, maintenance records -> run until it is stopped
+    (server_processes)
+
+`work --once` and `step` take a single step instead: one that is due, or that of one record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waybill.cli import logs
-from waybill.cli.attending import Attendance
-from waybill.cli.desk import ID, KIND, Desk, command, complete_role
-from waybill.cli.life import until_stopped
-from waybill.cli.problems import Misuse
-from waybill.cli.processes import Processes
-from waybill.cli.site import Site, is_loopback
-from waybill.cli.stepping import take_one
+from waybill.cli import server_processes
+from waybill.cli.command_context import ID, KIND, CommandContext, command, complete_queue
+from waybill.cli.http_server import ListeningServer, is_loopback
+from waybill.cli.problems import MISSING, UsageError
+from waybill.cli.server_processes import ServerSession, run_until_stopped
+from waybill.cli.worker_processes import WorkerProcesses
 from waybill.config import DAY, DEMO_FILE, sqlite_path
-from waybill.depot import Depot, make_folder
-from waybill.record import Ref
+from waybill.environment import Environment, make_data_folder
+from waybill.record import Conflict, Record, Ref
+from waybill.rules import list_pause_holds
+from waybill.rules.triggered_maintenance import MAINTENANCE_KIND
 
 if TYPE_CHECKING:
-    from waybill.duties import Post
-    from waybill.worker import Worker
+    from waybill.maintenance import MaintenanceScheduler
+    from waybill.worker import StepTransition, Worker
 
 PANEL = "Running"
 
@@ -33,23 +37,21 @@ HOST = Annotated[str | None, typer.Option("--host", help="The address to listen 
 PORT = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.", show_default="8700")
 ]
-DEMO = Annotated[
-    bool, typer.Option("--demo", help="With the demonstration: shipments, parcels and deposits to look at.")
-]
-OPEN = Annotated[
+DEMO = Annotated[bool, typer.Option("--demo", help="With the demonstration: shipments, parcels and deposits to try.")]
+OPEN_LOOPBACK = Annotated[
     bool,
     typer.Option(
-        "--open-loopback", help="Let in whoever asks from this machine without a token, as admin; on loopback only."
+        "--open-loopback", help="Accept requests from this machine without a token, as admin; on loopback only."
     ),
 ]
-ROLES = Annotated[
+QUEUES = Annotated[
     list[str] | None,
     typer.Option(
-        "--role",
-        metavar="ROLE",
-        help='A queue to serve: "kind", "kind.State" or "duty"; may be repeated.',
+        "--queue",
+        metavar="QUEUE",
+        help='A queue to serve: "kind", "kind.State" or "maintenance"; may be repeated.',
         show_default="all",
-        autocompletion=complete_role,
+        autocompletion=complete_queue,
     ),
 ]
 THREADS = Annotated[
@@ -61,7 +63,7 @@ PROCESSES = Annotated[
         "--processes",
         min=1,
         max=256,
-        help="Worker processes, each with so many threads; one for each core is most.",
+        help="Worker processes, each with its own threads; at most one for each core is useful.",
         show_default="1",
     ),
 ]
@@ -77,21 +79,21 @@ def register(app: typer.Typer) -> None:
         panel=PANEL,
         examples=(
             "waybill work",
-            "waybill work --role parcel.Sending --threads 8",
-            "waybill work --role duty",
-            "waybill work --once --role parcel",
+            "waybill work --queue parcel.Sending --threads 8",
+            "waybill work --queue maintenance",
+            "waybill work --once --queue parcel",
         ),
     )(work)
     command(app, panel=PANEL, examples=("waybill step parcel pcl0000000001",))(step)
 
 
 def up(
-    desk: Desk,
+    context: CommandContext,
     host: HOST = None,
     port: PORT = None,
     demo: DEMO = False,
-    open_loopback: OPEN = False,
-    role: ROLES = None,
+    open_loopback: OPEN_LOOPBACK = False,
+    queues: QUEUES = None,
     threads: THREADS = None,
     processes: PROCESSES = None,
 ) -> int:
@@ -99,62 +101,153 @@ def up(
 
     Ctrl-C or SIGTERM stops it.
     """
-    _take(desk, host, port, open_loopback, role, threads, processes, demo)
-    depot = _ready(desk)
+    _apply_options(context, host, port, open_loopback, queues, threads, processes, demo)
+    environment = _prepare_environment(context)
     if demo:
-        with desk.engine() as engine:
-            for application in depot.applications:
+        with context.open_engine() as engine:
+            for application in environment.applications:
                 if application.demo is not None:
-                    application.demo(depot, engine)
-    return until_stopped(desk, site=Site(depot), worker=_worker(depot), others=_others(desk))
+                    application.demo(environment, engine)
+    return run_until_stopped(
+        context,
+        server=ListeningServer(environment),
+        worker=_build_worker(environment),
+        worker_processes=_build_worker_processes(context),
+    )
 
 
-def serve(desk: Desk, host: HOST = None, port: PORT = None, demo: DEMO = False, open_loopback: OPEN = False) -> int:
-    """Serve the page and the API; the work is done by `waybill work`, here or elsewhere."""
-    _take(desk, host, port, open_loopback, None, None, None, demo)
-    depot = _ready(desk)
-    alone = sqlite_path(desk.config.store) is not None
-    return until_stopped(desk, site=Site(depot), attendance=Attendance(depot) if alone else None)
+def serve(
+    context: CommandContext,
+    host: HOST = None,
+    port: PORT = None,
+    demo: DEMO = False,
+    open_loopback: OPEN_LOOPBACK = False,
+) -> int:
+    """Serve the web page and the API; `waybill work` does the work, here or on another host."""
+    _apply_options(context, host, port, open_loopback, None, None, None, demo)
+    environment = _prepare_environment(context)
+    is_sqlite = sqlite_path(context.config.store) is not None
+    return run_until_stopped(
+        context, server=ListeningServer(environment), server_session=ServerSession(environment) if is_sqlite else None
+    )
 
 
 def work(
-    desk: Desk,
-    role: ROLES = None,
+    context: CommandContext,
+    queues: QUEUES = None,
     threads: THREADS = None,
     processes: PROCESSES = None,
     demo: DEMO = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Take exactly one due step and print its arrow; exit code 3: none is due.")
+        bool,
+        typer.Option("--once", help="Take exactly one due step and print its transition; exit code 3: none is due."),
     ] = False,
 ) -> int | None:
-    """Do the work: claim records, run their steps, commit what comes of them, until Ctrl-C or SIGTERM."""
-    _take(desk, None, None, False, role, threads, processes, demo)
+    """Claim records, run their steps and commit the outcomes, until Ctrl-C or SIGTERM."""
+    _apply_options(context, None, None, False, queues, threads, processes, demo)
     if once:
-        logs.set_up(desk.config.log)
-        return _one_step(desk, None)
-    return until_stopped(desk, worker=_worker(_ready(desk)), others=_others(desk))
+        server_processes.configure_logging(context.config.log)
+        return _run_single_step(context, None)
+    return run_until_stopped(
+        context, worker=_build_worker(_prepare_environment(context)), worker_processes=_build_worker_processes(context)
+    )
 
 
-def step(desk: Desk, kind: KIND, id: ID) -> int | None:
-    """Take exactly one step of one record, if one is due, and print the arrow that it took."""
-    desk.machine(kind)
-    logs.set_up(desk.config.log)
-    return _one_step(desk, Ref(kind, id))
+def step(context: CommandContext, kind: KIND, id: ID) -> int | None:
+    """Take exactly one step of one record, if one is due, and print its transition."""
+    context.get_machine(kind)
+    server_processes.configure_logging(context.config.log)
+    return _run_single_step(context, Ref(kind, id))
 
 
-def _one_step(desk: Desk, target: Ref | None) -> int | None:
-    return take_one(desk, target, _roles(desk.depot), lambda: _post(desk.depot).take_up())
+# --- a single step
 
 
-# --- putting it together
+def _run_single_step(context: CommandContext, target: Ref | None) -> int | None:
+    """Take one step: that of `target`, or one that is due in the queues of this process."""
+    from waybill.worker import run_one_step
+
+    environment, settings = context.environment, context.config.work
+    with context.open_store() as store:
+        holds = store.list_holds()
+        if target is not None:
+            queues = _queues_of_record(environment, store.get(*target), holds)
+        else:
+            queues = _list_unpaused_queues(environment, holds)
+    if not queues:
+        return _print_transition(context, None)
+    make_data_folder(settings.root)
+    _build_maintenance_scheduler(environment).register_step()
+    transition = run_one_step(
+        environment.open_store,
+        environment.machines,
+        host=environment.host,
+        work_root=settings.root,
+        objects=environment.objects,
+        target=target,
+        queues=queues,
+        shared=settings.shared,
+        ttl=settings.ttl,
+        resources_of=environment.get_resources,
+    )
+    return _print_transition(context, transition)
 
 
-def _take(
-    desk: Desk,
+def _queues_of_record(environment: Environment, record: Record, holds: Collection[str]) -> tuple[str, ...]:
+    if pauses := list_pause_holds(environment.machines[record.kind], record.state) & set(holds):
+        raise Conflict(f"Work on {record.ref} is paused by {', '.join(sorted(pauses))}; `waybill release` that first.")
+    return (record.kind,)
+
+
+def _list_unpaused_queues(environment: Environment, holds: Collection[str]) -> tuple[str, ...]:
+    """The queues of this process without those that are paused: nothing is due there."""
+    from waybill.worker import queues_of
+
+    # Maintenance is due at any time, so it is left out unless it is asked for.
+    names = environment.config.work.queues or tuple(
+        kind for kind in _list_queues(environment) if kind != MAINTENANCE_KIND
+    )
+    return tuple(
+        f"{queue.kind}.{queue.state}"
+        for queue in queues_of(environment.machines, names)
+        if not list_pause_holds(environment.machines[queue.kind], queue.state) & set(holds)
+    )
+
+
+def _print_transition(context: CommandContext, transition: StepTransition | None) -> int | None:
+    if transition is None:
+        if context.as_json:
+            context.print_json({"transition": None})
+        context.print_note("No step is due.")
+        return MISSING
+    if context.as_json:
+        context.print_json(
+            {
+                "transition": {
+                    "kind": transition.ref.kind,
+                    "id": transition.ref.id,
+                    "before": transition.before,
+                    "after": transition.after,
+                    "cause": transition.cause,
+                    "message": transition.message,
+                }
+            }
+        )
+    else:
+        message = f" ({transition.message})" if transition.message else ""
+        context.print_line(f"{transition.ref}: {transition.before} → {transition.after}, {transition.cause}{message}")
+    return None
+
+
+# --- building a process
+
+
+def _apply_options(
+    context: CommandContext,
     host: str | None,
     port: int | None,
     open_loopback: bool,
-    roles: list[str] | None,
+    queues: list[str] | None,
     threads: int | None,
     processes: int | None,
     demo: bool,
@@ -166,91 +259,97 @@ def _take(
         "open_loopback": open_loopback or None,
         "demo": demo or None,
     }
-    desk.settings.update(given | {"work.roles": roles or None, "work.threads": threads, "work.processes": processes})
-    if desk.config.open_loopback and not is_loopback(desk.config.http.host):
-        raise Misuse(
-            f"--open-loopback lets in without a token whoever asks from this machine, and {desk.config.http.host} is not loopback. "
+    context.settings.update(
+        given | {"work.queues": queues or None, "work.threads": threads, "work.processes": processes}
+    )
+    if context.config.open_loopback and not is_loopback(context.config.http.host):
+        raise UsageError(
+            f"--open-loopback accepts requests from this machine without a token, and {context.config.http.host} is not loopback. "
             "Leave one of the two out."
         )
 
 
-def _ready(desk: Desk) -> Depot:
-    """The store made or upgraded, what every process needs in it, and the log."""
-    logs.set_up(desk.config.log)
-    depot = desk.depot
-    make_folder(desk.config.data)
-    if desk.config.demo and desk.config.origins["demo"] != "default":
-        (desk.config.data / DEMO_FILE).touch()
-    # an S3 server that is away, or not worth much, is told now and not in the middle of a step
-    _ = depot.objects.conditions
-    if any(application.catalogues for application in depot.applications):
-        depot.open_index().close()  # the same of an index
-    post = _post(depot)
-    post.take_up()
-    with desk.store(migrate=True) as store:
-        if sqlite_path(desk.config.store) is not None:
-            # A server has no session that would be refused, but must not write a file that workers of another host use
-            # either.
-            store.close_session(store.open_session(host=depot.host, ttl=desk.config.work.ttl, about={}))
-        post.ensure(depot.engine(store))
-    return depot
+def _prepare_environment(context: CommandContext) -> Environment:
+    """Configure the log, make the folders, make or upgrade the store, and create the records that every process needs."""
+    server_processes.configure_logging(context.config.log)
+    environment = context.environment
+    make_data_folder(context.config.data)
+    if context.config.demo and context.config.origins["demo"] != "default":
+        (context.config.data / DEMO_FILE).touch()
+    # An S3 server that is unavailable, or that lacks what Waybill needs, is reported now and not in the middle of a step.
+    _ = environment.objects.capabilities
+    if any(application.has_catalogues for application in environment.applications):
+        environment.open_index().close()  # so is an index
+    scheduler = _build_maintenance_scheduler(environment)
+    scheduler.register_step()
+    with context.open_store(migrate=True) as store:
+        if sqlite_path(context.config.store) is not None:
+            # Opening a session fails when workers of another host use this file. A server opens none of its own here, but
+            # must not write that file either.
+            store.close_session(store.open_session(host=environment.host, ttl=context.config.work.ttl, about={}))
+        scheduler.ensure_records(environment.make_engine(store))
+    return environment
 
 
-def _post(depot: Depot) -> Post:
-    from waybill.duties import Post, all_duties
+def _build_maintenance_scheduler(environment: Environment) -> MaintenanceScheduler:
+    from waybill.maintenance import MaintenanceScheduler, collect_routines
 
-    more = [duty for application in depot.applications for duty in application.duties]
-    keep = {state: days * DAY for state, days in depot.config.retention.items()}
-    return Post(
-        all_duties(more),
-        depot.machines,
-        depot.host,
-        depot.config.work.root,
-        depot.objects,
-        depot.open_store,
-        keep,
-        depot.outfit,
+    of_applications = [routine for application in environment.applications for routine in application.maintenance]
+    retention = {state: days * DAY for state, days in environment.config.retention.items()}
+    return MaintenanceScheduler(
+        collect_routines(of_applications),
+        environment.machines,
+        environment.host,
+        environment.config.work.root,
+        environment.objects,
+        environment.open_store,
+        retention,
+        environment.get_resources,
     )
 
 
-def _worker(depot: Depot) -> Worker:
+def _build_worker(environment: Environment) -> Worker:
     from waybill.worker import Worker
 
-    settings = depot.config.work
-    make_folder(settings.root)
+    settings = environment.config.work
+    make_data_folder(settings.root)
     return Worker(
-        depot.open_store,
-        depot.machines,
-        host=depot.host,
+        environment.open_store,
+        environment.machines,
+        host=environment.host,
         work_root=settings.root,
-        objects=depot.objects,
-        roles=_roles(depot),
+        objects=environment.objects,
+        queues=_list_queues(environment),
         shared=settings.shared,
         threads=settings.threads,
         ttl=settings.ttl,
-        portion=settings.portion_max,
-        outfit=depot.outfit,
+        max_claims=settings.claim_max,
+        resources_of=environment.get_resources,
     )
 
 
-def _others(desk: Desk) -> Processes | None:
-    """The other worker processes, where there is to be more than this one."""
-    settings, count = desk.config.work, desk.config.work.processes - 1
+def _build_worker_processes(context: CommandContext) -> WorkerProcesses | None:
+    """The other worker processes; None when this process is the only one."""
+    settings, count = context.config.work, context.config.work.processes - 1
     if not count:
         return None
-    roles = [argument for role in settings.roles for argument in ("--role", role)]
-    demo = ["--demo"] if desk.config.demo else []
-    # In the environment, which only this user may read: the store's URL may hold a password.
-    told = {
-        "WAYBILL_DATA": str(desk.config.data),
-        "WAYBILL_STORE": desk.config.store,
-        "WAYBILL_INDEX": desk.config.index,
+    queues = [argument for queue in settings.queues for argument in ("--queue", queue)]
+    demo = ["--demo"] if context.config.demo else []
+    # In the environment, which only this user can read: the store's URL may hold a password.
+    variables = {
+        "WAYBILL_DATA": str(context.config.data),
+        "WAYBILL_STORE": context.config.store,
+        "WAYBILL_INDEX": context.config.index,
     }
-    if desk.config_file is not None:
-        told["WAYBILL_CONFIG"] = str(desk.config_file.absolute())
-    return Processes(["work", "--processes", "1", "--threads", str(settings.threads), *roles, *demo], count, told)
+    if context.config_file is not None:
+        variables["WAYBILL_CONFIG"] = str(context.config_file.absolute())
+    return WorkerProcesses(
+        ["work", "--processes", "1", "--threads", str(settings.threads), *queues, *demo], count, variables
+    )
 
 
-def _roles(depot: Depot) -> tuple[str, ...]:
-    """What was asked for, or every kind in which work is done."""
-    return depot.config.work.roles or tuple(kind for kind, machine in depot.machines.items() if machine.working())
+def _list_queues(environment: Environment) -> tuple[str, ...]:
+    """The queues of the settings, or every kind that has work."""
+    return environment.config.work.queues or tuple(
+        kind for kind, machine in environment.machines.items() if machine.list_work_states()
+    )

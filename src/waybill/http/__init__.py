@@ -1,7 +1,6 @@
-"""Waybill over HTTP: `create_app` puts the application together, `Server` runs it until it is told to stop.
+"""Waybill over HTTP: `create_app` builds the web application, `ApiServer` runs it until it is stopped.
 
-The names are looked up when they are asked for: a process that only needs the token machine does not load a web
-framework.
+Both are imported on first use: a process that does not serve does not load a web framework.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from waybill.http.app import create_app
-    from waybill.http.server import Server
+    from waybill.http.app import ApiServer, create_app
 
-__all__ = ["Server", "create_app"]
+__all__ = ["ApiServer", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,8 +18,8 @@ def __getattr__(name: str) -> Any:
         from waybill.http.app import create_app
 
         return create_app
-    if name == "Server":
-        from waybill.http.server import Server
+    if name == "ApiServer":
+        from waybill.http.app import ApiServer
 
-        return Server
+        return ApiServer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,15 +1,18 @@
-"""The application, put together: what every request passes, then the routes.
+"""Builds the web application and runs it. A request passes, in this order:
 
-Measured -> Shield -> errors -> guard -> /health /ready /metrics /openapi.json /api/v1/... and the applications' own
-routes
+    RequestMetricsMiddleware -> BrowserSecurityMiddleware -> the error handlers -> the authenticator -> the route
+
+The routes are /health, /ready, /metrics, /openapi.json, /api/v1/..., and those of the applications.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -18,30 +21,31 @@ from typing_extensions import TypedDict
 
 from waybill.application import BadApplication
 from waybill.config import BadConfig
-from waybill.depot import Depot
-from waybill.http import errors, events, machines, records, tokens, upkeep
-from waybill.http.connections import Connections
-from waybill.http.front import Front
-from waybill.http.guard import DESCRIBED, Guard, need
-from waybill.http.hub import Hub
-from waybill.http.metrics import CONTENT_TYPE, Measured, Metrics
-from waybill.http.readiness import Readiness
-from waybill.http.shield import Shield
-from waybill.http.wire import answer, json_route
-from waybill.record import StoreError, make_ready
+from waybill.environment import Environment
+from waybill.http import change_stream, errors, holds_and_sessions, machines, records, tokens
+from waybill.http.api_services import ApiServices
+from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator, require_role
+from waybill.http.browser_security import BrowserSecurityMiddleware
+from waybill.http.change_feed import ChangeFeed
+from waybill.http.connections import StoreConnectionPool
+from waybill.http.json_io import make_json_route, to_json_response
+from waybill.http.metrics import CONTENT_TYPE, RequestMetricsMiddleware, ServerMetrics
+from waybill.http.readiness import ReadinessProbe
+from waybill.record import StoreError, prepare_decoders
 from waybill.tokens import Identity, is_active
 
-ABOUT = """Records in explicit states, moved by steps that survive any crash.
+SHUTDOWN_TIMEOUT = 10  # seconds for running requests when the server stops
+API_DESCRIPTION = """Records in explicit states, moved by steps that survive any crash.
 
-Every refusal has the shape `{"error": {"code", "message", "hint"}}`. A write is answered when it is written; 503 means that nothing was,
-504 that nobody knows. Times are RFC 3339 in UTC."""
+Every error has the shape `{"error": {"code", "message", "hint"}}`. A write is answered when it is committed; 503 means that nothing was
+written, 504 that the outcome is unknown. Times are RFC 3339 in UTC."""
 
 
 class HealthView(TypedDict):
     status: str
 
 
-class IndexView(TypedDict):
+class ServerIndexView(TypedDict):
     name: str
     description: str
     api: str
@@ -53,65 +57,64 @@ class ReadyView(TypedDict):
     ready: bool
 
 
-NOT_READY: dict[int | str, dict[str, Any]] = {
+NOT_READY_RESPONSES: dict[int | str, dict[str, Any]] = {
     503: {"model": ReadyView, "description": "The store cannot be read, or is slow to answer."}
 }
 
 
-def create_app(depot: Depot, *, open_loopback: bool = False, hosts: Iterable[str] = ()) -> FastAPI:
-    """`open_loopback`: whoever comes from this machine needs no token. `hosts`: other names that the server is
-    called by ("*": any).
+def create_app(environment: Environment, *, open_loopback: bool = False, hosts: Iterable[str] = ()) -> FastAPI:
+    """`open_loopback`: requests from this machine need no token. `hosts`: further names of the server ("*": any).
 
-    What is put together is in `app.state.front`, for routes that are added later.
+    The services are in `app.state.services`, for routes that are added later.
     """
-    connections = Connections(depot)
-    guard = Guard(connections, open_loopback)
-    hub = Hub(depot.open_store, events.reader(depot.machines), is_active)
-    front = Front(depot, connections, guard, hub)
-    metrics = Metrics(front)
+    connections = StoreConnectionPool(environment)
+    authenticator = TokenAuthenticator(connections, open_loopback)
+    change_feed = ChangeFeed(environment.open_store, change_stream.make_topic_reader(environment.machines), is_active)
+    services = ApiServices(environment, connections, authenticator, change_feed)
+    metrics = ServerMetrics(services)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await run_in_threadpool(hub.close)
+        await run_in_threadpool(change_feed.close)
         await run_in_threadpool(connections.close)
 
     app = FastAPI(
         title="Waybill",
         version="1",
-        description=ABOUT,
+        description=API_DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from another site
+        docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
         redirect_slashes=False,
         swagger_ui_oauth2_redirect_url=None,
     )
-    app.state.front = front
+    app.state.services = services
     app.state.connections = connections  # for the routes of applications, which may not import this package
-    app.include_router(_own(front, metrics))
-    for part in (machines, records, upkeep, tokens, events):
-        app.include_router(part.router(front))
-    _add_applications(app, depot, guard)
-    errors.install(app)
-    app.add_middleware(Shield, listens_on=depot.config.http.host, hosts=hosts)
-    app.add_middleware(Measured, metrics=metrics)
-    make_ready()
+    app.include_router(_build_server_routes(services, metrics))
+    for part in (machines, records, holds_and_sessions, tokens, change_stream):
+        app.include_router(part.build_router(services))
+    _add_applications(app, environment, authenticator)
+    errors.install_error_handlers(app)
+    app.add_middleware(BrowserSecurityMiddleware, listens_on=environment.config.http.host, hosts=hosts)
+    app.add_middleware(RequestMetricsMiddleware, metrics=metrics)
+    prepare_decoders()
     return app
 
 
-def _own(front: Front, metrics: Metrics) -> APIRouter:
+def _build_server_routes(services: ApiServices, metrics: ServerMetrics) -> APIRouter:
     routes = APIRouter(tags=["server"])
 
-    def read() -> None:
-        with front.connections.store() as store:
-            store.marks()
+    def read_store() -> None:
+        with services.connections.open_store() as store:
+            store.list_holds()
 
-    readiness = Readiness(read)
+    readiness = ReadinessProbe(read_store)
 
-    @routes.get("/", summary="Where things are", response_model=IndexView)
-    async def index() -> Response:
-        """For whoever opens the printed URL."""
-        return answer(
+    @routes.get("/", summary="Where to find what", response_model=ServerIndexView)
+    async def get_index() -> Response:
+        """For a browser that opens the printed URL."""
+        return to_json_response(
             {
                 "name": "Waybill",
                 "description": "Records are below /api/v1 and need a token; the description of the API does not.",
@@ -122,62 +125,100 @@ def _own(front: Front, metrics: Metrics) -> APIRouter:
         )
 
     @routes.get("/health", summary="Is the process alive?", response_model=HealthView)
-    async def health() -> Response:
-        """Never looks at the store: a server whose store is away must not be restarted for it."""
-        return answer({"status": "ok"})
+    async def get_health() -> Response:
+        """Never reads the store: a server whose store is unavailable must not be restarted for it."""
+        return to_json_response({"status": "ok"})
 
-    @routes.get("/ready", summary="Can it do its work?", response_model=ReadyView, responses=NOT_READY)
-    async def ready() -> Response:
-        """Within about a second, whatever the store does. Why it is not ready stands in the server's log."""
-        if await readiness.ask():
-            return answer({"ready": True})
-        return answer({"ready": False}, 503, errors.AGAIN)
+    @routes.get("/ready", summary="Can the store be read?", response_model=ReadyView, responses=NOT_READY_RESPONSES)
+    async def get_readiness() -> Response:
+        """Answers within about a second, whatever the store does. The server's log says why it is not ready."""
+        if await readiness.is_ready():
+            return to_json_response({"ready": True})
+        return to_json_response({"ready": False}, 503, errors.RETRY_HEADERS)
 
-    guarded = APIRouter(tags=["server"], route_class=json_route(front.guard.check), dependencies=[DESCRIBED])
+    guarded = APIRouter(
+        tags=["server"], route_class=make_json_route(services.authenticator.authenticate), dependencies=[TOKEN_SECURITY]
+    )
 
     @guarded.get(
         "/metrics",
         summary="For Prometheus",
         response_class=Response,
-        responses=errors.responses(
+        responses=errors.describe_responses(
             401,
             403,
             503,
-            also={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics."}},
+            extra={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics."}},
         ),
     )
-    def read_metrics(identity: Annotated[Identity, need("reader")]) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
+    def get_metrics(identity: Annotated[Identity, require_role("reader")]) -> Response:
+        return Response(metrics.render_text(), media_type=CONTENT_TYPE)
 
     routes.include_router(guarded)
     return routes
 
 
-def _add_applications(app: FastAPI, depot: Depot, guard: Guard) -> None:
-    """Routers are guarded as `Guard.routes_of_applications` says; plain routes and mounts are protocols with a guard
-    of their own.
+def _add_applications(app: FastAPI, environment: Environment, authenticator: TokenAuthenticator) -> None:
+    """Routers are authenticated as `TokenAuthenticator.make_role_dependency` says; plain routes and mounts are protocols
+    with an authentication of their own.
     """
-    for application in depot.applications:
+    for application in environment.applications:
         if application.routes is None:
             continue
         try:
-            brought = application.routes(depot)
+            routes = application.routes(environment)
         except (BadApplication, BadConfig, StoreError):
-            raise  # these say whose fault it is
-        except Exception as error:  # whatever the code of others raises
+            raise  # their messages say what is wrong
+        except Exception as error:  # anything that the code of an application raises
             raise BadApplication(
-                f"The routes of the application {application.name} cannot be put together: {type(error).__name__}: {error}. "
-                "Mend or uninstall it, or leave it out with the setting `applications`."
+                f"The routes of the application {application.name} cannot be built: {type(error).__name__}: {error}. "
+                "Repair or uninstall it, or leave it out with the setting `applications`."
             ) from error
-        for part in brought if isinstance(brought, (list, tuple)) else [brought]:
+        for part in routes if isinstance(routes, (list, tuple)) else [routes]:
             if isinstance(part, APIRouter):
-                app.include_router(part, dependencies=[DESCRIBED, Depends(guard.routes_of_applications())])
+                app.include_router(part, dependencies=[TOKEN_SECURITY, Depends(authenticator.make_role_dependency())])
             elif isinstance(part, BaseRoute):
                 app.router.routes.append(part)
             else:
                 raise BadApplication(
-                    f"The application {application.name} brings {part!r} as a route; it must be a router or a route."
+                    f"The application {application.name} has {part!r} among its routes; it must be a router or a route."
                 )
 
 
-__all__ = ["create_app"]
+class ApiServer(uvicorn.Server):
+    """uvicorn, which ends the live streams first when it stops.
+
+    `run()` blocks until `should_exit` is set or a signal arrives; signals are handled in the main thread only.
+    """
+
+    def __init__(
+        self, app: FastAPI, host: str, port: int, *, log_level: str = "info", access_log: bool = False
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host,
+                port,
+                log_level=log_level,
+                access_log=access_log,
+                log_config=None,
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+                server_header=False,
+                ws="none",
+            )
+        )
+        self._stop_change_feed = app.state.services.change_feed.stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stop_change_feed()
+        await super().shutdown(sockets)
+
+    def stop(self) -> None:
+        """May be called from any thread."""
+        self.should_exit = True
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens, once it has started; with port 0, the port that the system chose."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return host, port

@@ -1,11 +1,11 @@
-"""A small pool of store connections: a store is for one thread at a time, and requests come on many.
+"""A small pool of store connections: a store is for one thread at a time, and requests run on many.
 
-    free -> lent to one request -> free again, or closed when the store failed under it
+    idle -> in use by one request -> idle again, or closed when the store failed under it
 
-A connection that rested is asked whether it still lives before it is lent, so that a store that was away is served
-again with the first request after it is back. A new connection is made in a thread of its own: to a store that is away
-it may take long, and whoever asks is told within HURRY to come again. While a store is known to be away one such thread
-looks for it, and all requests wait for that one.
+A connection that was idle is checked before it is used, so that the first request after a store is back succeeds. A new
+connection is made in a thread of its own: to a store that is unavailable it may take long, and the request is answered
+within CONNECT_TIMEOUT that it should be tried again. While a store is known to be unavailable one such thread
+reconnects, and all requests wait for that one.
 """
 
 from __future__ import annotations
@@ -16,183 +16,190 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
-from waybill.depot import Depot
 from waybill.engine import Engine
-from waybill.record import BadStore, SessionLost, Store, StoreError, Unavailable, Unknown
+from waybill.environment import Environment
+from waybill.record import BadStore, CommitOutcomeUnknown, SessionLost, Store, StoreError, StoreUnavailable
 
-SIZE = 8
-PATIENCE = 5.0  # seconds that a request waits for a connection
-HURRY = 2.5  # seconds that it waits for a store that is away, or for a new connection
-RESTED = 1.0  # seconds after which a connection is looked at before it is lent
+POOL_SIZE = 8
+ACQUIRE_TIMEOUT = 5.0  # seconds that a request waits for a connection
+CONNECT_TIMEOUT = 2.5  # seconds that it waits for an unavailable store, or for a new connection
+IDLE_BEFORE_CHECK = 1.0  # seconds after which a connection is checked before it is used
 
-SLOW = "The store is slow to answer. Try again in a moment."
-BROKEN = (Unavailable, Unknown, BadStore, SessionLost)
+SLOW_MESSAGE = "The store is slow to answer. Try again in a moment."
+BROKEN_CONNECTION_ERRORS = (StoreUnavailable, CommitOutcomeUnknown, BadStore, SessionLost)
 
 
-class Connections:
-    """Connections to the depot's store. Thread-safe."""
+class StoreConnectionPool:
+    """Connections to the environment's store. Thread-safe."""
 
     def __init__(
         self,
-        depot: Depot,
-        size: int = SIZE,
-        patience: float = PATIENCE,
-        hurry: float = HURRY,
+        environment: Environment,
+        size: int = POOL_SIZE,
+        acquire_timeout: float = ACQUIRE_TIMEOUT,
+        connect_timeout: float = CONNECT_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._depot = depot
-        self._patience = patience
-        self._hurry = hurry
+        self._environment = environment
+        self._acquire_timeout = acquire_timeout
+        self._connect_timeout = connect_timeout
         self._clock = clock
         self._size = size
-        self._places = threading.BoundedSemaphore(size)
+        self._slots = threading.BoundedSemaphore(size)
         self._lock = threading.Lock()  # guards all below
-        # each with the time since when it rests; the last one in is the first one out
-        self._free: list[tuple[Store, float]] = []
-        self._away: Unavailable | None = None  # what the store said when it was last asked, if it is away
-        self._search: Future[None] | None = None  # for a store that is away: the one new connection that is being made
+        # each with the time since when it is idle; last in, first out
+        self._idle: list[tuple[Store, float]] = []
+        self._unavailable: StoreUnavailable | None = None  # the last error, while the store is unavailable
+        self._reconnection: Future[None] | None = (
+            None  # the one new connection that is being made to an unavailable store
+        )
         self._closed = False
 
     @contextmanager
-    def engine(self) -> Iterator[Engine]:
+    def open_engine(self) -> Iterator[Engine]:
         """An engine on a connection of its own, for one request."""
-        with self.store() as store:
-            yield self._depot.engine(store)
+        with self.open_store() as store:
+            yield self._environment.make_engine(store)
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
-        until = self._clock() + self._hurry
-        if not self._places.acquire(timeout=self._patience if self._away is None else min(self._patience, self._hurry)):
-            raise Unavailable(
+    def open_store(self) -> Iterator[Store]:
+        until = self._clock() + self._connect_timeout
+        if not self._slots.acquire(
+            timeout=self._acquire_timeout
+            if self._unavailable is None
+            else min(self._acquire_timeout, self._connect_timeout)
+        ):
+            raise StoreUnavailable(
                 "Too many requests are at work; all connections to the store are in use. Try again in a moment."
             )
         try:
-            store = self._take(until)
+            store = self._acquire(until)
             try:
                 yield store
             except StoreError as error:
-                self._return(store, sound=not isinstance(error, BROKEN))
-                if isinstance(error, Unavailable):
-                    self._miss(error)
+                self._release(store, is_sound=not isinstance(error, BROKEN_CONNECTION_ERRORS))
+                if isinstance(error, StoreUnavailable):
+                    self._note_unavailable(error)
                 raise
             except BaseException:
-                # Whatever happened in between, nobody knows in what state it left the connection.
-                self._return(store, sound=False)
+                # The error came from the request itself, and the state of the connection is unknown.
+                self._release(store, is_sound=False)
                 raise
             else:
-                self._return(store, sound=True)
+                self._release(store, is_sound=True)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            resting, self._free = self._free, []
-        for store, _ in resting:
+            idle, self._idle = self._idle, []
+        for store, _ in idle:
             store.close()
 
-    def _take(self, until: float) -> Store:
+    def _acquire(self, until: float) -> Store:
         while True:
             with self._lock:
                 if self._closed:
-                    raise Unavailable("The server is stopping.")
-                away = self._away is not None
-                resting = self._free.pop() if self._free and not away else None
-            if away:
-                self._wait_for_the_store(until)
-            elif resting is None:
-                return self._open()
-            elif self._clock() - resting[1] < RESTED or self._lives(resting[0]):
-                return resting[0]
+                    raise StoreUnavailable("The server is stopping.")
+                is_unavailable = self._unavailable is not None
+                idle = self._idle.pop() if self._idle and not is_unavailable else None
+            if is_unavailable:
+                self._wait_for_reconnection(until)
+            elif idle is None:
+                return self._open_connection()
+            elif self._clock() - idle[1] < IDLE_BEFORE_CHECK or self._is_alive(idle[0]):
+                return idle[0]
 
-    def _open(self) -> Store:
-        """A new connection. Nothing is known against the store; if it was never reached, that is how it shows."""
+    def _open_connection(self) -> Store:
+        """A new connection. The store is not known to be unavailable; if it is, this is where it shows."""
         opening: Future[Store] = Future()
         threading.Thread(target=self._connect, args=(opening,), name="waybill-connect", daemon=True).start()
-        wait([opening], self._hurry)
-        if opening.cancel():  # what comes of it is for others
-            slow = Unavailable(SLOW)
-            self._miss(slow)
+        wait([opening], self._connect_timeout)
+        if opening.cancel():  # the connection, once made, is for other requests
+            slow = StoreUnavailable(SLOW_MESSAGE)
+            self._note_unavailable(slow)
             raise slow
         try:
             return opening.result()
-        except Unavailable as error:
-            self._miss(error)
+        except StoreUnavailable as error:
+            self._note_unavailable(error)
             raise
 
     def _connect(self, opening: Future[Store]) -> None:
         try:
-            store = self._depot.open_store()
-        except BaseException as error:  # noqa: BLE001 - carried over to the request that waits
+            store = self._environment.open_store()
+        except BaseException as error:  # noqa: BLE001 - raised in the request that waits
             if opening.set_running_or_notify_cancel():
                 opening.set_exception(error)
-            elif isinstance(error, Unavailable):
-                self._miss(error)  # in its own words
+            elif isinstance(error, StoreUnavailable):
+                self._note_unavailable(error)  # with the store's own message
             return
         if opening.set_running_or_notify_cancel():
             opening.set_result(store)
         else:
-            self._return(store, sound=True)
+            self._release(store, is_sound=True)
 
-    def _lives(self, store: Store) -> bool:
+    def _is_alive(self, store: Store) -> bool:
         try:
-            store.marks()
+            store.list_holds()
         except StoreError as error:
-            _discard(store)
-            if isinstance(error, Unavailable):
-                self._miss(error)
+            _close_in_background(store)
+            if isinstance(error, StoreUnavailable):
+                self._note_unavailable(error)
             return False
         return True
 
-    def _miss(self, error: Unavailable) -> None:
+    def _note_unavailable(self, error: StoreUnavailable) -> None:
         with self._lock:
-            self._away = error
+            self._unavailable = error
 
-    def _wait_for_the_store(self, until: float) -> None:
-        """Until it is back; Unavailable when it is not, or not in time."""
+    def _wait_for_reconnection(self, until: float) -> None:
+        """Returns when the store is back; raises StoreUnavailable when it is not back in time."""
         with self._lock:
-            search = self._search
-            if search is None:
-                search = Future()
-                threading.Thread(
-                    target=self._look_for_the_store, args=(search,), name="waybill-search", daemon=True
-                ).start()
-                self._search = search  # it runs: none that could not be started is waited for
+            reconnection = self._reconnection
+            if reconnection is None:
+                reconnection = Future()
+                thread = threading.Thread(
+                    target=self._reconnect, args=(reconnection,), name="waybill-reconnect", daemon=True
+                )
+                thread.start()  # it may fail: then no request waits for it
+                self._reconnection = reconnection
         try:
-            search.result(max(0.0, until - self._clock()))
+            reconnection.result(max(0.0, until - self._clock()))
         except TimeoutError:
             with self._lock:
-                said = str(self._away or SLOW)
-            raise Unavailable(said) from None
+                message = str(self._unavailable or SLOW_MESSAGE)
+            raise StoreUnavailable(message) from None
 
-    def _look_for_the_store(self, search: Future[None]) -> None:
+    def _reconnect(self, reconnection: Future[None]) -> None:
         try:
-            store = self._depot.open_store()
-        except BaseException as error:  # noqa: BLE001 - carried over to the requests that wait
+            store = self._environment.open_store()
+        except BaseException as error:  # noqa: BLE001 - raised in the requests that wait
             with self._lock:
-                self._search = None
-                # Another trouble than that it is away: each request tries for itself, and says so.
-                self._away = error if isinstance(error, Unavailable) else None
-            search.set_exception(error)
+                self._reconnection = None
+                # Another error than that it is unavailable: each request connects for itself, and reports it.
+                self._unavailable = error if isinstance(error, StoreUnavailable) else None
+            reconnection.set_exception(error)
             return
-        self._return(store, sound=True)
+        self._release(store, is_sound=True)
         with self._lock:
-            self._search = None
-        search.set_result(None)
+            self._reconnection = None
+        reconnection.set_result(None)
 
-    def _return(self, store: Store, sound: bool) -> None:
+    def _release(self, store: Store, is_sound: bool) -> None:
         with self._lock:
-            if sound:
-                self._away = None
-                if not self._closed and len(self._free) < self._size:  # a search makes one more than were lent
-                    self._free.append((store, self._clock()))
+            if is_sound:
+                self._unavailable = None
+                if not self._closed and len(self._idle) < self._size:  # a reconnection makes one more than are in use
+                    self._idle.append((store, self._clock()))
                     return
-        if sound:
+        if is_sound:
             store.close()
         else:
-            _discard(store)
+            _close_in_background(store)
 
 
-def _discard(store: Store) -> None:
-    """Close it beside the request: to take leave of a store that is away may take as long as to reach it."""
+def _close_in_background(store: Store) -> None:
+    """Close it in a thread: closing a connection to an unavailable store may take as long as opening one."""
     threading.Thread(target=store.close, name="waybill-discard", daemon=True).start()

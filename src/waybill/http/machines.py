@@ -1,4 +1,4 @@
-"""The machines: what kinds of record there are, and all that their tables say."""
+"""The machines: the kinds of record, and everything that their declarations say."""
 
 from __future__ import annotations
 
@@ -9,73 +9,79 @@ from fastapi.responses import Response
 from typing_extensions import TypedDict
 
 from waybill import drawing, views
-from waybill.http.errors import responses
-from waybill.http.front import Front, Kind, Parent
-from waybill.http.guard import need
-from waybill.http.wire import answer
+from waybill.http.api_services import ApiServices, KindText, ParentText
+from waybill.http.authentication import require_role
+from waybill.http.errors import describe_responses
+from waybill.http.json_io import to_json_response
 from waybill.tokens import Identity
-from waybill.views.shapes import MachineView, TallyView
+from waybill.views.view_types import MachineView, StateCountsView
 
-SVG_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the picture needs nothing: its colours are attributes
+SVG_POLICY = "default-src 'none'; frame-ancestors 'none'"  # the picture loads nothing: its colours are attributes
 
 
 class MachinesView(TypedDict):
     machines: list[MachineView]
 
 
-def router(front: Front) -> APIRouter:
-    routes = front.router("machines")
-    machines = front.depot.machines
+def build_router(services: ApiServices) -> APIRouter:
+    routes = services.build_router("machines")
+    machines = services.environment.machines
 
     @routes.get(
         "/machines",
-        summary="All machines with their tables",
+        summary="All machines with their states and actions",
         response_model=MachinesView,
-        responses=responses(401, 403, 503),
+        responses=describe_responses(401, 403, 503),
     )
-    def every(identity: Annotated[Identity, need("reader")]) -> Response:
-        return answer({"machines": [views.machine(m) for _, m in sorted(machines.items())]})
+    def list_machines(identity: Annotated[Identity, require_role("reader")]) -> Response:
+        return to_json_response({"machines": [views.to_machine_view(m) for _, m in sorted(machines.items())]})
 
     @routes.get(
         "/machines/{kind}",
         summary="One machine",
         response_model=MachineView,
-        responses=responses(401, 403, 404, 422, 503),
+        responses=describe_responses(401, 403, 404, 422, 503),
     )
-    def one(identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()]) -> Response:
-        return answer(views.machine(machines[kind]))
+    def get_machine(
+        identity: Annotated[Identity, require_role("reader")], kind: Annotated[KindText, Path()]
+    ) -> Response:
+        return to_json_response(views.to_machine_view(machines[kind]))
 
     @routes.get(
         "/machines/{kind}/figure.svg",
         summary="A machine as a picture",
         response_class=Response,
-        responses=responses(
+        responses=describe_responses(
             401,
             403,
             404,
             422,
             503,
-            also={200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}, "description": "The figure."}},
+            extra={200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}, "description": "The figure."}},
         ),
     )
-    def figure(identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()]) -> Response:
+    def get_figure(
+        identity: Annotated[Identity, require_role("reader")], kind: Annotated[KindText, Path()]
+    ) -> Response:
         headers = {"Content-Security-Policy": SVG_POLICY, "Cache-Control": "private, max-age=300"}
-        return Response(drawing.svg(machines[kind]), headers=headers, media_type="image/svg+xml")
+        return Response(drawing.render_svg(machines[kind]), headers=headers, media_type="image/svg+xml")
 
     @routes.get(
-        "/tally/{kind}",
+        "/counts/{kind}",
         summary="How many records are in each state",
-        response_model=TallyView,
-        responses=responses(400, 401, 403, 404, 422, 503),
+        response_model=StateCountsView,
+        responses=describe_responses(400, 401, 403, 404, 422, 503),
     )
-    def tally(
-        identity: Annotated[Identity, need("reader")],
-        kind: Annotated[Kind, Path()],
-        parent: Annotated[Parent | None, Query(description="KIND:ID: only the children of this record.")] = None,
+    def count_by_state(
+        identity: Annotated[Identity, require_role("reader")],
+        kind: Annotated[KindText, Path()],
+        parent: Annotated[ParentText | None, Query(description="KIND:ID: only the children of this record.")] = None,
     ) -> Response:
-        machine = front.shown_kind(kind)
-        above = front.parse_ref(parent) if parent is not None else None
-        with front.connections.store() as store:
-            return answer(views.tally(machine, store.tally(kind, parent=above), above))
+        machine = services.get_visible_machine(kind)
+        parent_ref = services.parse_ref(parent) if parent is not None else None
+        with services.connections.open_store() as store:
+            return to_json_response(
+                views.to_state_counts_view(machine, store.count_by_state(kind, parent=parent_ref), parent_ref)
+            )
 
     return routes

@@ -1,7 +1,7 @@
-"""`GET /metrics`: what Prometheus reads. All names begin with waybill_; no label is an id, so their number stays small.
+"""`GET /metrics`, for Prometheus. All names begin with waybill_; no label is an id, so their number stays small.
 
-Records are counted when they are asked for, from the store's tally. While the store is away `waybill_store_up` is 0,
-and the rest is there.
+Records are counted at each request, from the store's counts by state. While the store is unavailable `waybill_store_up`
+is 0, and the metrics of the process are still there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from waybill.http.front import Front
+from waybill.http.api_services import ApiServices
 from waybill.record import Store, StoreError
 
 log = logging.getLogger("waybill.http")
@@ -27,8 +27,8 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 NO_ROUTE = "no route"
 
 
-class Metrics:
-    def __init__(self, front: Front) -> None:
+class ServerMetrics:
+    def __init__(self, services: ApiServices) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(namespace="waybill", registry=self.registry)
         self.requests = Counter(
@@ -39,66 +39,68 @@ class Metrics:
         )
         self.seconds = Histogram(
             "waybill_http_request_seconds",
-            "Seconds until the answer began.",
+            "Seconds until the response started.",
             ("method", "route"),
             registry=self.registry,
         )
-        self.registry.register(StoreCollector(front))
+        self.registry.register(StoreMetricsCollector(services))
 
-    def text(self) -> bytes:
+    def render_text(self) -> bytes:
         return generate_latest(self.registry)
 
 
-class StoreCollector(Collector):
-    def __init__(self, front: Front) -> None:
-        self._front = front
+class StoreMetricsCollector(Collector):
+    def __init__(self, services: ApiServices) -> None:
+        self._services = services
 
     def describe(self) -> list[Metric]:
-        return []  # or registering would read the store
+        return []  # otherwise registering would read the store
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("waybill_listeners", "Streams of live changes.", value=self._front.hub.listeners)
+        yield GaugeMetricFamily(
+            "waybill_listeners", "Streams of live changes.", value=self._services.change_feed.listener_count
+        )
         try:
-            with self._front.connections.store() as store:
-                found = list(self._of(store))
+            with self._services.connections.open_store() as store:
+                metrics = list(self._collect_from(store))
         except StoreError as error:
-            log.warning("metrics without the store: %s", error)
-            found = []
-        yield GaugeMetricFamily("waybill_store_up", "1 when the store could be read.", value=1.0 if found else 0.0)
-        yield from found
+            log.warning("the metrics cannot read the store: %s", error)
+            metrics = []
+        yield GaugeMetricFamily("waybill_store_up", "1 when the store could be read.", value=1.0 if metrics else 0.0)
+        yield from metrics
 
-    def _of(self, store: Store) -> Iterator[Metric]:
+    def _collect_from(self, store: Store) -> Iterator[Metric]:
         records = GaugeMetricFamily("waybill_records", "Records, by kind and state.", labels=("kind", "state"))
         oldest = GaugeMetricFamily(
             "waybill_oldest_record_seconds",
-            "Age of the oldest record in a working state, since its creation.",
+            "Age of the oldest record in a work state, since its creation.",
             labels=("kind", "state"),
         )
         now = store.now()
-        for kind, machine in sorted(self._front.depot.machines.items()):
-            for name, count in sorted(store.tally(kind).items()):
+        for kind, machine in sorted(self._services.environment.machines.items()):
+            for name, count in sorted(store.count_by_state(kind).items()):
                 records.add_metric((kind, name), count)
-                state = machine.state(name)
+                state = machine.find_state(name)
                 if count and state is not None and state.works:
                     for record in store.find(kind, state=name, limit=1).records:
                         oldest.add_metric((kind, name), max(0.0, now - record.created))
-        sessions = store.sessions()
+        sessions = store.list_sessions()
         steps = sum(len(session.progress) for session in sessions)
         yield records
         yield oldest
         expired = sum(session.expires <= now for session in sessions)
         yield GaugeMetricFamily("waybill_sessions", "Workers that are alive.", value=len(sessions) - expired)
         yield GaugeMetricFamily(
-            "waybill_sessions_expired", "Workers that are gone and have not been missed yet.", value=expired
+            "waybill_sessions_expired", "Workers that are gone and whose claims are not freed yet.", value=expired
         )
-        yield GaugeMetricFamily("waybill_steps_with_progress", "Steps at work that say how far they are.", value=steps)
-        yield GaugeMetricFamily("waybill_marks", "Marks in force.", value=len(store.marks()))
+        yield GaugeMetricFamily("waybill_steps_with_progress", "Running steps that report progress.", value=steps)
+        yield GaugeMetricFamily("waybill_holds", "Holds in force.", value=len(store.list_holds()))
 
 
-class Measured:
-    """Counts and times every answer, under the route's own text: what a client sends never becomes a label."""
+class RequestMetricsMiddleware:
+    """Counts and times every response, by the route's own path: nothing that a client sends becomes a label."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
         self._app = app
         self._metrics = metrics
 
@@ -106,23 +108,23 @@ class Measured:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = time.perf_counter()
+        started_at = time.perf_counter()
 
-        async def measured(message: Message) -> None:
+        async def send_measured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 method = scope["method"] if scope["method"] in METHODS else "other"
-                route = _route(scope)
+                route = _route_of(scope)
                 self._metrics.requests.labels(method, route, message["status"]).inc()
-                self._metrics.seconds.labels(method, route).observe(time.perf_counter() - began)
+                self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started_at)
             await send(message)
 
-        await self._app(scope, receive, measured)
+        await self._app(scope, receive, send_measured)
 
 
-def _route(scope: Scope) -> str:
-    """The route's text as the docs have it: {name}, where the code says {name:path}."""
+def _route_of(scope: Scope) -> str:
+    """The path of the route as the docs write it: {name}, where the code writes {name:path}."""
     route = scope.get("route")
-    # only FastAPI's own routes say themselves who they are
+    # only FastAPI's own routes are in the scope
     if route is None and (endpoint := scope.get("endpoint")) is not None:
         route = next((each for each in scope["app"].routes if getattr(each, "endpoint", None) is endpoint), None)
     return re.sub(r":\w+}", "}", str(getattr(route, "path", NO_ROUTE)))

@@ -1,7 +1,7 @@
-"""The records of every kind: list, look at, submit, act.
+"""The records of every kind: list, read, submit, act.
 
-A write is answered when it is written. A submission with an `Idempotency-Key` is safe to repeat: the first record is
-answered again.
+A write is answered when it is committed. A submission with an `Idempotency-Key` is safe to repeat: the response is the
+first record again.
 """
 
 from __future__ import annotations
@@ -15,156 +15,165 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from waybill import rules, views
-from waybill.engine import Acted
-from waybill.http.errors import Problem, responses
-from waybill.http.front import PREFIX, Front, Id, Kind, Parent
-from waybill.http.guard import demand, need
-from waybill.http.wire import Body, Name, Text, answer
+from waybill.engine import ActionResult
+from waybill.http.api_services import API_PREFIX, ApiServices, IdText, KindText, ParentText
+from waybill.http.authentication import check_role, require_role
+from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.json_io import Name, RequestBody, Text, to_json_response
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Record, Store
-from waybill.rules import words
+from waybill.rules import inputs
 from waybill.step import New
 from waybill.tokens import Identity
-from waybill.views import BadToken
-from waybill.views.shapes import LineView, PageView, RecordView
+from waybill.views import BadPageToken
+from waybill.views.view_types import HistoryEntryView, PageView, RecordView
 
-KEY = words.REQUEST
+IDEMPOTENCY_KEY_PATTERN = inputs.IDEMPOTENCY_KEY_PATTERN
 
 
-class Submission(Body):
+class RecordSubmissionBody(RequestBody):
     id: Annotated[str, Field(max_length=600)] | None = Field(
-        None, description="Only for kinds whose caller names the records."
+        None, description="Only for kinds whose records are named by the client."
     )
-    docs: dict[str, Any] = Field(
-        default_factory=dict, description="The documents that the record begins with, by name."
-    )
+    documents: dict[str, Any] = Field(default_factory=dict, description="The documents of the new record, by name.")
     priority: int | None = Field(None, ge=0, le=99, strict=True, description="0 to 99, lower first.")
-    owner: Name | None = Field(None, description="Whose it is: a depositor, a project, an account.")
-    request: Annotated[str, Field(pattern=KEY)] | None = Field(
+    owner: Name | None = Field(None, description="The owner: a depositor, a project, an account.")
+    idempotency_key: Annotated[str, Field(pattern=IDEMPOTENCY_KEY_PATTERN)] | None = Field(
         None, description="The same as the header Idempotency-Key."
     )
     why: Text = ""
 
 
-class Act(Body):
+class RecordActionBody(RequestBody):
     why: Text = ""
-    args: dict[str, Any] = Field(
-        default_factory=dict, description="What the action needs to know, where it needs something."
-    )
-    confirmed: bool = Field(False, description="Whoever asks was told what the action's `confirm` says, and agreed.")
+    args: dict[str, Any] = Field(default_factory=dict, description="The arguments of the action, if it has any.")
+    confirmed: bool = Field(False, description="The user has seen the text of the action's `confirm`, and agreed.")
 
 
-class Priority(Body):
+class PriorityBody(RequestBody):
     priority: int = Field(ge=0, le=99, strict=True, description="0 to 99, lower first.")
     why: Text = ""
 
 
-class ActedView(TypedDict):
+class ActionResultView(TypedDict):
     record: RecordView
-    pending: bool  # a worker holds the record; it was asked, and applies this when its step has ended
+    pending: bool  # a worker has claimed the record; it applies this when its step has ended
 
 
 class HistoryView(TypedDict):
-    lines: list[LineView]
+    entries: list[HistoryEntryView]
 
 
-def router(front: Front) -> APIRouter:
-    routes = front.router("records")
-    machines = front.depot.machines
+def build_router(services: ApiServices) -> APIRouter:
+    routes = services.build_router("records")
+    machines = services.environment.machines
 
     @routes.get(
         "/records/{kind}",
         summary="Records of a kind, in creation order, page by page",
         response_model=PageView,
-        responses=responses(400, 401, 403, 404, 422, 503),
+        responses=describe_responses(400, 401, 403, 404, 422, 503),
     )
-    def find(
-        identity: Annotated[Identity, need("reader")],
-        kind: Annotated[Kind, Path()],
+    def list_records(
+        identity: Annotated[Identity, require_role("reader")],
+        kind: Annotated[KindText, Path()],
         state: Annotated[Name | None, Query(description="Only those in this state.")] = None,
-        parent: Annotated[Parent | None, Query(description="KIND:ID: only the children of this record.")] = None,
+        parent: Annotated[ParentText | None, Query(description="KIND:ID: only the children of this record.")] = None,
         owner: Annotated[Name | None, Query(description="Only those of this owner.")] = None,
         order: Annotated[
-            Literal["oldest", "newest"] | None, Query(description="Which come first; oldest if not given.")
+            Literal["oldest", "newest"] | None, Query(description="Which come first; oldest by default.")
         ] = None,
-        token: Annotated[
-            str | None, Query(description="The `next` of the page before; it knows the filter and the order.")
+        page_token: Annotated[
+            str | None, Query(description="The `next` of the page before; it holds the filter and the order.")
         ] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Records in a page.")] = 100,
-        docs: Annotated[bool, Query(description="With their documents.")] = False,
+        documents: Annotated[bool, Query(description="Include the documents.")] = False,
     ) -> Response:
-        """At most one of state, parent and owner."""
-        machine = front.shown_kind(kind)
-        asked = views.Query(
-            kind, state, front.parse_ref(parent) if parent is not None else None, owner, order == "newest"
+        """Give at most one of state, parent and owner."""
+        machine = services.get_visible_machine(kind)
+        requested = views.ListQuery(
+            kind, state, services.parse_ref(parent) if parent is not None else None, owner, order == "newest"
         )
         if sum(f is not None for f in (state, parent, owner)) > 1:
-            raise Problem(
-                400, "bad-query", "A list has at most one filter.", "Leave all but one of state, parent and owner away."
+            raise HttpProblem(
+                400, "bad-query", "A list has at most one filter.", "Give only one of state, parent and owner."
             )
-        with front.connections.store() as store:
-            tokens, after = front.pages(store), None
-            if token is not None:
-                query, after = tokens.verify(token)
-                if not _same_list(query, asked, order):
-                    raise BadToken(
+        with services.connections.open_store() as store:
+            tokens, after = services.get_page_tokens(store), None
+            if page_token is not None:
+                token_query, after = tokens.verify(page_token)
+                if not _is_same_list(token_query, requested, order):
+                    raise BadPageToken(
                         "This page token belongs to another list. Give it with the same kind, filter and order, or alone."
                     )
-                asked = query
+                requested = token_query
             elif state is not None:
                 check_state(machine, state, store)
             page = store.find(
                 kind,
-                state=asked.state,
-                parent=asked.parent,
-                owner=asked.owner,
+                state=requested.state,
+                parent=requested.parent,
+                owner=requested.owner,
                 after=after,
-                newest=asked.newest,
+                newest=requested.newest,
                 limit=limit,
-                docs=docs,
+                documents=documents,
             )
-            view = views.page(
-                page, machines, store, tokens.sign(asked, page.after), docs, progress=_progress(store, page.records)
+            view = views.to_page_view(
+                page,
+                machines,
+                store,
+                tokens.sign(requested, page.after),
+                documents,
+                progress=_read_progress(store, page.records),
             )
-        return answer(view)
+        return to_json_response(view)
 
     @routes.get(
         "/records/{kind}/{id}",
         summary="One record with its documents",
         response_model=RecordView,
-        responses=responses(401, 403, 404, 422, 503),
+        responses=describe_responses(401, 403, 404, 422, 503),
     )
-    def get(
-        identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()], id: Annotated[Id, Path()]
+    def get_record(
+        identity: Annotated[Identity, require_role("reader")],
+        kind: Annotated[KindText, Path()],
+        id: Annotated[IdText, Path()],
     ) -> Response:
-        """Each of its actions says in `why_not` what its guard would say now."""
-        ref = front.ref(kind, id)
-        with front.connections.store() as store:
+        """Each of its actions says in `why_not` why it is refused now."""
+        ref = services.make_ref(kind, id)
+        with services.connections.open_store() as store:
             record = store.get(*ref)
-            return answer(views.record(record, machines, docs=True, progress=_progress(store, [record]), store=store))
+            return to_json_response(
+                views.to_record_view(
+                    record, machines, documents=True, progress=_read_progress(store, [record]), store=store
+                )
+            )
 
     @routes.get(
         "/records/{kind}/{id}/history",
         summary="What happened to a record, oldest first",
         response_model=HistoryView,
-        responses=responses(401, 403, 404, 422, 503),
+        responses=describe_responses(401, 403, 404, 422, 503),
     )
-    def history(
-        identity: Annotated[Identity, need("reader")], kind: Annotated[Kind, Path()], id: Annotated[Id, Path()]
+    def get_history(
+        identity: Annotated[Identity, require_role("reader")],
+        kind: Annotated[KindText, Path()],
+        id: Annotated[IdText, Path()],
     ) -> Response:
-        ref = front.ref(kind, id)
-        with front.connections.store() as store:
-            lines = store.history(*ref)
-            if not lines:
-                store.get(*ref)  # a record without lines is not the same as no record
-        return answer({"lines": [views.line(line) for line in lines]})
+        ref = services.make_ref(kind, id)
+        with services.connections.open_store() as store:
+            entries = store.history(*ref)
+            if not entries:
+                store.get(*ref)  # raises when there is no such record; one without history has an empty list
+        return to_json_response({"entries": [views.to_history_entry_view(entry) for entry in entries]})
 
     @routes.post(
         "/records/{kind}",
         summary="Submit a record",
         status_code=201,
         response_model=RecordView,
-        responses=responses(
+        responses=describe_responses(
             400,
             401,
             403,
@@ -175,53 +184,59 @@ def router(front: Front) -> APIRouter:
             422,
             503,
             504,
-            also={
-                200: {"model": RecordView, "description": "The key was known: this is the record that was made first."}
+            extra={
+                200: {"model": RecordView, "description": "The key is known: this is the record that it made first."}
             },
         ),
     )
-    def submit(
-        identity: Annotated[Identity, need("submitter")],
-        kind: Annotated[Kind, Path()],
-        body: Submission,
+    def submit_record(
+        identity: Annotated[Identity, require_role("submitter")],
+        kind: Annotated[KindText, Path()],
+        body: RecordSubmissionBody,
         idempotency_key: Annotated[
-            str | None, Header(pattern=KEY, description="Asked twice with one key, made once.")
+            str | None,
+            Header(pattern=IDEMPOTENCY_KEY_PATTERN, description="Two requests with the same key make one record."),
         ] = None,
     ) -> Response:
-        machine = front.shown_kind(kind)
+        machine = services.get_visible_machine(kind)
         if machine.made_by:
-            said = f"No {kind} is made here, where nobody would look at what is sent."
-            raise Problem(403, "forbidden", said, f"It is made by {machine.made_by}.")
-        if idempotency_key is not None and body.request is not None and idempotency_key != body.request:
-            raise Problem(
-                400, "bad-query", "The header Idempotency-Key and the body's request differ.", "Send one of them."
+            message = f"No {kind} is created here, where its documents would not be checked."
+            raise HttpProblem(403, "forbidden", message, f"It is made by {machine.made_by}.")
+        if idempotency_key is not None and body.idempotency_key is not None and idempotency_key != body.idempotency_key:
+            raise HttpProblem(
+                400,
+                "bad-query",
+                "The header Idempotency-Key and the idempotency_key of the body differ.",
+                "Send one of them.",
             )
-        request = idempotency_key if idempotency_key is not None else body.request
-        new = New(kind, body.docs, id=body.id, owner=body.owner, priority=body.priority, request=request)
-        with rules.users_documents(machine):
-            # pure: what is wrong with the documents is found before any write
+        key = idempotency_key if idempotency_key is not None else body.idempotency_key
+        new = New(kind, body.documents, id=body.id, owner=body.owner, priority=body.priority, idempotency_key=key)
+        with rules.translate_document_errors(machine):
+            # pure: wrong documents are found before any write
             rules.create(machines, new, who=identity.name, why=body.why)
-        with front.connections.engine() as engine:
-            # what was made before this was made by an earlier request
-            began = engine.store.now() if request is not None else 0.0
+        with services.connections.open_engine() as engine:
+            # a record that is older than this was made by an earlier request
+            started_at = engine.store.now() if key is not None else 0.0
             record = engine.submit(new, who=identity.name, why=body.why)
-        repeated = request is not None and record.created < began
-        if repeated and body.id is not None and record.id != body.id:
-            raise Problem(
+        is_repeated = key is not None and record.created < started_at
+        if is_repeated and body.id is not None and record.id != body.id:
+            raise HttpProblem(
                 409,
                 "conflict",
-                f"The key {request} made {record.ref} before, not {body.id}.",
+                f"The key {key} made {record.ref} before, not {body.id}.",
                 "Use a new key for a new record.",
             )
-        front.hub.hint()
-        where = f"{PREFIX}/records/{kind}/{quote(record.id, safe='')}"
-        return answer(views.record(record, machines), 200 if repeated else 201, {"Location": where})
+        services.change_feed.notify_changed()
+        location = f"{API_PREFIX}/records/{kind}/{quote(record.id, safe='')}"
+        return to_json_response(
+            views.to_record_view(record, machines), 200 if is_repeated else 201, {"Location": location}
+        )
 
     @routes.post(
         "/records/{kind}/{id}/{action}",
         summary="Take an action",
-        response_model=ActedView,
-        responses=responses(
+        response_model=ActionResultView,
+        responses=describe_responses(
             400,
             401,
             403,
@@ -232,47 +247,47 @@ def router(front: Front) -> APIRouter:
             422,
             503,
             504,
-            also={
+            extra={
                 202: {
-                    "model": ActedView,
-                    "description": "A worker holds the record and was asked; it applies the action.",
+                    "model": ActionResultView,
+                    "description": "A worker has claimed the record, and applies the action when its step has ended.",
                 }
             },
         ),
     )
-    def act(
-        identity: Annotated[Identity, need("reader")],
-        kind: Annotated[Kind, Path()],
-        id: Annotated[Id, Path()],
+    def take_action(
+        identity: Annotated[Identity, require_role("reader")],
+        kind: Annotated[KindText, Path()],
+        id: Annotated[IdText, Path()],
         action: Annotated[Name, Path()],
-        body: Act | None = None,
+        body: RecordActionBody | None = None,
     ) -> Response:
-        """Which role it needs, the machine says. 409 carries the guard's sentence."""
-        ref, asked = front.ref(kind, id), body if body is not None else Act(confirmed=False)
-        declared = machines[kind].action(action)
+        """The machine says which role it needs. The message of 409 says why it is refused."""
+        ref, request = services.make_ref(kind, id), body if body is not None else RecordActionBody(confirmed=False)
+        declared = machines[kind].find_action(action)
         if declared is None:
             names = ", ".join(a.name for a in machines[kind].actions) or "none"
-            raise Problem(
+            raise HttpProblem(
                 404,
                 "unknown-action",
                 f"A {kind} has no action {action!r}; it has {names}.",
                 f"GET /api/v1/machines/{kind}.",
             )
-        demand(identity, declared.role)
+        check_role(identity, declared.role)
         with (
-            front.connections.engine() as engine,
-            rules.users_documents(machines[kind], "arguments", read=declared.writes is not None),
+            services.connections.open_engine() as engine,
+            rules.translate_document_errors(machines[kind], "arguments", is_read=declared.writes is not None),
         ):
             acted = engine.act(
-                ref, action, who=identity.name, why=asked.why, args=asked.args, confirmed=asked.confirmed
+                ref, action, who=identity.name, why=request.why, args=request.args, confirmed=request.confirmed
             )
-        return _acted(acted)
+        return _action_response_of(acted)
 
     @routes.put(
         "/records/{kind}/{id}/priority",
         summary="Set the priority",
-        response_model=ActedView,
-        responses=responses(
+        response_model=ActionResultView,
+        responses=describe_responses(
             400,
             401,
             403,
@@ -283,51 +298,52 @@ def router(front: Front) -> APIRouter:
             422,
             503,
             504,
-            also={
+            extra={
                 202: {
-                    "model": ActedView,
-                    "description": "A worker holds the record and was asked; it applies the priority.",
+                    "model": ActionResultView,
+                    "description": "A worker has claimed the record, and applies the priority when its step has ended.",
                 }
             },
         ),
     )
-    def priority(
-        identity: Annotated[Identity, need("operator")],
-        kind: Annotated[Kind, Path()],
-        id: Annotated[Id, Path()],
-        body: Priority,
+    def set_priority(
+        identity: Annotated[Identity, require_role("operator")],
+        kind: Annotated[KindText, Path()],
+        id: Annotated[IdText, Path()],
+        body: PriorityBody,
     ) -> Response:
-        ref = front.ref(kind, id)
-        with front.connections.engine() as engine:
-            return _acted(engine.priority(ref, body.priority, who=identity.name, why=body.why))
+        ref = services.make_ref(kind, id)
+        with services.connections.open_engine() as engine:
+            return _action_response_of(engine.set_priority(ref, body.priority, who=identity.name, why=body.why))
 
-    def _acted(acted: Acted) -> Response:
-        front.hub.hint()
-        return answer(
-            {"record": views.record(acted.record, machines), "pending": acted.pending}, 202 if acted.pending else 200
+    def _action_response_of(acted: ActionResult) -> Response:
+        services.change_feed.notify_changed()
+        return to_json_response(
+            {"record": views.to_record_view(acted.record, machines), "pending": acted.pending},
+            202 if acted.pending else 200,
         )
 
     return routes
 
 
-def _same_list(query: views.Query, asked: views.Query, order: str | None) -> bool:
-    """A token alone goes on with its own list; what is given beside it must agree with it."""
-    given = (asked.state, asked.parent, asked.owner)
+def _is_same_list(token_query: views.ListQuery, requested: views.ListQuery, order: str | None) -> bool:
+    """A page token alone continues its own list; a filter and an order beside it must agree with it."""
+    given = (requested.state, requested.parent, requested.owner)
     return (
-        query.kind == asked.kind
-        and (given == (None, None, None) or given == (query.state, query.parent, query.owner))
-        and (order is None or query.newest == asked.newest)
+        token_query.kind == requested.kind
+        and (given == (None, None, None) or given == (token_query.state, token_query.parent, token_query.owner))
+        and (order is None or token_query.newest == requested.newest)
     )
 
 
 def check_state(machine: Machine, state: str, store: Store) -> None:
-    """A state that is not declared can still hold records of another release; otherwise it is a mistake."""
-    if machine.state(state) is None and state not in store.tally(machine.name):
+    """Raise unless the state is declared, or holds records of another release."""
+    if machine.find_state(state) is None and state not in store.count_by_state(machine.name):
         names = ", ".join(s.name for s in machine.states)
-        said = f"A {machine.name} has no state {state!r}; it has {names}."
-        raise Problem(400, "unknown-state", said, f"GET /api/v1/machines/{machine.name}.")
+        message = f"A {machine.name} has no state {state!r}; it has {names}."
+        raise HttpProblem(400, "unknown-state", message, f"GET /api/v1/machines/{machine.name}.")
 
 
-def _progress(store: Store, records: list[Record]) -> dict[str, Any]:
-    """Read only where a worker is busy with one of them."""
-    return views.progress_of(store.sessions()) if any(r.session is not None for r in records) else {}
+def _read_progress(store: Store, records: list[Record]) -> dict[str, Any]:
+    """Read from the sessions only when a worker has claimed one of the records."""
+    return views.progress_of(store.list_sessions()) if any(r.session is not None for r in records) else {}

@@ -1,4 +1,4 @@
-"""Tokens over HTTP: who am I, and, for admins, who may come in."""
+"""Tokens over HTTP: the identity of a request, and, for admins, the list of tokens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from waybill import views
-from waybill.http.errors import responses
-from waybill.http.front import Front
-from waybill.http.guard import need
-from waybill.http.wire import Body, Name, answer
-from waybill.record import MAX_PAGE, NotFound, Record
-from waybill.rules import bad_id
+from waybill.http.api_services import ApiServices
+from waybill.http.authentication import require_role
+from waybill.http.errors import describe_responses
+from waybill.http.json_io import Name, RequestBody, to_json_response
+from waybill.record import MAX_PAGE, Record, RecordNotFound
+from waybill.rules import find_id_problem
 from waybill.tokens import MAX_NAME, TOKEN, Identity, Role, issue, revoke
-from waybill.views import BadToken, moment
+from waybill.views import BadPageToken, format_time
 
 
-class NewToken(Body):
-    name: Annotated[Name, Field(max_length=MAX_NAME, description="Who holds it: a person, a program.")]
+class NewTokenBody(RequestBody):
+    name: Annotated[Name, Field(max_length=MAX_NAME, description="The holder: a person, a program.")]
     role: Role
 
 
-class MeView(TypedDict):
+class IdentityView(TypedDict):
     name: str
     role: Role
     token: str | None
@@ -44,74 +44,79 @@ class TokensView(TypedDict):
     next: str | None
 
 
-class IssuedView(TokenView):
+class IssuedTokenView(TokenView):
     token: str  # shown this once
 
 
-def view(record: Record) -> TokenView:
-    body = record.docs.get("token") or {}
+def token_view_of(record: Record) -> TokenView:
+    document = record.documents.get("token") or {}
     return {
         "id": record.id,
-        "name": str(body.get("name", "")),
-        "role": str(body.get("role", "")),
+        "name": str(document.get("name", "")),
+        "role": str(document.get("role", "")),
         "state": record.state,
-        "created": moment(record.created),
+        "created": format_time(record.created),
     }
 
 
-def router(front: Front) -> APIRouter:
-    routes = front.router("tokens")
+def build_router(services: ApiServices) -> APIRouter:
+    routes = services.build_router("tokens")
 
-    @routes.get("/me", summary="Who am I?", response_model=MeView, responses=responses(401, 503))
-    def me(identity: Annotated[Identity, need("reader")]) -> Response:
-        return answer({"name": identity.name, "role": identity.role, "token": identity.token})
+    @routes.get("/me", summary="Who am I?", response_model=IdentityView, responses=describe_responses(401, 503))
+    def get_identity(identity: Annotated[Identity, require_role("reader")]) -> Response:
+        return to_json_response({"name": identity.name, "role": identity.role, "token": identity.token})
 
     @routes.get(
-        "/tokens", summary="All tokens", response_model=TokensView, responses=responses(400, 401, 403, 422, 503)
+        "/tokens",
+        summary="All tokens",
+        response_model=TokensView,
+        responses=describe_responses(400, 401, 403, 422, 503),
     )
-    def tokens(
-        identity: Annotated[Identity, need("admin")],
+    def list_tokens(
+        identity: Annotated[Identity, require_role("admin")],
         state: Annotated[Literal["Active", "Revoked"] | None, Query()] = None,
-        token: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+        page_token: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     ) -> Response:
-        """Never their secrets: those are known to their holders alone."""
-        asked = views.Query(TOKEN.name, state)
-        with front.connections.store() as store:
-            pages, after = front.pages(store), None
-            if token is not None:
-                query, after = pages.verify(token)
-                if query.kind != TOKEN.name or state not in (None, query.state):
-                    raise BadToken("This page token belongs to another list.")
-                asked = query
-            page = store.find(TOKEN.name, state=asked.state, after=after, limit=limit, docs=True)
-            return answer({"tokens": [view(r) for r in page.records], "next": pages.sign(asked, page.after)})
+        """Never their secrets, which are not stored."""
+        requested = views.ListQuery(TOKEN.name, state)
+        with services.connections.open_store() as store:
+            page_tokens, after = services.get_page_tokens(store), None
+            if page_token is not None:
+                token_query, after = page_tokens.verify(page_token)
+                if token_query.kind != TOKEN.name or state not in (None, token_query.state):
+                    raise BadPageToken("This page token belongs to another list.")
+                requested = token_query
+            page = store.find(TOKEN.name, state=requested.state, after=after, limit=limit, documents=True)
+            return to_json_response(
+                {"tokens": [token_view_of(r) for r in page.records], "next": page_tokens.sign(requested, page.after)}
+            )
 
     @routes.post(
         "/tokens",
-        summary="Make a token",
+        summary="Create a token",
         status_code=201,
-        response_model=IssuedView,
-        responses=responses(400, 401, 403, 409, 413, 415, 422, 503, 504),
+        response_model=IssuedTokenView,
+        responses=describe_responses(400, 401, 403, 409, 413, 415, 422, 503, 504),
     )
-    def make(identity: Annotated[Identity, need("admin")], body: NewToken) -> Response:
-        """`token` is what its holder shows. It is answered this once and kept nowhere."""
-        with front.connections.engine() as engine:
+    def create_token(identity: Annotated[Identity, require_role("admin")], body: NewTokenBody) -> Response:
+        """`token` is what its holder sends. It is in this response only, and is not stored."""
+        with services.connections.open_engine() as engine:
             issued = issue(engine, body.name, body.role, who=identity.name)
             record = engine.store.get(*issued.record.ref)
-        return answer({**view(record), "token": issued.token}, 201)
+        return to_json_response({**token_view_of(record), "token": issued.token}, 201)
 
     @routes.delete(
         "/tokens/{id}",
         summary="Revoke a token",
         response_model=TokenView,
-        responses=responses(401, 403, 404, 409, 422, 503, 504),
+        responses=describe_responses(401, 403, 404, 409, 422, 503, 504),
     )
-    def end(identity: Annotated[Identity, need("admin")], id: Annotated[Name, Path()]) -> Response:
-        if problem := bad_id(id):
-            raise NotFound(f"There is no token of this id: {problem}")
-        with front.connections.engine() as engine:
+    def revoke_token(identity: Annotated[Identity, require_role("admin")], id: Annotated[Name, Path()]) -> Response:
+        if problem := find_id_problem(id):
+            raise RecordNotFound(f"There is no token of this id: {problem}")
+        with services.connections.open_engine() as engine:
             revoke(engine, id, who=identity.name)
-            return answer(view(engine.store.get(TOKEN.name, id)))
+            return to_json_response(token_view_of(engine.store.get(TOKEN.name, id)))
 
     return routes

@@ -1,19 +1,19 @@
-"""The index: SQL tables in which people search, each of which can be rebuilt from manifests.
+"""The index: searchable SQL tables, each of which can be rebuilt from manifests.
 
-Records live in the store and bytes in objects; what must be *searchable* (an inventory, the entries of a directory, the
-files of a migration) lives in a catalogue: some tables of an application, in the store's own database or, beside
-ZooKeeper, in one of their own. A catalogue is never the truth, so it may be dropped and built again.
+Records are in the store and bytes in objects; what must be *searchable* (an inventory, the entries of a directory, the
+files of a migration) is in a catalogue: some tables of an application, in the store's own database or, beside ZooKeeper,
+in a database of their own. A catalogue holds nothing of its own, so it may be dropped and rebuilt.
 
     with closing(open_index(url)) as index:
-        shelf = index.shelf(CATALOGUE)                      makes or upgrades the catalogue's tables
-        with shelf.transaction():
-            shelf.execute("enter", path="a/b", size=3)      statements by name, from the catalogue's .sql files
-        rows = shelf.query("under", folder="a", most=100)   never more rows than asked for
-        rebuild(shelf, CATALOGUE, lambda: manifests)        from nothing
+        tables = index.open_catalogue(CATALOGUE)                  makes or upgrades the catalogue's tables
+        with tables.transaction():
+            tables.execute("enter", path="a/b", size=3)           statements by name, from the catalogue's .sql files
+        rows = tables.query("under", folder="a", max_rows=100)    never more rows than the limit
+        rebuild_catalogue(tables, CATALOGUE, lambda: manifests)   from nothing
 
-A catalogue's package holds `statements.sql` (named statements) and `migrations/0001_words.sql`, `0002_...`; both
-databases read the same files. Where one must differ, `statements.postgres.sql` or `0002_words.sqlite.sql` takes the
-place of the common one. Parameters are written `:name`. Its tables begin with its own name: `inventory_object`.
+A catalogue's package holds `statements.sql` (named statements) and `migrations/0001_title.sql`, `0002_...`; both
+databases read the same files. Where one must differ, `statements.postgres.sql` or `0002_title.sqlite.sql` replaces the
+common one. Parameters are written `:name`. Its tables begin with its own name: `inventory_object`.
 
 One connection is for one thread, as with a store.
 """
@@ -27,68 +27,66 @@ from urllib.parse import urlsplit
 
 from waybill.record import BadStore, StoreError
 
-FORMS = "sqlite:///path or postgresql://user@host/database"
-MOST_ROWS = 1000  # rows that one query may answer
+URL_FORMS = "sqlite:///path or postgresql://user@host/database"
+MAX_ROWS = 1000  # rows that one query may return
 
 Row = dict[str, Any]
-Source = TypeVar("Source", contravariant=True)
+SourceT = TypeVar("SourceT", contravariant=True)
 
 
-class TooMany(StoreError):
-    """A query found more rows than it may answer."""
+class TooManyRows(StoreError):
+    """A query found more rows than it may return."""
 
     code = "too-many"
 
 
-class Catalogue(Protocol[Source]):
-    """What an application declares: where its SQL lies, and how one manifest (or whatever it is built from) is
-    entered.
-    """
+class Catalogue(Protocol[SourceT]):
+    """What an application declares: where its SQL is, and how one source (such as a manifest) is entered."""
 
     @property
     def name(self) -> str:
-        """The beginning of its tables' names: letters and digits."""
+        """The prefix of its tables' names: letters and digits."""
 
     @property
     def package(self) -> str:
         """The package that holds `statements.sql` and `migrations/`."""
 
-    def clear(self, shelf: Shelf) -> int:
-        """Remove some rows, at most a few thousand; how many. Called in a transaction until it answers 0."""
+    def clear(self, tables: CatalogueTables) -> int:
+        """Remove some rows, at most a few thousand; returns how many. Called in a transaction until it returns 0."""
 
-    def enter(self, shelf: Shelf, source: Source) -> None:
-        """Write what one source says, in place of what it said before; safe to repeat.
+    def enter(self, tables: CatalogueTables, source: SourceT) -> None:
+        """Write the rows of one source, in place of its earlier ones; safe to repeat.
 
-        Called outside a transaction: it takes one for a short source, and one for each portion of a long one.
+        Called outside a transaction: it opens one for a short source, and one for each chunk of a long one.
         """
 
 
-class Shelf(Protocol):
+class CatalogueTables(Protocol):
     """The tables of one catalogue."""
 
     name: str
 
     def execute(self, statement: str, **values: Any) -> int:
-        """Run a named statement; how many rows it changed. Outside a transaction it is one of its own."""
+        """Run a named statement; returns how many rows it changed. Outside a transaction it opens its own."""
 
     def execute_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
-        """Run a named statement for each of these values, in one transaction and few round trips; how many rows it
-        changed.
+        """Run a named statement for each of these values, in one transaction and few round trips; returns how many rows
+        it changed.
         """
 
-    def query(self, statement: str, *, most: int = MOST_ROWS, **values: Any) -> list[Row]:
-        """The rows of a named statement, or TooMany: a statement that pages has its own limit."""
+    def query(self, statement: str, *, max_rows: int = MAX_ROWS, **values: Any) -> list[Row]:
+        """The rows of a named statement; raises TooManyRows. A statement that pages has its own limit."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing; one inside another belongs to the outer one."""
+        """Commits all or nothing; a transaction inside another belongs to the outer one."""
 
-    def state(self) -> str:
-        """ "ready", or "rebuilding": then searches may miss what is not entered yet."""
+    def get_state(self) -> str:
+        """ "ready", or "rebuilding": then searches may miss rows that are not entered yet."""
 
     def set_state(self, state: str) -> None: ...
 
     def drop(self) -> None:
-        """Remove the catalogue's tables and all that is known of them."""
+        """Remove the catalogue's tables, and its rows in the bookkeeping tables."""
 
 
 class Index(Protocol):
@@ -96,14 +94,14 @@ class Index(Protocol):
 
     url: str  # without secrets
 
-    def shelf(self, catalogue: Catalogue[Any]) -> Shelf:
+    def open_catalogue(self, catalogue: Catalogue[Any]) -> CatalogueTables:
         """The catalogue's tables, made or upgraded."""
 
     def close(self) -> None: ...
 
 
 def open_index(url: str) -> Index:
-    """Open the database that `url` names; made when it is a SQLite file that is not there."""
+    """Open the database that `url` names; a SQLite file is created when it does not exist."""
     scheme = urlsplit(url).scheme
     try:
         if scheme == "sqlite":
@@ -116,24 +114,26 @@ def open_index(url: str) -> Index:
             return PostgresIndex(url)
     except ModuleNotFoundError as error:
         raise BadStore(f"An index in PostgreSQL needs the package {error.name}; install waybill[postgres].") from error
-    raise BadStore(f"{scheme or 'that'} is no database for an index; its URL is {FORMS}.")
+    raise BadStore(f"{scheme or 'that'} is no database for an index; its URL is {URL_FORMS}.")
 
 
-def rebuild(shelf: Shelf, catalogue: Catalogue[Source], sources: Callable[[], Iterable[Source]]) -> int:
-    """Build a catalogue again from all its sources; how many. Safe to repeat, and to run while new sources are entered.
+def rebuild_catalogue(
+    tables: CatalogueTables, catalogue: Catalogue[SourceT], sources: Callable[[], Iterable[SourceT]]
+) -> int:
+    """Rebuild a catalogue from all its sources; returns how many. Safe to repeat, and to run while new sources are entered.
 
-    `sources` is called when the tables are empty: whoever enters a manifest has written it before, so what is removed
-    here is listed there. Transactions are short, for the database may be the store's own, and its workers wait
+    `sources` is called when the tables are empty: a manifest is written before it is entered, so every row that is removed
+    here is listed by `sources`. Transactions are short, because the database may be the store's own, and its workers wait
     meanwhile.
     """
-    shelf.set_state("rebuilding")
+    tables.set_state("rebuilding")
     while True:
-        with shelf.transaction():
-            if not catalogue.clear(shelf):
+        with tables.transaction():
+            if not catalogue.clear(tables):
                 break
     count = 0
     for source in sources():
-        catalogue.enter(shelf, source)
+        catalogue.enter(tables, source)
         count += 1
-    shelf.set_state("ready")
+    tables.set_state("ready")
     return count

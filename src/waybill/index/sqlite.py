@@ -1,8 +1,8 @@
 """The index on SQLite: in the store's own file, or in one of its own.
 
-In the store's file the index is one more writer, so its transactions are short and it waits for its turn as the workers
-do: but SQLite waits by looking again after a while, so by default it has a file of its own, and threads of one process
-queue up for it.
+In the store's file the index is one more writer, so its transactions are short and it waits for the write lock like the
+workers. SQLite waits by polling, so by default the index has a file of its own, and threads of one process queue for a
+lock in memory.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 import apsw
 
 from waybill.config import sqlite_path
-from waybill.index import FORMS, Catalogue, Row
-from waybill.index.shelf import BOOK, TableShelf
+from waybill.index import URL_FORMS, Catalogue, Row
+from waybill.index.catalogue_tables import BOOKKEEPING_TABLES, SqlCatalogueTables
 from waybill.index.sql import Dialect
-from waybill.private import make_file
-from waybill.record import BadStore, StoreError, Unavailable
+from waybill.private_files import make_private_file
+from waybill.record import BadStore, StoreError, StoreUnavailable
 
-IN_MEMORY = ":memory:"  # a file's name to SQLite, and none: what is in it goes with the connection
-BUSY = 30_000  # milliseconds to wait for another writer
+IN_MEMORY = ":memory:"  # SQLite's name for a database that ends with its connection
+BUSY_TIMEOUT_MS = 30_000  # milliseconds to wait for another writer
 
-_turns: dict[str, threading.Lock] = {}  # by file: who of this process writes it
-_guard = threading.Lock()
+_write_locks: dict[str, threading.Lock] = {}  # by file, for the threads of this process
+_write_locks_guard = threading.Lock()
 
 
 class SqliteIndex:
@@ -35,21 +35,21 @@ class SqliteIndex:
     def __init__(self, url: str) -> None:
         self.url = url
         if (path := sqlite_path(url)) is None:
-            raise BadStore(f"{url} names no file for an index; write {FORMS}.")
+            raise BadStore(f"{url} names no file for an index; write {URL_FORMS}.")
         self._path = path
-        with _guard:
-            self._turn = _turns.setdefault(str(path.absolute()), threading.Lock())
+        with _write_locks_guard:
+            self._write_lock = _write_locks.setdefault(str(path.absolute()), threading.Lock())
         if str(path) != IN_MEMORY:
             self._make_file()
         try:
-            with self._refusals():
+            with self._translate_errors():
                 self._db = apsw.Connection(str(self._path))
-                self._db.set_busy_timeout(BUSY)
-                self._begin_log()
+                self._db.set_busy_timeout(BUSY_TIMEOUT_MS)
+                self._enable_wal()
                 for pragma in ("pragma synchronous = full", "pragma foreign_keys = on"):
                     self._db.execute(pragma).fetchall()
             with self.begin():
-                for statement in BOOK:
+                for statement in BOOKKEEPING_TABLES:
                     self._db.execute(statement)
         except BaseException:
             self.close()
@@ -60,13 +60,13 @@ class SqliteIndex:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise BadStore(
-                f"The folder {self._path.parent} cannot be made: {error.strerror}. Choose another place."
+                f"The folder {self._path.parent} cannot be made: {error.strerror}. Choose another folder."
             ) from error
-        make_file(self._path)
+        make_private_file(self._path)
 
-    def _begin_log(self) -> None:
-        """SQLite answers Busy at once, and asks no time-out, when another process is just doing the same."""
-        deadline = time.monotonic() + BUSY / 1000
+    def _enable_wal(self) -> None:
+        """SQLite reports Busy at once, without the busy time-out, while another process does the same."""
+        deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
         while True:
             try:
                 self._db.execute("pragma journal_mode = wal").fetchall()
@@ -76,35 +76,35 @@ class SqliteIndex:
                     raise
                 time.sleep(0.005)
 
-    def shelf(self, catalogue: Catalogue[Any]) -> TableShelf:
-        return TableShelf(self, catalogue)
+    def open_catalogue(self, catalogue: Catalogue[Any]) -> SqlCatalogueTables:
+        return SqlCatalogueTables(self, catalogue)
 
-    def run(self, statement: str, values: dict[str, Any], most: int) -> tuple[list[Row], int]:
-        with self._refusals():
+    def run(self, statement: str, values: dict[str, Any], max_rows: int) -> tuple[list[Row], int]:
+        with self._translate_errors():
             before = self._db.total_changes()
             cursor = self._db.execute(statement, values)
             rows: list[Row] = []
             for row in cursor:
                 rows.append(dict(zip((column[0] for column in cursor.get_description()), row, strict=True)))
-                if len(rows) > most:
+                if len(rows) > max_rows:
                     break
             cursor.close(True)
             return rows, self._db.total_changes() - before
 
     def run_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
-        with self._refusals():
+        with self._translate_errors():
             before = self._db.total_changes()
             self._db.executemany(statement, (dict(values) for values in rows)).close(True)
             return self._db.total_changes() - before
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        with self._turn:
-            with self._refusals():
+        with self._write_lock:
+            with self._translate_errors():
                 self._db.execute("begin immediate")
             try:
                 yield
-                with self._refusals():
+                with self._translate_errors():
                     self._db.execute("commit")
             except BaseException:
                 if self._db.in_transaction:
@@ -112,9 +112,9 @@ class SqliteIndex:
                 raise
 
     def lock(self, name: str) -> None:
-        """Nothing to do: `begin immediate` lets one writer in."""
+        """Nothing to do: `begin immediate` admits one writer."""
 
-    def tables(self) -> set[str]:
+    def list_tables(self) -> set[str]:
         return {row["name"] for row in self.run("select name from sqlite_schema where type = 'table'", {}, 100_000)[0]}
 
     def close(self) -> None:
@@ -122,22 +122,22 @@ class SqliteIndex:
             self._db.close()
 
     @contextmanager
-    def _refusals(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (apsw.FullError, apsw.IOError) as error:
-            raise Unavailable(
+            raise StoreUnavailable(
                 f"The index {self._path} cannot be written ({error}); is its disk full? Nothing is lost."
             ) from error
         except (apsw.BusyError, apsw.LockedError) as error:
-            raise Unavailable(f"The index {self._path} is being written by another process; try again.") from error
+            raise StoreUnavailable(f"The index {self._path} is being written by another process; try again.") from error
         except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError) as error:
             raise BadStore(
-                f"The index {self._path} cannot be opened for writing ({error}); see who may write there."
+                f"The index {self._path} cannot be opened for writing ({error}); check who may write there."
             ) from error
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise BadStore(
-                f"{self._path} is no sound SQLite database ({error}). An index can be removed and rebuilt."
+                f"{self._path} is damaged, or no SQLite database ({error}). An index can be removed and rebuilt."
             ) from error
         except apsw.Error as error:
-            raise StoreError(f"The index {self._path} refused: {error}.") from error
+            raise StoreError(f"The index {self._path} failed: {error}.") from error

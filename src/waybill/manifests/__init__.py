@@ -1,36 +1,46 @@
-"""Manifests: bills of materials. An immutable list of objects with sizes and digests, streamed in bounded memory.
+"""Manifests: immutable lists of objects with their sizes and digests, streamed in bounded memory.
 
 A manifest is a file of JSON lines in UTF-8, each ended by one `\\n`:
 
     {"waybill":"manifest","v":1}                                         first line; also "order":"uri" and "about":{...}
-    {"uri":"a.txt","size":3,"sha256":"ba7816bf..."}                      one line for each object; more fields may follow these three
+    {"uri":"a.txt","size":3,"sha256":"ba7816bf..."}                      one line for each object; more fields may follow
     {"waybill":"end","count":1,"bytes":3,"sha256":"...","header":"..."}  last line
 
 `sha256` of the last line is the SHA-256 of all lines between the first and the last, each with its `\\n`; `header` is
-that of the first line. Every line is **canonical**, so that equal lists have equal digests, whoever wrote them: no
-spaces; the fields in the order above, further ones sorted by name, objects inside them too; in texts only `"`, `\\` and
-control characters are escaped; numbers are whole and fit into 64 bits. `"order":"uri"` promises that the uris rise
-strictly by code point, so that none is there twice.
+that of the first line. Every line is **canonical**, so that equal lists have equal digests, whatever program wrote them:
+no spaces; the fields in the order above, further ones sorted by name, objects inside them too; in strings only `"`, `\\`
+and control characters are escaped; numbers are integers that fit into 64 bits. `"order":"uri"` declares that the uris
+are strictly ascending by code point, so that none occurs twice.
 
-Its life: `write` streams entries into an object; `read` streams them out again and checks every line, the promise, the
-totals and both digests on the way. **Only who read to the end knows that the manifest is whole**: what is wrong is
-raised with the number of the line.
+The life of a manifest: `write_manifest` streams entries into an object; `open_manifest` streams them out and checks
+every line, the order, the totals and both digests. **A manifest is known to be complete only after it was read to the
+end**; ManifestError has the number of the line that is wrong.
+
+record_lists.py stores lists of any typed rows, without this format: for the use of one record.
 """
 
-from waybill.manifests.lines import LONGEST_LINE, Entry, Header, ManifestError, Totals
-from waybill.manifests.streaming import Reader, Writer, Written, glance, read, verify, write
+from waybill.manifests.lines import LONGEST_LINE, ManifestEntry, ManifestError, ManifestHeader, ManifestTotals
+from waybill.manifests.streams import (
+    ManifestReader,
+    ManifestWriter,
+    WrittenManifest,
+    open_manifest,
+    read_stated_totals,
+    verify_manifest,
+    write_manifest,
+)
 
 __all__ = [
     "LONGEST_LINE",
-    "Entry",
-    "Header",
+    "ManifestEntry",
     "ManifestError",
-    "Reader",
-    "Totals",
-    "Writer",
-    "Written",
-    "glance",
-    "read",
-    "verify",
-    "write",
+    "ManifestHeader",
+    "ManifestReader",
+    "ManifestTotals",
+    "ManifestWriter",
+    "WrittenManifest",
+    "open_manifest",
+    "read_stated_totals",
+    "verify_manifest",
+    "write_manifest",
 ]

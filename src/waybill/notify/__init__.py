@@ -1,30 +1,29 @@
-"""Notices: what is to be told to people by mail, and to programs by webhooks, as records that any worker delivers.
+"""Notifications to people by mail and to programs by webhooks, as records that any worker delivers.
 
-    return Done(spawn=(letter(to=["jane@example.org"], subject="...", text="...", key=..., at=ctx.now()), *events(hooks,
-    ...)))
+    return Done(spawn=(make_mail(to=["jane@example.org"], subject="...", text="...", key=..., at=ctx.now()),
+                       *make_webhook_deliveries(webhooks, ...)))
 
-A notice is made in the commit of what it tells of, so no crash announces what did not happen or forgets what did; and a
-server that is away delays it and nothing else.
+A notification is created in the commit of what it reports, so no crash announces what did not happen or forgets what
+did. A server that is unavailable delays the notification and nothing else.
 
-letters.py    the machine `letter`, and `letter()`, which makes one
-composing.py  from a letter to the message that is sent
+mail.py       the machine `mail`, `make_mail`, and the message that is sent
 smtp.py       one message to the mail server
-events.py     the machine `event`, CloudEvents 1.0, and `events()`, which makes one for each webhook that wants it
-posting.py    one HTTP request, only to where it may go
+webhooks.py   the machine `webhook_delivery`, CloudEvents 1.0, and `make_webhook_deliveries`, one for each webhook
+http_post.py  one HTTP request, only to an allowed address
 """
 
-from waybill.notify.events import event_machine, events
-from waybill.notify.letters import Attachment, letter, letter_machine, recipients
-from waybill.notify.posting import Answer, NotPosted, post
+from waybill.notify.http_post import HttpPostAnswer, HttpPostError, post
+from waybill.notify.mail import MailAttachment, make_mail, make_mail_machine, parse_recipients
+from waybill.notify.webhooks import make_webhook_deliveries, make_webhook_machine
 
 __all__ = [
-    "Answer",
-    "Attachment",
-    "NotPosted",
-    "event_machine",
-    "events",
-    "letter",
-    "letter_machine",
+    "HttpPostAnswer",
+    "HttpPostError",
+    "MailAttachment",
+    "make_mail",
+    "make_mail_machine",
+    "make_webhook_deliveries",
+    "make_webhook_machine",
+    "parse_recipients",
     "post",
-    "recipients",
 ]

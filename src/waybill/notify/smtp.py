@@ -1,11 +1,11 @@
-"""SMTP: one message to the mail server, and what it says of each recipient.
+"""SMTP: one message to the mail server, and its reply for each recipient.
 
-    smtp://host:25        plain: for a server on this machine or in the same house
-    starttls://host:587   plain at first, encrypted before anything is said
+    smtp://host:25        unencrypted: for a server on this machine or in the same network
+    starttls://host:587   unencrypted at first, encrypted before anything is sent
     smtps://host:465      encrypted from the first byte
 
-What the server says decides: a recipient is accepted, refused for good (5xx) or refused for now (4xx); a server that
-cannot be reached, does not let us in or has no time is `MailTrouble`, and nothing was sent.
+The server's reply decides: a recipient is accepted, refused for good (5xx) or deferred (4xx). A server that cannot be
+reached, refuses the login or is busy raises `TransientSmtpError`, and nothing was sent.
 """
 
 from __future__ import annotations
@@ -20,54 +20,56 @@ from email.message import EmailMessage
 from email.policy import SMTP, SMTPUTF8
 from urllib.parse import urlsplit
 
-from waybill.config import MAIL_SCHEMES, Mail
+from waybill.config import MAIL_SCHEMES, MailSettings
 
-TIMEOUT = 60.0  # seconds for each answer of the server
-
-
-class MailTrouble(Exception):
-    """The mail server could not take the letter now; nothing was sent."""
+TIMEOUT = 60.0  # seconds for each reply of the server
 
 
-class Refused(Exception):
-    """The mail server will not take the letter, whoever it is for."""
+class TransientSmtpError(Exception):
+    """The mail server could not take the message now; nothing was sent."""
+
+
+class SmtpRefused(Exception):
+    """The mail server will not take the message, for any recipient."""
 
 
 @dataclass
-class Delivery:
-    """What became of one attempt, for each address."""
+class SmtpDelivery:
+    """The result of one attempt, for each address."""
 
     accepted: list[str] = field(default_factory=list)
-    later: dict[str, str] = field(default_factory=dict)  # refused for now, with the server's words
+    deferred: dict[str, str] = field(default_factory=dict)  # refused for now, with the server's reply
     refused: dict[str, str] = field(default_factory=dict)  # refused for good
 
 
-def send(mail: Mail, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
-    """Hand it to the server for these recipients. MailTrouble, Refused."""
+def send(settings: MailSettings, message: EmailMessage, recipients: Sequence[str]) -> SmtpDelivery:
+    """Send the message to these recipients. Raises TransientSmtpError or SmtpRefused."""
     try:
-        server = _connected(mail)
+        server = _connect(settings)
         try:
-            delivery = _handed_over(server, mail.sender, message, recipients)
-            # the letter is with the server: what it says to our goodbye changes nothing
+            delivery = _transmit(server, settings.sender, message, recipients)
+            # the server has the message: its reply to QUIT changes nothing
             with suppress(smtplib.SMTPException, OSError):
                 server.quit()
             return delivery
         finally:
             server.close()
     except smtplib.SMTPAuthenticationError as error:
-        raise MailTrouble(
-            f"The mail server does not let {mail.user!r} in: {_words(error.smtp_code, error.smtp_error)}"
+        raise TransientSmtpError(
+            f"The mail server refuses the login of {settings.user!r}: {_format_reply(error.smtp_code, error.smtp_error)}"
         ) from None
     except smtplib.SMTPNotSupportedError as error:
-        raise MailTrouble(f"The mail server cannot do what is asked of it: {error}") from None
+        raise TransientSmtpError(f"The mail server lacks an extension that is needed: {error}") from None
     except smtplib.SMTPResponseException as error:
-        raise MailTrouble(f"The mail server said {_words(error.smtp_code, error.smtp_error)}") from None
+        raise TransientSmtpError(
+            f"The mail server replied {_format_reply(error.smtp_code, error.smtp_error)}"
+        ) from None
     except (smtplib.SMTPException, OSError) as error:
-        raise MailTrouble(f"The mail server at {mail.url} cannot be reached: {error}") from None
+        raise TransientSmtpError(f"The mail server at {settings.url} cannot be reached: {error}") from None
 
 
-def _connected(mail: Mail) -> smtplib.SMTP:
-    parts = urlsplit(mail.url)
+def _connect(settings: MailSettings) -> smtplib.SMTP:
+    parts = urlsplit(settings.url)
     host, port = parts.hostname or "localhost", parts.port or MAIL_SCHEMES[parts.scheme]
     name = socket.getfqdn() if parts.hostname not in ("localhost", "127.0.0.1", "::1") else "localhost"
     server: smtplib.SMTP
@@ -81,60 +83,60 @@ def _connected(mail: Mail) -> smtplib.SMTP:
         server.ehlo_or_helo_if_needed()
         if parts.scheme == "starttls":
             server.starttls(context=ssl.create_default_context())
-            server.ehlo_or_helo_if_needed()  # what was said in the clear counts no more
-        if mail.user:
+            server.ehlo_or_helo_if_needed()  # what was negotiated before encryption is void
+        if settings.user:
             if parts.scheme == "smtp" and host not in ("localhost", "127.0.0.1", "::1"):
-                raise MailTrouble(
+                raise TransientSmtpError(
                     "A password is not sent over a plain connection: set mail.url to starttls://... or smtps://..."
                 )
-            server.login(mail.user, mail.password)
+            server.login(settings.user, settings.password)
     except BaseException:
         server.close()
         raise
     return server
 
 
-def _handed_over(server: smtplib.SMTP, sender: str, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
-    """The dialogue, spoken here so that each recipient's answer is known, also when the letter itself is refused
+def _transmit(server: smtplib.SMTP, sender: str, message: EmailMessage, recipients: Sequence[str]) -> SmtpDelivery:
+    """Run the SMTP dialogue here, so that the reply for each recipient is known, also when the message itself is refused
     after them.
     """
     international = not all(each.isascii() for each in (sender, *recipients))
     if international and not server.has_extn("smtputf8"):
-        raise Refused("An address is not ASCII, and the mail server takes no such addresses (SMTPUTF8).")
+        raise SmtpRefused("An address is not ASCII, and the mail server takes no such addresses (SMTPUTF8).")
     options = [*(["SMTPUTF8"] if international else []), *(["BODY=8BITMIME"] if international else [])]
     body = message.as_bytes(policy=SMTPUTF8 if international else SMTP)
-    code, words = server.mail(sender, options)
+    code, reply = server.mail(sender, options)
     if code != 250:
-        raise smtplib.SMTPSenderRefused(code, words, sender)
-    delivery = Delivery()
+        raise smtplib.SMTPSenderRefused(code, reply, sender)
+    delivery = SmtpDelivery()
     for address in recipients:
-        code, words = server.rcpt(address)
+        code, reply = server.rcpt(address)
         if code in (250, 251):
             delivery.accepted.append(address)
         elif code >= 500:
-            delivery.refused[address] = _words(code, words)
+            delivery.refused[address] = _format_reply(code, reply)
         else:
-            delivery.later[address] = _words(code, words)
+            delivery.deferred[address] = _format_reply(code, reply)
             if code == 421:
-                raise smtplib.SMTPResponseException(code, words)
+                raise smtplib.SMTPResponseException(code, reply)
     if not delivery.accepted:
         server.rset()
         return delivery
     try:
-        code, words = server.data(body)
+        code, reply = server.data(body)
     except smtplib.SMTPDataError as error:
-        code, words = error.smtp_code, _bytes(error.smtp_error)
+        code, reply = error.smtp_code, _to_bytes(error.smtp_error)
     if code >= 500:
-        raise Refused(f"The mail server will not take the letter: {_words(code, words)}")
+        raise SmtpRefused(f"The mail server will not take the message: {_format_reply(code, reply)}")
     if code != 250:
-        raise MailTrouble(f"The mail server did not take the letter: {_words(code, words)}")
+        raise TransientSmtpError(f"The mail server did not take the message: {_format_reply(code, reply)}")
     return delivery
 
 
-def _bytes(words: bytes | str) -> bytes:
-    return words if isinstance(words, bytes) else words.encode()
+def _to_bytes(reply: bytes | str) -> bytes:
+    return reply if isinstance(reply, bytes) else reply.encode()
 
 
-def _words(code: int, words: bytes | str) -> str:
-    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+def _format_reply(code: int, reply: bytes | str) -> str:
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
     return f"{code} {' '.join(text.split())}"[:300]

@@ -1,35 +1,40 @@
-"""Objects: named bytes, and the contract that every driver keeps.
+"""Objects: named bytes, and the interface that every driver implements.
 
-The life of an object: `put` makes it whole or not at all; `head`, `get` and `list` see it whole or not at all; `copy`
-makes another; `delete` ends it. An object is never changed in place: a second `put` puts another one in its place, and
-who was reading the first goes on reading the first. What is too large for one call, or must survive the process that
-sends it, goes through `upload`, part by part.
+The life of an object: `put` creates it completely or not at all; `head`, `get` and `list` show it completely or not at
+all; `copy` creates another; `delete` removes it. An object is never changed in place: a second `put` replaces it, and a
+reader of the first version keeps reading the first version. Data that is too large for one call, or that must survive
+the process that sends it, goes through `upload`, part by part.
 
-The terms:
+Terms:
 
-    name        text in segments with `/` between them (names.py says which texts are names)
-    etag        names the present version of an object; opaque; compare it only with another etag of the same name on the same driver
-    condition   `if_absent` or `if_match`: a put that happens only if nothing is there, or only if this version is
-    conditions  what such conditions are worth here: a directory keeps them, S3 servers differ (probe.py)
+    name          text in segments separated by `/` (see `check_name`)
+    etag          identifies the current version of an object; opaque; compare it only with an etag of the same name on the same driver
+    condition     `if_absent` or `if_match`: put only if there is no object, or only if it is this version
+    capabilities  which conditions this store guarantees: a directory all of them, S3 servers differ (s3_probe.py)
 
-A driver classifies its errors with two questions, `is_not_found` and `is_permanent`; all policy (retry, give up, tell
-the user) follows from the answers. All verbs may be called from many threads at once. A conditional put is no lock:
-nothing here renews it, and a holder that was paused does not know that it lost it.
+All errors are classified by two functions, `is_not_found` and `is_permanent`; callers decide by them whether to retry,
+give up or report. All methods may be called from several threads. A conditional put is not a lock: nothing renews it,
+and a process that was paused does not learn that it lost it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import BinaryIO, ClassVar, Literal, Protocol, Self, TypeAlias
 
-Data: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Iterable[bytes]
+ObjectData: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Iterable[bytes]
 
-PART_LEAST = 5 * 1024 * 1024  # bytes of every part of an upload but the last: S3's rule, kept by all drivers
-PART_MOST = 10_000  # the highest number of a part: S3's rule as well
+MIN_PART_SIZE = 5 * 1024 * 1024  # bytes of every part of an upload but the last: S3's rule, enforced by all drivers
+MAX_PART_NUMBER = 10_000  # S3's rule as well
+MAX_NAME_BYTES = 900  # of UTF-8; with the longest prefix of the S3 driver it stays below the 1,024 of S3
+RESERVED_SEGMENT = ".waybill"  # the first segment of the names that belong to the drivers
+
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f\\\\\ufffe\uffff]")
 
 
 class ObjectsError(Exception):
@@ -41,83 +46,83 @@ class ObjectsError(Exception):
         super().__init__(message or (self.__doc__ or "").strip())
 
 
-class NotFound(ObjectsError):
+class ObjectNotFound(ObjectsError):
     """There is no such object."""
 
     permanent = True
 
 
-class AlreadyThere(ObjectsError):
+class ObjectExists(ObjectsError):
     """An object of this name exists already."""
 
     permanent = True
 
 
-class Precondition(ObjectsError):
-    """The object has changed since it was looked at."""
+class PreconditionFailed(ObjectsError):
+    """The object has changed since it was read."""
 
     permanent = True
 
 
-class Refused(ObjectsError):
-    """This cannot be asked of an object store."""
+class ObjectRequestRefused(ObjectsError):
+    """The object store does not accept this request."""
 
     permanent = True
 
 
-class Damaged(ObjectsError):
-    """The bytes are not those that were promised."""
+class ContentMismatch(ObjectsError):
+    """The data does not have the expected size or SHA-256."""
 
     permanent = True
 
 
-class NotAllowed(ObjectsError):
-    """The object store does not let us do this."""
+class ObjectAccessDenied(ObjectsError):
+    """The object store denies access."""
 
     permanent = True
 
 
-class Unsupported(ObjectsError):
+class UnsupportedObjectOperation(ObjectsError):
     """This object store cannot do this safely."""
 
     permanent = True
 
 
-class NoSpace(ObjectsError):
+class ObjectStoreFull(ObjectsError):
     """There is no space left for the object."""
 
 
-class Unavailable(ObjectsError):
+class ObjectStoreUnavailable(ObjectsError):
     """The object store cannot be reached, or did not answer in time."""
 
 
 def is_not_found(error: BaseException) -> bool:
-    """Whether the error says that the object is not there (and not that nobody could look)."""
-    return isinstance(error, NotFound)
+    """Whether the object does not exist, as opposed to a store that could not be asked."""
+    return isinstance(error, ObjectNotFound)
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether asking again, unchanged, is bound to fail again.
+    """Whether the same request is bound to fail again.
 
-    What is not known to be permanent is worth another try.
+    An error that is not known to be permanent is worth a retry.
     """
     return isinstance(error, ObjectsError) and error.permanent
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What is known of one version of an object without reading it."""
+    """The metadata of one version of an object."""
 
     name: str
     size: int
     etag: str
     modified: datetime
-    sha256: str | None = None  # hex; None where the driver does not know it (S3: after a long stream, and in listings)
+    sha256: str | None = None  # hex; None if the driver does not know it (S3: after a long stream, and in listings)
 
 
 @dataclass(frozen=True, slots=True)
 class PartInfo:
-    """A part of an upload that has arrived."""
+    """A part of an upload that is stored."""
 
     number: int
     size: int
@@ -125,51 +130,50 @@ class PartInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """What `sweep` removed."""
+class SweepResult:
+    """The number of leftovers that `sweep` removed."""
 
     files: int = 0
     uploads: int = 0
 
 
-Worth: TypeAlias = Literal["atomic", "racy", "ignored", "refused", "unknown"]
+ConditionSupport: TypeAlias = Literal["atomic", "racy", "ignored", "refused", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """What conditions are worth on this object store. Only "atomic" is used; everything else is refused with a
-    sentence.
+class ObjectStoreCapabilities:
+    """Which conditions this object store guarantees. Only "atomic" conditions are used; the others are refused with an
+    error.
 
-    atomic: of any number of writers at once one wins, and the others are told. racy: it is checked, but two can win.
-    ignored: it is answered with success, and overwrites. refused: it is answered with an error. unknown: it was not
-    looked at.
+    atomic: of any number of concurrent writers one wins, and the others get an error. racy: checked, but two can win.
+    ignored: reports success and overwrites. refused: returns an error. unknown: was not tested.
     """
 
-    create: Worth  # put(if_absent=True)
-    swap: Worth  # put(if_match=...)
-    complete: Worth  # the same two at the end of an upload
+    create: ConditionSupport  # put(if_absent=True)
+    swap: ConditionSupport  # put(if_match=...)
+    complete: ConditionSupport  # the same two at the end of an upload
     order: Literal["bytes", "tree"] = "bytes"  # of `list`: by the UTF-8 of the whole name, or folder by folder
-    longest_segment: int = 900  # bytes; some servers keep segments as file names
+    longest_segment: int = 900  # bytes; some servers store segments as file names
 
 
-class Body(Protocol):
-    """The bytes of one object, or of a range of it: a context manager that is read once, by iterating or like a
+class ObjectBody(Protocol):
+    """The content of one object, or of a range of it: a context manager that is read once, by iterating or like a
     file.
     """
 
     @property
     def info(self) -> ObjectInfo:
-        """Of the whole object, whatever the range."""
+        """The metadata of the whole object, whatever the range."""
         ...
 
     def __iter__(self) -> Iterator[bytes]:
-        """Portions of at most some megabytes. Ends early only by raising: a cut connection is an error, never a
-        short object.
+        """Yield chunks of at most a few megabytes. Ends early only by raising: a broken connection is an error, never
+        a short object.
         """
         ...
 
     def read(self, size: int = -1) -> bytes:
-        """At most so many bytes, and none only at the end; by default all that is left."""
+        """Return at most `size` bytes, empty only at the end; by default everything that is left."""
         ...
 
     def close(self) -> None: ...
@@ -181,12 +185,12 @@ class Body(Protocol):
     ) -> None: ...
 
 
-class Upload(Protocol):
-    """An object on its way, part by part. Nothing is visible under its name before `complete`.
+class ObjectUpload(Protocol):
+    """An object that is sent part by part. Nothing is visible under its name before `complete`.
 
-    As a context manager it aborts on the way out unless it was completed, or was opened with `keep=True`: then the
-    parts stay, for `upload(name, resume=id)` in this process or another. Parts may arrive in any order and again; the
-    last arrival of a number counts.
+    As a context manager it aborts on exit unless it was completed, or was opened with `keep=True`: then the parts stay,
+    for `upload(name, resume=id)` in this process or another. Parts may be sent in any order and repeatedly; the last
+    one sent under a number counts.
     """
 
     @property
@@ -194,31 +198,31 @@ class Upload(Protocol):
 
     @property
     def id(self) -> str:
-        """What to remember in order to resume."""
+        """The id with which the upload is resumed."""
         ...
 
-    def parts(self) -> Mapping[int, PartInfo]:
-        """What has arrived, by number."""
+    def list_parts(self) -> Mapping[int, PartInfo]:
+        """The parts that are stored, by number."""
         ...
 
-    def part(self, number: int, data: bytes) -> PartInfo:
-        """Store part `number` (1 to PART_MOST). Every part but the last must have PART_LEAST bytes; `complete`
-        refuses otherwise.
+    def put_part(self, number: int, data: bytes) -> PartInfo:
+        """Store part `number` (1 to MAX_PART_NUMBER). Every part but the last must have MIN_PART_SIZE bytes;
+        `complete` refuses otherwise.
         """
         ...
 
     def complete(
         self, *, if_absent: bool = False, if_match: str | None = None, sha256: str | None = None
     ) -> ObjectInfo:
-        """Join the parts in the order of their numbers into the object; atomic, like put.
+        """Join the parts into the object, in the order of their numbers; atomic, like put.
 
-        A promised `sha256` is Refused where it cannot be checked: in S3, if the parts did not all come through this
-        very object, in order.
+        An expected `sha256` raises ObjectRequestRefused if it cannot be checked: in S3, unless all parts were sent
+        through this ObjectUpload, in order.
         """
         ...
 
     def abort(self) -> None:
-        """Drop what has arrived. Safe to repeat."""
+        """Remove the stored parts. Safe to repeat."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -229,71 +233,71 @@ class Upload(Protocol):
 
 
 class Objects(Protocol):
-    """The verbs of an object store."""
+    """An object store."""
 
     @property
-    def conditions(self) -> Conditions:
-        """What `if_absent` and `if_match` are worth here; S3 finds out once, by trying."""
+    def capabilities(self) -> ObjectStoreCapabilities:
+        """What `if_absent` and `if_match` guarantee here; S3 probes the server once."""
         ...
 
     def put(
         self,
         name: str,
-        data: Data,
+        data: ObjectData,
         *,
         if_absent: bool = False,
         if_match: str | None = None,
         size: int | None = None,
         sha256: str | None = None,
     ) -> ObjectInfo:
-        """Store the bytes under the name: all of them, durably, before this returns; or nothing, and it raises.
+        """Store the data under the name: all of it, durably, before this returns; or nothing, and it raises.
 
-        A crash leaves the old object, or the new one, or none if there was none. The digest of what was stored is in
-        the answer. A `size` or `sha256` that the data turn out not to have: Damaged, and nothing is stored.
-        `if_absent`: AlreadyThere if any object has the name. `if_match`: Precondition if the object is another version,
-        or is gone. An exception raised by `data` passes through, and nothing is stored.
+        A crash leaves the old object, or the new one, or none if there was none. The result has the digest of what was
+        stored. If the data does not have the expected `size` or `sha256`, raises ContentMismatch and stores nothing.
+        `if_absent` raises ObjectExists if any object has the name. `if_match` raises PreconditionFailed if the object
+        has another version or is gone. An exception raised by `data` passes through, and nothing is stored.
         """
         ...
 
-    def get(self, name: str, *, start: int = 0, end: int | None = None) -> Body:
-        """The bytes from `start` up to and without `end`, as a slice would: what lies beyond the end is empty, not
-        an error.
+    def get(self, name: str, *, start: int = 0, end: int | None = None) -> ObjectBody:
+        """Open the bytes from `start` up to but not including `end`, like a slice: a range beyond the end is empty,
+        not an error.
 
-        All of them are of one version, however often the name is written meanwhile. NotFound if there is none.
+        All bytes are of one version, however often the name is written meanwhile. Raises ObjectNotFound.
         """
         ...
 
     def head(self, name: str) -> ObjectInfo:
-        """What is known of the object; NotFound if there is none."""
+        """Return the metadata of the object. Raises ObjectNotFound."""
         ...
 
     def list(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        """The objects below a prefix of whole segments (`a/b` has `a/b/c`, and neither `a/b` nor `a/bc`), lazily and
-        in order.
+        """Yield the objects below a prefix of whole segments (`a/b` has `a/b/c`, but neither `a/b` nor `a/bc`), lazily
+        and in order.
 
-        The order is that of `conditions.order`. The next page is `after=` the last name of the one before; a page never
-        repeats a name nor leaves out one that was there all the time. Memory does not grow with the number of objects.
+        The order is `capabilities.order`. The next page is `after=` the last name of the previous one; pages never
+        repeat a name and never skip one that existed all the time. Memory does not grow with the number of objects.
         """
         ...
 
     def delete(self, name: str) -> bool:
-        """Remove the object; whether there was one. Safe to repeat. (S3 looks first: with two at once, both may say
-        yes.)
+        """Remove the object and return whether it existed. Safe to repeat. (S3 checks first: of two concurrent calls
+        both may return True.)
         """
         ...
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> ObjectInfo:
-        """Put the bytes of one name under another, inside the server where it can. Atomic for the target, like put."""
+        """Copy an object, inside the server if it can. Atomic for the target, like put."""
         ...
 
-    def upload(self, name: str, *, resume: str | None = None, keep: bool = False) -> Upload:
-        """Begin an upload, or go on with one: NotFound if the id is not, or no longer, an upload of this name."""
+    def upload(self, name: str, *, resume: str | None = None, keep: bool = False) -> ObjectUpload:
+        """Start an upload, or resume one. Raises ObjectNotFound if the id is not, or no longer, an upload of this name."""
         ...
 
-    def sweep(self, older_than: float) -> Swept:
-        """Remove what crashes left behind and nobody has touched for so many seconds: unfinished puts and uploads.
+    def sweep(self, older_than: float) -> SweepResult:
+        """Remove unfinished puts and uploads that a crash left and that are older than so many seconds.
 
-        Never objects.
+        Never removes objects.
         """
         ...
 
@@ -307,10 +311,66 @@ class Objects(Protocol):
 
 
 def measure(objects: Objects, name: str) -> tuple[int, str]:
-    """Size and SHA-256 of an object by reading it back, which is what must be compared before its original may go."""
+    """Read the object back and return its size and SHA-256, to be compared before its original may be deleted."""
     digest, size = hashlib.sha256(), 0
     with objects.get(name) as body:
-        for portion in body:
-            digest.update(portion)
-            size += len(portion)
+        for chunk in body:
+            digest.update(chunk)
+            size += len(chunk)
     return size, digest.hexdigest()
+
+
+def check_name(name: str) -> str:
+    """Return the name, the same rules for every driver. Raises ObjectRequestRefused, saying what is wrong with it."""
+    shown = ascii(name if len(name) <= 80 else name[:77] + "...")
+    if not name:
+        raise ObjectRequestRefused("An object's name cannot be empty.")
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise ObjectRequestRefused(
+            f"{shown} is not a name: it holds half of a surrogate pair, which UTF-8 cannot express."
+        ) from None
+    if length > MAX_NAME_BYTES:
+        raise ObjectRequestRefused(
+            f"{shown} is too long for a name: {length} bytes of UTF-8, where {MAX_NAME_BYTES} is the most."
+        )
+    bad = _FORBIDDEN.search(name)
+    if bad:
+        raise ObjectRequestRefused(
+            f"{shown} is not a name: {bad[0]!a} at position {bad.start()} is not stored correctly by every object store."
+        )
+    segments = name.split("/")
+    if "" in segments:
+        raise ObjectRequestRefused(f"{shown} is not a name: it starts or ends with a slash, or has two in a row.")
+    if "." in segments or ".." in segments:
+        raise ObjectRequestRefused(f"{shown} is not a name: a segment is '.' or '..'.")
+    if segments[0] == RESERVED_SEGMENT:
+        raise ObjectRequestRefused(
+            f"{shown} is not a name: names under {RESERVED_SEGMENT}/ belong to the object store itself."
+        )
+    return name
+
+
+def check_prefix(prefix: str) -> str:
+    """Return a prefix of whole segments without its final slash; empty for all objects."""
+    return check_name(prefix.removesuffix("/")) if prefix else ""
+
+
+def check_part(number: int, data: bytes) -> None:
+    if not 1 <= number <= MAX_PART_NUMBER:
+        raise ObjectRequestRefused(f"The parts of an upload are numbered from 1 to {MAX_PART_NUMBER}, not {number}.")
+    if not data:
+        raise ObjectRequestRefused(f"Part {number} is empty.")
+
+
+def check_parts(name: str, parts: Mapping[int, PartInfo]) -> None:
+    """Check S3's rules, on every driver, so that an upload that works in a directory works in S3."""
+    if not parts:
+        raise ObjectRequestRefused(f"No part of {name!r} was sent: use put for an empty object.")
+    last = max(parts)
+    for part in parts.values():
+        if part.number != last and part.size < MIN_PART_SIZE:
+            raise ObjectRequestRefused(
+                f"Part {part.number} of {name!r} has {part.size} bytes: every part but the last must have {MIN_PART_SIZE}."
+            )

@@ -1,10 +1,11 @@
-"""S3: objects in a bucket, below a prefix, on any server that speaks Amazon's protocol.
+"""S3Objects: objects in a bucket, below a prefix, on any server that speaks Amazon's protocol.
 
-Everything goes through obstore (bucket.py), but for uploads in parts (multipart.py). What lies where: the object `a/b`
-is the key `<prefix>/a/b`; under `<prefix>/.waybill/` lie the record of what was found out about the server, and for
-seconds what it was found out with (probe.py).
+All requests go through obstore (s3_bucket.py), except uploads in parts (s3_multipart.py). The object `a/b` is the key
+`<prefix>/a/b`; under `<prefix>/.waybill/` are the result of the last probe of the server and, for seconds, the keys that
+the probe writes (s3_probe.py).
 
-**An S3 server is no lock.** A conditional put decides who was first, and nothing else: it does not expire, and it does not fence.
+**Do not use an S3 server as a lock.** A conditional put decides who was first and nothing else: it does not expire, and
+it does not fence.
 """
 
 from __future__ import annotations
@@ -18,28 +19,34 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from waybill.objects.bucket import Bucket
-from waybill.objects.names import LONGEST, RESERVED, check_name, check_prefix
-from waybill.objects.probe import Finding, probe
-from waybill.objects.protocol import Conditions, Data, NotFound, ObjectInfo, Refused, Swept
-from waybill.objects.reading import Reading
-from waybill.objects.s3_listing import listed
-from waybill.objects.s3_reading import S3Reader
-from waybill.objects.s3_uploads import S3Upload
-from waybill.objects.s3_writing import S3Writer
-from waybill.objects.signing import Credentials
-from waybill.objects.streams import Stream, check_conditions, check_range
+from waybill.objects.protocol import (
+    MAX_NAME_BYTES,
+    RESERVED_SEGMENT,
+    ObjectData,
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectRequestRefused,
+    ObjectStoreCapabilities,
+    SweepResult,
+    check_name,
+    check_prefix,
+)
+from waybill.objects.s3_bucket import S3Bucket, S3Reader, list_keys
+from waybill.objects.s3_probe import ProbeResult, probe_bucket
+from waybill.objects.s3_signing import S3Credentials
+from waybill.objects.s3_writer import S3Upload, S3Writer
+from waybill.objects.streams import CheckedStream, StreamedBody, check_conditions, check_range
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
 
-ONE_COPY = 5 * 1024**3  # S3 copies no more than this by itself
+MAX_COPY_BYTES = 5 * 1024**3  # the most that S3 copies in one request
 
 
-class S3:
-    """Objects in a bucket that exists.
+class S3Objects:
+    """Objects in an existing bucket.
 
-    Without credentials those of the environment or of the machine's role are taken.
+    Without `credentials` those of the environment or of the machine's role are used.
     """
 
     def __init__(
@@ -49,45 +56,45 @@ class S3:
         *,
         endpoint: str | None = None,
         region: str | None = None,
-        credentials: Credentials | Callable[[], Credentials] | None = None,
+        credentials: S3Credentials | Callable[[], S3Credentials] | None = None,
         timeout: float = 30.0,
         tries: int = 5,
         clock: Callable[[], float] = time.time,
         token: Callable[[], str] = lambda: secrets.token_hex(12),
     ) -> None:
         self._prefix = check_prefix(prefix)
-        if len(self._prefix.encode()) > 1000 - LONGEST:
-            raise Refused(f"The prefix {prefix!r} is too long: {1000 - LONGEST} bytes is the most.")
-        self._bucket = Bucket(
+        if len(self._prefix.encode()) > 1000 - MAX_NAME_BYTES:
+            raise ObjectRequestRefused(f"The prefix {prefix!r} is too long: it may have {1000 - MAX_NAME_BYTES} bytes.")
+        self._bucket = S3Bucket(
             bucket, endpoint=endpoint, region=region, credentials=credentials, timeout=timeout, tries=tries
         )
         self._clock, self._token = clock, token
-        self._finding: Finding | None = None
-        self._probing = threading.Lock()
-        self._reader = S3Reader(self._bucket, self._key)
+        self._probe_result: ProbeResult | None = None
+        self._probe_lock = threading.Lock()
+        self._reader = S3Reader(self._bucket, self._key_of)
         self._writer = S3Writer(
-            self._bucket, self._key, self._reader, conditions=lambda: self.conditions, now=self._now, token=token
+            self._bucket, self._key_of, self._reader, capabilities=lambda: self.capabilities, now=self._now, token=token
         )
 
     @property
-    def finding(self) -> Finding:
-        """What was found out about the server; found out now if it was not before."""
-        with self._probing:
-            if self._finding is None:
-                own = self._key(RESERVED)
-                finding = probe(self._bucket, f"{own}/probe-{self._token()}", self._now())
-                self._bucket.put(f"{own}/probe.json", finding.to_json())
-                self._finding = finding
-            return self._finding
+    def probe_result(self) -> ProbeResult:
+        """What the server guarantees. It is probed on first use."""
+        with self._probe_lock:
+            if self._probe_result is None:
+                own = self._key_of(RESERVED_SEGMENT)
+                result = probe_bucket(self._bucket, f"{own}/probe-{self._token()}", self._now())
+                self._bucket.put(f"{own}/probe.json", result.to_json())
+                self._probe_result = result
+            return self._probe_result
 
     @property
-    def conditions(self) -> Conditions:
-        return self.finding.conditions
+    def capabilities(self) -> ObjectStoreCapabilities:
+        return self.probe_result.capabilities
 
     def put(
         self,
         name: str,
-        data: Data,
+        data: ObjectData,
         *,
         if_absent: bool = False,
         if_match: str | None = None,
@@ -95,10 +102,10 @@ class S3:
         sha256: str | None = None,
     ) -> ObjectInfo:
         check_conditions(if_absent, if_match)
-        stream = Stream(data, size=size, sha256=sha256)
+        stream = CheckedStream(data, size=size, sha256=sha256)
         return self._writer.put(name, stream, if_absent=if_absent, if_match=if_match, size=size, sha256=sha256)
 
-    def get(self, name: str, *, start: int = 0, end: int | None = None) -> Reading:
+    def get(self, name: str, *, start: int = 0, end: int | None = None) -> StreamedBody:
         check_range(start, end)
         return self._reader.get(name, start, end)
 
@@ -107,45 +114,45 @@ class S3:
 
     def list(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         prefix = check_prefix(prefix)
-        order = self.conditions.order if after else "bytes"  # it is only needed in order to go on somewhere
-        found = listed(self._bucket, self._key(prefix), self._key(check_name(after)) if after else "", order)
-        infos = (self._listed(meta) for meta in found)
+        order = self.capabilities.order if after else "bytes"  # the order matters only for a start in the middle
+        found = list_keys(self._bucket, self._key_of(prefix), self._key_of(check_name(after)) if after else "", order)
+        infos = (self._to_object_info(meta) for meta in found)
         yield from itertools.islice((info for info in infos if info is not None), limit)
 
     def delete(self, name: str) -> bool:
         try:
             self.head(name)
-        except NotFound:
+        except ObjectNotFound:
             return False
-        self._bucket.delete(self._key(name))
+        self._bucket.delete(self._key_of(name))
         return True
 
     def copy(self, source: str, target: str, *, if_absent: bool = False) -> ObjectInfo:
-        self._writer.check(target)
+        self._writer.check_name_length(target)
         info = self.head(source)
-        if if_absent or info.size > ONE_COPY:
+        if if_absent or info.size > MAX_COPY_BYTES:
             with self.get(source) as body:
                 return self.put(target, body, if_absent=if_absent, size=body.info.size, sha256=body.info.sha256)
-        self._bucket.copy(self._key(source), self._key(target))
+        self._bucket.copy(self._key_of(source), self._key_of(target))
         return self.head(target)
 
     def upload(self, name: str, *, resume: str | None = None, keep: bool = False) -> S3Upload:
         return self._writer.upload(name, resume=resume, keep=keep)
 
-    def sweep(self, older_than: float) -> Swept:
+    def sweep(self, older_than: float) -> SweepResult:
         before = datetime.fromtimestamp(self._clock() - older_than, UTC)
         uploads, files = 0, 0
         if self._bucket.multipart is not None:
-            for left in list(self._bucket.multipart.left(f"{self._prefix}/" if self._prefix else "")):
-                if left.begun < before:
-                    self._bucket.multipart.abort(left.key, left.upload)
+            for pending in list(self._bucket.multipart.list_pending(f"{self._prefix}/" if self._prefix else "")):
+                if pending.started_at < before:
+                    self._bucket.multipart.abort(pending.key, pending.upload_id)
                     uploads += 1
-        own = self._key(RESERVED)
+        own = self._key_of(RESERVED_SEGMENT)
         for meta in list(self._bucket.list(own)):
             if meta["last_modified"] < before and meta["path"] != f"{own}/probe.json":
                 self._bucket.delete(meta["path"])
                 files += 1
-        return Swept(files=files, uploads=uploads)
+        return SweepResult(files=files, uploads=uploads)
 
     def close(self) -> None:
         self._bucket.close()
@@ -159,19 +166,19 @@ class S3:
         self.close()
 
     def __repr__(self) -> str:
-        return f"S3('s3://{self._key('')}', endpoint={self._bucket.endpoint or 'Amazon'!r})"
+        return f"S3Objects('s3://{self._key_of('')}', endpoint={self._bucket.endpoint or 'Amazon'!r})"
 
-    def _key(self, name: str) -> str:
+    def _key_of(self, name: str) -> str:
         return "/".join(part for part in (self._prefix, name) if part)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
-    def _listed(self, meta: ObjectMeta) -> ObjectInfo | None:
-        """The object of a key; None for what is not an object of ours: the driver's own, a key that is no name."""
+    def _to_object_info(self, meta: ObjectMeta) -> ObjectInfo | None:
+        """Return the object of a key; None for the driver's own keys, and for a key that is not a valid name."""
         name = meta["path"].removeprefix(f"{self._prefix}/" if self._prefix else "")
         try:
             check_name(name)
-        except Refused:
+        except ObjectRequestRefused:
             return None
         return ObjectInfo(name, meta["size"], meta["e_tag"] or "", meta["last_modified"])

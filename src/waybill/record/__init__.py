@@ -1,92 +1,107 @@
-"""What every store holds, and what every store does: the nouns and the verbs that all other modules share, imported
-from here.
+"""The values that every store holds and the verbs that every store has, shared by all other modules and imported from
+here.
 
-A `Record` (thing.py) is one thing in motion. It is only ever moved by a `Change` (change.py), a pair (before, after); a
-`Group` of changes is written whole or not at all. A worker opens a session, claims records under it, and commits what
-its steps made of them:
+A `Record` (record.py) is changed only by a `Change`, a pair (before, after); a `CommitGroup` of changes is written
+completely or not at all (commits.py). A worker opens a session, claims records under it, and commits the outcomes of
+its steps:
 
-    open_session -> claim -> (renew ...) -> commit: save | go on | release -> ... -> close_session
+    open_session -> claim -> (renew_session ...) -> commit: save | continue | release -> ... -> close_session
 
-`Store` (store.py) has these verbs; what it answers is in answers.py, and what it refuses with in refusals.py. A store
-knows no rule of any machine.
+`Store` (store.py) has these verbs; its errors are in errors.py. A store knows no rule of any machine.
 """
 
-from waybill.record.answers import (
+from waybill.record.commits import (
+    FOREIGN_CAUSE,
+    MAX_CHANGES,
+    MAX_DOCUMENT,
+    MAX_GROUP,
+    MAX_MESSAGE,
     MAX_PAGE,
-    SERVES,
-    Answer,
-    Ask,
-    Claimed,
-    Committed,
-    Due,
+    SERVER_ABOUT,
+    ActionRequest,
+    Change,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
+    CommitResult,
+    DueWaits,
     Finding,
-    HeldKey,
-    Idle,
-    Line,
+    HistoryEntry,
+    IdleParents,
+    OwnedLock,
     Page,
-    Renewed,
-    Role,
     SessionInfo,
+    SessionRenewal,
+    WorkQueue,
+    check_group_size,
 )
-from waybill.record.change import MAX_CHANGES, MAX_DOCUMENT, MAX_GROUP, MAX_MESSAGE, Change, Group, check_group
-from waybill.record.ready import make_ready
-from waybill.record.refusals import (
+from waybill.record.errors import (
     BadStore,
     ClaimLost,
+    CommitOutcomeUnknown,
+    CommitTooLarge,
     Conflict,
-    Exists,
-    NotFound,
+    LockUnavailable,
+    RecordExists,
+    RecordNotFound,
     SessionLost,
     StoreError,
-    Taken,
-    TooLarge,
-    Unavailable,
-    Unknown,
+    StoreUnavailable,
+)
+from waybill.record.record import (
+    NO_DOCUMENTS,
+    BlockedBy,
+    Record,
+    RecordDocuments,
+    Ref,
+    encode_document,
+    is_json,
+    prepare_decoders,
 )
 from waybill.record.store import Store
-from waybill.record.thing import NO_DOCS, Docs, Parked, Record, Ref, encode, is_json
 
 __all__ = [
+    "FOREIGN_CAUSE",
     "MAX_CHANGES",
     "MAX_DOCUMENT",
     "MAX_GROUP",
     "MAX_MESSAGE",
     "MAX_PAGE",
-    "NO_DOCS",
-    "SERVES",
-    "Answer",
-    "Ask",
+    "NO_DOCUMENTS",
+    "SERVER_ABOUT",
+    "ActionRequest",
     "BadStore",
+    "BlockedBy",
     "Change",
     "ClaimLost",
-    "Claimed",
-    "Committed",
+    "ClaimedRecord",
+    "CommitAnswer",
+    "CommitGroup",
+    "CommitOutcomeUnknown",
+    "CommitResult",
+    "CommitTooLarge",
     "Conflict",
-    "Docs",
-    "Due",
-    "Exists",
+    "DueWaits",
     "Finding",
-    "Group",
-    "HeldKey",
-    "Idle",
-    "Line",
-    "NotFound",
+    "HistoryEntry",
+    "IdleParents",
+    "LockUnavailable",
+    "OwnedLock",
     "Page",
-    "Parked",
     "Record",
+    "RecordDocuments",
+    "RecordExists",
+    "RecordNotFound",
     "Ref",
-    "Renewed",
-    "Role",
     "SessionInfo",
     "SessionLost",
+    "SessionRenewal",
     "Store",
     "StoreError",
-    "Taken",
-    "TooLarge",
-    "Unavailable",
-    "Unknown",
-    "check_group",
-    "encode",
+    "StoreUnavailable",
+    "WorkQueue",
+    "check_group_size",
+    "encode_document",
     "is_json",
-    "make_ready",
+    "prepare_decoders",
 ]

@@ -1,59 +1,60 @@
-"""The verbs that every store has: the contract that a driver is written to."""
+"""The protocol of a store: the verbs that every driver implements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from waybill.record.answers import (
+from waybill.record.commits import (
     MAX_PAGE,
-    Answer,
-    Ask,
-    Claimed,
-    Due,
+    ActionRequest,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
+    DueWaits,
     Finding,
-    HeldKey,
-    Idle,
-    Line,
+    HistoryEntry,
+    IdleParents,
+    OwnedLock,
     Page,
-    Renewed,
-    Role,
     SessionInfo,
+    SessionRenewal,
+    WorkQueue,
 )
-from waybill.record.change import Group
-from waybill.record.thing import Record, Ref
+from waybill.record.record import Record, Ref
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Where records live. One connection, used by one thread at a time; open another for another thread.
+    """Where records are stored. One connection, used by one thread at a time; open another for another thread.
 
-    A driver is one folder under stores/ and passes `waybill.stores.conformance`. Every verb may raise Unavailable
-    (nothing was written) and every writing verb Unknown (perhaps it was).
+    A driver is one folder under stores/ and passes `waybill.stores.conformance`. Every verb may raise StoreUnavailable
+    (nothing was written), and every verb that writes may raise CommitOutcomeUnknown (it may have been written).
     """
 
     url: str  # without secrets
 
     def now(self) -> float:
-        """The store's clock, in seconds since 1970."""
+        """Return the time of the store's clock, in seconds since 1970."""
 
-    def commit(self, groups: Sequence[Group]) -> list[Answer]:
-        """Write each group all or nothing, in one round trip; one answer each, in order. A record appears in at most
-        one group of a call.
+    def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
+        """Write each group completely or not at all, in one round trip; return one answer for each, in order.
 
-        Conflict: a `before` is no longer the truth. ClaimLost: it was held by a session that no longer holds it. Taken:
-        a save asks for a key that another record holds. Exists: the id is taken. Unknown: perhaps written. A bad group
-        never fails its neighbours. A creation whose `request` is known for its kind writes nothing of its group and is
-        answered with the record made first.
+        A record appears in at most one group of a call. A bad group never fails its neighbours. A creation whose
+        idempotency key is known for its kind writes nothing of its group and returns the record created first.
+
+        Conflict: a `before` is no longer current. ClaimLost: the session that is named no longer has the claim.
+        LockUnavailable: a save needs a lock that another record owns. RecordExists: the id is in use.
+        CommitOutcomeUnknown: it may have been written.
         """
 
     def get(self, kind: str, id: str) -> Record:
-        """The record with its documents, or NotFound."""
+        """Return the record with its documents. Raises RecordNotFound."""
 
-    def requested(self, kind: str, request: str) -> Record:
-        """The record that this request made, with its documents, or NotFound.
+    def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
+        """Return the record that was created with this key, with its documents. Raises RecordNotFound.
 
-        Also a batch of Merritt's services, by its batchID.
+        A batch of Merritt's services is found by its batchID.
         """
 
     def find(
@@ -66,112 +67,151 @@ class Store(Protocol):
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
-        docs: bool = False,
+        documents: bool = False,
     ) -> Page:
-        """A page in creation order, by at most one filter; ValueError for two.
+        """Return a page in creation order, by at most one filter; raises ValueError for two.
 
-        `after` is the seq of the last record of the page before.
+        `after` is the seq of the last record of the previous page.
         """
 
-    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
-        """How many are in each state (none: left out); cheap at a million records."""
+    def each(
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        parent: Ref | None = None,
+        owner: str | None = None,
+        newest: bool = False,
+        documents: bool = False,
+        page_size: int = 100,
+    ) -> Iterator[Record]:
+        """Yield all matching records in creation order, read page by page, however many there are.
 
-    def open_parents(self, refs: Sequence[Ref]) -> set[Ref]:
-        """Which of these have a child that is open."""
+        A record that changes state while this walks by state may be missed or seen twice, as with `find`.
+        """
+        after: int | None = None
+        while True:
+            page = self.find(
+                kind,
+                state=state,
+                parent=parent,
+                owner=owner,
+                after=after,
+                newest=newest,
+                limit=page_size,
+                documents=documents,
+            )
+            yield from page.records
+            if page.after is None:
+                return
+            after = page.after
 
-    def history(self, kind: str, id: str) -> list[Line]:
-        """One line per commit, oldest first."""
+    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+        """Return the number of records in each state, without states that have none; cheap at a million records."""
+
+    def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
+        """Return which of these have an open child."""
+
+    def history(self, kind: str, id: str) -> list[HistoryEntry]:
+        """Return one entry for each transition, oldest first."""
 
     def open_session(self, *, host: str, ttl: float, about: Mapping[str, Any]) -> str:
-        """Begin a session and answer its name, never used before or again."""
+        """Open a session and return its name, which was never used before and never will be again."""
 
-    def renew(self, session: str, progress: Mapping[str, Any] | None = None) -> Renewed:
-        """Keep the session and all its claims for another ttl, publish progress, and hear what was asked of its
-        records.
+    def renew_session(self, session: str, progress: Mapping[str, Any] | None = None) -> SessionRenewal:
+        """Extend the session and all its claims by another ttl, publish progress, and return the action requests of
+        its records.
 
-        Progress need not ring `watch`: every heartbeat of one worker would send all the others to look for work. Who
-        shows it looks again every second or so.
+        Progress need not trigger `watch`: every heartbeat of one worker would make all others look for work. Whoever
+        displays it reads it again every second or so.
         """
 
     def close_session(self, session: str) -> None:
-        """End it: its claims are free at once. Only when no step of it runs any more."""
+        """End the session; its claims end at once. Call it only when no step of the session runs any more."""
 
-    def sessions(self) -> list[SessionInfo]:
-        """Who works now."""
+    def list_sessions(self) -> list[SessionInfo]:
+        """Return the sessions that are open now."""
 
-    def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
-        """Take what can be claimed now, most urgent first (one in ten by age), bound to no host or to the session's
-        own.
+    def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
+        """Claim what can be claimed now, most urgent first (one in ten by age), of records that are bound to no host
+        or to the session's own.
 
-        Parks what it may not take and looks on. SessionLost when the session is gone. An empty answer is no proof of an
-        empty queue.
+        Sets `blocked_by` of records that it may not claim, and goes on with the next. Raises SessionLost when the
+        session is gone. An empty result does not prove that the queue is empty.
         """
 
-    def take(self, kind: str, id: str, session: str) -> Claimed:
-        """Claim this one record whatever its place in the queue; Conflict with the reason when it cannot be claimed
-        now.
+    def claim_one(self, kind: str, id: str, session: str) -> ClaimedRecord:
+        """Claim this one record, whatever its queue position. Raises Conflict with the reason when it cannot be
+        claimed now.
         """
 
-    def ask(self, ask: Ask) -> bool:
-        """Leave a request with whoever holds the record; False: nobody holds it, and nothing was left.
+    def request_action(self, request: ActionRequest) -> bool:
+        """Leave an action request for the worker that has claimed the record. Return False when no worker has, and
+        nothing was written.
 
-        NotFound; Conflict when one is pending already.
+        Raises RecordNotFound, or Conflict when a request is pending already.
         """
 
-    def asks(self, limit: int = 100) -> list[Ask]:
-        """Requests that wait on records that nobody holds any more."""
+    def list_action_requests(self, limit: int = 100) -> list[ActionRequest]:
+        """Return pending requests of records that are no longer claimed."""
 
-    def mark(self, name: str, on: bool, who: str = "", why: str = "") -> None:
-        """Set or clear a mark; clearing unparks what it stopped, in portions."""
+    def set_hold(self, name: str, who: str = "", why: str = "") -> None:
+        """Set a hold: records that name it are no longer claimed."""
 
-    def marks(self) -> dict[str, str]:
-        """The marks in force, each with who set it and why."""
+    def clear_hold(self, name: str) -> None:
+        """Clear a hold, if it is set; records that it blocked become claimable, page by page."""
 
-    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
-        """The keys that are held now, in the order of their names; `after` is the last name of the page before."""
+    def list_holds(self) -> dict[str, str]:
+        """Return the holds in force, each with who set it and why."""
 
-    def free_key(self, name: str) -> bool:
-        """Take away a key that another service left behind when it died; whether it was there.
+    def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
+        """Return the locks that are owned now, in the order of their names; `after` is the last name of the previous
+        page.
+        """
 
-        Conflict if a record holds it.
+    def remove_foreign_lock(self, name: str) -> bool:
+        """Remove a lock that another service left behind when it died; return whether it was there.
+
+        Raises Conflict if a record owns it.
         """
 
     def watch(self, timeout: float) -> bool:
         """Return True soon after something may have become claimable, False at the timeout. Lossy: a hint."""
 
-    def interrupt(self) -> None:
+    def interrupt_watch(self) -> None:
         """Make a `watch` in another thread return; the only verb that another thread may call."""
 
-    def wake(self, limit: int = MAX_PAGE) -> Due:
-        """Unpark waits that are due."""
+    def release_due_waits(self, limit: int = MAX_PAGE) -> DueWaits:
+        """Make records claimable whose wait is due."""
 
-    def reap(self) -> list[str]:
-        """End sessions that expired and free what they held (version + 1); their names.
+    def reap_sessions(self) -> list[str]:
+        """End sessions that have expired, and their claims (version + 1); return their names.
 
-        Only after one full ttl of being connected.
+        Only after this connection has been open for one full ttl: after an outage of the store every live session
+        looks expired.
         """
 
-    def sweep(self, limit: int = MAX_PAGE) -> int:
-        """Upkeep of the store's own indexes; how many it mended.
+    def maintain_indexes(self, limit: int = MAX_PAGE) -> int:
+        """Maintain the store's own indexes; return how many entries were repaired.
 
-        Waiters of free keys, records parked on marks that are off, counters to fold.
+        Records that wait for a lock that is free, records blocked by a hold that is cleared, counters to fold.
         """
 
-    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
-        """Of the next `limit` records parked on "children" those that have no open child: their nudge was lost.
+    def find_idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> IdleParents:
+        """Of the next `limit` records blocked by "children", return those without an open child: their wake was lost.
 
-        In any order that stays the same; one that comes or moves meanwhile may be missed, and is found by the next
-        walk.
+        In any order that stays the same. A record that appears or moves meanwhile may be missed; the next walk finds
+        it.
         """
 
     def remember(self, name: str, value: str) -> str:
-        """Keep `value` under `name` unless something is kept there already; answer what is kept."""
+        """Store `value` under `name` unless a value is stored there already; return the stored value."""
 
     def check(self) -> Iterator[Finding]:
-        """Look for violations of the store's own consistency, slowly and read-only."""
+        """Yield violations of the store's own consistency rules, slowly and read-only."""
 
-    def mend(self, finding: Finding) -> bool:
-        """Mend what `check` found, if it is still so; True when something was written."""
+    def repair(self, finding: Finding) -> bool:
+        """Repair what `check` found, if it still holds; return True when something was written."""
 
     def close(self) -> None:
-        """Let go of the connection; a second time is harmless. Sessions stay until they are closed or expire."""
+        """Close the connection; a second time is harmless. Sessions stay until they are closed or expire."""

@@ -1,75 +1,110 @@
-"""The rules that are the same for every machine: from a record and what happened to it, to the change that says so.
-Pure.
+"""The rules that are the same for every machine: from a record and an event to the change that it causes. Pure
+functions, imported from here.
 
-    create   nothing -> a first state
-    settle   a step's outcome, or its exception, on the record that it held
-    look     a join whose children are still open goes on waiting for them
-    hold     a mark in force sends the record to rest instead of to work
-    act      a person's action, or the sentence that says why not
-    answer   the same for an action that was asked while a worker held the record
-    refit    what another service made or moved gets the marks and keys that the table asks for
-    reckon   the table says otherwise than it did whether the parent waits for a record in this state
-    remake   the host with the working files is gone: back to the state that makes them again
+    create                   nothing -> a first state
+    apply_outcome            a step's outcome, or its exception, on the record that it had claimed
+    wait_for_children        a join whose children are still open goes on waiting for them
+    wait_for_lock            a step needs a lock that another record owns
+    enter_hold               a hold in force sends the record to rest instead of to work
+    act                      an operator's action, or the sentence that says why it is refused
+    answer_action_request    the same for an action that was requested while a worker had claimed the record
+    reload_declared          a record that another service created or moved gets its hold names and locks
+    recompute_open           this release says otherwise whether the parent waits for a record in this state
+    rebuild_files            the host with the working files is lost: back to the state that makes them again
 
-They are imported from here. Creation is in entering.py, what a step's end makes of a record in outcomes.py, what
-happens to it without an answer of its step in yielding.py, what people ask for in asking.py, and how marks may be named
-in marks.py.
+transitions.py has creation and what happens to a claimed record, actions.py what operators request, inputs.py the
+checks of names and numbers that come from outside, documents.py how documents are written and read, machines.py the
+machines of a process.
 """
 
-from waybill.rules.asking import act, answer, find_action, move, refuse, refused
-from waybill.rules.entering import bad_id, create, enter
-from waybill.rules.keys import check_more_keys, keys_in
-from waybill.rules.legality import path_is_legal, undeclared
-from waybill.rules.machines import Machines, UnknownKind
-from waybill.rules.marks import BadMark, UnknownQueue, check_mark, check_queue, pausing
-from waybill.rules.outcomes import RETRY_LINES, settle
-from waybill.rules.papers import documents, read, users_documents
-from waybill.rules.priority import DEFAULT_PRIORITY, PRIORITY, check_priority, reprioritise
-from waybill.rules.refusals import Held, Refused, UnknownState, clip, said
-from waybill.rules.yielding import HELD_BY, children_are_made, hold, look, reckon, refit, release, remake, wait_for_key
+from waybill.rules.actions import (
+    act,
+    answer_action_request,
+    find_action,
+    move,
+    refusal_cause_of,
+    refuse_action_request,
+    reprioritise,
+)
+from waybill.rules.documents import encode_documents, read_document, translate_document_errors
+from waybill.rules.errors import (
+    ActionRefused,
+    BadHoldName,
+    ClaimedByWorker,
+    UnknownKind,
+    UnknownQueue,
+    UnknownState,
+    clip,
+    describe_error,
+)
+from waybill.rules.inputs import (
+    DEFAULT_PRIORITY,
+    PRIORITY,
+    check_hold_name,
+    check_priority,
+    check_queue,
+    find_id_problem,
+    list_pause_holds,
+)
+from waybill.rules.machines import Machines, find_illegal_transition, find_undeclared_states
+from waybill.rules.transitions import (
+    MAX_RETRY_ENTRIES,
+    apply_outcome,
+    create,
+    enter_hold,
+    enter_state,
+    extend_locks,
+    find_locks,
+    has_all_children,
+    rebuild_files,
+    recompute_open,
+    reload_declared,
+    unclaim,
+    wait_for_children,
+    wait_for_lock,
+)
 
 __all__ = [
     "DEFAULT_PRIORITY",
-    "HELD_BY",
+    "MAX_RETRY_ENTRIES",
     "PRIORITY",
-    "RETRY_LINES",
-    "BadMark",
-    "Held",
+    "ActionRefused",
+    "BadHoldName",
+    "ClaimedByWorker",
     "Machines",
-    "Refused",
     "UnknownKind",
     "UnknownQueue",
     "UnknownState",
     "act",
-    "answer",
-    "bad_id",
-    "check_mark",
-    "check_more_keys",
+    "answer_action_request",
+    "apply_outcome",
+    "check_hold_name",
     "check_priority",
     "check_queue",
-    "children_are_made",
     "clip",
     "create",
-    "documents",
-    "enter",
+    "describe_error",
+    "encode_documents",
+    "enter_hold",
+    "enter_state",
+    "extend_locks",
     "find_action",
-    "hold",
-    "keys_in",
-    "look",
+    "find_id_problem",
+    "find_illegal_transition",
+    "find_locks",
+    "find_undeclared_states",
+    "has_all_children",
+    "list_pause_holds",
     "move",
-    "path_is_legal",
-    "pausing",
-    "read",
-    "reckon",
-    "refit",
-    "refuse",
-    "refused",
-    "release",
-    "remake",
+    "read_document",
+    "rebuild_files",
+    "recompute_open",
+    "refusal_cause_of",
+    "refuse_action_request",
+    "reload_declared",
     "reprioritise",
-    "said",
-    "settle",
-    "undeclared",
-    "users_documents",
-    "wait_for_key",
+    "translate_document_errors",
+    "unclaim",
+    "wait_for_children",
+    "wait_for_lock",
 ]

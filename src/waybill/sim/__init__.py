@@ -1,21 +1,28 @@
-"""The simulator: the real engine, worker, duties and stores in a world that one seed decides, with everything that
-can go wrong.
+"""The simulator: the real engine, worker, maintenance and stores in a simulated world, with all faults drawn from one
+seed.
 
-    fibers      threads that run one at a time, and the virtual clock
-    process     simulated processes, and the real worker in one of them
-    wire        what happens to a call on its way to the store and back
-    faults      which accidents a seed has
-    people      who submits and who acts meanwhile
-    world       side effects, files of hosts, points where anything may happen
-    ledger      the invariants, checked with every answer
-    audit       the end: is all quiet, and does the store tell the same story
-    scenario    what is simulated: machines, steps, submissions, invariants of their own
-    simulation  one seed          run  many seeds          command  `waybill sim`
+    fibers                  threads that run one at a time, and the virtual clock
+    process                 simulated processes, and the real worker in one of them
+    cluster                 all processes on their hosts: started, ended and replaced
+    fault_injecting_store   faults of a call on its way to the store and back; fault_injecting_reads is its read half
+    faults                  which faults a seed has
+    simulated_clients       who submits and who acts meanwhile
+    simulated_maintenance   the maintenance routines, at a pace that fits virtual time
+    world                   side effects, files of hosts, points where a fault may be injected
+    memory_objects          object storage in memory
+    backends                the stores that are simulated
+    invariant_checker       the invariants, checked with every answer of the store
+    audit                   the end: has everything settled, and does the store agree with the invariant checker
+    trace                   one line for everything that happened
+    scenario                what is simulated: machines, steps, submissions, invariants of their own
+    simulation              one seed
+    seed_runs               many seeds
+    command                 `waybill sim`
 
 It needs the package greenlet (`waybill[sim]`). `docs/concepts/simulator.md` says what it can find and how to write a
 scenario.
 """
 
-from waybill.sim.command import main_sim
+from waybill.sim.command import run_sim_command
 
-__all__ = ["main_sim"]
+__all__ = ["run_sim_command"]

@@ -1,7 +1,7 @@
-"""The end of a simulation: what is still restless, and whether the store tells the same story as the ledger.
+"""The end of a simulation: which records are still restless, and whether the store agrees with the invariant checker.
 
-A record is quiet when it rests or has ended, or waits for something that will not come by itself: a mark that people
-left set, a key that a quiet record keeps, a child that rests and is open.
+A record is quiet when it rests or has ended, or waits for something that will not happen by itself: a hold that an
+operator left set, a lock that a quiet record owns, a child that rests and is open.
 """
 
 from __future__ import annotations
@@ -12,107 +12,99 @@ from typing import TYPE_CHECKING
 
 from waybill import rules
 from waybill.record import Record, Ref, Store
-from waybill.sim.ledger import Entry, Ledger
+from waybill.sim.invariant_checker import CheckedRecord, InvariantChecker
 
 if TYPE_CHECKING:
     from waybill.sim.simulation import Simulation
 
 
-def restless(ledger: Ledger) -> Iterator[Entry]:
+def find_restless(checker: InvariantChecker) -> Iterator[CheckedRecord]:
     """The records that should still be moving."""
-    for entry in ledger.entries.values():
-        if entry.session is not None:
-            yield entry
-        elif entry.ref.kind == "duty":
+    for checked in checker.records.values():
+        if checked.session is not None:
+            yield checked
+        elif checked.ref.kind == "maintenance":
             continue
         else:
-            state = entry.declared
-            if state.works and not _waits_rightly(ledger, entry):
-                yield entry
+            if checked.declared_state.works and not _is_rightly_waiting(checker, checked):
+                yield checked
 
 
-def _waits_rightly(ledger: Ledger, entry: Entry) -> bool:
-    state = entry.declared
-    if state.sort == "join" and ledger.open_children.get(entry.ref, 0):
+def _is_rightly_waiting(checker: InvariantChecker, checked: CheckedRecord) -> bool:
+    state = checked.declared_state
+    if state.type == "join" and checker.open_child_counts.get(checked.ref, 0):
         return True
-    if state.gated and any(gate in ledger.marks for gate in entry.last.gates):
+    if state.blocks_on_hold and any(name in checker.holds for name in checked.last.hold_names):
         return True
-    return any(ledger.holders.get(key, entry.ref) != entry.ref for key in entry.keys)
+    return any(checker.lock_owners.get(lock, checked.ref) != checked.ref for lock in checked.locks)
 
 
-def audit(simulation: Simulation, store: Store) -> Iterator[str]:
-    """What is wrong, in sentences."""
-    ledger = simulation.ledger
+def find_problems(simulation: Simulation, store: Store) -> Iterator[str]:
+    """What is wrong, one sentence each."""
+    checker = simulation.checker
     stored: dict[Ref, Record] = {}
     for kind, machine in simulation.machines.items():
         counts: dict[str, int] = {}
-        for record in _all(store, kind):
+        for record in store.each(kind):
             stored[record.ref] = record
             counts[record.state] = counts.get(record.state, 0) + 1
-            lines = [(line.before, line.after, line.event) for line in store.history(*record.ref)]
-            if problem := rules.path_is_legal(machine, lines):
+            transitions = [(entry.before, entry.after, entry.cause) for entry in store.history(*record.ref)]
+            if problem := rules.find_illegal_transition(machine, transitions):
                 yield f"the history of {record.ref} {problem}"
-            if not lines or lines[-1][1] != record.state:
-                yield f"{record.ref} is {record.state} and its history ends in {lines[-1][1] if lines else 'nothing'}"
-        if store.tally(kind) != counts:
-            yield f"the tally of {kind} is {store.tally(kind)} and there are {counts}"
-    yield from _tallies(store, stored)
-    yield from _compare(ledger, stored)
-    yield from _promises(simulation, store)
+            last = transitions[-1][1] if transitions else "nothing"
+            if last != record.state:
+                yield f"{record.ref} is {record.state} and its history ends in {last}"
+        if store.count_by_state(kind) != counts:
+            yield f"the count of {kind} is {store.count_by_state(kind)} and there are {counts}"
+    yield from _check_child_counts(store, stored)
+    yield from _compare_records(checker, stored)
+    yield from _check_expectations(simulation, store)
     yield from (f"{finding.rule}: {finding.problem}" for finding in store.check())
-    yield from simulation.scenario.finished(store)
+    yield from simulation.scenario.find_problems(store)
 
 
-def _compare(ledger: Ledger, stored: dict[Ref, Record]) -> Iterator[str]:
-    for ref, entry in ledger.entries.items():
+def _compare_records(checker: InvariantChecker, stored: dict[Ref, Record]) -> Iterator[str]:
+    for ref, checked in checker.records.items():
         record = stored.get(ref)
         if record is None:
             yield f"{ref} is lost"
-        elif (record.state, record.session, record.open) != (entry.state, entry.session, entry.open):
-            yield f"{ref} is {record.state} of {record.session} in the store and {entry.state} of {entry.session} in the ledger"
-        elif record.version < entry.version:
-            yield f"{ref} is at version {record.version} and came to {entry.version}"
+        elif (record.state, record.session, record.open) != (checked.state, checked.session, checked.open):
+            yield f"{ref} is {record.state} of {record.session} in the store, and {checked.state} of {checked.session} by its commits"
+        elif record.version < checked.version:
+            yield f"{ref} is at version {record.version} and was at {checked.version}"
     for ref in stored:
-        if ref not in ledger.entries:
-            yield f"{ref} is in the store and was never made, or was removed"
+        if ref not in checker.records:
+            yield f"{ref} is in the store and was never created, or was removed"
 
 
-def _tallies(store: Store, stored: dict[Ref, Record]) -> Iterator[str]:
-    """How many of each kind in each state every parent has."""
+def _check_child_counts(store: Store, stored: dict[Ref, Record]) -> Iterator[str]:
+    """Compare the store's counts of children by state with the records."""
     counts: dict[tuple[Ref, str], dict[str, int]] = {}
     for record in stored.values():
         if record.parent is not None:
             states = counts.setdefault((record.parent, record.kind), {})
             states[record.state] = states.get(record.state, 0) + 1
     for (parent, kind), states in counts.items():
-        if (tally := store.tally(kind, parent=parent)) != states:
-            yield f"the tally of {kind} below {parent} is {tally} and there are {states}"
+        if (counted := store.count_by_state(kind, parent=parent)) != states:
+            yield f"the count of {kind} below {parent} is {counted} and there are {states}"
 
 
-def _promises(simulation: Simulation, store: Store) -> Iterator[str]:
-    ledger, promises = simulation.ledger, simulation.promises
-    for (kind, request), ref in promises.known.items():
-        if ledger.requests.get((kind, request)) is None:
-            yield f"the request {request} was answered with {ref} and made nothing"
-    for ref, action, who in promises.asked:
-        # An answer that leaves the record where it is stands in the line of the step that ended meanwhile.
-        rode = re.compile(rf"\basked by {re.escape(who)}(?!\d)")
-        if ref in ledger.entries and not any(line.who == who or rode.search(line.why) for line in store.history(*ref)):
-            yield f"{who} left {action} with the worker of {ref}, and nothing came of it"
-    for ref, who, event in ledger.signed:
-        if who in promises.denied and not event.endswith("refused"):
-            yield f"{event} of {ref} was done, and {who} was told {promises.denied[who]!r}"
-    for key, ref in ledger.holders.items():
-        holder = ledger.entries[ref]
-        if not holder.declared.works and key.partition("/")[0] not in holder.declared.needs:
-            yield f"the key {key} is held by {ref}, which is {holder.state} and does not need it"
-
-
-def _all(store: Store, kind: str) -> Iterator[Record]:
-    after: int | None = None
-    while True:
-        page = store.find(kind, after=after, limit=50)
-        yield from page.records
-        if page.after is None:
-            return
-        after = page.after
+def _check_expectations(simulation: Simulation, store: Store) -> Iterator[str]:
+    checker, expectations = simulation.checker, simulation.expectations
+    for (kind, key), ref in expectations.answered_refs.items():
+        if checker.refs_by_idempotency_key.get((kind, key)) is None:
+            yield f"the submission {key} was answered with {ref} and created nothing"
+    for ref, action, who in expectations.pending_actions:
+        # An answer that leaves the record in its state is part of the history entry of the step that ended meanwhile.
+        mentions = re.compile(rf"\brequested by {re.escape(who)}(?!\d)")
+        if ref in checker.records and not any(
+            entry.who == who or mentions.search(entry.why) for entry in store.history(*ref)
+        ):
+            yield f"{who} left {action} with the worker of {ref}, and it was never answered"
+    for ref, who, cause in checker.signed_actions:
+        if who in expectations.refusals and not cause.endswith("refused"):
+            yield f"{cause} of {ref} was done, and {who} received the refusal {expectations.refusals[who]!r}"
+    for lock, ref in checker.lock_owners.items():
+        owner = checker.records[ref]
+        if not owner.declared_state.works and lock.partition("/")[0] not in owner.declared_state.locks:
+            yield f"the lock {lock} is owned by {ref}, which is {owner.state} and does not need it"

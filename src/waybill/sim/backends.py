@@ -1,8 +1,8 @@
-"""The stores that a simulation runs over: each fresh and empty, with the simulation's clock and any number of
-connections.
+"""The stores that can be simulated: each new and empty, with the simulation's clock and any number of connections.
 
-    model    plain dicts (`waybill.stores.model`), behind a loose wire: fast, and shows what one writer cannot
-    sqlite   the real driver on a file in a temporary folder, in memory where the system has such a place
+model    plain dicts (`waybill.stores.model`), with commits split into their groups: fast, and shows what a store with
+         one writer cannot
+sqlite   the real driver on a file in a temporary folder, in memory where the system has such a folder
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from typing import Protocol
 
 from waybill.record import Store
 from waybill.stores import open_store
-from waybill.stores.model import ModelStore
-from waybill.stores.model import World as Shelves
+from waybill.stores.model import ModelDatabase, ModelStore
 
 
-class Backend(Protocol):
-    loose: bool  # the wire may take a commit apart
+class SimulationBackend(Protocol):
+    splits_commits: bool  # the groups of a commit may be written one by one
     many_hosts: bool  # workers of several hosts may share it
 
     def connect(self) -> Store: ...
@@ -33,62 +32,65 @@ class Backend(Protocol):
 
 
 class ModelBackend:
-    loose = many_hosts = True
+    splits_commits = many_hosts = True
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.shelves = Shelves(clock)
+        self.database = ModelDatabase(clock)
 
     def connect(self) -> Store:
-        return ModelStore(self.shelves)
+        return ModelStore(self.database)
 
     def disconnect(self, store: Store) -> None:
         store.close()
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Nothing to remove."""
 
 
 class SqliteBackend:
-    loose = many_hosts = False
+    splits_commits = many_hosts = False
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.folder = tempfile.TemporaryDirectory(dir=_quick_place(), prefix="waybill-sim-")
+        self.folder = tempfile.TemporaryDirectory(dir=_find_memory_folder(), prefix="waybill-sim-")
         self.file = Path(self.folder.name, "sim.db")
-        shutil.copyfile(_empty_database(), self.file)
-        self.open: list[Store] = []
+        shutil.copyfile(_make_empty_database(), self.file)
+        self.open_stores: list[Store] = []
 
     def connect(self) -> Store:
         store = open_store(f"sqlite:///{self.file}", clock=self.clock)
-        self.open.append(store)
+        self.open_stores.append(store)
         return store
 
     def disconnect(self, store: Store) -> None:
-        self.open.remove(store)
+        self.open_stores.remove(store)
         store.close()
 
     def close(self) -> None:
-        for store in self.open:
+        for store in self.open_stores:
             store.close()
         self.folder.cleanup()
 
 
 @cache
-def _empty_database() -> Path:
-    """Made once in a process, and copied for every seed: making the schema takes longer than most simulations."""
-    folder = tempfile.TemporaryDirectory(dir=_quick_place(), prefix="waybill-sim-")
-    _kept.append(folder)
+def _make_empty_database() -> Path:
+    """Made once in a process and copied for every seed: creating the schema takes longer than most simulations."""
+    folder = tempfile.TemporaryDirectory(dir=_find_memory_folder(), prefix="waybill-sim-")
+    _temporary_folders.append(folder)
     file = Path(folder.name, "empty.db")
     open_store(f"sqlite:///{file}").close()
     return file
 
 
-_kept: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+_temporary_folders: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
 
 
-def _quick_place() -> str | None:
-    memory = "/dev/shm"  # a file system in memory on Linux; elsewhere the usual temporary folder will do
+def _find_memory_folder() -> str | None:
+    memory = "/dev/shm"  # a file system in memory on Linux; elsewhere the usual temporary folder is used
     return memory if os.access(memory, os.W_OK) else None
 
 
-BACKENDS: dict[str, Callable[[Callable[[], float]], Backend]] = {"model": ModelBackend, "sqlite": SqliteBackend}
+BACKENDS: dict[str, Callable[[Callable[[], float]], SimulationBackend]] = {
+    "model": ModelBackend,
+    "sqlite": SqliteBackend,
+}

@@ -1,8 +1,8 @@
-"""What goes wrong in a simulation, and how often: drawn from the seed before anything begins.
+"""Which faults a simulation has, and how often: drawn from the seed before anything begins.
 
-A **weather** says which sorts of trouble a seed has at all. Calm seeds have none, and no duties either: there the
-protocol itself must bring every record home, without the upkeep that mends after accidents. A simulation has only so
-many faults, so that it gets somewhere.
+A **fault mix** says which faults a seed can have. Seeds with the mix `none` have no maintenance either: there the
+protocol itself must settle every record, without the routines that repair after a fault. The number of faults in a
+simulation is limited, so that it makes progress.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
-# crash: a process is gone at once      freeze: it stands still, and goes on late      stop: it is told to go home
-# lost: an answer is lost after the write      refused: one call does not reach the store      outage: nobody's does, for a while
-# cut: those of one process do not, for a while      jump: all clocks leap (a laptop slept)      wipe: a host is gone with its disk
-WEATHER: dict[str, dict[str, float]] = {
-    "calm": {},
+# crash: a process ends at once      freeze: a process stands still, and goes on late      stop: a worker is told to stop
+# lost: an answer is lost after the write      refused: one call does not reach the store
+# outage: no call reaches the store, for a while      cut: no call of one process does, for a while
+# jump: all clocks jump ahead (a laptop was suspended)      wipe: a host is lost with its disk
+FAULT_MIXES: dict[str, dict[str, float]] = {
+    "none": {},
     "crashes": {"crash": 1.0},
-    "late": {"freeze": 1.0, "crash": 0.1},
-    "wire": {"lost": 1.0, "refused": 0.6, "outage": 0.2},
-    "split": {"cut": 1.0, "lost": 0.3},
-    "sleep": {"jump": 0.6, "freeze": 0.4},
-    "deploys": {"stop": 1.0, "crash": 0.2},
-    "hosts": {"wipe": 0.5, "crash": 0.3, "stop": 0.2},
-    "storm": {
+    "freezes": {"freeze": 1.0, "crash": 0.1},
+    "lost-answers": {"lost": 1.0, "refused": 0.6, "outage": 0.2},
+    "partitions": {"cut": 1.0, "lost": 0.3},
+    "clock-jumps": {"jump": 0.6, "freeze": 0.4},
+    "stops": {"stop": 1.0, "crash": 0.2},
+    "host-losses": {"wipe": 0.5, "crash": 0.3, "stop": 0.2},
+    "everything": {
         "crash": 0.5,
         "freeze": 0.5,
         "lost": 0.5,
@@ -35,117 +36,118 @@ WEATHER: dict[str, dict[str, float]] = {
     },
 }
 
-# What comes rarely is aimed at: half of the seeds have their faults at one sort of point only.
-AIMS = (
+# Half of the seeds have their faults at one sort of point only, so that rare points are hit too.
+TARGET_POINTS = (
     "before ",
     "before ",
     "after ",
     "after ",
     "commit",
-    "look after",
+    "reread",
     "claim done",
-    "open_parents",
+    "parents_with_open_children",
     "get",
     "find",
-    "tally",
-    "ask",
-    "sessions",
-    "renew",
+    "count_by_state",
+    "request_action",
+    "list_sessions",
+    "renew_session",
     "open_session",
     "close_session",
-    "mark",
-    "take",
-    "sweep",
-    "idle_parents",
+    "set_hold",
+    "clear_hold",
+    "claim_one",
+    "maintain_indexes",
+    "find_idle_parents",
 )
 
 
 @dataclass(frozen=True)
-class Profile:
+class SimulationProfile:
     """The numbers of one simulation."""
 
-    weather: str
+    fault_mix: str
     workers: int
     hosts: int
     threads: int
-    portion: int
+    max_claims: int
     ttl: float
-    narrow: float  # how likely a worker serves only some of the roles
-    switch: float  # how likely a fiber gives way at a point
-    rate: float  # how likely a fault is at a point
-    faults: int  # how many there are at most
-    peace: int  # points before the first
-    aim: str  # strike only at points of this name, and there often; "": anywhere
-    trouble: float  # how likely a step meets trouble
-    empty: float  # how likely a claim answers nothing, or less than it could
-    deaf: float  # how likely a hint that something is claimable is lost
-    lively: bool  # people act at random; otherwise they only submit
-    moves: int  # of each person
-    duties: bool
-    keep_marks: bool  # marks that people set stay set to the end
+    partial_queues_rate: float  # how likely a worker serves only some of the queues
+    switch_rate: float  # how likely a fiber yields at a point
+    fault_rate: float  # how likely a fault is injected at a point
+    max_faults: int  # how many faults there are at most
+    quiet_points: int  # points before the first fault
+    target_point: str  # inject faults only at points of this name, and there often; "": anywhere
+    transient_error_rate: float  # how likely a step meets a transient error
+    empty_claim_rate: float  # how likely a claim returns fewer records than it could
+    lost_hint_rate: float  # how likely a hint that something is claimable is lost
+    has_operator: bool  # an operator acts at random; otherwise clients only submit
+    max_moves: int  # of the operator
+    has_maintenance: bool
+    keeps_holds: bool  # holds that the operator set stay set to the end
 
     @classmethod
-    def draw(cls, rng: Random, more: tuple[str, ...] = ()) -> Profile:
-        """`more`: what faults may be aimed at besides."""
-        weather = rng.choice(["calm", "calm", *WEATHER])
-        calm = weather == "calm"
+    def draw(cls, rng: Random, more_points: tuple[str, ...] = ()) -> SimulationProfile:
+        """`more_points`: further points at which all faults of a seed may be injected."""
+        fault_mix = rng.choice(["none", "none", *FAULT_MIXES])
+        has_faults = fault_mix != "none"
         return cls(
-            weather=weather,
+            fault_mix=fault_mix,
             workers=rng.choice((1, 2, 2, 3, 3, 4)),
             hosts=rng.choice((1, 2, 2, 3)),
             threads=rng.choice((1, 2, 3)),
-            portion=rng.choice((1, 2, 4, 8, 256)),
+            max_claims=rng.choice((1, 2, 4, 8, 256)),
             ttl=15.0,
-            narrow=rng.choice((0.0, 0.0, 0.5)),
-            switch=rng.choice((0.2, 0.5, 0.8, 1.0)),
-            rate=0.0 if calm else rng.choice((0.004, 0.012, 0.03)),
-            faults=0 if calm else rng.choice((1, 2, 4, 8, 16)),
-            peace=rng.choice((0, 0, 100, 300)),
-            aim="" if rng.random() < 0.5 else rng.choice((*AIMS, *more)),
-            trouble=0.0 if calm else rng.choice((0.0, 0.0, 0.2, 0.5)),
-            empty=rng.choice((0.0, 0.1)),
-            deaf=rng.choice((0.0, 0.3, 1.0)),
-            lively=rng.random() < 0.75,
-            moves=rng.choice((3, 8, 15)),
-            duties=not calm,
-            keep_marks=rng.random() < 0.2,
+            partial_queues_rate=rng.choice((0.0, 0.0, 0.5)),
+            switch_rate=rng.choice((0.2, 0.5, 0.8, 1.0)),
+            fault_rate=0.0 if not has_faults else rng.choice((0.004, 0.012, 0.03)),
+            max_faults=0 if not has_faults else rng.choice((1, 2, 4, 8, 16)),
+            quiet_points=rng.choice((0, 0, 100, 300)),
+            target_point="" if rng.random() < 0.5 else rng.choice((*TARGET_POINTS, *more_points)),
+            transient_error_rate=0.0 if not has_faults else rng.choice((0.0, 0.0, 0.2, 0.5)),
+            empty_claim_rate=rng.choice((0.0, 0.1)),
+            lost_hint_rate=rng.choice((0.0, 0.3, 1.0)),
+            has_operator=rng.random() < 0.75,
+            max_moves=rng.choice((3, 8, 15)),
+            has_maintenance=has_faults,
+            keeps_holds=rng.random() < 0.2,
         )
 
     def __str__(self) -> str:
         return ", ".join(f"{f.name} {getattr(self, f.name)}" for f in fields(self))
 
 
-class Faults:
-    """Decides, point by point. `draw` answers the name of a fault, or nothing."""
+class FaultSchedule:
+    """Decides at each point whether a fault is injected, and which."""
 
-    def __init__(self, profile: Profile, rng: Random) -> None:
+    def __init__(self, profile: SimulationProfile, rng: Random) -> None:
         self.profile, self.rng, self.random = profile, rng, rng.random
-        table = WEATHER[profile.weather]
-        self.names, self.weights = list(table), list(table.values())
-        self.left = profile.faults
-        self.aim = profile.aim
-        self.peace = 0 if profile.aim else profile.peace
-        self.rate = profile.rate if self.names else 0.0
-        self.away_until = 0.0  # the store cannot be reached
+        mix = FAULT_MIXES[profile.fault_mix]
+        self.names, self.weights = list(mix), list(mix.values())
+        self.faults_left = profile.max_faults
+        self.target_point = profile.target_point
+        self.quiet_points = 0 if profile.target_point else profile.quiet_points
+        self.rate = profile.fault_rate if self.names else 0.0
+        self.unavailable_until = 0.0  # an outage lasts until then
         self.counts: dict[str, int] = {}
 
-    def draw(self, where: str, weight: float) -> str | None:
-        """A fault, or nothing; `weight`: how much more likely than elsewhere."""
-        if self.aim:
-            if not where.startswith(self.aim):
+    def draw_fault(self, where: str, weight: float) -> str | None:
+        """The name of a fault, or None; `weight`: how much more likely than elsewhere."""
+        if self.target_point:
+            if not where.startswith(self.target_point):
                 return None
             weight = 10.0
-        if self.peace > 0:
-            self.peace -= 1
+        if self.quiet_points > 0:
+            self.quiet_points -= 1
         elif self.random() < self.rate * weight:
-            self.left -= 1
-            if self.left <= 0:
+            self.faults_left -= 1
+            if self.faults_left <= 0:
                 self.rate = 0.0
             fault = self.rng.choices(self.names, self.weights)[0]
             self.counts[fault] = self.counts.get(fault, 0) + 1
             return fault
         return None
 
-    def heal(self) -> None:
-        """From now on all is well."""
-        self.rate = self.away_until = 0.0
+    def stop_faults(self) -> None:
+        """Inject nothing more, and end the outage."""
+        self.rate = self.unavailable_until = 0.0

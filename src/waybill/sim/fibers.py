@@ -1,10 +1,10 @@
-"""Threads of the simulator: fibers that run one at a time, give way where they say so, and share one virtual clock.
+"""Threads of the simulator: fibers that run one at a time, yield at known places, and share one virtual clock.
 
-    spawn -> ready -> running -> give_way | sleep | wait -> ready -> ... -> ended, or buried with the process that
-    crashed
+    spawn -> ready -> running -> yield_turn | sleep | wait_until_ready -> ready -> ... -> ended, or killed with the
+    process that crashed
 
-Which ready fiber runs next is drawn from the seed's random numbers; time moves only here: a little with every turn, and
-to the next alarm when nobody is ready. So one seed is one history, whatever the machine, the day and the order of
+Which ready fiber runs next is drawn from the seed's random numbers. Time moves only here: a little with every turn, and
+to the next alarm when no fiber is ready. So one seed gives one history, whatever the machine, the date and the order of
 hashes.
 """
 
@@ -17,118 +17,118 @@ from typing import Protocol
 
 from greenlet import getcurrent, greenlet
 
-START = 1_700_000_000.0  # the first moment of every simulation
-TURN = 0.001  # seconds that pass with every turn
+START_TIME = 1_700_000_000.0  # the first moment of every simulation
+TURN_SECONDS = 0.001  # that pass with every turn
 
 
-class Crashed(BaseException):
-    """The process of this fiber is no more. Nothing it does on the way out reaches the outside."""
+class ProcessCrashed(BaseException):
+    """The process of this fiber has crashed. Nothing that the fiber does while it unwinds reaches the outside."""
 
 
-class Owner(Protocol):
+class FiberOwner(Protocol):
     """The process that a fiber belongs to."""
 
     name: str
-    dead: bool
+    is_dead: bool
     frozen_until: float
 
 
 class Fiber:
     """One thread of one process."""
 
-    __slots__ = ("glet", "name", "owner", "ready", "turn")
+    __slots__ = ("glet", "is_ready", "name", "owner", "run_count")
 
-    def __init__(self, owner: Owner, name: str, glet: greenlet) -> None:
+    def __init__(self, owner: FiberOwner, name: str, glet: greenlet) -> None:
         self.owner, self.name, self.glet = owner, name, glet
-        self.ready = False
-        self.turn = 0  # moves with every run, so that an alarm for an earlier sleep rings for nobody
+        self.is_ready = False
+        self.run_count = 0  # grows with every turn, so that the alarm of an earlier sleep wakes nobody
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return bool(self.glet.dead)
 
 
-class Hub:
-    """Runs fibers. All its verbs but `run` and `bury` are called from inside a fiber or an alarm."""
+class FiberScheduler:
+    """Runs fibers. All its methods but `run` and `kill_fibers` are called from inside a fiber or an alarm."""
 
     def __init__(self, rng: Random) -> None:
         self.random = rng.random
-        self.now = START
+        self.now = START_TIME
         self.current: Fiber | None = None
         self.turns = 0
         self._glet = getcurrent()
         self._ready: list[Fiber] = []
         self._alarms: list[tuple[float, int, Callable[[], None]]] = []
         self._alarm_count = 0
-        self._graves: list[Fiber] = []
+        self._doomed_fibers: list[Fiber] = []
 
-    def spawn(self, owner: Owner, name: str, run: Callable[[], None]) -> Fiber:
-        def body() -> None:
+    def spawn(self, owner: FiberOwner, name: str, run: Callable[[], None]) -> Fiber:
+        def run_fiber() -> None:
             try:
                 run()
-            except Crashed:
+            except ProcessCrashed:
                 return
 
-        fiber = Fiber(owner, name, greenlet(body, self._glet))
-        self.rouse(fiber)
+        fiber = Fiber(owner, name, greenlet(run_fiber, self._glet))
+        self.make_ready(fiber)
         return fiber
 
-    def rouse(self, fiber: Fiber) -> None:
-        """Make it ready, if it is not."""
-        if not fiber.ready:
-            fiber.ready = True
+    def make_ready(self, fiber: Fiber) -> None:
+        """Let the fiber run in one of the next turns."""
+        if not fiber.is_ready:
+            fiber.is_ready = True
             self._ready.append(fiber)
 
-    def alarm(self, at: float, ring: Callable[[], None]) -> None:
-        """Call `ring` at that time, between two turns."""
+    def schedule_call(self, at: float, callback: Callable[[], None]) -> None:
+        """Call `callback` at that time, between two turns."""
         self._alarm_count += 1
-        heapq.heappush(self._alarms, (at, self._alarm_count, ring))
+        heapq.heappush(self._alarms, (at, self._alarm_count, callback))
 
     # --- from inside a fiber
 
-    def give_way(self) -> None:
-        """Let the others run, perhaps."""
-        fiber = self._me()
-        fiber.ready = True
+    def yield_turn(self) -> None:
+        """Let other fibers run."""
+        fiber = self._get_current_fiber()
+        fiber.is_ready = True
         self._ready.append(fiber)
         self._glet.switch()
 
-    def wait(self) -> None:
-        """Until somebody rouses this fiber."""
-        self._me()
+    def wait_until_ready(self) -> None:
+        """Wait until `make_ready` is called for this fiber."""
+        self._get_current_fiber()
         self._glet.switch()
 
     def sleep(self, until: float) -> None:
-        """Until then, or until somebody rouses this fiber."""
-        fiber = self._me()
-        turn = fiber.turn
-        self.alarm(until, lambda: self.rouse(fiber) if fiber.turn == turn else None)
+        """Wait until then, or until `make_ready` is called for this fiber."""
+        fiber = self._get_current_fiber()
+        run_count = fiber.run_count
+        self.schedule_call(until, lambda: self.make_ready(fiber) if fiber.run_count == run_count else None)
         self._glet.switch()
 
-    def _me(self) -> Fiber:
+    def _get_current_fiber(self) -> Fiber:
         fiber = self.current
         if fiber is None:
-            raise RuntimeError("only a fiber can give way")
+            raise RuntimeError("only a fiber can yield")
         return fiber
 
-    def bury(self, fibers: list[Fiber]) -> None:
-        """End these without letting them do anything; done when the running fiber gives way or ends."""
-        self._graves.extend(fibers)
+    def kill_fibers(self, fibers: list[Fiber]) -> None:
+        """End these without letting them do anything more; done when the running fiber yields or ends."""
+        self._doomed_fibers.extend(fibers)
         if self.current is None:
-            self._clear_graves()
+            self._kill_doomed_fibers()
 
     # --- from outside
 
-    def run(self, enough: Callable[[], bool], turns: int) -> None:
-        """Until `enough`, asked before time moves on to the next alarm, until so many turns, or until nothing will
-        ever happen again.
+    def run(self, is_enough: Callable[[], bool], turns: int) -> None:
+        """Run until `is_enough`, which is asked before time moves to the next alarm, until so many turns, or until nothing
+        is left to run.
         """
         ready, alarms, random = self._ready, self._alarms, self.random
         while self.turns < turns:
             while alarms and alarms[0][0] <= self.now:
                 heapq.heappop(alarms)[2]()
             if not ready:
-                if not alarms or enough():
+                if not alarms or is_enough():
                     return
                 self.now = max(self.now, alarms[0][0])
                 continue
@@ -136,30 +136,30 @@ class Hub:
             fiber = ready[place]
             ready[place] = ready[-1]
             ready.pop()
-            fiber.ready = False
+            fiber.is_ready = False
             if fiber.owner.frozen_until > self.now:
-                self.alarm(fiber.owner.frozen_until, lambda fiber=fiber: self.rouse(fiber))  # type: ignore[misc]
+                self.schedule_call(fiber.owner.frozen_until, lambda fiber=fiber: self.make_ready(fiber))  # type: ignore[misc]
                 continue
-            if fiber.owner.dead:
+            if fiber.owner.is_dead:
                 continue
-            self._turn(fiber)
+            self._run_turn(fiber)
 
-    def _turn(self, fiber: Fiber) -> None:
-        self.now += TURN
+    def _run_turn(self, fiber: Fiber) -> None:
+        self.now += TURN_SECONDS
         self.turns += 1
-        fiber.turn += 1
+        fiber.run_count += 1
         self.current = fiber
         try:
             fiber.glet.switch()
         finally:
             self.current = None
-            if self._graves:
-                self._clear_graves()
+            if self._doomed_fibers:
+                self._kill_doomed_fibers()
 
-    def _clear_graves(self) -> None:
-        graves, self._graves = self._graves, []
-        for fiber in graves:
+    def _kill_doomed_fibers(self) -> None:
+        doomed, self._doomed_fibers = self._doomed_fibers, []
+        for fiber in doomed:
             if fiber.glet:  # begun and not ended
                 self.current = fiber
-                fiber.glet.throw(Crashed())
+                fiber.glet.throw(ProcessCrashed())
         self.current = None

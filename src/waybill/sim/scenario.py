@@ -1,105 +1,132 @@
-"""A scenario: the machines that are simulated, who submits what, what people do meanwhile, and what must hold
-besides the common rules.
+"""A scenario: the machines that are simulated, what is submitted, what clients do meanwhile, and what must hold besides
+the common invariants.
 
-One object of it is made for each seed. A scenario of an application is a subclass of `Scenario`, named in the
-entry-point group `waybill.scenarios`; its steps are the application's own, over fakes that call `world.point` or
-`world.happen` before and after each effect.
+One object is made for each seed. A scenario of an application is a subclass of `Scenario`, named in the entry-point group
+`waybill.scenarios`; its steps are the application's own, over fakes that call `world.reach_point` or
+`world.perform_effect` before and after each effect.
 
-    machines       the tables, with their steps
-    submissions    what is asked for at the beginning, each with a request key
-    marks          the marks that people set and clear
-    errands        what people do besides, one after the other, each tried until it is done
-    duties         the application's own upkeep; retention: after how long what has settled is removed
-    changed        called with every change that was written: raise Violation for what must not be
-    finished       called when all is quiet: a sentence for each thing that is wrong
+    build_machines               the machines, with their steps
+    build_submissions            what is submitted at the beginning, each with an idempotency key
+    list_hold_names              the holds that the operator sets and clears
+    build_client_scripts         what clients do besides, one after the other, each retried until it is done
+    build_maintenance_routines   the application's own maintenance; get_retention: when settled records are removed
+    check_change                 called with every committed change: raises InvariantViolation for what must not be
+    find_problems                called when all is quiet: one sentence for each problem
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, ClassVar
 
-from waybill.duties import Duty
 from waybill.engine import Engine
 from waybill.machine import Machine
+from waybill.maintenance import MaintenanceRoutine
 from waybill.record import Change, Record, Store
-from waybill.sim.ledger import Entry
-from waybill.sim.world import World
+from waybill.sim.invariant_checker import CheckedRecord
+from waybill.sim.world import SimulatedWorld
 from waybill.step import New
 
-GROUP = "waybill.scenarios"
-Errand = Callable[[Engine], None]
+ENTRY_POINT_GROUP = "waybill.scenarios"
+ClientScript = Callable[[Engine], None]
 
 
 class Scenario:
-    name: ClassVar[str] = ""
-    doc: ClassVar[str] = ""
-    sound: ClassVar[bool] = True  # its steps meet trouble only when the world does
-    aims: ClassVar[tuple[str, ...]] = ()  # points of its own at which all faults of a seed may strike
-    real_files: ClassVar[bool] = False  # its steps use ctx.workdir: give them a folder
+    """What one seed simulates. Subclasses override what they need."""
 
-    def __init__(self, world: World) -> None:
+    name: ClassVar[str] = ""
+    description: ClassVar[str] = ""
+    is_retry_free: ClassVar[bool] = True  # its steps raise transient errors only where the world injects them
+    target_points: ClassVar[tuple[str, ...]] = ()  # points of its own at which all faults of a seed may be injected
+    uses_real_files: ClassVar[bool] = False  # its steps use ctx.workdir: give them real folders
+
+    def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
         self.rng = world.rng
 
-    def machines(self) -> tuple[Machine, ...]:
+    def build_machines(self) -> tuple[Machine, ...]:
         raise NotImplementedError
 
-    def submissions(self) -> Iterable[New]:
+    def build_submissions(self) -> Iterable[New]:
         raise NotImplementedError
 
-    def marks(self) -> tuple[str, ...]:
+    def list_hold_names(self) -> tuple[str, ...]:
         return ()
 
-    def objects(self) -> Any:
-        """What steps get as `ctx.objects`."""
+    def open_objects(self) -> Any:
+        """What steps receive as `ctx.objects`."""
         return None
 
-    def outfit(self, kind: str) -> Any:
-        """What steps of that kind get as `ctx.outfit`; asked for on the host where the step runs."""
+    def resources_of(self, kind: str) -> Any:
+        """What steps of that kind receive as `ctx.resources`; called on the host where the step runs."""
         return None
 
-    def errands(self) -> Iterable[Errand]:
-        """What people do besides submitting and acting. Each may be done twice: whoever crashed begins again with
-        the one not finished.
+    def build_client_scripts(self) -> Iterable[ClientScript]:
+        """What clients do besides submitting and acting. Each must be safe to repeat: the replacement of a crashed client
+        begins again with the script that was not finished.
         """
         return ()
 
-    def duties(self) -> tuple[Duty, ...]:
-        """Upkeep of the application's own, besides the built-in duties."""
+    def build_maintenance_routines(self) -> tuple[MaintenanceRoutine, ...]:
+        """The application's own routines, besides the built-in ones."""
         return ()
 
-    def retention(self) -> Mapping[str, float]:
-        """Seconds after which what has settled is removed, by "kind.State", over what the tables say."""
+    def get_retention(self) -> Mapping[str, float]:
+        """Seconds after which settled records are removed, by "kind.State"; overrides the machines."""
         return {}
 
-    def changed(self, change: Change, record: Record | None, entry: Entry) -> None:
-        """Look at a change that was written. `record` is None when it was removed."""
+    def check_change(self, change: Change, record: Record | None, checked: CheckedRecord) -> None:
+        """Check a committed change. `record` is None when it was removed."""
 
-    def finished(self, store: Store) -> Iterator[str]:
-        """What is wrong at the end."""
+    def find_problems(self, store: Store) -> Iterator[str]:
+        """What is wrong at the end, one sentence each."""
         yield from ()
 
 
-@cache
-def scenarios() -> dict[str, type[Scenario]]:
-    """The built-in scenarios and those of installed applications, by name."""
-    from waybill.sim.scenarios import BUILT_IN
-
-    table: dict[str, type[Scenario]] = {each.name: each for each in BUILT_IN}
-    for entry in entry_points(group=GROUP):
-        table[entry.name] = entry.load()
-    return table
+def list_scenario_names() -> list[str]:
+    """The built-in scenarios and those of installed applications."""
+    return sorted({*_load_built_in(), *(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 class UnknownScenario(LookupError):
     """There is no such scenario."""
 
 
-def scenario_named(name: str) -> type[Scenario]:
-    table = scenarios()
-    if name not in table:
-        raise UnknownScenario(f"There is no scenario {name!r}; there are {', '.join(sorted(table))}.")
-    return table[name]
+@cache
+def get_scenario(name: str) -> type[Scenario]:
+    """The scenario of this name, or `module:Class` for one that is not installed.
+
+    Only the scenario that is asked for is imported: a scenario that cannot be loaded does not stop the others.
+    """
+    if ":" in name:
+        return _load_by_path(name)
+    if (built_in := _load_built_in().get(name)) is not None:
+        return built_in
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name == name:
+            loaded: type[Scenario] = entry.load()
+            return loaded
+    raise UnknownScenario(f"There is no scenario {name!r}; there are {', '.join(list_scenario_names())}.")
+
+
+def _load_built_in() -> dict[str, type[Scenario]]:
+    from waybill.sim.scenarios import BUILT_IN
+
+    return {scenario.name: scenario for scenario in BUILT_IN}
+
+
+def _load_by_path(path: str) -> type[Scenario]:
+    module, _, attribute = path.partition(":")
+    here = str(Path.cwd())  # a console script does not search the current folder
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        loaded: type[Scenario] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UnknownScenario(f"The scenario {path} cannot be loaded: {error}.") from error
+    return loaded

@@ -1,10 +1,10 @@
 """One seed, from its first draw to its verdict.
 
-    draw a profile -> start workers and people -> faults, interleavings, actions -> heal -> run until quiet -> stop ->
-    audit
+    draw a profile -> start workers and clients -> faults, interleavings, actions -> end the faults -> run until quiet ->
+    stop -> audit
 
 Everything that happens is drawn from one `random.Random`; time, fibers and stores are the simulation's own. `run`
-answers a `Verdict`; a `Violation` anywhere ends the seed with a sentence.
+returns a `SimulationVerdict`; an `InvariantViolation` anywhere ends the seed with its sentence.
 """
 
 from __future__ import annotations
@@ -20,51 +20,50 @@ from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from waybill.record import Answer, Change, Committed, Group, Record, Ref, Store, StoreError
+from waybill.record import Change, CommitAnswer, CommitGroup, CommitResult, Record, Ref, Store, StoreError
 from waybill.rules import Machines
-from waybill.sim.audit import audit, restless
+from waybill.sim.audit import find_problems, find_restless
 from waybill.sim.backends import BACKENDS
-from waybill.sim.duty import SIMULATED, built_in
-from waybill.sim.faults import Faults, Profile
-from waybill.sim.fibers import START, Crashed, Hub
-from waybill.sim.ledger import Entry, Ledger, Violation
-from waybill.sim.people import Promises
-from waybill.sim.process import Process
-from waybill.sim.stage import Stage
-from waybill.sim.steps import Steps
-from waybill.sim.trace import Trace
-from waybill.sim.world import World
+from waybill.sim.cluster import SimulatedCluster
+from waybill.sim.faults import FaultSchedule, SimulationProfile
+from waybill.sim.fibers import START_TIME, FiberScheduler, ProcessCrashed
+from waybill.sim.invariant_checker import CheckedRecord, InvariantChecker, InvariantViolation, RunningSteps
+from waybill.sim.process import SimulatedProcess
+from waybill.sim.simulated_clients import ClientExpectations
+from waybill.sim.simulated_maintenance import SIMULATED_MAINTENANCE, build_routines
+from waybill.sim.trace import SimulationTrace
+from waybill.sim.world import SimulatedWorld
 
 if TYPE_CHECKING:
     from waybill.sim.scenario import Scenario
 
-MEMORY = "/dev/shm"  # where Linux has files in memory
-TURNS = 60_000  # of all fibers: a simulation that takes longer does not come to an end
-TROUBLED = 120.0  # seconds of faults, at most
-QUIET = 900.0  # seconds after healing within which all must be quiet
-HOME = 60.0  # seconds within which workers that are told to stop must have stopped
-# weather in which a step that is not stopped has no reason for trouble
-SOUND = ("calm", "crashes", "late", "sleep", "deploys", "hosts")
+MEMORY_FOLDER = "/dev/shm"  # where Linux has files in memory
+MAX_TURNS = 60_000  # of all fibers: a simulation that takes longer does not end
+FAULT_SECONDS = 120.0  # at most
+QUIET_SECONDS = 900.0  # after the faults end, within which all must be quiet
+STOP_SECONDS = 60.0  # within which workers that are told to stop must have stopped
+# fault mixes in which a step that is not stopped has no reason for a transient error
+RETRY_FREE_MIXES = ("none", "crashes", "freezes", "clock-jumps", "stops", "host-losses")
 
 
 @dataclass
-class Verdict:
+class SimulationVerdict:
     seed: int
     problem: str | None = None
-    turns: int = 0
-    seconds: float = 0.0  # of virtual time
-    commits: int = 0
-    weather: str = ""
-    faults: dict[str, int] = field(default_factory=dict)
-    trace: list[str] = field(default_factory=list)
+    turn_count: int = 0
+    virtual_seconds: float = 0.0  # of virtual time
+    commit_count: int = 0
+    fault_mix: str = ""
+    fault_counts: dict[str, int] = field(default_factory=dict)
+    trace_lines: list[str] = field(default_factory=list)
 
-    def digest(self) -> str:
-        """Of the trace: the same seed gives the same."""
-        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+    def compute_digest(self) -> str:
+        """A digest of the trace: the same seed gives the same."""
+        return hashlib.sha256("\n".join(self.trace_lines).encode()).hexdigest()
 
 
 def random_of(seed: int, scenario: str) -> Random:
-    """All that is drawn in a simulation comes from here."""
+    """The one source of everything that is drawn in a simulation."""
     return Random(seed * 2**32 + crc32(scenario.encode()))
 
 
@@ -72,230 +71,242 @@ class Simulation:
     def __init__(self, seed: int, scenario: type[Scenario], store: str, *, trace: bool = False) -> None:
         self.seed = seed
         self.rng = random_of(seed, scenario.name)
-        self.profile = Profile.draw(self.rng, scenario.aims)
-        self.faults = Faults(self.profile, self.rng)
-        self.hub = Hub(self.rng)
-        self.trace = Trace(self.hub, trace)
-        self.note = self.trace.note
-        self.backend = BACKENDS[store](lambda: self.hub.now)
-        self.observer: Store = self.backend.connect()  # nothing happens on it but the calls themselves
-        self.world = World(self, self.rng)
-        self.world.trouble = self.profile.trouble
+        self.profile = SimulationProfile.draw(self.rng, scenario.target_points)
+        self.faults = FaultSchedule(self.profile, self.rng)
+        self.scheduler = FiberScheduler(self.rng)
+        self.trace = SimulationTrace(self.scheduler, trace)
+        self.note = self.trace.add_line
+        self.backend = BACKENDS[store](lambda: self.scheduler.now)
+        self.observer: Store = self.backend.connect()  # without faults
+        self.world = SimulatedWorld(self, self.rng)
+        self.world.transient_error_rate = self.profile.transient_error_rate
         self.scenario = scenario(self.world)
-        tables = self.scenario.machines()
-        self.duties = (
-            {d.name: d for d in (*built_in(scenario.real_files), *self.scenario.duties())}
-            if self.profile.duties
+        machines = self.scenario.build_machines()
+        self.maintenance_routines = (
+            {
+                routine.name: routine
+                for routine in (*build_routines(scenario.uses_real_files), *self.scenario.build_maintenance_routines())
+            }
+            if self.profile.has_maintenance
             else {}
         )
-        self.machines = Machines.of((*tables, SIMULATED) if self.duties else tables)
-        self.ledger = Ledger(self.machines, lambda: self.hub.now)
-        self.ledger.watch = self._changed
-        self.marks = (*self.scenario.marks(), *(m.queue for m in tables))
-        self.promises = Promises(self, list(self.scenario.submissions()), self.scenario.errands())
-        self.steps = Steps(self)
-        self.stage = Stage(self, self.profile.hosts if self.backend.many_hosts else 1)
+        self.machines = Machines.from_machines(
+            (*machines, SIMULATED_MAINTENANCE) if self.maintenance_routines else machines
+        )
+        self.checker = InvariantChecker(self.machines, lambda: self.scheduler.now)
+        self.checker.check_change = self._check_change
+        self.hold_names = (*self.scenario.list_hold_names(), *(m.queue for m in machines))
+        self.expectations = ClientExpectations(
+            self, list(self.scenario.build_submissions()), self.scenario.build_client_scripts()
+        )
+        self.running_steps = RunningSteps(self)
+        self.cluster = SimulatedCluster(self, self.profile.hosts if self.backend.many_hosts else 1)
         self.healed_at: float | None = None
-        self._files: tempfile.TemporaryDirectory[str] | None = None
+        self._work_folder: tempfile.TemporaryDirectory[str] | None = None
 
     @property
-    def healed(self) -> bool:
+    def has_healed(self) -> bool:
         return self.healed_at is not None
 
-    # --- the life of a simulation
+    # --- the phases of a simulation
 
-    def run(self) -> Verdict:
+    def run(self) -> SimulationVerdict:
         problem: str | None = None
         try:
             with self.world():
-                self._live()
-        except Violation as violation:
+                self._run_phases()
+        except InvariantViolation as violation:
             problem = str(violation)
-        except Exception as error:  # noqa: BLE001 - whatever a worker or a person dies of is a finding
+        except Exception as error:  # noqa: BLE001 - whatever ends a worker or a client is a finding
             where = traceback.extract_tb(error.__traceback__)[-1]
             problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
             self.note(traceback.format_exc())
         finally:
             self._clean_up()
-        return Verdict(
+        return SimulationVerdict(
             self.seed,
             problem,
-            self.hub.turns,
-            self.hub.now - START,
-            self.ledger.commits,
-            self.profile.weather,
+            self.scheduler.turns,
+            self.scheduler.now - START_TIME,
+            self.checker.commit_count,
+            self.profile.fault_mix,
             self.faults.counts,
             self.trace.lines,
         )
 
-    def _live(self) -> None:
+    def _run_phases(self) -> None:
         self.note(f"profile: {self.profile}")
-        self.stage.set_up()
-        self._run(
+        self.cluster.start_all()
+        self._run_until(
             lambda: (
-                self.hub.now > START + TROUBLED or (not self.stage.people and (not self.faults.rate or self._quiet()))
+                self.scheduler.now > START_TIME + FAULT_SECONDS
+                or (not self.cluster.active_clients and (not self.faults.rate or self._is_quiet()))
             )
         )
-        self._heal()
-        deadline = self.hub.now + QUIET
-        self._run(lambda: self._quiet() or self.hub.now > deadline)
-        if not self._quiet():
-            stuck = [self._describe(e.ref) for e in restless(self.ledger)][:3]
-            raise Violation(
-                f"not quiet {QUIET:.0f} s after all was well again: {'; '.join(stuck) or 'people, or what they asked for'}"
+        self._stop_faults()
+        deadline = self.scheduler.now + QUIET_SECONDS
+        self._run_until(lambda: self._is_quiet() or self.scheduler.now > deadline)
+        if not self._is_quiet():
+            restless = [self._describe_record(checked.ref) for checked in find_restless(self.checker)][:3]
+            raise InvariantViolation(
+                f"not quiet {QUIET_SECONDS:.0f} s after the last fault: {'; '.join(restless) or 'clients, or action requests'}"
             )
-        self._go_home()
-        for problem in audit(self, self.observer):
-            raise Violation(problem)
+        self._stop_everything()
+        for problem in find_problems(self, self.observer):
+            raise InvariantViolation(problem)
 
-    def _run(self, enough: Callable[[], bool]) -> None:
-        self.hub.run(enough, TURNS)
-        if self.hub.turns >= TURNS:
-            raise Violation(f"still busy after {TURNS} turns")
+    def _run_until(self, is_enough: Callable[[], bool]) -> None:
+        self.scheduler.run(is_enough, MAX_TURNS)
+        if self.scheduler.turns >= MAX_TURNS:
+            raise InvariantViolation(f"still busy after {MAX_TURNS} turns")
 
-    def _heal(self) -> None:
-        """From now on nothing goes wrong."""
-        self.note("--- all is well from now on")
-        self.healed_at = self.hub.now
-        self.faults.heal()
-        self.world.trouble = 0.0
-        self.stage.heal()
+    def _stop_faults(self) -> None:
+        """Inject nothing more; what was frozen goes on, what crashed is replaced."""
+        self.note("--- no more faults")
+        self.healed_at = self.scheduler.now
+        self.faults.stop_faults()
+        self.world.transient_error_rate = 0.0
+        self.cluster.recover_processes()
 
-    def _quiet(self) -> bool:
-        if self.healed:
-            self._clear_marks()  # somebody may still be there who waits for what they hold up
-        if self.stage.people:
+    def _is_quiet(self) -> bool:
+        if self.has_healed:
+            self._clear_holds()  # a client may still wait for what they block
+        if self.cluster.active_clients:
             return False
-        return not any(True for _ in restless(self.ledger)) and not self.observer.asks(1)
+        return not any(True for _ in find_restless(self.checker)) and not self.observer.list_action_requests(1)
 
-    def _clear_marks(self) -> None:
+    def _clear_holds(self) -> None:
         queues = [machine.queue for machine in self.machines.values()]
-        for name in [n for n in self.ledger.marks if n in queues or not self.profile.keep_marks]:
-            self.observer.mark(name, False)
-            del self.ledger.marks[name]
-            self.note(f"mark {name} off")
-            self.stage.ring()
+        for name in [n for n in self.checker.holds if n in queues or not self.profile.keeps_holds]:
+            self.observer.clear_hold(name)
+            del self.checker.holds[name]
+            self.note(f"clear hold {name}")
+            self.cluster.hint_workers()
 
-    def _go_home(self) -> None:
-        """Everybody goes home, must get there, and leaves nothing open."""
-        self.note("--- everybody goes home")
-        self.stage.stop()
-        deadline = self.hub.now + HOME
-        self._run(lambda: self.stage.everybody_is_home() or self.hub.now > deadline)
-        for process in self.stage.processes:
-            if process.serves:
-                process.end()
-            elif not process.dead:
-                raise Violation(f"{process.name} was told to stop and did not within {HOME:.0f} s")
-        for name, life in self.ledger.lives.items():
-            # One whose opening or closing was cut, or came late, is not known to its worker, and expires.
-            owner = self.stage.named(life.owner)
-            if life.since > (self.healed_at or 0.0) and owner.exited and not owner.late:
-                raise Violation(f"{life.owner} went home and left its session {self.trace.alias(name)} open")
+    def _stop_everything(self) -> None:
+        """Stop all workers: each must stop in time, and leave no session open."""
+        self.note("--- all workers stop")
+        self.cluster.stop_workers()
+        deadline = self.scheduler.now + STOP_SECONDS
+        self._run_until(lambda: self.cluster.has_stopped() or self.scheduler.now > deadline)
+        for process in self.cluster.processes:
+            if process.is_service:
+                process.end_process()
+            elif not process.is_dead:
+                raise InvariantViolation(f"{process.name} was told to stop and did not within {STOP_SECONDS:.0f} s")
+        for name, session in self.checker.sessions.items():
+            # A session whose opening or closing was cut off, or was late, is not known to its worker, and expires.
+            owner = self.cluster.get_process(session.owner)
+            if session.opened_at > (self.healed_at or 0.0) and owner.has_exited and not owner.was_frozen:
+                raise InvariantViolation(
+                    f"{session.owner} exited and left its session {self.trace.alias_of(name)} open"
+                )
 
     def _clean_up(self) -> None:
-        self.stage.clear()
+        self.cluster.end_processes()
         self.backend.close()
-        if self._files is not None:
-            self._files.cleanup()
+        if self._work_folder is not None:
+            self._work_folder.cleanup()
 
     def root_of(self, host: str) -> Path:
         """The working root of a host; a real folder where the scenario's steps use one."""
-        if not self.scenario.real_files:
+        if not self.scenario.uses_real_files:
             return Path("unused")
-        if self._files is None:
-            # nothing simulated needs to survive the real machine
-            memory = MEMORY if os.access(MEMORY, os.W_OK) else None
-            self._files = tempfile.TemporaryDirectory(prefix="waybill-sim-", dir=memory)
-        return Path(self._files.name, host)
+        if self._work_folder is None:
+            # nothing simulated must survive a restart of the real machine
+            memory = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK) else None
+            self._work_folder = tempfile.TemporaryDirectory(prefix="waybill-sim-", dir=memory)
+        return Path(self._work_folder.name, host)
 
-    # --- what may happen
+    # --- faults and time
 
-    def point(self, name: str, weight: float = 1.0) -> None:
-        """Where anything may happen: the process may crash or be late, others may run. `weight`: how much is at
-        stake here.
+    def reach_point(self, name: str, weight: float = 1.0) -> None:
+        """A point: a fault may be injected, and others may run. `weight`: how much more likely a fault is here than
+        elsewhere.
         """
-        fiber = self.hub.current
+        fiber = self.scheduler.current
         assert fiber is not None
         process = fiber.owner
-        if process.dead:
-            raise Crashed
-        if self.faults.rate and (fault := self.faults.draw(name, weight)) is not None:
-            assert isinstance(process, Process)
-            self._strike(fault, process, name)
-        if self.rng.random() < self.profile.switch:
-            self.hub.give_way()
+        if process.is_dead:
+            raise ProcessCrashed
+        if self.faults.rate and (fault := self.faults.draw_fault(name, weight)) is not None:
+            assert isinstance(process, SimulatedProcess)
+            self._inject_fault(fault, process, name)
+        if self.rng.random() < self.profile.switch_rate:
+            self.scheduler.yield_turn()
 
-    def _strike(self, fault: str, process: Process, where: str) -> None:
+    def _inject_fault(self, fault: str, process: SimulatedProcess, where: str) -> None:
         self.note(f"!! {fault} at {where}")
         rng, ttl = self.rng, self.profile.ttl
         if fault == "crash":
-            self.stage.gone(process)
+            self.cluster.end_and_replace(process)
         elif fault == "freeze":
-            process.late = True
-            process.frozen_until = self.hub.now + rng.uniform(0.3, 4.0) * ttl
-            self.hub.give_way()
+            process.was_frozen = True
+            process.frozen_until = self.scheduler.now + rng.uniform(0.3, 4.0) * ttl
+            self.scheduler.yield_turn()
         elif fault == "jump":
-            self.hub.now += rng.uniform(0.1, 5.0) * ttl
+            self.scheduler.now += rng.uniform(0.1, 5.0) * ttl
         elif fault == "outage":
-            self.faults.away_until = self.hub.now + rng.uniform(0.05, 2.5) * ttl
+            self.faults.unavailable_until = self.scheduler.now + rng.uniform(0.05, 2.5) * ttl
         elif fault == "cut":
-            process.cut_until = self.hub.now + rng.uniform(0.3, 4.0) * ttl
+            process.cut_until = self.scheduler.now + rng.uniform(0.3, 4.0) * ttl
         elif fault == "stop" and process.worker is not None:
             process.worker.stop()
         elif fault == "wipe" and process.worker is not None and self.backend.many_hosts:
-            self.stage.wipe(process.host)
+            self.cluster.wipe_host(process.host)
         elif fault in ("lost", "refused"):
             process.wire_fault = fault
-        if process.dead:
-            raise Crashed
+        if process.is_dead:
+            raise ProcessCrashed
 
-    def chance(self, probability: float) -> bool:
+    def draw_chance(self, probability: float) -> bool:
         return probability > 0 and self.rng.random() < probability
 
     def pass_time(self, seconds: float) -> None:
-        """This fiber is busy for so long."""
-        until = self.hub.now + seconds
-        self.hub.sleep(until)
-        while self.hub.now < until:
-            self.hub.sleep(until)
+        """Keep this fiber busy for so long."""
+        until = self.scheduler.now + seconds
+        self.scheduler.sleep(until)
+        while self.scheduler.now < until:
+            self.scheduler.sleep(until)
 
-    # --- what everybody sees
+    # --- commits and processes
 
-    def committed(self, groups: Sequence[Group], answers: Sequence[Answer]) -> None:
-        self.trace.committed(groups, answers)
-        self.ledger.committed(groups, answers)
+    def note_commits(self, groups: Sequence[CommitGroup], answers: Sequence[CommitAnswer]) -> None:
+        self.trace.note_commits(groups, answers)
+        self.checker.check_commits(groups, answers)
         for group, answer in zip(groups, answers, strict=True):
-            if isinstance(answer, Committed) and (
-                group.nudges or any(r and r.session is r.parked is None for r in answer.records)
+            if isinstance(answer, CommitResult) and (
+                group.wake or any(r and r.session is r.blocked_by is None for r in answer.records)
             ):
-                self.stage.ring()
+                self.cluster.hint_workers()
                 break
 
-    def _changed(self, change: Change, record: Record | None, entry: Entry) -> None:
+    def _check_change(self, change: Change, record: Record | None, checked: CheckedRecord) -> None:
         if (
-            change.event == "retry"
-            and not self.profile.trouble
-            and self.profile.weather in SOUND
-            and self.scenario.sound
+            change.cause == "retry"
+            and not self.profile.transient_error_rate
+            and self.profile.fault_mix in RETRY_FREE_MIXES
+            and self.scenario.is_retry_free
         ):
-            raise Violation(f"{entry.ref} met trouble in {entry.state} though nothing was wrong: {change.why}")
-        self.scenario.changed(change, record, entry)
+            raise InvariantViolation(
+                f"{checked.ref} met a transient error in {checked.state} though nothing was wrong: {change.why}"
+            )
+        self.scenario.check_change(change, record, checked)
 
-    def exited(self, process: Process) -> None:
-        """A worker went home by itself."""
-        process.exited = True
+    def note_exit(self, process: SimulatedProcess) -> None:
+        """A worker has exited in order."""
+        process.has_exited = True
         self.note("exits")
-        self.stage.gone(process)
+        self.cluster.end_and_replace(process)
 
     def is_live(self, record: Record) -> bool:
-        """Whether the claim under which a step runs still holds: not so for a late worker."""
-        return self.ledger.holds(record.ref, record.session)
+        """Whether the claim under which a step runs is still valid: not so for a late worker."""
+        return self.checker.is_claimed_by(record.ref, record.session)
 
-    def _describe(self, ref: Ref) -> str:
+    def _describe_record(self, ref: Ref) -> str:
         try:
             record = self.observer.get(*ref)
         except StoreError as error:
             return f"{ref}: {error}"
-        holder = self.trace.alias(record.session)
-        return f"{ref} is {record.state}, parked {record.parked}, held by {holder}, keys {record.keys}, host {record.host!r}"
+        owner = self.trace.alias_of(record.session)
+        return f"{ref} is {record.state}, blocked by {record.blocked_by}, claimed by {owner}, locks {record.locks}, host {record.host!r}"

@@ -1,8 +1,8 @@
-"""The world outside the store: what steps do to it, and what it knows of them.
+"""The world outside the store: the side effects of steps, and the files of hosts.
 
-A step's side effect goes through `happen`, which is a point before and after: the process may crash there, be late or
-let others run. The effects are kept by name and key, so that a scenario can say how often each may happen. `disks` are
-the working folders of the hosts.
+A step's side effect goes through `perform_effect`, which is a point before and after it: the process may crash there, be
+frozen, or let others run. Effects are counted by name and key, so that a scenario can say how often each may happen.
+`disks` are the working folders of the hosts.
 """
 
 from __future__ import annotations
@@ -13,125 +13,124 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from waybill.record import Record, Ref
-from waybill.sim.ledger import Violation
+from waybill.sim.invariant_checker import InvariantViolation
 
 if TYPE_CHECKING:
     from waybill.sim.simulation import Simulation
 
 
-MUCH = 10.0  # is at stake where something is done that cannot be undone
+EFFECT_WEIGHT = 10.0  # of a fault where something is done that cannot be undone
 
-_current: list[World] = []
-
-
-def current() -> World:
-    """The world of the simulation that runs: for steps and fakes that are made before it."""
-    return _current[-1]
+_current_worlds: list[SimulatedWorld] = []
 
 
-class World:
+def get_current_world() -> SimulatedWorld:
+    """The world of the running simulation: for steps and fakes that are made before it."""
+    return _current_worlds[-1]
+
+
+class SimulatedWorld:
     def __init__(self, simulation: Simulation, rng: Random) -> None:
         self.simulation, self.rng = simulation, rng
         self.effects: dict[tuple[str, str], int] = {}
         self.disks: dict[str, dict[Ref, None]] = {}
-        self.inside: dict[str, Ref] = {}  # who is where only one may be
-        self.trouble = 0.0  # how likely a step meets trouble
-        self.hurry = rng.random() < 0.3  # everything takes no time and comes at once
+        self.occupants: dict[str, Ref] = {}  # the record in each place where only one may be
+        self.transient_error_rate = 0.0  # how likely a step meets a transient error
+        self.is_instant = rng.random() < 0.3  # everything takes no time
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """While this one turns, it is the current one."""
-        _current.append(self)
+        """Make this the current world while the simulation runs."""
+        _current_worlds.append(self)
         try:
             yield
         finally:
-            _current.pop()
+            _current_worlds.pop()
 
-    def point(self, name: str) -> None:
-        """Here the process may crash, be late, or let others run.
-
-        When everybody has gone home, nothing happens any more.
+    def reach_point(self, name: str) -> None:
+        """A point where the process may crash, be frozen, or let others run. Outside of a fiber, when all processes have
+        stopped, nothing happens.
         """
-        if self.simulation.hub.current is not None:
-            self.simulation.point(name)
+        if self.simulation.scheduler.current is not None:
+            self.simulation.reach_point(name)
 
-    def happen(self, name: str, key: str) -> int:
-        """A side effect; answers how often it has happened now."""
-        self.simulation.point(f"before {name}", MUCH)
+    def perform_effect(self, name: str, key: str) -> int:
+        """Do a side effect once more; returns how often it has been done."""
+        self.simulation.reach_point(f"before {name}", EFFECT_WEIGHT)
         count = self.effects[name, key] = self.effects.get((name, key), 0) + 1
         self.simulation.note(f"{name} {key} ({count})")
-        self.simulation.point(f"after {name}", MUCH)
+        self.simulation.reach_point(f"after {name}", EFFECT_WEIGHT)
         return count
 
-    def count(self, name: str, key: str) -> int:
+    def count_effects(self, name: str, key: str) -> int:
         return self.effects.get((name, key), 0)
 
-    def takes(self, seconds: float) -> None:
-        """The step is busy, for at most so long and often not at all."""
-        if not self.hurry and self.rng.random() < 0.5:
+    def spend_time(self, seconds: float) -> None:
+        """The step takes time, at most so many seconds and often none."""
+        if not self.is_instant and self.rng.random() < 0.5:
             self.simulation.pass_time(seconds * self.rng.random())
 
-    def meet_trouble(self, what: str) -> None:
-        """Raise an error that trying again may mend, now and then."""
-        if self.trouble and self.rng.random() < self.trouble:
+    def inject_transient_error(self, what: str) -> None:
+        """Raise a transient error, at random."""
+        if self.transient_error_rate and self.rng.random() < self.transient_error_rate:
             raise OSError(f"{what} does not answer")
 
-    def chance(self, probability: float) -> bool:
+    def draw_chance(self, probability: float) -> bool:
         return self.rng.random() < probability
 
-    # --- where only one may be
+    # --- places where only one record may be
 
-    def enter(self, place: str, record: Record) -> None:
-        """The record's step goes in, or is in already. A late worker, whose claim is lost, is no violation: it
-        cannot commit.
+    def enter_place(self, place: str, record: Record) -> None:
+        """The record's step enters, or is inside already. A late worker whose claim is lost is no violation: it cannot
+        commit.
         """
         if self.simulation.is_live(record):
-            other = self.inside.setdefault(place, record.ref)
+            other = self.occupants.setdefault(place, record.ref)
             if other != record.ref:
-                raise Violation(f"{record.ref} enters {place}, where {other} is")
+                raise InvariantViolation(f"{record.ref} enters {place}, where {other} is")
 
-    def leave(self, place: str, ref: Ref) -> None:
-        if self.inside.get(place) == ref:
-            del self.inside[place]
+    def leave_place(self, place: str, ref: Ref) -> None:
+        if self.occupants.get(place) == ref:
+            del self.occupants[place]
 
     # --- files of hosts
 
     def write_files(self, record: Record) -> None:
-        self.simulation.point("before write", MUCH)
-        self.disks.setdefault(self.simulation.stage.here().host, {})[record.ref] = None
-        self.simulation.point("after write", MUCH)
+        self.simulation.reach_point("before write", EFFECT_WEIGHT)
+        self.disks.setdefault(self.simulation.cluster.get_current_process().host, {})[record.ref] = None
+        self.simulation.reach_point("after write", EFFECT_WEIGHT)
 
     def has_files(self, record: Record) -> bool:
-        return record.ref in self.disks.get(self.simulation.stage.here().host, {})
+        return record.ref in self.disks.get(self.simulation.cluster.get_current_process().host, {})
 
     def clear_files(self, host: str, ref: Ref) -> None:
         self.disks.get(host, {}).pop(ref, None)
 
-    def wipe(self, host: str) -> None:
-        """The host is gone with its disk."""
+    def wipe_disk(self, host: str) -> None:
+        """The host is lost with its disk."""
         self.disks.pop(host, None)
 
 
-class Porous:
-    """Anything with methods, each call of which is a point before and after: object storage, a fake of an outside
+class FaultInjectingProxy:
+    """Any object, with a point before and after each call of its methods: object storage, the fake of an outside
     service.
     """
 
-    def __init__(self, world: World, inner: Any, name: str) -> None:
+    def __init__(self, world: SimulatedWorld, inner: Any, name: str) -> None:
         self._world, self._inner, self._name = world, inner, name
 
-    def __getattr__(self, verb: str) -> Any:
-        found = getattr(self._inner, verb)
-        if not callable(found):
-            return found
-        return _porous(self._world, found, f"{self._name}.{verb}")
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._inner, name)
+        if not callable(attribute):
+            return attribute
+        return _wrap_call(self._world, attribute, f"{self._name}.{name}")
 
 
-def _porous(world: World, call: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def through(*args: Any, **options: Any) -> Any:
-        world.point(f"before {name}")
+def _wrap_call(world: SimulatedWorld, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def call_with_points(*args: Any, **options: Any) -> Any:
+        world.reach_point(f"before {name}")
         answer = call(*args, **options)
-        world.point(f"after {name}")
+        world.reach_point(f"after {name}")
         return answer
 
-    return through
+    return call_with_points

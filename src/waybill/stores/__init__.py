@@ -1,4 +1,4 @@
-"""Stores, opened by URL. A driver's client library is imported only when a URL asks for it."""
+"""Stores, opened by URL. A driver and its client library are imported only when a URL names them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 
 from waybill.record import BadStore, Store
 
-FORMS = "sqlite:///path, postgresql://user@host/database or zookeeper://host:port,host:port/chroot"
+URL_FORMS = "sqlite:///path, postgresql://user@host/database or zookeeper://host:port,host:port/chroot"
 
 
 def open_store(url: str, *, clock: Callable[[], float] | None = None, migrate: bool = True, **options: Any) -> Store:
-    """Open the store that `url` names. `migrate`: make or upgrade its schema; otherwise an old one is refused with a
-    sentence.
+    """Open the store that `url` names. With `migrate` its schema is created or upgraded; otherwise a missing or old schema
+    raises BadStore.
 
-    `clock` is the store's clock where the store has none of its own (SQLite, ZooKeeper); PostgreSQL keeps the server's.
+    `clock` is the store's clock where the store has none of its own (SQLite, ZooKeeper); PostgreSQL uses the server's.
     """
     scheme = urlsplit(url).scheme
     try:
@@ -33,10 +33,10 @@ def open_store(url: str, *, clock: Callable[[], float] | None = None, migrate: b
             return ZookeeperStore(url, clock=clock, migrate=migrate, **options)
     except ModuleNotFoundError as error:
         raise BadStore(
-            f"The driver for {scheme}: needs the package {error.name}; install waybill[{_extra(scheme)}]."
+            f"The driver for {scheme}: needs the package {error.name}; install waybill[{_extra_of(scheme)}]."
         ) from error
-    raise BadStore(f"{scheme or 'that'} is no kind of store; a store URL is {FORMS}.")
+    raise BadStore(f"{scheme or 'that'} is no kind of store; a store URL is {URL_FORMS}.")
 
 
-def _extra(scheme: str) -> str:
+def _extra_of(scheme: str) -> str:
     return {"postgresql": "postgres", "postgres": "postgres"}.get(scheme, scheme)

@@ -1,10 +1,10 @@
-"""The model store: what a store is, in plain dicts, for tests and the simulator. It keeps nothing when the process
-ends.
+"""The model store: the reference implementation of a store, in plain dicts, for tests and the simulator. Nothing outlives
+the process.
 
-Each `ModelStore` is one connection to a `World`, which they share. Every call is atomic and nothing depends on wall
-time, threads or the order of sets, so the same calls give the same answers: a simulator interleaves connections between
-calls, and takes a snapshot of the world's shelf or puts one back. (`watch` with a timeout is the one verb that waits,
-by a real clock; a simulator asks it with 0.)
+Each `ModelStore` is one connection to a `ModelDatabase`, which the connections share. Every call is atomic and nothing
+depends on wall time, threads or the order of sets, so the same calls give the same answers: a simulator interleaves
+connections between calls, and copies or restores the contents of the database. (`watch` with a timeout is the one method
+that waits, by a real clock; a simulator calls it with 0.)
 """
 
 from __future__ import annotations
@@ -16,73 +16,80 @@ import msgspec
 
 from waybill.record import (
     MAX_PAGE,
-    NO_DOCS,
-    Answer,
-    Ask,
-    Claimed,
+    NO_DOCUMENTS,
+    ActionRequest,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
     Conflict,
-    Due,
+    DueWaits,
     Finding,
-    Group,
-    HeldKey,
-    Idle,
-    Line,
-    NotFound,
+    HistoryEntry,
+    IdleParents,
+    OwnedLock,
     Page,
     Record,
+    RecordNotFound,
     Ref,
-    Renewed,
-    Role,
     SessionInfo,
     SessionLost,
+    SessionRenewal,
+    WorkQueue,
 )
-from waybill.stores.groups import vet
-from waybill.stores.presence import Presence
-from waybill.stores.world import Shelf, World, urgency
+from waybill.record.store import Store
+from waybill.stores.group_validation import validate_groups
+from waybill.stores.model_database import ModelDatabase, StoreSnapshot, urgency_of
+from waybill.stores.presence import ConnectionPresence
 
-__all__ = ["ModelStore", "Shelf", "World"]
+__all__ = ["ModelDatabase", "ModelStore", "StoreSnapshot"]
 
 replace = msgspec.structs.replace
-WAITERS = "waiters wait for what is held"
-STOPPED = "marks stop while they are in force"
+LOCK_WAITER_RULE = "lock waiters wait for an owned lock"
+HOLD_RULE = "holds block only while they are set"
 
 
-class ModelStore:
-    """One connection to a world."""
+class ModelStore(Store):
+    """One connection to a model database."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, database: ModelDatabase) -> None:
         self.url = "model:"
-        self.world = world
-        self._presence = Presence(world.clock())
-        self._heard = world.shelf.rung
-        self._interrupted = False
-        self._handed = 0
+        self.database = database
+        self._presence = ConnectionPresence(database.clock())
+        self._seen_change_count = database.contents.change_count
+        self._is_interrupted = False
+        self._claim_count = 0
 
     @property
-    def _shelf(self) -> Shelf:
-        return self.world.shelf
+    def _contents(self) -> StoreSnapshot:
+        return self.database.contents
 
     def now(self) -> float:
-        now = self.world.clock()
+        now = self.database.clock()
         self._presence.touch(now)
         return now
 
-    def commit(self, groups: Sequence[Group]) -> list[Answer]:
+    def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
         self.now()
-        return [refusal or self.world.apply(group) for group, refusal in zip(groups, vet(groups), strict=True)]
+        return [
+            refusal or self.database.apply(group)
+            for group, refusal in zip(groups, validate_groups(groups), strict=True)
+        ]
 
-    # --- reading
+    # --- queries
 
     def get(self, kind: str, id: str) -> Record:
         try:
-            return self._shelf.records[Ref(kind, id)]
+            return self._contents.records[Ref(kind, id)]
         except KeyError:
-            raise NotFound(f"There is no {kind} {id}.") from None
+            raise RecordNotFound(f"There is no {kind} {id}.") from None
 
-    def requested(self, kind: str, request: str) -> Record:
-        found = next((r for r in self._shelf.records.values() if r.kind == kind and r.request == request), None)
+    def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
+        found = next(
+            (r for r in self._contents.records.values() if r.kind == kind and r.idempotency_key == idempotency_key),
+            None,
+        )
         if found is None:
-            raise NotFound(f"No {kind} was made by the request {request}.")
+            raise RecordNotFound(f"No {kind} was created with the idempotency key {idempotency_key}.")
         return found
 
     def find(
@@ -95,7 +102,7 @@ class ModelStore:
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
-        docs: bool = False,
+        documents: bool = False,
     ) -> Page:
         wanted = {
             name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None
@@ -104,7 +111,7 @@ class ModelStore:
             raise ValueError(f"find by one of {', '.join(wanted)}, not by several")
         found = [
             r
-            for r in self._shelf.records.values()
+            for r in self._contents.records.values()
             if r.kind == kind and all(getattr(r, n) == v for n, v in wanted.items())
         ]
         if newest:
@@ -112,227 +119,260 @@ class ModelStore:
         if after is not None:
             found = [r for r in found if (r.seq < after if newest else r.seq > after)]
         limit = min(limit, MAX_PAGE)
-        page = [r if docs else replace(r, docs=NO_DOCS) for r in found[:limit]]
+        page = [r if documents else replace(r, documents=NO_DOCUMENTS) for r in found[:limit]]
         return Page(page, page[-1].seq if len(found) > limit else None)
 
-    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for record in self._shelf.records.values():
+        for record in self._contents.records.values():
             if record.kind == kind and parent in (None, record.parent):
                 counts[record.state] = counts.get(record.state, 0) + 1
         return counts
 
-    def open_parents(self, refs: Sequence[Ref]) -> set[Ref]:
-        return {ref for ref in refs if self.world.has_open_child(ref)}
+    def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
+        return {ref for ref in refs if self.database.has_open_child(ref)}
 
-    def history(self, kind: str, id: str) -> list[Line]:
-        return list(self._shelf.lines.get(Ref(kind, id), ()))
+    def history(self, kind: str, id: str) -> list[HistoryEntry]:
+        return list(self._contents.history.get(Ref(kind, id), ()))
 
     # --- sessions and claims
 
     def open_session(self, *, host: str, ttl: float, about: Mapping[str, Any]) -> str:
         now = self.now()
-        self._shelf.opened += 1
-        name = f"session-{self._shelf.opened}"
-        self._shelf.sessions[name] = (SessionInfo(name, host, now, now + ttl, dict(about)), ttl)
+        self._contents.session_count += 1
+        name = f"session-{self._contents.session_count}"
+        self._contents.sessions[name] = (SessionInfo(name, host, now, now + ttl, dict(about)), ttl)
         return name
 
-    def renew(self, session: str, progress: Mapping[str, Any] | None = None) -> Renewed:
+    def renew_session(self, session: str, progress: Mapping[str, Any] | None = None) -> SessionRenewal:
         now = self.now()
-        if session not in self._shelf.sessions:
-            return Renewed(False)
-        info, ttl = self._shelf.sessions[session]
+        if session not in self._contents.sessions:
+            return SessionRenewal(False)
+        info, ttl = self._contents.sessions[session]
         info = replace(info, expires=now + ttl, progress=info.progress if progress is None else dict(progress))
-        self._shelf.sessions[session] = (info, ttl)
-        return Renewed(
-            True, tuple(ask for ref, ask in self._shelf.asks.items() if self._shelf.records[ref].session == session)
+        self._contents.sessions[session] = (info, ttl)
+        return SessionRenewal(
+            True,
+            tuple(
+                request
+                for ref, request in self._contents.action_requests.items()
+                if self._contents.records[ref].session == session
+            ),
         )
 
     def close_session(self, session: str) -> None:
         self.now()
-        self.world.end_session(session)
+        self.database.end_session(session)
 
-    def sessions(self) -> list[SessionInfo]:
-        return [info for info, _ in self._shelf.sessions.values()]
+    def list_sessions(self) -> list[SessionInfo]:
+        return [info for info, _ in self._contents.sessions.values()]
 
-    def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
-        host = self._host(session)
-        holds = {(role.kind, role.state): role.holds for role in roles}
-        claimed: list[Claimed] = []
+    def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
+        host = self._host_of(session)
+        claims_on_hold = {(queue.kind, queue.state): queue.claims_on_hold for queue in queues}
+        claimed: list[ClaimedRecord] = []
         while len(claimed) < limit:
-            able = [
+            claimable = [
                 r
-                for r in self._shelf.records.values()
-                if (r.kind, r.state) in holds and r.session is None and r.parked is None
+                for r in self._contents.records.values()
+                if (r.kind, r.state) in claims_on_hold and r.session is None and r.blocked_by is None
             ]
-            able = [r for r in able if r.host in ("", host)]
-            if not able:
+            claimable = [r for r in claimable if r.host in ("", host)]
+            if not claimable:
                 break
-            by_age = self._handed % 10 == 9  # every tenth, so that no stream of urgent work shuts out the rest
-            record = able[0] if by_age else min(able, key=urgency)
-            answer = self.world.hand_out(record.ref, session, holds[record.kind, record.state])
+            by_age = (
+                self._claim_count % 10 == 9
+            )  # every tenth, so that a stream of urgent work does not starve the rest
+            record = claimable[0] if by_age else min(claimable, key=urgency_of)
+            answer = self.database.try_claim(record.ref, session, claims_on_hold[record.kind, record.state])
             if isinstance(answer, str):
-                self.world.park(record.ref, answer)
+                self.database.block(record.ref, answer)
             else:
                 claimed.append(answer)
-                self._handed += 1
+                self._claim_count += 1
         return claimed
 
-    def take(self, kind: str, id: str, session: str) -> Claimed:
-        host = self._host(session)
+    def claim_one(self, kind: str, id: str, session: str) -> ClaimedRecord:
+        host = self._host_of(session)
         record = self.get(kind, id)
-        waits = record.wake_at - self.now() if record.parked == "wait" else 0.0
+        seconds = record.wake_at - self.now() if record.blocked_by == "wait" else 0.0
         if record.session is not None:
-            raise Conflict(f"{kind} {id} is held by {record.session}.")
+            raise Conflict(f"{kind} {id} is claimed by {record.session}.")
         if record.host not in ("", host):
             raise Conflict(f"{kind} {id} can only be worked on at {record.host}, where its files are.")
-        if waits > 0 or record.parked == "children":
-            raise Conflict(f"{kind} {id} waits for {f'another {waits:.0f} s' if waits > 0 else 'its children'}.")
-        answer = self.world.hand_out(record.ref, session, False)
+        if seconds > 0 or record.blocked_by == "children":
+            raise Conflict(f"{kind} {id} waits for {f'another {seconds:.0f} s' if seconds > 0 else 'its children'}.")
+        answer = self.database.try_claim(record.ref, session, claims_on_hold=False)
         if isinstance(answer, str):
-            raise Conflict(f"{kind} {id} is stopped by {answer}.")
+            raise Conflict(f"{kind} {id} is blocked by {answer}.")
         return answer
 
-    def _host(self, session: str) -> str:
+    def _host_of(self, session: str) -> str:
         self.now()
-        if session not in self._shelf.sessions:
+        if session not in self._contents.sessions:
             raise SessionLost()
-        return self._shelf.sessions[session][0].host
+        return self._contents.sessions[session][0].host
 
-    def ask(self, ask: Ask) -> bool:
-        if self.get(*ask.ref).session is None:
+    def request_action(self, request: ActionRequest) -> bool:
+        if self.get(*request.ref).session is None:
             return False
-        if ask.ref in self._shelf.asks:
-            raise Conflict(f"{ask.ref} was asked to {self._shelf.asks[ask.ref].action} and has not answered yet.")
-        self._shelf.asks[ask.ref] = ask
+        if request.ref in self._contents.action_requests:
+            raise Conflict(
+                f"{self._contents.action_requests[request.ref].action} was requested of {request.ref} and is not answered yet."
+            )
+        self._contents.action_requests[request.ref] = request
         return True
 
-    def asks(self, limit: int = 100) -> list[Ask]:
-        return [ask for ref, ask in self._shelf.asks.items() if self._shelf.records[ref].session is None][:limit]
+    def list_action_requests(self, limit: int = 100) -> list[ActionRequest]:
+        return [
+            request
+            for ref, request in self._contents.action_requests.items()
+            if self._contents.records[ref].session is None
+        ][:limit]
 
-    # --- marks, waits, upkeep
+    # --- holds, locks, waits, maintenance
 
-    def mark(self, name: str, on: bool, who: str = "", why: str = "") -> None:
-        if on:
-            self._shelf.marks[name] = f"{who}: {why}" if why else who
-        elif self._shelf.marks.pop(name, None) is not None:
-            self.world.unpark(lambda reason: reason == f"mark {name}", len(self._shelf.records))
-            self.world.ring()
+    def set_hold(self, name: str, who: str = "", why: str = "") -> None:
+        self._contents.holds[name] = f"{who}: {why}" if why else who
 
-    def marks(self) -> dict[str, str]:
-        return dict(sorted(self._shelf.marks.items()))
+    def clear_hold(self, name: str) -> None:
+        if self._contents.holds.pop(name, None) is not None:
+            self.database.unblock(lambda blocked_by: blocked_by == f"hold {name}", len(self._contents.records))
+            self.database.notify_watchers()
 
-    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
-        return [HeldKey(name, ref) for name, ref in sorted(self._shelf.keys.items()) if name > after][
+    def list_holds(self) -> dict[str, str]:
+        return dict(sorted(self._contents.holds.items()))
+
+    def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
+        return [OwnedLock(name, ref) for name, ref in sorted(self._contents.locks.items()) if name > after][
             : max(1, min(limit, MAX_PAGE))
         ]
 
-    def free_key(self, name: str) -> bool:
-        if name in self._shelf.keys:
+    def remove_foreign_lock(self, name: str) -> bool:
+        if name in self._contents.locks:
             raise Conflict(
-                f"{name} is held by {self._shelf.keys[name]}, which drops it when it moves on; it is not taken from it."
+                f"{name} is owned by {self._contents.locks[name]}, which drops it when it moves on; it cannot be taken away."
             )
         return False
 
     def watch(self, timeout: float) -> bool:
-        with self.world.bell:
-            self.world.bell.wait_for(lambda: self._interrupted or self._heard != self._shelf.rung, timeout)
-        heard, self._heard = self._heard != self._shelf.rung, self._shelf.rung
-        self._interrupted = False
-        return heard
+        with self.database.change_condition:
+            self.database.change_condition.wait_for(
+                lambda: self._is_interrupted or self._seen_change_count != self._contents.change_count, timeout
+            )
+        changed, self._seen_change_count = (
+            self._seen_change_count != self._contents.change_count,
+            self._contents.change_count,
+        )
+        self._is_interrupted = False
+        return changed
 
-    def interrupt(self) -> None:
-        with self.world.bell:
-            self._interrupted = True
-            self.world.bell.notify_all()
+    def interrupt_watch(self) -> None:
+        with self.database.change_condition:
+            self._is_interrupted = True
+            self.database.change_condition.notify_all()
 
-    def wake(self, limit: int = MAX_PAGE) -> Due:
+    def release_due_waits(self, limit: int = MAX_PAGE) -> DueWaits:
         now = self.now()
         waits = sorted(
-            (r for r in self._shelf.records.values() if r.parked == "wait"), key=lambda r: (r.wake_at, r.seq)
+            (r for r in self._contents.records.values() if r.blocked_by == "wait"), key=lambda r: (r.wake_at, r.seq)
         )
         due = [r for r in waits if r.wake_at <= now][:limit]
         for record in due:
-            self._shelf.records[record.ref] = replace(record, parked=None, wake_at=0.0)
+            self._contents.records[record.ref] = replace(record, blocked_by=None, wake_at=0.0)
         if due:
-            self.world.ring()
-        return Due(len(due), max(0.0, waits[len(due)].wake_at - now) if len(waits) > len(due) else None)
+            self.database.notify_watchers()
+        return DueWaits(len(due), max(0.0, waits[len(due)].wake_at - now) if len(waits) > len(due) else None)
 
-    def reap(self) -> list[str]:
+    def reap_sessions(self) -> list[str]:
         now = self.now()
-        dead = self._presence.dead(
-            [(n, ttl) for n, (info, ttl) in self._shelf.sessions.items() if info.expires <= now], now
+        dead = self._presence.select_dead_sessions(
+            [(n, ttl) for n, (info, ttl) in self._contents.sessions.items() if info.expires <= now], now
         )
         for name in dead:
-            self.world.end_session(name)
+            self.database.end_session(name)
         return dead
 
-    def sweep(self, limit: int = MAX_PAGE) -> int:
-        waited = dict.fromkeys(
-            r.parked[4:] for r in self._shelf.records.values() if r.parked and r.parked.startswith("key ")
+    def maintain_indexes(self, limit: int = MAX_PAGE) -> int:
+        awaited = dict.fromkeys(
+            r.blocked_by[5:]
+            for r in self._contents.records.values()
+            if r.blocked_by and r.blocked_by.startswith("lock ")
         )
-        mended = self.world.pass_turn([key for key in waited if key not in self._shelf.keys][:limit])
-        return mended + self.world.unpark(
-            lambda reason: reason.startswith("mark ") and reason[5:] not in self._shelf.marks, limit
+        unblocked = self.database.unblock_next_waiters(
+            [lock for lock in awaited if lock not in self._contents.locks][:limit]
+        )
+        return unblocked + self.database.unblock(
+            lambda blocked_by: blocked_by.startswith("hold ") and blocked_by[5:] not in self._contents.holds, limit
         )
 
-    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
+    def find_idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> IdleParents:
         waiting = sorted(
-            (r.seq, ref) for ref, r in self._shelf.records.items() if r.parked == "children" and r.seq > int(after or 0)
+            (r.seq, ref)
+            for ref, r in self._contents.records.items()
+            if r.blocked_by == "children" and r.seq > int(after or 0)
         )
-        idle = [ref for _, ref in waiting[:limit] if not self.world.has_open_child(ref)]
-        return Idle(idle, str(waiting[limit - 1][0]) if len(waiting) > limit else None)
+        idle = [ref for _, ref in waiting[:limit] if not self.database.has_open_child(ref)]
+        return IdleParents(idle, str(waiting[limit - 1][0]) if len(waiting) > limit else None)
 
     def remember(self, name: str, value: str) -> str:
-        return self._shelf.kept.setdefault(name, value)
+        return self._contents.remembered_values.setdefault(name, value)
 
     def check(self) -> Iterator[Finding]:
-        for ref, record in self._shelf.records.items():
-            if record.session is not None and record.session not in self._shelf.sessions:
+        for ref, record in self._contents.records.items():
+            if record.session is not None and record.session not in self._contents.sessions:
                 yield Finding(
-                    "held by the living", str(ref), f"held by {record.session}, which has ended", "free it", ref=ref
-                )
-            for key in record.keys if record.session is not None else ():
-                if self._shelf.keys.get(key) != ref:
-                    yield Finding(
-                        "what is worked on has its keys",
-                        str(ref),
-                        f"worked on without the key {key}",
-                        "free it",
-                        ref=ref,
-                    )
-            reason, _, name = (record.parked or "").partition(" ")
-            if reason == "key" and name not in self._shelf.keys and not self._is_wanted(name):
-                yield Finding(
-                    WAITERS,
+                    "claims belong to live sessions",
                     str(ref),
-                    f"waits for the key {name}, which nobody holds or is about to take",
-                    "free it",
+                    f"claimed by {record.session}, which has ended",
+                    "release it",
                     ref=ref,
                 )
-            if reason == "mark" and name not in self._shelf.marks:
-                yield Finding(STOPPED, str(ref), f"stopped by the mark {name}, which is off", "free it", ref=ref)
-        for key, ref in self._shelf.keys.items():
-            if ref not in self._shelf.records or key not in self._shelf.records[ref].keys:
+            for lock in record.locks if record.session is not None else ():
+                if self._contents.locks.get(lock) != ref:
+                    yield Finding(
+                        "claimed records own their locks",
+                        str(ref),
+                        f"claimed without the lock {lock}",
+                        "release it",
+                        ref=ref,
+                    )
+            reason, _, name = (record.blocked_by or "").partition(" ")
+            if reason == "lock" and name not in self._contents.locks and not self._is_lock_wanted(name):
                 yield Finding(
-                    "keys have holders", key, f"held by {ref}, which does not have it", "let go of it", ref=ref
+                    LOCK_WAITER_RULE,
+                    str(ref),
+                    f"blocked by the lock {name}, which no record owns or is about to take",
+                    "unblock it",
+                    ref=ref,
+                )
+            if reason == "hold" and name not in self._contents.holds:
+                yield Finding(
+                    HOLD_RULE, str(ref), f"blocked by the hold {name}, which is not set", "unblock it", ref=ref
+                )
+        for lock, ref in self._contents.locks.items():
+            if ref not in self._contents.records or lock not in self._contents.records[ref].locks:
+                yield Finding(
+                    "locks have owners", lock, f"owned by {ref}, which does not ask for it", "drop it", ref=ref
                 )
 
-    def _is_wanted(self, key: str) -> bool:
-        """Whether a record is on its way to it: free, not parked, and asking for it."""
-        return any(key in r.keys and r.session is None and r.parked is None for r in self._shelf.records.values())
+    def _is_lock_wanted(self, lock: str) -> bool:
+        """Whether a record is about to take it: not claimed, not blocked, and asking for it."""
+        return any(
+            lock in r.locks and r.session is None and r.blocked_by is None for r in self._contents.records.values()
+        )
 
-    def mend(self, finding: Finding) -> bool:
+    def repair(self, finding: Finding) -> bool:
         if finding not in list(self.check()):
             return False
-        record = self._shelf.records.get(finding.ref) if finding.ref else None
-        if finding.rule == "keys have holders":
-            del self._shelf.keys[finding.where]
-        elif record is not None and finding.rule in (WAITERS, STOPPED):
-            self._shelf.records[record.ref] = replace(record, parked=None)
+        record = self._contents.records.get(finding.ref) if finding.ref else None
+        if finding.rule == "locks have owners":
+            del self._contents.locks[finding.where]
+        elif record is not None and finding.rule in (LOCK_WAITER_RULE, HOLD_RULE):
+            self._contents.records[record.ref] = replace(record, blocked_by=None)
         elif record is not None:
-            self._shelf.records[record.ref] = replace(record, session=None, version=record.version + 1)
+            self._contents.records[record.ref] = replace(record, session=None, version=record.version + 1)
         return True
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""

@@ -1,16 +1,25 @@
-"""Transfer: files from HTTP servers into a folder, resumed, verified, and only from where they may come.
+"""Transfer: downloads files from HTTP servers into a folder, resumed, verified, and only from allowed addresses.
 
-downloading.py   many files, several at a time, each with its own answer: `download` and `look`
-fetching.py      one file: taken over, tried, resumed, verified, named
-partial.py       what has come of it so far
-asking.py        one request through its redirects, and whether its failure is worth another try
-connections.py   connections that are kept for the next download
-reach.py         which addresses may be reached
+downloads.py        many files, several at a time, each with its own result: `download` and `probe_sizes`
+file_download.py    one file: reused from an earlier attempt, or requested, resumed, verified and put in place
+partial_file.py     the bytes of a file that has not arrived completely
+http_fetcher.py     one request through its redirects; connections that are kept for the next download
+address_policy.py   which addresses may be reached
 """
 
-from waybill.transfer.connections import Connections
-from waybill.transfer.downloading import Fetched, Offer, Progress, download, look
-from waybill.transfer.fetching import Fetch
-from waybill.transfer.reach import OutOfReach, Reach
+from waybill.transfer.address_policy import AddressNotAllowed, AddressPolicy
+from waybill.transfer.downloads import DownloadProgress, DownloadResult, RemoteFileInfo, download, probe_sizes
+from waybill.transfer.file_download import DownloadRequest
+from waybill.transfer.http_fetcher import FetcherCache
 
-__all__ = ["Connections", "Fetch", "Fetched", "Offer", "OutOfReach", "Progress", "Reach", "download", "look"]
+__all__ = [
+    "AddressNotAllowed",
+    "AddressPolicy",
+    "DownloadProgress",
+    "DownloadRequest",
+    "DownloadResult",
+    "FetcherCache",
+    "RemoteFileInfo",
+    "download",
+    "probe_sizes",
+]

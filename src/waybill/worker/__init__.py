@@ -1,10 +1,18 @@
-"""Workers: a pure core (core/), the messages it speaks, the shell that carries them out (shell.py), and its crew
-(crew.py).
+"""Workers claim records, run their steps and commit the outcomes.
+
+core/                   the decisions: pure, no I/O, no clock, no threads
+messages.py             what the core receives (messages) and returns (commands)
+worker.py               the owner thread: drives the core and carries out its commands
+store_commands.py       the commands that are calls of the store
+step_threads.py         the threads that run steps; step_context.py is what a step receives
+working_folders.py      the files of steps on this host
+worker_group.py         several workers in one process
+single_step_worker.py   one step, then exit
 """
 
-from waybill.worker.folders import clear_folder
-from waybill.worker.once import Arrow, step_once
-from waybill.worker.roles import roles_of
-from waybill.worker.shell import Worker
+from waybill.worker.core.worker_settings import queues_of
+from waybill.worker.single_step_worker import StepTransition, run_one_step
+from waybill.worker.worker import Worker
+from waybill.worker.working_folders import clear_folder
 
-__all__ = ["Arrow", "Worker", "clear_folder", "roles_of", "step_once"]
+__all__ = ["StepTransition", "Worker", "clear_folder", "queues_of", "run_one_step"]

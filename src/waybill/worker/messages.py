@@ -1,4 +1,8 @@
-"""What the worker's core hears (events) and says (commands), and the task that both speak of."""
+"""The messages that the worker's core receives, the commands that it returns, and the step run that both refer to.
+
+The names follow the order of a worker's life: a session is opened, records are claimed, steps run and save, commits are
+answered, the session is renewed and closed.
+"""
 
 from __future__ import annotations
 
@@ -7,214 +11,240 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import Answer, Ask, Claimed, Group, Record, Ref, Renewed, Role
-from waybill.step import New, Outcome, Stopped
+from waybill.record import (
+    ActionRequest,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
+    Record,
+    Ref,
+    SessionRenewal,
+    WorkQueue,
+)
+from waybill.step import New, Outcome, StepStopped
 
 
-class Task(msgspec.Struct, gc=False):
+class StepRun(msgspec.Struct, gc=False):
     """One claimed record, and the run of its step."""
 
     number: int
     record: Record
-    attempt: int
-    since: float  # when the claim began
-    kept: int = 0  # states gone through under this claim
-    running: bool = False
-    dead: bool = False  # its claim is lost: what its step answers is worth nothing
-    stopping: bool = False
-    ask: Ask | None = None
-    taken: tuple[str, tuple[str, ...]] | None = None  # the key that another record holds, and all the keys asked for
-    stuck: int = 0  # times that it could not be given back
+    claim_version: int
+    claimed_at: float  # on the worker's clock
+    states_passed: int = 0  # states that the record has passed through under this claim
+    is_running: bool = False
+    is_claim_lost: bool = False  # the outcome of its step is ignored
+    is_stopping: bool = False
+    action_request: ActionRequest | None = None
+    # a lock that another record owns, and all the locks that the step asked for
+    unavailable_lock: tuple[str, tuple[str, ...]] | None = None
+    failed_releases: int = 0  # how often the store refused to release the claim
 
 
-class Entry(msgspec.Struct, gc=False):
-    """A group on its way to the store. No task: nudges of parents."""
+class CommitEntry(msgspec.Struct, gc=False):
+    """A group on its way to the store. Without a step run it only wakes parents."""
 
-    group: Group
-    task: Task | None = None
-    saves: bool = False
-    known: dict[int, Record] = {}  # by place among the children: those whose request had made them before
-
-
-# --- events
+    group: CommitGroup
+    step_run: StepRun | None = None
+    is_save: bool = False
+    existing_children: dict[int, Record] = {}  # by place among the children: those whose idempotency key already exists
 
 
-class Opened(msgspec.Struct, frozen=True):
+# --- messages to the core
+
+
+class SessionOpened(msgspec.Struct, frozen=True):
     session: str
-    sent: float
+    sent_at: float
 
 
-class Woke(msgspec.Struct, frozen=True):
+class WorkHinted(msgspec.Struct, frozen=True):
     """Something may be claimable."""
 
 
-class Took(msgspec.Struct, frozen=True):
-    claimed: list[Claimed]
-    wanted: int
+class RecordsClaimed(msgspec.Struct, frozen=True):
+    claimed: list[ClaimedRecord]
+    limit: int
 
 
-class Looked(msgspec.Struct, frozen=True):
-    tasks: list[Task]
-    open: set[Ref]
+class ChildrenChecked(msgspec.Struct, frozen=True):
+    step_runs: list[StepRun]
+    open_parents: set[Ref]
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
-    task: Task
-    outcome: Outcome | Exception | Stopped
+class StepEnded(msgspec.Struct, frozen=True, gc=False):
+    step_run: StepRun
+    outcome: Outcome | Exception | StepStopped
     seconds: float | None = None
 
 
-class Saving(msgspec.Struct, frozen=True):
-    """A step checkpoints: documents, more keys, children."""
+class SaveRequested(msgspec.Struct, frozen=True):
+    """A step saves documents, takes more locks or creates children."""
 
-    task: Task
-    docs: Mapping[str, Any]
-    keys: tuple[str, ...] = ()
-    spawn: tuple[New, ...] = ()
-
-
-class Answered(msgspec.Struct, frozen=True):
-    batch: list[Entry]
-    answers: list[Answer]
+    step_run: StepRun
+    documents: Mapping[str, Any]
+    locks: tuple[str, ...] = ()
+    children: tuple[New, ...] = ()
 
 
-class Heard(msgspec.Struct, frozen=True):
-    renewed: Renewed
-    sent: float
+class CommitAnswered(msgspec.Struct, frozen=True):
+    entries: list[CommitEntry]
+    answers: list[CommitAnswer]
 
 
-class Marked(msgspec.Struct, frozen=True):
-    marks: frozenset[str]
+class SessionRenewed(msgspec.Struct, frozen=True):
+    renewal: SessionRenewal
+    sent_at: float
 
 
-class Woken(msgspec.Struct, frozen=True):
-    woken: int
-    next: float | None
+class HoldsRead(msgspec.Struct, frozen=True):
+    holds: frozenset[str]
 
 
-class Away(msgspec.Struct, frozen=True):
+class WaitsReleased(msgspec.Struct, frozen=True):
+    released_count: int
+    next_due: float | None
+
+
+class StoreUnreachable(msgspec.Struct, frozen=True):
     """The store cannot be reached; nothing was written."""
 
 
-class Lost(msgspec.Struct, frozen=True):
-    """The session is gone, or what became of its writes is not known."""
+class SessionFailed(msgspec.Struct, frozen=True):
+    """The session is gone, or the outcome of a write under it is unknown."""
 
     why: str
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopRequested(msgspec.Struct, frozen=True):
     pass
 
 
-Event = Opened | Woke | Took | Looked | Ended | Saving | Answered | Heard | Marked | Woken | Away | Lost | Stop
+CoreMessage = (
+    SessionOpened
+    | WorkHinted
+    | RecordsClaimed
+    | ChildrenChecked
+    | StepEnded
+    | SaveRequested
+    | CommitAnswered
+    | SessionRenewed
+    | HoldsRead
+    | WaitsReleased
+    | StoreUnreachable
+    | SessionFailed
+    | StopRequested
+)
 
 
-# --- commands
+# --- commands of the core
 
 
-class OpenSession(msgspec.Struct, frozen=True):
+class OpenSessionCommand(msgspec.Struct, frozen=True):
     pass
 
 
-class Claim(msgspec.Struct, frozen=True):
-    roles: tuple[Role, ...]
+class ClaimCommand(msgspec.Struct, frozen=True):
+    queues: tuple[WorkQueue, ...]
     limit: int
 
 
-class Look(msgspec.Struct, frozen=True):
-    tasks: list[Task]
+class CheckChildrenCommand(msgspec.Struct, frozen=True):
+    step_runs: list[StepRun]
 
 
-class Start(msgspec.Struct, frozen=True):
-    tasks: list[Task]
+class StartStepsCommand(msgspec.Struct, frozen=True):
+    step_runs: list[StepRun]
 
 
-class Commit(msgspec.Struct, frozen=True):
-    batch: list[Entry]
+class CommitCommand(msgspec.Struct, frozen=True):
+    entries: list[CommitEntry]
 
 
-class Reply(msgspec.Struct, frozen=True):
-    task: Task
-    result: list[Record] | Exception | Stopped
+class ReplyCommand(msgspec.Struct, frozen=True):
+    step_run: StepRun
+    result: list[Record] | Exception | StepStopped
 
 
-class Signal(msgspec.Struct, frozen=True):
+class SignalStopCommand(msgspec.Struct, frozen=True):
     """Set the step's `ctx.stop`."""
 
-    task: Task
+    step_run: StepRun
 
 
-class Recall(msgspec.Struct, frozen=True):
-    """Give back tasks whose step has not begun: each is answered with Ended(Stopped)."""
+class RecallCommand(msgspec.Struct, frozen=True):
+    """Take back step runs whose step has not begun: each is answered with StepEnded(StepStopped)."""
 
 
-class ReadMarks(msgspec.Struct, frozen=True):
+class ReadHoldsCommand(msgspec.Struct, frozen=True):
     pass
 
 
-class Wake(msgspec.Struct, frozen=True):
+class ReleaseWaitsCommand(msgspec.Struct, frozen=True):
     pass
 
 
-class Renew(msgspec.Struct, frozen=True):
+class RenewSessionCommand(msgspec.Struct, frozen=True):
     session: str
 
 
-class Reap(msgspec.Struct, frozen=True):
-    """End sessions that expired. Every worker does this: a duty's record may itself be held by the session that
-    died.
+class ReapSessionsCommand(msgspec.Struct, frozen=True):
+    """End expired sessions. Every worker does this: the record of a maintenance routine may itself be claimed by the
+    expired session.
     """
 
 
-class Apply(msgspec.Struct, frozen=True):
-    """Requests that were left with us for records that we have released."""
+class ApplyRequestsCommand(msgspec.Struct, frozen=True):
+    """Apply action requests that were left with this worker for records that it has released."""
 
-    asks: tuple[Ask, ...]
+    requests: tuple[ActionRequest, ...]
 
 
-class Clear(msgspec.Struct, frozen=True):
-    """Remove a record's working folder, up to this attempt. Safe to repeat, and found by a duty if we die before it."""
+class ClearFolderCommand(msgspec.Struct, frozen=True):
+    """Remove a record's working folder, up to this version. Safe to repeat; if the worker crashes before it, maintenance
+    removes the folder.
+    """
 
     record: Record
 
 
-class Close(msgspec.Struct, frozen=True):
+class CloseSessionCommand(msgspec.Struct, frozen=True):
     session: str
-    why: str = ""  # it was given up before its time
+    why: str = ""  # why it is closed early; empty: it is not
 
 
-class Warn(msgspec.Struct, frozen=True):
-    """Something that whoever looks after the worker must know."""
+class WarnCommand(msgspec.Struct, frozen=True):
+    """Log something that the operator must know."""
 
-    words: str
+    text: str
 
 
-class Sleep(msgspec.Struct, frozen=True):
+class SleepCommand(msgspec.Struct, frozen=True):
     until: float
-    watch: bool  # a hint that something is claimable is of use
+    watches_store: bool  # a hint that something is claimable ends the sleep
 
 
-class Exit(msgspec.Struct, frozen=True):
+class ExitCommand(msgspec.Struct, frozen=True):
     pass
 
 
-Command = (
-    OpenSession
-    | Claim
-    | Look
-    | Start
-    | Commit
-    | Reply
-    | Signal
-    | Recall
-    | ReadMarks
-    | Wake
-    | Renew
-    | Reap
-    | Apply
-    | Clear
-    | Close
-    | Warn
-    | Sleep
-    | Exit
+CoreCommand = (
+    OpenSessionCommand
+    | ClaimCommand
+    | CheckChildrenCommand
+    | StartStepsCommand
+    | CommitCommand
+    | ReplyCommand
+    | SignalStopCommand
+    | RecallCommand
+    | ReadHoldsCommand
+    | ReleaseWaitsCommand
+    | RenewSessionCommand
+    | ReapSessionsCommand
+    | ApplyRequestsCommand
+    | ClearFolderCommand
+    | CloseSessionCommand
+    | WarnCommand
+    | SleepCommand
+    | ExitCommand
 )

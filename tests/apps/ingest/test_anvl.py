@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.anvl import (
-    LIMIT,
+from waybill.apps.ingest.formats.anvl import (
+    MAX_BYTES,
+    AnvlElement,
     BadAnvl,
-    Element,
     Erc,
     escape,
     read,
@@ -35,7 +35,7 @@ def test_elements_comments_and_values_that_go_on() -> None:
         (b": a", 1, "no label"),
         (b"  a", 1, "none before it"),
         (b"who: a\nwhat: caf\xe9", 2, "Byte 10 is not UTF-8"),
-        (b"a" * (LIMIT + 1), 0, "longer than"),
+        (b"a" * (MAX_BYTES + 1), 0, "longer than"),
     ],
 )
 def test_text_that_is_no_anvl(data: bytes, line: int, why: str) -> None:
@@ -116,14 +116,14 @@ def test_deletions_with_a_fault(data: bytes, line: int) -> None:
 def test_what_the_format_cannot_express_is_not_written() -> None:
     for label in ("", "a:b", "a\nb", "#a", " a"):
         with pytest.raises(BadAnvl, match="is not a label"):
-            write([Element(label, "x")])
+            write([AnvlElement(label, "x")])
     with pytest.raises(BadAnvl, match="surrogate"):
-        write([Element("a", "\ud83d")])
+        write([AnvlElement("a", "\ud83d")])
 
 
 @given(st.lists(st.tuples(st.text(alphabet="aé:%\n\r", min_size=1), st.text(alphabet="aé:%\n\r "))))
 def test_messages_carry_every_text(elements: list[tuple[str, str]]) -> None:
-    found = read(write([Element(*each) for each in elements], escaped=True), escaped=True)
+    found = read(write([AnvlElement(*each) for each in elements], escaped=True), escaped=True)
     assert found == [(label, value.strip(" ")) for label, value in elements]
 
 

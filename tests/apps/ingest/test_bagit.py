@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.bagit import Fetch, find, validate
+from waybill.apps.ingest.formats.bagit import BagFetchEntry, find_bag, validate_bag
 
 DECLARATION = "BagIt-Version: {}\nTag-File-Character-Encoding: UTF-8\n"
 PAYLOAD = {"data/a.txt": b"hello", "data/d/Grüße 😀.txt": b"world!", "data/empty": b""}
@@ -47,8 +47,8 @@ def bag(
 
 
 def problems(folder: Path) -> list[tuple[str, str]]:
-    found = validate(folder)
-    assert found.ok == (not found.problems)
+    found = validate_bag(folder)
+    assert found.is_valid == (not found.problems)
     assert all(each.text.endswith(".") and each.name.encode(errors="replace") for each in found.problems)
     return [(each.name, each.text) for each in found.problems]
 
@@ -58,8 +58,8 @@ def test_a_valid_bag(tmp_path: Path, version: str) -> None:
     folder = bag(tmp_path, version)
     tags = {name: (folder / name).read_bytes() for name in ("bagit.txt", "bag-info.txt", "manifest-sha256.txt")}
     (folder / "tagmanifest-md5.txt").write_text(lines(tags, "md5"))
-    found = validate(folder)
-    assert (found.ok, found.problems, found.remarks) == (True, [], [])
+    found = validate_bag(folder)
+    assert (found.is_valid, found.problems, found.remarks) == (True, [], [])
     assert (found.version, found.files, found.octets) == (version, 3, 11)
     assert found.info[0] == ("Source-Organization", "Example University")
 
@@ -72,7 +72,7 @@ def test_several_algorithms_are_checked_in_one_reading(tmp_path: Path) -> None:
         manifest_sha512=lines(PAYLOAD, "sha512"),
         manifest_sha1=lines(PAYLOAD, "sha1"),
     )
-    assert validate(folder, came=read.append).ok
+    assert validate_bag(folder, on_bytes=read.append).is_valid
     assert sum(read) == 11
 
 
@@ -100,15 +100,15 @@ def test_another_encoding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("declaration", "why"),
     [
-        (None, "is missing, so this is no bag"),
+        (None, "is missing, so this is not a bag"),
         ("", "two lines"),
         ("BagIt-Version: 1.0\n", "two lines"),
         (DECLARATION.format("1.0") + "More: x\n", "two lines"),
         (DECLARATION.format("1"), "two lines"),
         (DECLARATION.format("2.0"), "versions 0.93 to 1.0"),
         (DECLARATION.format("0.1"), "versions 0.93 to 1.0"),
-        (DECLARATION.format("1.0").replace("UTF-8", "klingon"), "encoding that is not known"),
-        (DECLARATION.format("1.0").replace("UTF-8", "rot13"), "encoding that is not known"),
+        (DECLARATION.format("1.0").replace("UTF-8", "klingon"), "names an unknown encoding"),
+        (DECLARATION.format("1.0").replace("UTF-8", "rot13"), "names an unknown encoding"),
         ("\ufeff" + DECLARATION.format("1.0"), "byte order mark"),
         (b"\xff\xfe", "not UTF-8"),
     ],
@@ -130,15 +130,15 @@ def test_a_missing_file(tmp_path: Path) -> None:
     folder = bag(tmp_path)
     (folder / "data/empty").unlink()
     assert problems(folder) == [
-        ("data/empty", "'data/empty' is listed, and is not there."),
-        ("bag-info.txt", "'bag-info.txt' promises 11 bytes in 3 files, and 11 bytes in 2 files are there."),
+        ("data/empty", "'data/empty' is listed but does not exist."),
+        ("bag-info.txt", "'bag-info.txt' promises 11 bytes in 3 files, but there are 11 bytes in 2 files."),
     ]
 
 
 def test_a_file_that_nobody_listed(tmp_path: Path) -> None:
     folder = bag(tmp_path, bag_info=None)
     (folder / "data/more").write_bytes(b"")
-    assert problems(folder) == [("data/more", "'data/more' is in the payload, and no manifest lists it.")]
+    assert problems(folder) == [("data/more", "'data/more' is in the payload, but no manifest lists it.")]
 
 
 @pytest.mark.parametrize(("version", "count"), [("0.97", 0), ("1.0", 1)])
@@ -151,12 +151,12 @@ def test_in_version_1_each_manifest_lists_everything(tmp_path: Path, version: st
 def test_a_changed_tag_file(tmp_path: Path) -> None:
     [(name, text)] = problems(bag(tmp_path, tagmanifest_sha256=lines({"bagit.txt": b"other"})))
     assert name == "bagit.txt"
-    assert "is not what the bag says" in text
+    assert "does not match its manifest" in text
 
 
 def test_a_tag_file_in_a_folder(tmp_path: Path) -> None:
     folder = bag(tmp_path, tagmanifest_sha256=lines({"meta/x.xml": b"<x/>"}))
-    assert problems(folder) == [("meta/x.xml", "'meta/x.xml' is listed, and is not there.")]
+    assert problems(folder) == [("meta/x.xml", "'meta/x.xml' is listed but does not exist.")]
     (folder / "meta").mkdir()
     (folder / "meta/x.xml").write_bytes(b"<x/>")
     assert problems(folder) == []
@@ -173,7 +173,7 @@ def test_a_tag_file_in_a_folder(tmp_path: Path) -> None:
         (f"{digest(b'')}  data/../../etc/passwd", "cannot be a file in data/"),
         (f"{digest(b'')}  /etc/passwd", "cannot be a file in data/"),
         (f"{digest(b'')}  data/a%0Ab", "cannot be a file in data/"),
-        (f"{digest(b'')}  data/missing", "is not there"),
+        (f"{digest(b'')}  data/missing", "does not exist"),
         (f"{digest(b'')}  data/a.txt", "two different digests"),
         ("x" * 70_000, "longer than"),
     ],
@@ -189,7 +189,7 @@ def test_a_manifest_that_is_no_text(tmp_path: Path) -> None:
 
 def test_a_bag_without_manifest(tmp_path: Path) -> None:
     folder = bag(tmp_path, manifest_sha256=None, manifest_sha3=lines(PAYLOAD), manifest_crc32="")
-    found = validate(folder)
+    found = validate_bag(folder)
     assert [each.name for each in found.problems] == ["manifest-sha256.txt"]
     assert [each.name for each in found.remarks] == ["manifest-crc32.txt", "manifest-sha3.txt"]
 
@@ -204,15 +204,15 @@ def test_a_bag_without_payload_folder(tmp_path: Path) -> None:
 def test_names_with_percent_signs(tmp_path: Path) -> None:
     payload = {"data/100%.txt": b"x", "data/a%20b": b"y"}
     assert problems(bag(tmp_path, payload=payload)) == []
-    careless = validate(bag(tmp_path, payload=payload, manifest_sha256=lines(payload).replace("%25", "%")))
-    assert careless.ok
+    careless = validate_bag(bag(tmp_path, payload=payload, manifest_sha256=lines(payload).replace("%25", "%")))
+    assert careless.is_valid
     assert careless.remarks == []  # what is no escape of BagIt stands for itself
 
 
 def test_a_name_that_looks_like_an_escape(tmp_path: Path) -> None:
     payload = {"data/a%25b": b"x"}
-    careless = validate(bag(tmp_path, payload=payload, manifest_sha256=lines(payload).replace("%2525", "%25")))
-    assert careless.ok
+    careless = validate_bag(bag(tmp_path, payload=payload, manifest_sha256=lines(payload).replace("%2525", "%25")))
+    assert careless.is_valid
     assert "without the escapes" in careless.remarks[0].text
 
 
@@ -227,17 +227,17 @@ def test_encoded_spaces_are_not_bagits(tmp_path: Path) -> None:
     ("listed", "there"), [("data/caf\u00e9", "data/cafe\u0301"), ("data/cafe\u0301", "data/caf\u00e9")]
 )
 def test_accents_that_were_composed_otherwise(tmp_path: Path, listed: str, there: str) -> None:
-    found = validate(bag(tmp_path, payload={there: b"x"}, manifest_sha256=lines({listed: b"x"})))
-    assert found.ok
-    assert "composed otherwise" in found.remarks[0].text
+    found = validate_bag(bag(tmp_path, payload={there: b"x"}, manifest_sha256=lines({listed: b"x"})))
+    assert found.is_valid
+    assert "composed differently" in found.remarks[0].text
 
 
 @pytest.mark.parametrize(
     ("info", "why"),
     [
-        ("Payload-Oxum: 12.3\n", "promises 12 bytes in 3 files, and 11 bytes in 3 files are there"),
+        ("Payload-Oxum: 12.3\n", "promises 12 bytes in 3 files, but there are 11 bytes in 3 files"),
         ("payload-oxum: 11.4\n", "promises"),
-        ("Payload-Oxum: many\n", "a Payload-Oxum that is none"),
+        ("Payload-Oxum: many\n", "an invalid Payload-Oxum"),
         ("no colon\n", "line 1: must have a label"),
         ("A: b\n: c\n", "line 2: must have a label"),
         (b"A: \xff", "not UTF-8"),
@@ -254,9 +254,9 @@ def test_what_is_to_be_fetched_is_listed_and_missing(tmp_path: Path) -> None:
     fetch = "https://example.org/far - data/far\nhttps://example.org/a 5 data/a.txt\n"
     folder = bag(tmp_path, bag_info=None, manifest_sha256=lines(listed), fetch=fetch)
     assert problems(folder) == [("data/far", "'data/far' is to be fetched from elsewhere (fetch.txt): fetch it first.")]
-    assert validate(folder).fetch == [
-        Fetch("https://example.org/far", None, "data/far"),
-        Fetch("https://example.org/a", 5, "data/a.txt"),
+    assert validate_bag(folder).fetch == [
+        BagFetchEntry("https://example.org/far", None, "data/far"),
+        BagFetchEntry("https://example.org/a", 5, "data/a.txt"),
     ]
     (folder / "data/far").write_bytes(b"far")
     assert problems(folder) == []
@@ -277,7 +277,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (folder / "data/a.txt").symlink_to(tmp_path / "secret")
     os.mkfifo(folder / "data/pipe")
     found = dict(problems(folder))
-    assert "is listed, and is not there" in found["data/a.txt"]
+    assert "is listed but does not exist" in found["data/a.txt"]
     assert "is a link or a device" in found["data/pipe"]
 
 
@@ -289,7 +289,7 @@ def test_links_that_are_planted_meanwhile_are_not_followed(tmp_path: Path) -> No
         (folder / "data/b").unlink()
         (folder / "data/b").symlink_to(tmp_path / "secret")
 
-    found = validate(folder, came=plant)
+    found = validate_bag(folder, on_bytes=plant)
     assert [(each.name, "replaced meanwhile" in each.text) for each in found.problems] == [("data/b", True)]
 
 
@@ -297,27 +297,27 @@ def test_a_declaration_that_is_a_link_declares_nothing(tmp_path: Path) -> None:
     folder = bag(tmp_path / "bag", bagit=None)
     (tmp_path / "elsewhere").write_text(DECLARATION.format("1.0"))
     (folder / "bagit.txt").symlink_to(tmp_path / "elsewhere")
-    assert "no bag" in problems(folder)[0][1]
-    assert find(folder) is None
+    assert "not a bag" in problems(folder)[0][1]
+    assert find_bag(folder) is None
 
 
 def test_problems_have_an_end(tmp_path: Path) -> None:
-    found = validate(
+    found = validate_bag(
         bag(tmp_path, manifest_sha256="".join(f"{digest(b'')}  data/{number}\n" for number in range(1500)))
     )
     assert len(found.problems) == 1001
-    assert "Nothing more was looked at" in found.problems[-1].text
+    assert "Validation stopped after" in found.problems[-1].text
 
 
 def test_the_bag_is_found(tmp_path: Path) -> None:
-    assert find(tmp_path) is None
+    assert find_bag(tmp_path) is None
     inner = bag(tmp_path / "mybag")
-    assert find(tmp_path) == inner
-    assert find(inner) == inner
+    assert find_bag(tmp_path) == inner
+    assert find_bag(inner) == inner
     (tmp_path / "__MACOSX").mkdir()
-    assert find(tmp_path) == inner
+    assert find_bag(tmp_path) == inner
     (tmp_path / "other").mkdir()
-    assert find(tmp_path) is None
+    assert find_bag(tmp_path) is None
 
 
 TAG = st.one_of(
@@ -360,5 +360,5 @@ TAG = st.one_of(
 )
 def test_any_bytes_give_a_report(tmp_path_factory: pytest.TempPathFactory, tags: dict[str, bytes]) -> None:
     folder = bag(tmp_path_factory.mktemp("any"), "1.0", {"data/a.txt": b"hello"}, **tags)
-    found = validate(folder)
-    assert found.ok == (problems(folder) == [])
+    found = validate_bag(folder)
+    assert found.is_valid == (problems(folder) == [])

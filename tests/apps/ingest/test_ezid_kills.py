@@ -17,20 +17,20 @@ from typing import ClassVar
 import pytest
 
 from tests.apps.ingest.ezid_server import EzidServer
-from tests.apps.ingest.site import Site
+from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.test_kills import JOBS, Fleet, submit
 from tests.budget import Budget
 from tests.crash.test_kill import pages, steady
 from tests.servers.process import wait_until
-from waybill.apps.ingest import noid
-from waybill.apps.ingest.ezid import REQUEST
-from waybill.apps.ingest.minting import PASSWORD, USER
-from waybill.apps.ingest.profile import Minter, Profile, to_document
-from waybill.apps.ingest.steps import depositing
+from waybill.apps.ingest import object_versions
+from waybill.apps.ingest.identifiers import noid
+from waybill.apps.ingest.identifiers.ezid import REQUEST_LABEL
+from waybill.apps.ingest.identifiers.minter import EZID_PASSWORD, EZID_USER
+from waybill.apps.ingest.profile import Profile, ProfileMinter, to_document
 from waybill.record import Store
 from waybill.step import New
 
-SECRETS = {USER: "apitest", PASSWORD: "secret"}
+SECRETS = {EZID_USER: "apitest", EZID_PASSWORD: "secret"}
 SHOULDER = "fk5"
 TAKEN = noid.mint(0, "99999", SHOULDER)  # the first that is drawn
 
@@ -54,19 +54,19 @@ class Killer:
 
 
 def test_each_job_has_one_ark(tmp_path: Path, budget: Budget) -> None:
-    with EzidServer() as ezid, Site(tmp_path) as site:
-        ezid.known[TAKEN] = {REQUEST: "somebody else"}
-        with site.engine() as engine:
-            minter = Minter(url=f"{ezid.url}/shoulder/ark:/99999/{SHOULDER}")
+    with EzidServer() as ezid, IngestFixture(tmp_path) as ingest:
+        ezid.known[TAKEN] = {REQUEST_LABEL: "somebody else"}
+        with ingest.engine() as engine:
+            minter = ProfileMinter(url=f"{ezid.url}/shoulder/ark:/99999/{SHOULDER}")
             engine.submit(
                 New("profile", {"profile": to_document(Profile(name="p", owner="ark:/99999/o", minter=minter))}, id="p")
             )
-        fleet, batches = Fleet(site, tmp_path, SECRETS), 0
+        fleet, batches = Fleet(ingest, tmp_path, SECRETS), 0
         killer = ezid.watch = Killer(fleet, budget.pick(small=2, long=34))
 
         def completed() -> int:
-            with site.engine() as engine:
-                return engine.store.tally("job").get("Completed", 0)
+            with ingest.engine() as engine:
+                return engine.store.count_by_state("job").get("Completed", 0)
 
         def enough() -> bool:
             killer("between")
@@ -74,27 +74,27 @@ def test_each_job_has_one_ark(tmp_path: Path, budget: Budget) -> None:
 
         try:
             while killer.left.total():
-                steady(partial(submit, site, batches))
+                steady(partial(submit, ingest, batches))
                 batches += 1
                 wait_until(enough, "all deposits", seconds=300)
         finally:
             fleet.end()
-        with site.engine() as engine:
+        with ingest.engine() as engine:
             check(engine.store, ezid, batches)
 
 
 def check(store: Store, ezid: EzidServer, batches: int) -> None:
     # what the batches share is the same object, and was minted once
-    jobs = [job for job in pages(store, "job") if "minted" in job.docs]
+    jobs = [job for job in pages(store, "job") if "minted" in job.documents]
     assert len(jobs) == batches * JOBS - (batches - 1)
-    kept = {ark: told[REQUEST] for ark, told in ezid.known.items()}
+    kept = {ark: told[REQUEST_LABEL] for ark, told in ezid.known.items()}
     assert kept.pop(TAKEN) == "somebody else"
-    assert kept == {job.docs["identifiers"]["primary_id"]: depositing.name_of(job) for job in jobs}
+    assert kept == {job.documents["identifiers"]["primary_id"]: object_versions.job_name_of(job) for job in jobs}
     assert ezid.minted == []
 
 
 def test_the_check_can_fail(tmp_path: Path) -> None:
-    with EzidServer() as ezid, Site(tmp_path) as site, site.engine() as engine:
-        ezid.known |= {TAKEN: {REQUEST: "somebody else"}, "ark:/99999/fk5x": {REQUEST: "a job"}}
+    with EzidServer() as ezid, IngestFixture(tmp_path) as ingest, ingest.engine() as engine:
+        ezid.known |= {TAKEN: {REQUEST_LABEL: "somebody else"}, "ark:/99999/fk5x": {REQUEST_LABEL: "a job"}}
         with pytest.raises(AssertionError):
             check(engine.store, ezid, 1)

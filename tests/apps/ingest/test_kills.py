@@ -18,20 +18,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.apps.ingest.site import Site
+from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.budget import Budget
 from tests.crash.test_kill import pages, steady
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import wait_until
 from tests.servers.zookeeper import ZooKeeperEnsemble
-from waybill.apps.ingest.profile import Mail, Profile, to_document
+from waybill.apps.ingest.profile import Profile, ProfileMail, to_document
 from waybill.apps.ingest.storage import StorageService
-from waybill.apps.ingest.submission import Submission, Type
+from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.cli.problems import STORE
-from waybill.duties import Hand, a_round
-from waybill.duties.folders import Folders
+from waybill.maintenance import MaintenanceContext, run_round
+from waybill.maintenance.working_folders import WorkingFolderRoutine
 from waybill.record import Record, Store
-from waybill.rules import path_is_legal
+from waybill.rules import find_illegal_transition
 from waybill.step import New
 
 WORKERS = 2
@@ -42,26 +42,26 @@ applications = ["ingest"]
 url = "http://waybill.test"
 [app.ingest.fetch]
 allow = ["127.0.0.0/8"]
-[app.ingest.room]
+[app.ingest.disk_space]
 keep_free = 0
-unknown = 0
-every = 1.0
+unknown_size_bytes = 0
+poll_interval = 1.0
 """
 
 
 class Fleet:
     """`waybill work`, started, killed and started again."""
 
-    def __init__(self, site: Site, folder: Path, more: Mapping[str, str] | None = None) -> None:
+    def __init__(self, ingest: IngestFixture, folder: Path, more: Mapping[str, str] | None = None) -> None:
         """`more`: variables of the workers' environment."""
-        self.site, self.rng, self.more = site, random.Random(11), more or {}
+        self.ingest, self.rng, self.more = ingest, random.Random(11), more or {}
         self.settings = folder / "waybill.toml"
         self.settings.write_text(SETTINGS)
         self.log = open(folder / "workers.log", "wb")  # noqa: SIM115 - closed with the fleet
         self.processes = [self._start() for _ in range(WORKERS)]
 
     def _start(self) -> subprocess.Popen[bytes]:
-        config = self.site.depot.config
+        config = self.ingest.environment.config
         environment = {
             "WAYBILL_WORK_HOST": config.work.host,
             "WAYBILL_WORK_ROOT": str(config.work.root),
@@ -102,42 +102,42 @@ class Fleet:
             self.log.close()
 
 
-def submit(site: Site, number: int) -> Record:
+def submit(ingest: IngestFixture, number: int) -> Record:
     """A batch of files, one of which is asked for under a local id that the batches share."""
     rows = []
     for n in range(JOBS):
         name = f"b{number}-{n}.txt"
-        url = site.web.put(name, name.encode() * 100)
+        url = ingest.web.put(name, name.encode() * 100)
         rows.append(f"{url} | | | | | {name} | | {'shared' if n == 0 else f'loc-{number}-{n}'} | | title {n} | 2026")
     head = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest\n"
-    url = site.web.put(f"b{number}.checkm", (head + "\n".join(rows) + "\n#%eof\n").encode())
+    url = ingest.web.put(f"b{number}.checkm", (head + "\n".join(rows) + "\n#%eof\n").encode())
     said = Submission(
         profile="p",
         url=url,
-        type=Type.FILES,
+        type=PayloadType.FILES,
         filename=f"b{number}.checkm",
         batch_id=f"bid-{number}",
         owner="ark:/99999/o",
     )
-    with site.engine() as engine:
-        return engine.submit(New("batch", {"submission": said.document()}, request=f"bid-{number}"))
+    with ingest.engine() as engine:
+        return engine.submit(New("batch", {"submission": said.to_document()}, idempotency_key=f"bid-{number}"))
 
 
-def run(site: Site, folder: Path, kills: int, hurt: Callable[[int], None]) -> None:
-    with site.engine() as engine:
-        profile = Profile(name="p", owner="ark:/99999/o", mail=Mail(to=("jane@example.org",)))
+def run(ingest: IngestFixture, folder: Path, kills: int, hurt: Callable[[int], None]) -> None:
+    with ingest.engine() as engine:
+        profile = Profile(name="p", owner="ark:/99999/o", mail=ProfileMail(to=("jane@example.org",)))
         engine.submit(New("profile", {"profile": to_document(profile)}, id="p"))
     batches = 0
 
     def more() -> None:
         nonlocal batches
-        steady(lambda: submit(site, batches))
+        steady(lambda: submit(ingest, batches))
         batches += 1
 
     def tally(kind: str) -> dict[str, int]:
         def asked() -> dict[str, int]:
-            with site.engine() as engine:
-                return engine.store.tally(kind)
+            with ingest.engine() as engine:
+                return engine.store.count_by_state(kind)
 
         found = steady(asked)
         assert isinstance(found, dict)
@@ -147,7 +147,7 @@ def run(site: Site, folder: Path, kills: int, hurt: Callable[[int], None]) -> No
         return tally("job").get("Completed", 0)
 
     more()
-    fleet = Fleet(site, folder)
+    fleet = Fleet(ingest, folder)
     try:
         for kill in range(kills):
             wanted = min(done() + fleet.rng.randrange(1, 4), batches * JOBS)
@@ -169,66 +169,76 @@ def run(site: Site, folder: Path, kills: int, hurt: Callable[[int], None]) -> No
         wait_until(over, f"all {batches} batches to be reported", seconds=300, every=0.2)
     finally:
         fleet.end()
-    with site.engine() as engine:
-        check(site, engine.store, batches)
+    with ingest.engine() as engine:
+        check(ingest, engine.store, batches)
 
 
-def check(site: Site, store: Store, batches: int) -> None:
-    jobs, outfit = pages(store, "job"), site.depot.outfit("job")
-    storage: StorageService = outfit.storage
+def check(ingest: IngestFixture, store: Store, batches: int) -> None:
+    jobs, resources = pages(store, "job"), ingest.resources
+    storage: StorageService = resources.storage
     assert Counter(job.parent.id for job in jobs if job.parent) == {batch.id: JOBS for batch in pages(store, "batch")}
     for batch in pages(store, "batch"):
-        assert batch.state == "Completed", (batch.message, batch.docs)
-        assert batch.docs["status-report"]["counts"]["completed"] == JOBS
+        assert batch.state == "Completed", (batch.message, batch.documents)
+        assert batch.documents["status-report"]["counts"]["completed"] == JOBS
         entered = Counter(line.after for line in store.history("batch", batch.id) if line.before != line.after)
         assert entered["Reporting"] == entered["Completed"] == 1
     for job in jobs:
-        check_job(site, store, storage, job)
-    arks = Counter(job.docs["identifiers"]["primary_id"] for job in jobs)
-    shared = {job.docs["identifiers"]["primary_id"] for job in jobs if "shared" in job.docs["identifiers"]["local_id"]}
+        check_job(ingest, store, storage, job)
+    arks = Counter(job.documents["identifiers"]["primary_id"] for job in jobs)
+    shared = {
+        job.documents["identifiers"]["primary_id"]
+        for job in jobs
+        if "shared" in job.documents["identifiers"]["local_id"]
+    }
     assert len(shared) == 1
     assert all(count == (batches if ark in shared else 1) for ark, count in arks.items())
     for ark, count in arks.items():
-        versions = storage.versions(ark)
+        versions = storage.list_versions(ark)
         assert len(versions) == len({version.request for version in versions}) == count
         assert list(storage.verify(ark)) == []
 
     def buried() -> bool:
-        store.reap()
-        return store.sessions() == []
+        store.reap_sessions()
+        return store.list_sessions() == []
 
     wait_until(buried, "the sessions of the killed to end")
-    assert [finding for finding in store.check() if finding.mendable] == []
-    hand = Hand(store, site.depot.machines, site.depot.host, site.root, site.depot.objects)
-    a_round(Folders(), hand)  # of one who was killed between the last commit and the clearing
-    assert not [path for path in (site.root / "queue").rglob("*") if path.name == "producer"]
+    assert [finding for finding in store.check() if finding.repairable] == []
+    hand = MaintenanceContext(
+        store, ingest.environment.machines, ingest.environment.host, ingest.root, ingest.environment.objects
+    )
+    run_round(WorkingFolderRoutine(), hand)  # of one who was killed between the last commit and the clearing
+    assert not [path for path in (ingest.root / "queue").rglob("*") if path.name == "producer"]
 
 
-def check_job(site: Site, store: Store, storage: StorageService, job: Record) -> None:
-    assert (job.state, job.session, job.keys) == ("Completed", None, ())
-    lines = [(line.before, line.after, line.event) for line in store.history("job", job.id)]
-    assert path_is_legal(site.depot.machines["job"], lines) is None, lines
-    ark, stored, name = job.docs["identifiers"]["primary_id"], job.docs["stored"], job.docs["configuration"]["filename"]
+def check_job(ingest: IngestFixture, store: Store, storage: StorageService, job: Record) -> None:
+    assert (job.state, job.session, job.locks) == ("Completed", None, ())
+    lines = [(line.before, line.after, line.cause) for line in store.history("job", job.id)]
+    assert find_illegal_transition(ingest.environment.machines["job"], lines) is None, lines
+    ark, stored, name = (
+        job.documents["identifiers"]["primary_id"],
+        job.documents["stored"],
+        job.documents["configuration"]["filename"],
+    )
     assert stored["object"] == ark
-    with storage.open(ark, f"producer/{name}", stored["version"]) as body:
+    with storage.open_file(ark, f"producer/{name}", stored["version"]) as body:
         assert body.read() == name.encode() * 100
-    assert site.depot.outfit("job").inventory.stored(ark, stored["version"]) is not None
+    assert ingest.resources.inventory.get_version(ark, stored["version"]) is not None
 
 
 def test_sqlite(tmp_path: Path, budget: Budget) -> None:
-    with Site(tmp_path) as site:
-        run(site, tmp_path, budget.pick(small=5, long=100), lambda kill: None)
+    with IngestFixture(tmp_path) as ingest:
+        run(ingest, tmp_path, budget.pick(small=5, long=100), lambda kill: None)
 
 
 def test_postgres_with_restarts(tmp_path: Path, budget: Budget) -> None:
-    with PostgresServer() as server, Site(tmp_path, store=server.create_database()) as site:
+    with PostgresServer() as server, IngestFixture(tmp_path, store=server.create_database()) as ingest:
 
         def hurt(kill: int) -> None:
             if kill % 7 == 3:
                 server.restart(immediate=kill % 2 == 0)
-                site.depot.close()  # the inventory's connections are of the old server
+                ingest.environment.close()  # the inventory's connections are of the old server
 
-        run(site, tmp_path, budget.pick(small=5, long=100), hurt)
+        run(ingest, tmp_path, budget.pick(small=5, long=100), hurt)
 
 
 def test_zookeeper_ensemble_with_its_leader_killed(
@@ -241,12 +251,12 @@ def test_zookeeper_ensemble_with_its_leader_killed(
             zookeeper_ensemble.leader()
             zookeeper_ensemble.start(leader)
 
-    with Site(tmp_path, store=zookeeper_ensemble.create_chroot()) as site:
-        run(site, tmp_path, budget.pick(small=5, long=100), hurt)
+    with IngestFixture(tmp_path, store=zookeeper_ensemble.create_chroot()) as ingest:
+        run(ingest, tmp_path, budget.pick(small=5, long=100), hurt)
 
 
 def test_the_check_can_fail(tmp_path: Path) -> None:
-    with Site(tmp_path) as site:
-        steady(lambda: submit(site, 0))
-        with site.engine() as engine, pytest.raises(AssertionError):
-            check(site, engine.store, 1)
+    with IngestFixture(tmp_path) as ingest:
+        steady(lambda: submit(ingest, 0))
+        with ingest.engine() as engine, pytest.raises(AssertionError):
+            check(ingest, engine.store, 1)

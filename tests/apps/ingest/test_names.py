@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.names import Names, fault, shown
+from waybill.apps.ingest.names import ObjectFileNames, find_fault, quote_text
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from waybill.apps.ingest.names import Names, fault, shown
     ["a", "a/b/c.txt", "a b.txt", "Grüße.txt", "ملف.txt", "😀/🐘.jpg", "..a", "a..", "a|b", "x" * 255, "mrt-erc.txt"],
 )
 def test_names_that_are_taken(name: str) -> None:
-    assert fault(name) is None
+    assert find_fault(name) is None
 
 
 @pytest.mark.parametrize(
@@ -36,43 +36,43 @@ def test_names_that_are_taken(name: str) -> None:
     ],
 )
 def test_names_that_are_refused(name: str, why: str) -> None:
-    assert why in (fault(name) or "")
+    assert why in (find_fault(name) or "")
 
 
 def test_a_name_is_taken_once() -> None:
-    names = Names()
-    assert names.take("a/b") is None
-    assert "twice" in (names.take("a/b") or "")
+    names = ObjectFileNames()
+    assert names.add_file("a/b") is None
+    assert "twice" in (names.add_file("a/b") or "")
     assert len(names) == 1
 
 
 def test_composed_and_decomposed_are_the_same_name() -> None:
-    names = Names()
-    assert names.take("caf\u00e9") is None
-    assert "separate accents" in (names.take("cafe\u0301") or "")
+    names = ObjectFileNames()
+    assert names.add_file("caf\u00e9") is None
+    assert "separate accents" in (names.add_file("cafe\u0301") or "")
 
 
 def test_a_file_is_no_folder() -> None:
-    names = Names()
-    assert names.take("a/b/c") is None
-    assert "folder of 'a/b/c'" in (names.take("a/b") or "")
-    assert "which is a file" in (names.take("a/b/c/d") or "")
-    assert names.take("a/bb") is None
+    names = ObjectFileNames()
+    assert names.add_file("a/b/c") is None
+    assert "folder of 'a/b/c'" in (names.add_file("a/b") or "")
+    assert "which is a file" in (names.add_file("a/b/c/d") or "")
+    assert names.add_file("a/bb") is None
 
 
 def test_case_matters_unless_the_disk_ignores_it() -> None:
-    names = Names()
-    assert names.take("Readme") is None
-    assert names.take("README") is None
-    careless = Names(ignoring_case=True)
-    assert careless.take("Readme") is None
-    assert "upper and lower case" in (careless.take("README") or "")
+    names = ObjectFileNames()
+    assert names.add_file("Readme") is None
+    assert names.add_file("README") is None
+    careless = ObjectFileNames(ignoring_case=True)
+    assert careless.add_file("Readme") is None
+    assert "upper and lower case" in (careless.add_file("README") or "")
 
 
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_any_text_has_a_fault_or_none_and_can_be_shown(name: str) -> None:
-    found = fault(name)
+    found = find_fault(name)
     assert found is None or found.endswith(".")
-    assert shown(name).isprintable()
+    assert quote_text(name).isprintable()
     if found is None:
-        assert Names().take(name) is None
+        assert ObjectFileNames().add_file(name) is None

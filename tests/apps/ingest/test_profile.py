@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waybill.apps.ingest.merritt.profile_import import import_profile
 from waybill.apps.ingest.profile import (
     BadProfile,
-    Callback,
     Collection,
-    Mail,
-    Minter,
     Profile,
+    ProfileCallback,
+    ProfileMail,
+    ProfileMinter,
     from_document,
     to_document,
 )
-from waybill.apps.ingest.profile_import import import_profile
 
 FILE = """\
 # A profile as one of Merritt's looks
@@ -59,11 +59,11 @@ DEMO = Profile(
     context="demo",
     type="MRT-curatorial",
     role="MRT-content",
-    minter=Minter(
+    minter=ProfileMinter(
         naan="99999", shoulder="fk4", url="https://ezid.cdlib.org/shoulder/ark:/99999/fk4", co_owner="merritt"
     ),
-    mail=Mail(to=("john@example.org", "jane@example.org"), kind="verbose", suppressed=True),
-    callback=Callback("https://example.org/done", "me", "p@ss"),
+    mail=ProfileMail(to=("john@example.org", "jane@example.org"), kind="verbose", suppressed=True),
+    callback=ProfileCallback("https://example.org/done", "me", "p@ss"),
     priority=7,
     storage_service="http://store.example.org:8080/",
     storage_node=9501,
@@ -92,8 +92,8 @@ def test_the_name_of_the_file_wins() -> None:
     [
         ("", "no settings"),
         ("Owner: ark:/1/a", "ProfileID is missing."),
-        ("\xff\xfe\0", "Nothing in it is a setting of a profile"),
-        ("Colour: red\nShape.1: round", "Nothing in it is a setting of a profile"),
+        ("\xff\xfe\0", "It contains no setting of a profile"),
+        ("Colour: red\nShape.1: round", "It contains no setting of a profile"),
         ("ProfileID: a b", "ProfileID is 'a b', and must be letters, digits and _ . @ -, at most 128 of them"),
         ("ProfileID: a\nPriority: high", "Priority is 'high', and must be a number"),
         ("ProfileID: a\nPriority: 100", "Priority is 100, and must be a number from 0 to 99."),
@@ -137,13 +137,13 @@ def test_several_addresses_in_one_line_and_names_before_them_are_read() -> None:
     assert "Notification 'Jane Doe <jane@example.org>' was read as jane@example.org." in found.remarks
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(BadProfile) as caught:
         import_profile(b"ProfileID: a\nPriority: x\nStorageNode: y\n")
     assert len(caught.value.faults) == 2
 
 
-def test_faults_of_all_sorts_are_told_at_once_in_the_words_of_the_file_and_without_patterns() -> None:
+def test_faults_of_all_sorts_are_reported_at_once_in_the_words_of_the_file_and_without_patterns() -> None:
     file = (
         b"ProfileID: a b\nPriority: x\nOwner: me\nCollection.1: ark:/13030/c\nCollection.7: here\nIdentifier-namespace: 1\n"
         b"Notification.1: nobody\nCallbackURL: ftp://example.org\nContext: \\u12\n"
@@ -166,7 +166,7 @@ def test_faults_of_all_sorts_are_told_at_once_in_the_words_of_the_file_and_witho
     assert not any(sign in str(caught.value) for sign in ("regex", "[A-Za-z", "\\Z", "$."))
 
 
-def test_of_many_faults_the_first_are_told_and_how_many_more_there_are() -> None:
+def test_of_many_faults_the_first_are_reported_and_how_many_more_there_are() -> None:
     with pytest.raises(BadProfile) as caught:
         import_profile("".join(["ProfileID: a\n", *(f"Collection.{n}: x\n" for n in range(1, 51))]).encode())
     assert (len(caught.value.faults), caught.value.faults[-1]) == (21, "And 30 more.")

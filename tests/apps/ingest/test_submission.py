@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waybill.apps.ingest import submission
-from waybill.apps.ingest.submission import Submission, Type
-from waybill.record import Docs, Record, Ref, encode
+from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.record import Record, RecordDocuments, Ref, encode_document
 
 WHOLE = Submission(
     profile="p",
     url="http://x.test/a",
-    type=Type.CONTAINERS,
+    type=PayloadType.CONTAINERS,
     filename="a.checkm",
     size=7,
     digest_type="md5",
     digest_value="ab" * 16,
-    received={"sha256": "cd" * 32},
+    received_digests={"sha256": "cd" * 32},
     update=True,
     submitter="jane",
     owner="ark:/99999/o",
@@ -39,20 +39,20 @@ WHOLE = Submission(
     dc={"title": "t", "type": "x"},
     batch_id="bid-1",
     job_id="jid-1",
-    submitted="2026-11-16T00:00:00Z",
+    submitted_at="2026-11-16T00:00:00Z",
     retain_target=True,
-    digests_of_row={"md5": "ef" * 16},
+    row_digests={"md5": "ef" * 16},
     deletions=("old.txt",),
-    checked=True,
+    is_profile_checked=True,
 )
 
 
 def test_what_was_written_is_read_again() -> None:
-    assert submission.read(msgspec.json.decode(encode(WHOLE.document()))) == WHOLE
+    assert Submission.from_document(msgspec.json.decode(encode_document(WHOLE.to_document()))) == WHOLE
 
 
 def test_both_vocabularies_are_written() -> None:
-    said = WHOLE.document()
+    said = WHOLE.to_document()
     assert (said["profile"], said["profile_name"]) == ("p", "p")
     assert (said["type"], said["payload_type"]) == ("batchManifestContainer", "container_batch_manifest")
     assert (said["update"], said["submission_mode"]) == (True, "update")
@@ -64,45 +64,50 @@ def test_both_vocabularies_are_written() -> None:
     [
         (
             {"profile_name": "p", "payload_url": "u", "payload_type": "object_manifest", "submission_mode": "update"},
-            (Type.OBJECT, True),
+            (PayloadType.OBJECT, True),
         ),
-        ({"profile": "p", "type": "manifest", "update": False, "submission_mode": "update"}, (Type.OBJECT, False)),
-        ({"type": "batchManifestFile", "update": "yes"}, (Type.FILES, False)),
-        ({"type": "batch-manifest"}, (Type.MANIFESTS, False)),
+        (
+            {"profile": "p", "type": "manifest", "update": False, "submission_mode": "update"},
+            (PayloadType.OBJECT, False),
+        ),
+        ({"type": "batchManifestFile", "update": "yes"}, (PayloadType.FILES, False)),
+        ({"type": "batch-manifest"}, (PayloadType.MANIFESTS, False)),
         ({"type": "something new"}, (None, False)),
         ({}, (None, False)),
     ],
 )
-def test_either_vocabulary_is_read(said: dict[str, Any], expected: tuple[Type | None, bool]) -> None:
-    found = submission.read(said)
+def test_either_vocabulary_is_read(said: dict[str, Any], expected: tuple[PayloadType | None, bool]) -> None:
+    found = Submission.from_document(said)
     assert (found.type, found.update) == expected
 
 
 def test_update_is_written_also_when_it_is_false() -> None:
-    assert Submission(profile="p", url="u").document()["update"] is False
+    assert Submission(profile="p", url="u").to_document()["update"] is False
 
 
 def job(**docs: bytes) -> Record:
-    return Record("job", "jid0000000001", "Pending", parent=Ref("batch", "bid0000000000"), docs=Docs(docs))
+    return Record(
+        "job", "jid0000000001", "Pending", parent=Ref("batch", "bid0000000000"), documents=RecordDocuments(docs)
+    )
 
 
 def test_identifiers_found_since_stand_before_those_submitted() -> None:
-    ids = encode({"primary_id": "ark:/99999/new", "local_id": ["z"]})
-    said = submission.of_job(job(configuration=encode(WHOLE.document()), identifiers=ids))
+    ids = encode_document({"primary_id": "ark:/99999/new", "local_id": ["z"]})
+    said = Submission.from_job(job(configuration=encode_document(WHOLE.to_document()), identifiers=ids))
     assert (said.primary_id, said.local_ids) == ("ark:/99999/new", ("z",))
 
 
 def test_empty_ids_do_not_hide_those_submitted() -> None:
-    ids = encode({"primary_id": "", "local_id": []})
-    said = submission.of_job(job(configuration=encode(WHOLE.document()), identifiers=ids))
+    ids = encode_document({"primary_id": "", "local_id": []})
+    said = Submission.from_job(job(configuration=encode_document(WHOLE.to_document()), identifiers=ids))
     assert (said.primary_id, said.local_ids) == ("ark:/99999/x1", ("a", "b"))
 
 
 @pytest.mark.parametrize(
     "raw", [b"", b"null", b"[]", b"{", b'"x"', b"7", b'{"size":"' + b"9" * 5000 + b'"}', b"[" * 5000]
 )
-def test_nodes_that_say_nothing_are_no_trouble(raw: bytes) -> None:
-    said = submission.of_job(job(configuration=raw, identifiers=raw))
+def test_empty_nodes_are_read(raw: bytes) -> None:
+    said = Submission.from_job(job(configuration=raw, identifiers=raw))
     assert (said.profile, said.size, said.batch_id, said.job_id) == ("", None, "bid0000000000", "jid0000000001")
 
 
@@ -122,14 +127,14 @@ def test_nodes_that_say_nothing_are_no_trouble(raw: bytes) -> None:
     )
 )
 def test_whatever_others_wrote_is_read(document: object) -> None:
-    said = submission.read(document)
-    again = submission.read(msgspec.json.decode(encode(said.document())))
+    said = Submission.from_document(document)
+    again = Submission.from_document(msgspec.json.decode(encode_document(said.to_document())))
     assert again.profile == said.profile
-    assert submission.folder_name(said.batch_id, "bid0000000000").replace("/", "") == submission.folder_name(
-        said.batch_id, "bid0000000000"
-    )
+    assert submission.choose_folder_name(said.batch_id, "bid0000000000").replace(
+        "/", ""
+    ) == submission.choose_folder_name(said.batch_id, "bid0000000000")
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "x" * 200, "ü", ".hidden", "a\n"])
 def test_no_name_of_a_folder_leads_elsewhere(name: str) -> None:
-    assert submission.folder_name(name, "bid0000000000") == "bid0000000000"
+    assert submission.choose_folder_name(name, "bid0000000000") == "bid0000000000"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from waybill.index import Shelf
+from waybill.index import CatalogueTables
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Toy:
     name: str = "toy"
     package: str = "tests.index.toy"
 
-    def clear(self, shelf: Shelf) -> int:
+    def clear(self, shelf: CatalogueTables) -> int:
         return shelf.execute("clear_some", portion=2)
 
-    def enter(self, shelf: Shelf, source: Bill) -> None:
+    def enter(self, shelf: CatalogueTables, source: Bill) -> None:
         with shelf.transaction():
             shelf.execute("forget", bill=source.name)
             for path, size in source.files:

@@ -59,7 +59,7 @@ ACCESS = Table(
     },
     {"Processing": "Completed"},
 )
-RESUMES = {
+RESUMES: dict[str | None, str] = {
     None: "Estimating",
     "": "Estimating",
     "Pending": "Estimating",

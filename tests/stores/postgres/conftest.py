@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.postgres import PostgresServer
+from tests.stores.postgres.commit_barrier import CommitBarrier
 from tests.stores.postgres.harness import PostgresHarness
-from tests.stores.postgres.held import Hold
-from waybill.stores.conformance import Yard
+from waybill.stores.conformance import StoreTester
 from waybill.stores.postgres import PostgresStore
 
 
@@ -26,8 +26,8 @@ def harness(database: str) -> Iterator[PostgresHarness]:
 
 
 @pytest.fixture
-def yard(harness: PostgresHarness) -> Yard:
-    return Yard(harness)
+def tester(harness: PostgresHarness) -> StoreTester:
+    return StoreTester(harness)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def store(harness: PostgresHarness) -> PostgresStore:
 
 
 @pytest.fixture
-def hold(harness: PostgresHarness) -> Iterator[Hold]:
-    hold = Hold(harness)
-    yield hold
-    hold.close()
+def barrier(harness: PostgresHarness) -> Iterator[CommitBarrier]:
+    barrier = CommitBarrier(harness)
+    yield barrier
+    barrier.close()

@@ -1,4 +1,4 @@
-"""What the suite needs of PostgreSQL: a clock that is moved, an outage, an answer that is lost on its way."""
+"""What the suite needs of PostgreSQL: a clock that can be advanced, an outage, an answer that is lost on its way."""
 
 import itertools
 import tempfile
@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 
 from tests.stores.postgres.proxy import Proxy
-from waybill.record import Group, Ref, Store
-from waybill.stores.conformance import Harness
+from waybill.record import CommitGroup, Ref, Store
+from waybill.stores.conformance import StoreHarness
 from waybill.stores.postgres import PostgresStore
 
 CLOCK = """
@@ -24,7 +24,7 @@ as $$ select extract(epoch from clock_timestamp())::double precision + (select s
 """
 
 
-class PostgresHarness(Harness):
+class PostgresHarness(StoreHarness):
     """A schema of its own in the database of `url`. `admin` is a plain connection to it."""
 
     _numbers = itertools.count(1)
@@ -47,12 +47,12 @@ class PostgresHarness(Harness):
     def tick(self, seconds: float) -> None:
         self.admin.execute("update test_clock set seconds = seconds + %s", [seconds])
 
-    def expire(self, store: Store, session: str) -> None:
+    def expire_session(self, store: Store, session: str) -> None:
         reaper = self.open()
-        while session not in reaper.reap():
+        while session not in reaper.reap_sessions():
             self.tick(self.ttl / 2)
 
-    def outage(self, seconds: float) -> None:
+    def simulate_outage(self, seconds: float) -> None:
         self.admin.execute(
             "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
         )
@@ -60,20 +60,20 @@ class PostgresHarness(Harness):
 
     @contextmanager
     def lose_answer(self, store: Store) -> Iterator[None]:
-        """The store's connection leads through the proxy, which passes on the commit and not the answer."""
+        """The store connects through the proxy, which forwards the commit and not the answer."""
         assert isinstance(store, PostgresStore)
         direct = store._connection._conninfo
-        store._connection._ready().close()
+        store._connection._ensure_open().close()
         store._connection._conninfo = {**direct, "host": str(self._proxy.folder)}
         # the statement is prepared: what comes next is the commit and no more
-        store.commit([Group((), (Ref("nothing", "nobody"),))])
+        store.commit([CommitGroup((), (Ref("nothing", "nobody"),))])
         store._connection._conninfo = direct
         self._proxy.lose_next_answer()
         yield
         assert self._proxy.lost.is_set()
 
-    def strand(self, ref: Ref, reason: str) -> bool:
-        self.admin.execute("update record set parked = %s where kind = %s and id = %s", [reason, *ref])
+    def block_record(self, ref: Ref, blocked_by: str) -> bool:
+        self.admin.execute("update record set blocked_by = %s where kind = %s and id = %s", [blocked_by, *ref])
         return True
 
     def close_stores(self) -> None:

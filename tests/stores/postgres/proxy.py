@@ -1,6 +1,4 @@
-"""A stand-in for the network between a store and its server: passes everything on, until it is told to lose an
-answer.
-"""
+"""A proxy between a store and its server: forwards everything, and loses an answer on request."""
 
 import contextlib
 import os
@@ -13,7 +11,7 @@ READY = b"Z\x00\x00\x00\x05I"  # the end of an answer: the transaction is over, 
 
 
 class Proxy:
-    """Listens on a unix socket in `folder` as a PostgreSQL server does, and passes on to the server whose socket is
+    """Listens on a unix socket in `folder` as a PostgreSQL server does, and forwards to the server whose socket is
     in `server`.
     """
 
@@ -44,24 +42,24 @@ class Proxy:
                 return
             server = socket.socket(socket.AF_UNIX)
             server.connect(self._server)
-            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
 
-    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
         withheld = b""
         with client, server, selectors.DefaultSelector() as both:
             for end in (client, server):
                 both.register(end, selectors.EVENT_READ)
             while True:
-                for end in [key.fileobj for key, _ in both.select()]:
-                    assert isinstance(end, socket.socket)
-                    data = end.recv(65536)
+                for ready in [key.fileobj for key, _ in both.select()]:
+                    assert isinstance(ready, socket.socket)
+                    data = ready.recv(65536)
                     if not data:
                         return
-                    if end is client:
+                    if ready is client:
                         server.sendall(data)
                     elif self._losing.is_set():
                         withheld += data
-                        if withheld.endswith(READY):  # written, and nobody will hear of it
+                        if withheld.endswith(READY):  # written, and the answer is dropped
                             self._losing.clear()
                             self.lost.set()
                             return

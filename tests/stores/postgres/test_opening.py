@@ -1,20 +1,21 @@
-"""What is wrong when a store cannot be opened is a sentence that says what to do, and never tells a password."""
+"""The errors of a store that cannot be opened say what to do, and never show a password."""
 
 import shutil
 import subprocess
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests.servers.postgres import PostgresServer
-from waybill.record import BadStore, Group, Store, StoreError, Unavailable
+from waybill.record import BadStore, CommitGroup, Store, StoreError, StoreUnavailable
 from waybill.stores import open_store
-from waybill.stores.conformance import Yard
-from waybill.stores.conformance.yard import change, commit
+from waybill.stores.conformance import StoreTester
+from waybill.stores.conformance.tester import commit_groups, make_change
 from waybill.stores.postgres import PostgresStore, schema
-from waybill.stores.postgres.connection import SETTINGS, without_secrets
+from waybill.stores.postgres.connection import SETTINGS, strip_secrets
 
 SECRET = "hush-hush"
 
@@ -40,12 +41,12 @@ def at(server: PostgresServer, user: str, database: str, password: str | None = 
     return server.url(database).replace("postgres@", f"{user}{'' if password is None else f':{password}'}@")
 
 
-def refused(url: str, kind: type[StoreError] = BadStore, **options: object) -> str:
-    """The sentence with which it is refused; no trace of the error tells the password."""
+def refused(url: str, kind: type[StoreError] = BadStore, **options: Any) -> str:
+    """The sentence with which it is refused; no part of the traceback shows the password."""
     with pytest.raises(kind) as refusal:
         open_store(url, **options)
-    told = "".join(traceback.format_exception(refusal.value))
-    assert SECRET not in told
+    trace = "".join(traceback.format_exception(refusal.value))
+    assert SECRET not in trace
     assert str(refusal.value).endswith(".")
     return str(refusal.value)
 
@@ -54,7 +55,7 @@ def test_it_opens_with_its_password_and_keeps_it_to_itself(guarded: PostgresServ
     store = open_store(at(guarded, "ann", "mine", SECRET))
     assert isinstance(store, Store)
     assert isinstance(store, PostgresStore)
-    assert store.tally("parcel") == {}
+    assert store.count_by_state("parcel") == {}
     assert SECRET not in f"{store.url} {store!r} {store}"
     assert store.url.startswith("postgresql://ann@")
     store.close()
@@ -73,7 +74,7 @@ def test_it_opens_with_its_password_and_keeps_it_to_itself(guarded: PostgresServ
     ],
 )
 def test_no_url_shows_a_password(url: str, shown: str) -> None:
-    assert without_secrets(url) == shown
+    assert strip_secrets(url) == shown
 
 
 def test_a_wrong_password(guarded: PostgresServer) -> None:
@@ -91,27 +92,27 @@ def test_no_such_database(guarded: PostgresServer) -> None:
 
 
 def test_no_such_user(fast_postgres_url: str) -> None:
-    assert "does not let this user in" in refused(fast_postgres_url.replace("postgres@", "absent@"))
+    assert "refuses this user" in refused(fast_postgres_url.replace("postgres@", "absent@"))
 
 
 def test_no_server(tmp_path: object) -> None:
-    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@127.0.0.1:1/x", Unavailable)
-    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@/x?host={tmp_path}", Unavailable)
+    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@127.0.0.1:1/x", StoreUnavailable)
+    assert "Start the server" in refused(f"postgresql://ann:{SECRET}@/x?host={tmp_path}", StoreUnavailable)
 
 
 def test_a_server_that_goes_down_while_the_store_is_opened_can_be_tried_again(
     fast_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        schema, "prepare", lambda db, *more: db.execute("select pg_terminate_backend(pg_backend_pid())")
+        schema, "prepare_schema", lambda db, *more: db.execute("select pg_terminate_backend(pg_backend_pid())")
     )
-    assert "going down or coming up" in refused(fast_postgres_url, Unavailable)
+    assert "going down or coming up" in refused(fast_postgres_url, StoreUnavailable)
 
 
 def test_a_user_who_may_not_make_the_schema(guarded: PostgresServer) -> None:
-    said = refused(at(guarded, "ann", "theirs", SECRET))
-    assert "may not" in said
-    assert "Grant" in said
+    message = refused(at(guarded, "ann", "theirs", SECRET))
+    assert "may not" in message
+    assert "Grant" in message
 
 
 def test_a_user_who_may_not_use_what_is_there(guarded: PostgresServer) -> None:
@@ -123,19 +124,19 @@ def test_a_schema_that_was_made_beforehand_needs_no_right_on_the_database(guarde
     admin = psycopg.connect(at(guarded, "postgres", "theirs"), autocommit=True)
     admin.execute("create schema given authorization ann")
     store = PostgresStore(at(guarded, "ann", "theirs", SECRET), schema="given")
-    assert store.tally("parcel") == {}
+    assert store.count_by_state("parcel") == {}
     store.close()
     admin.close()
 
 
-def test_a_right_that_is_lost_later_is_told(guarded: PostgresServer) -> None:
+def test_a_right_that_is_lost_later_is_reported(guarded: PostgresServer) -> None:
     store = PostgresStore(at(guarded, "ann", "mine", SECRET))
     admin = psycopg.connect(at(guarded, "postgres", "mine"), autocommit=True)
-    admin.execute("alter table waybill.mark owner to postgres")
-    with pytest.raises(Unavailable, match=r"ann may not do this.*Grant"):
-        store.mark("closed", True)
-    admin.execute("alter table waybill.mark owner to ann")
-    store.mark("closed", True)
+    admin.execute("alter table waybill.hold owner to postgres")
+    with pytest.raises(StoreUnavailable, match=r"ann may not do this.*Grant"):
+        store.set_hold("closed")
+    admin.execute("alter table waybill.hold owner to ann")
+    store.set_hold("closed")
     store.close()
     admin.close()
 
@@ -194,29 +195,29 @@ def test_a_standby_is_refused_and_named(fast_postgres_server: PostgresServer) ->
     primary.drop_database(url)
 
 
-def test_a_database_that_became_read_only_is_told(yard: Yard) -> None:
-    made = yard.one()
-    store = yard.store
+def test_a_database_that_became_read_only_is_reported(tester: StoreTester) -> None:
+    made = tester.make_parcel()
+    store = tester.store
     assert isinstance(store, PostgresStore)
-    store._connection._ready().execute("set default_transaction_read_only = on")
-    with pytest.raises(Unavailable, match="read-only"):
-        store.commit([Group((change(made, message="x"),))])
-    assert yard.harness.open().get(made.kind, made.id) == made
+    store._connection._ensure_open().execute("set default_transaction_read_only = on")
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        store.commit([CommitGroup((make_change(made, message="x"),))])
+    assert tester.harness.open().get(made.kind, made.id) == made
 
 
-def test_a_full_disk_is_told_and_writes_nothing(yard: Yard) -> None:
+def test_a_full_disk_is_reported_and_writes_nothing(tester: StoreTester) -> None:
     """The server's code for it, raised where the row is written."""
-    made = yard.one()
-    yard.harness.admin.execute(  # type: ignore[attr-defined]
+    made = tester.make_parcel()
+    tester.harness.admin.execute(  # type: ignore[attr-defined]
         "create function full_disk() returns trigger language plpgsql as"
         " $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$;"
         "create trigger full_disk before insert on history execute function full_disk()"
     )
-    with pytest.raises(Unavailable, match=r"disk of the database is full.*free some space"):
-        yard.store.commit([Group((change(made, message="x"),))])
-    assert yard.get(made) == made
-    yard.harness.admin.execute("drop trigger full_disk on history")  # type: ignore[attr-defined]
-    assert commit(yard.store, Group((change(made, message="x"),)))[0].records[0].message == "x"
+    with pytest.raises(StoreUnavailable, match=r"disk of the database is full.*free some space"):
+        tester.store.commit([CommitGroup((make_change(made, message="x"),))])
+    assert tester.get(made) == made
+    tester.harness.admin.execute("drop trigger full_disk on history")  # type: ignore[attr-defined]
+    assert commit_groups(tester.store, CommitGroup((make_change(made, message="x"),)))[0].records[0].message == "x"
 
 
 def test_the_connection_says_what_it_needs_whatever_the_database_says(fast_postgres_url: str) -> None:
@@ -229,8 +230,8 @@ def test_the_connection_says_what_it_needs_whatever_the_database_says(fast_postg
         ):
             admin.execute(f"alter database {name} set {setting} = {value}")
     store = PostgresStore(fast_postgres_url)
-    db = store._connection._ready()
+    db = store._connection._ensure_open()
     for setting, value in SETTINGS.items():
-        (said,) = db.execute(f"show {setting}").fetchone() or (None,)
-        assert said in (value, value.replace("60s", "1min")), setting
+        (message,) = db.execute(f"show {setting}").fetchone() or (None,)
+        assert message in (value, value.replace("60s", "1min")), setting
     store.close()

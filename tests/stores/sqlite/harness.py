@@ -7,12 +7,12 @@ from pathlib import Path
 import apsw
 
 from waybill.record import Ref, Store
-from waybill.stores.conformance import Harness
+from waybill.stores.conformance import StoreHarness
 from waybill.stores.sqlite import SqliteStore
 
 
-class SqliteHarness(Harness):
-    many_hosts = False
+class SqliteHarness(StoreHarness):
+    allows_many_hosts = False
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,11 +26,11 @@ class SqliteHarness(Harness):
     def tick(self, seconds: float) -> None:
         self.now += seconds
 
-    outage = tick  # nobody calls meanwhile; connections to a file do not break
+    simulate_outage = tick  # nobody calls meanwhile; connections to a file do not break
 
-    def expire(self, store: Store, session: str) -> None:
+    def expire_session(self, store: Store, session: str) -> None:
         reaper = self.open()
-        while session not in reaper.reap():
+        while session not in reaper.reap_sessions():
             self.tick(self.ttl / 2)
 
     @contextmanager
@@ -39,10 +39,10 @@ class SqliteHarness(Harness):
         assert isinstance(store, SqliteStore)
         store._db.db.set_wal_hook(lambda *_: apsw.SQLITE_IOERR)
         yield
-        store._db.db.set_wal_hook(store._db.logged)
+        store._db.db.set_wal_hook(store._db.note_log_pages)
 
-    def strand(self, ref: Ref, reason: str) -> bool:
-        self.open()._db.execute("update record set parked = ? where kind = ? and id = ?", (reason, *ref))
+    def block_record(self, ref: Ref, blocked_by: str) -> bool:
+        self.open()._db.execute("update record set blocked_by = ? where kind = ? and id = ?", (blocked_by, *ref))
         return True
 
     def close(self) -> None:

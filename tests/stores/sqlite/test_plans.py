@@ -5,38 +5,38 @@ import re
 import pytest
 
 from waybill.stores.sqlite import SqliteStore
-from waybill.stores.sqlite.reading import NEWEST
+from waybill.stores.sqlite.queries import NEWEST_FIRST
 from waybill.stores.sqlite.rows import SQL
 
 SEARCHES = {
-    "get": "record_name (kind=? AND id=?)",
-    "requested": "record_request (kind=? AND request=?)",
-    "find": "record_kind (kind=? AND rowid>?)",
-    "find_state": "record_state (kind=? AND state=? AND rowid>?)",
-    "find_owner": "record_owner (kind=? AND owner=? AND rowid>?)",
-    "find_parent": "record_parent (kind=? AND parent_kind=? AND parent_id=? AND rowid>?)",
-    "tally": "PRIMARY KEY (kind=? AND parent_kind=? AND parent_id=?)",
-    "urgent": "record_claim (kind=? AND state=? AND host=?)",
-    "oldest": "record_age (kind=? AND state=? AND host=?)",
-    "claim": "INTEGER PRIMARY KEY (rowid=?)",
-    "keep": "INTEGER PRIMARY KEY (rowid=?)",
-    "let_go": "INTEGER PRIMARY KEY (rowid=?)",
-    "remove": "INTEGER PRIMARY KEY (rowid=?)",
-    "nudge": "record_name (kind=? AND id=?)",
-    "last_turn": "record_parent (kind=? AND parent_kind=? AND parent_id=?)",
-    "has_open_child": "record_open (parent_kind=? AND parent_id=?)",
-    "is_idle": "record_open (parent_kind=? AND parent_id=?)",
-    "idle_parents": "record_parked (parked=? AND wake_at=? AND (priority,turn)>(?,?))",
-    "pass_turn": "record_parked (parked=? AND wake_at=?)",
-    "due": "record_parked (parked=? AND wake_at<?)",
-    "next_due": "record_parked (parked=?)",
-    "unpark": "record_parked (parked=?)",
-    "free": "record_held (session=?)",
-    "asked_of": "INTEGER PRIMARY KEY (rowid=?)",
-    "asks": "INTEGER PRIMARY KEY (rowid=?)",
-    "history": "PRIMARY KEY (record=?)",
-    "documents_of": "PRIMARY KEY (record=?)",
-    "waited_keys": "record_parked (parked>? AND parked<?)",
+    "get": "record_by_id (kind=? AND id=?)",
+    "get_by_idempotency_key": "record_by_idempotency_key (kind=? AND idempotency_key=?)",
+    "find": "record_by_kind (kind=? AND rowid>?)",
+    "find_by_state": "record_by_state (kind=? AND state=? AND rowid>?)",
+    "find_by_owner": "record_by_owner (kind=? AND owner=? AND rowid>?)",
+    "find_by_parent": "record_by_parent (kind=? AND parent_kind=? AND parent_id=? AND rowid>?)",
+    "count_by_state": "PRIMARY KEY (kind=? AND parent_kind=? AND parent_id=?)",
+    "find_most_urgent": "record_by_urgency (kind=? AND state=? AND host=?)",
+    "find_oldest": "record_by_age (kind=? AND state=? AND host=?)",
+    "claim_record": "INTEGER PRIMARY KEY (rowid=?)",
+    "update_claimed": "INTEGER PRIMARY KEY (rowid=?)",
+    "update_released": "INTEGER PRIMARY KEY (rowid=?)",
+    "remove_record": "INTEGER PRIMARY KEY (rowid=?)",
+    "wake_record": "record_by_id (kind=? AND id=?)",
+    "get_last_child_position": "record_by_parent (kind=? AND parent_kind=? AND parent_id=?)",
+    "has_open_child": "record_open_child (parent_kind=? AND parent_id=?)",
+    "is_idle_parent": "record_open_child (parent_kind=? AND parent_id=?)",
+    "find_idle_parents": "record_blocked (blocked_by=? AND wake_at=? AND (priority,queue_position)>(?,?))",
+    "unblock_next_waiter": "record_blocked (blocked_by=? AND wake_at=?)",
+    "release_due_waits": "record_blocked (blocked_by=? AND wake_at<?)",
+    "get_next_due": "record_blocked (blocked_by=?)",
+    "unblock_records": "record_blocked (blocked_by=?)",
+    "release_claims": "record_by_session (session=?)",
+    "list_session_requests": "INTEGER PRIMARY KEY (rowid=?)",
+    "list_action_requests": "INTEGER PRIMARY KEY (rowid=?)",
+    "get_history": "PRIMARY KEY (record=?)",
+    "get_documents": "PRIMARY KEY (record=?)",
+    "list_awaited_locks": "record_blocked (blocked_by>? AND blocked_by<?)",
 }
 
 
@@ -60,13 +60,16 @@ def test_the_statement_searches_its_index_and_sorts_nothing(store: SqliteStore, 
 
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name.startswith("find")])
 def test_pages_from_the_newest_do_so_too(store: SqliteStore, name: str) -> None:
-    found = plan(store, NEWEST[name])
+    found = plan(store, NEWEST_FIRST[name])
     assert SEARCHES[name].replace("rowid>?", "rowid<?") in found
     assert "TEMP B-TREE" not in found
 
 
 def test_the_plans_are_the_same_with_statistics(store: SqliteStore) -> None:
     """ANALYZE, run by somebody's shell over an odd moment of the data, must not turn a claim into a scan."""
-    before = {name: plan(store, SQL[name]) for name in ("urgent", "oldest", "find_state", "pass_turn", "due")}
+    before = {
+        name: plan(store, SQL[name])
+        for name in ("find_most_urgent", "find_oldest", "find_by_state", "unblock_next_waiter", "release_due_waits")
+    }
     store._db.execute("analyze").fetchall()
     assert {name: plan(store, SQL[name]) for name in before} == before

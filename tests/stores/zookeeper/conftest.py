@@ -1,4 +1,4 @@
-"""A store in Merritt's layout with a clock that stands still, and somebody else in the same tree."""
+"""A store in Merritt's layout with a clock that stands still, and a plain client in the same tree."""
 
 from collections.abc import Iterator
 
@@ -24,4 +24,4 @@ def store(merritt: MerrittHarness) -> ZookeeperStore:
 @pytest.fixture
 def zk(merritt: MerrittHarness, store: ZookeeperStore) -> KazooClient:
     """A plain client in the store's tree, after the store was set up."""
-    return merritt.stranger()
+    return merritt.foreign_client()

@@ -1,6 +1,6 @@
-"""An oracle of Merritt's tree, written from what its own orphan test and its readers ask, and from nothing of ours.
+"""A check of Merritt's tree, written from what its own orphan test (NodeDump) and its readers expect, without our code.
 
-`faults(client)` walks the whole tree and says in words what Merritt's services would stumble over.
+`faults(client)` walks the whole tree and describes what Merritt's services would fail on.
 """
 
 import json
@@ -113,7 +113,8 @@ def _jobs(zk: KazooClient) -> list[str]:
 
 
 def _queues(zk: KazooClient) -> list[str]:
-    found, places = [], {}
+    found: list[str] = []
+    places: dict[str, str] = {}
     if sorted(children(zk, "/jobs/states")) != sorted(state.lower() for state in STATES):
         found.append(f"/jobs/states has {children(zk, '/jobs/states')}")
     for folder in children(zk, "/jobs/states"):

@@ -1,6 +1,4 @@
-"""Lost connections and lost leaders: the store goes on by itself, and never says that something was written which
-was not.
-"""
+"""Lost connections and lost leaders: the store reconnects by itself, and never reports a write that did not happen."""
 
 import threading
 import time
@@ -12,8 +10,17 @@ from tests.budget import Budget
 from tests.servers.process import wait_until
 from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from tests.stores.zookeeper.harness import MerrittHarness
-from tests.stores.zookeeper.records import claim, make_batch, make_job, make_jobs, move, moving
-from waybill.record import Answer, Committed, Conflict, Group, Record, StoreError, Unavailable, Unknown
+from tests.stores.zookeeper.records import claim, make_batch, make_job, make_jobs, make_move, move
+from waybill.record import (
+    CommitAnswer,
+    CommitGroup,
+    CommitOutcomeUnknown,
+    CommitResult,
+    Conflict,
+    Record,
+    StoreError,
+    StoreUnavailable,
+)
 from waybill.stores.conformance import race_in_threads
 from waybill.stores.zookeeper import ZookeeperStore
 
@@ -25,11 +32,13 @@ def server() -> Iterator[ZooKeeperServer]:
 
 
 def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKeeperEnsemble, budget: Budget) -> None:
-    """One writer, a record each time; Committed is there, Unavailable and Conflict are not, Unknown may be either."""
-    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), patience=30)
+    """One writer, a record each time: a CommitResult is written, StoreUnavailable and Conflict are not, and a
+    CommitOutcomeUnknown may be either.
+    """
+    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), reconnect_wait=30)
     jobs = make_jobs(store, make_batch(store), 60)
-    store._link.patience = 0.3  # so that it is refused now and then
-    answers: list[tuple[Record, Answer]] = []
+    store._connection.reconnect_wait = 0.3  # so that it is refused now and then
+    answers: list[tuple[Record, CommitAnswer]] = []
     stop = threading.Event()
 
     def write() -> None:
@@ -39,8 +48,8 @@ def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKe
                 return
             try:
                 read = store.get("job", job.id)
-                (answer,) = store.commit([Group((moving(read, "Pending", event="note", message=f"{n}"),))])
-            except (Unavailable, Unknown):
+                (answer,) = store.commit([CommitGroup((make_move(read, "Pending", cause="note", message=f"{n}"),))])
+            except (StoreUnavailable, CommitOutcomeUnknown):
                 continue
             answers.append((read, answer))
 
@@ -58,17 +67,17 @@ def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKe
     stop.set()
     writer.join(60)
     assert not writer.is_alive()
-    store._link.patience = 30
+    store._connection.reconnect_wait = 30
     # id -> the version of the last write that is certain, and whether one that is not came after
     last: dict[str, tuple[int, bool]] = {}
     for read, answer in answers:
         version, unsure = last.get(read.id, (0, False))
         assert read.version == version or unsure or version == 0, "what was answered as written was read afterwards"
-        if isinstance(answer, Committed) and answer.records[0] is not None:
+        if isinstance(answer, CommitResult) and answer.records[0] is not None:
             last[read.id] = (answer.records[0].version, False)
         else:
-            assert isinstance(answer, (Unavailable, Unknown, Conflict))
-            last[read.id] = (read.version, not isinstance(answer, Unavailable))
+            assert isinstance(answer, (StoreUnavailable, CommitOutcomeUnknown, Conflict))
+            last[read.id] = (read.version, not isinstance(answer, StoreUnavailable))
     for job in jobs:
         version, unsure = last.get(job.id, (job.version, False))
         assert store.get("job", job.id).version in ((version, version + 1) if unsure else (version,))
@@ -77,7 +86,7 @@ def test_every_answer_is_true_while_leaders_are_killed(zookeeper_ensemble: ZooKe
 
 
 def test_a_session_outlives_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
-    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), patience=30)
+    store = ZookeeperStore(zookeeper_ensemble.create_chroot(), reconnect_wait=30)
     job = make_job(store, make_batch(store))
     session = store.open_session(host="h", ttl=60, about={})
     (mine,) = claim(store, session)
@@ -88,7 +97,7 @@ def test_a_session_outlives_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) ->
 
     def renewed() -> bool:
         try:
-            alive.append(store.renew(session).alive)
+            alive.append(store.renew_session(session).alive)
         except StoreError:
             return False
         return True
@@ -104,26 +113,26 @@ def test_nothing_is_written_while_no_server_can_be_reached(server: ZooKeeperServ
     store = harness.open()
     job = make_job(store, make_batch(store))
     server.kill()
-    wait_until(lambda: not store._link._client.connected, "the connection to be noticed as lost", seconds=60)
-    store._link.patience = 0.2
-    with pytest.raises(Unavailable, match="nothing was written"):
-        store.commit([Group((moving(job, "Held"),))])
-    with pytest.raises(Unavailable):
+    wait_until(lambda: not store._connection._client.connected, "the connection to be noticed as lost", seconds=60)
+    store._connection.reconnect_wait = 0.2
+    with pytest.raises(StoreUnavailable, match="nothing was written"):
+        store.commit([CommitGroup((make_move(job, "Held"),))])
+    with pytest.raises(StoreUnavailable):
         store.get("job", job.id)
     began = time.monotonic()
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         store.watch(0.1)
-    assert time.monotonic() - began < 60, "it has the patience of all calls, and not kazoo's"
+    assert time.monotonic() - began < 60, "it waits as long as all calls do, and not as long as kazoo"
     server.start()
 
     def back() -> bool:
         try:
             return store.get("job", job.id) == job
-        except Unavailable:
+        except StoreUnavailable:
             return False
 
     wait_until(back, "the store to go on by itself", seconds=60)
-    store._link.patience = 30
+    store._connection.reconnect_wait = 30
     assert move(store, job, "Held").state == "Held"
     harness.close()
 
@@ -136,8 +145,8 @@ def test_a_connection_that_goes_leaves_its_session_to_its_ttl_b14(merritt: Merri
     (mine,) = claim(store, session)
     store.close()
     assert other.get("job", job.id) == mine
-    assert [info.name for info in other.sessions()] == [session]
-    wait_until(lambda: other.reap() == [session], "the session to die by itself", seconds=120)
+    assert [info.name for info in other.list_sessions()] == [session]
+    wait_until(lambda: other.reap_sessions() == [session], "the session to die by itself", seconds=120)
     freed = other.get("job", job.id)
     assert (freed.session, freed.version) == (None, mine.version + 1)
 
@@ -149,13 +158,13 @@ def test_a_transaction_that_was_cut_off_is_unknown_and_its_neighbours_are_answer
     store, reader = merritt.open(), merritt.open()
     jobs = make_jobs(reader, make_batch(reader), 60)
     with merritt.lose_answer(store):
-        answers = store.commit([Group((moving(job, "Held"),)) for job in jobs])
-    assert all(isinstance(answer, Unknown) for answer in answers[:25])
+        answers = store.commit([CommitGroup((make_move(job, "Held"),)) for job in jobs])
+    assert all(isinstance(answer, CommitOutcomeUnknown) for answer in answers[:25])
     assert all(reader.get("job", job.id).state == "Held" for job in jobs[:25]), "it was written"
     for job, answer in zip(jobs[25:], answers[25:], strict=True):
-        assert isinstance(answer, (Unknown, Unavailable, Committed))
-        if not isinstance(answer, Unknown):
-            assert reader.get("job", job.id).state == ("Held" if isinstance(answer, Committed) else "Pending"), (
+        assert isinstance(answer, (CommitOutcomeUnknown, StoreUnavailable, CommitResult))
+        if not isinstance(answer, CommitOutcomeUnknown):
+            assert reader.get("job", job.id).state == ("Held" if isinstance(answer, CommitResult) else "Pending"), (
                 "no answer is wrong"
             )
 
@@ -164,39 +173,40 @@ def test_a_lost_answer_to_a_claim_ends_with_the_session_a11(merritt: MerrittHarn
     store = merritt.open()
     make_jobs(store, make_batch(store), 3)
     session = store.open_session(host="h", ttl=50, about={})
-    port = store._sessions._open[session].link._client._connection._socket.getsockname()[1]
-    with merritt.proxy.lose_answer(port), pytest.raises(Unknown):
+    port = store._sessions._open_sessions[session].connection._client._connection._socket.getsockname()[1]
+    with merritt.proxy.lose_answer(port), pytest.raises(CommitOutcomeUnknown):
         claim(store, session)
     store.close_session(session)
     assert len(claim(store, store.open_session(host="h", ttl=50, about={}))) == 3
 
 
 def test_the_last_two_children_on_two_servers_a5(zookeeper_ensemble: ZooKeeperEnsemble, budget: Budget) -> None:
-    """Each follower knows its own client's commit and may not know the other's yet; one of the two must be told all
-    the same.
+    """Each follower knows its own client's commit and may not know the other's yet; one of the two must find the parent
+    idle all the same.
     """
     leader = zookeeper_ensemble.leader()
     root = zookeeper_ensemble.create_chroot().rpartition("/")[2]
     followers = (n for n in zookeeper_ensemble.numbers if n != leader)
     first, second = (
-        ZookeeperStore(f"zookeeper://{zookeeper_ensemble.host(n)}/{root}", timeout=50, patience=30) for n in followers
+        ZookeeperStore(f"zookeeper://{zookeeper_ensemble.host(n)}/{root}", timeout=50, reconnect_wait=30)
+        for n in followers
     )
     for _ in range(budget.pick(small=25, long=300)):
         batch = make_batch(first, state="Processing")
         jobs = make_jobs(first, batch, 2)
         answers = race_in_threads(
-            lambda: first.commit([Group((moving(jobs[0], "Completed"),))])[0],  # noqa: B023
+            lambda: first.commit([CommitGroup((make_move(jobs[0], "Completed"),))])[0],  # noqa: B023
             lambda: _when_seen(second, jobs[1]),  # noqa: B023
         )
-        assert all(isinstance(answer, Committed) for answer in answers)
-        assert batch.ref in {ref for answer in answers for ref in answer.idle}
+        assert all(isinstance(answer, CommitResult) for answer in answers)
+        assert batch.ref in {ref for answer in answers for ref in answer.idle_parents}
     first.close()
     second.close()
 
 
-def _when_seen(store: ZookeeperStore, job: Record) -> Answer:
+def _when_seen(store: ZookeeperStore, job: Record) -> CommitAnswer:
     """A follower that lags says that it moved on, or is not there yet."""
     while True:
-        (answer,) = store.commit([Group((moving(job, "Completed"),))])
+        (answer,) = store.commit([CommitGroup((make_move(job, "Completed"),))])
         if not isinstance(answer, Conflict):
             return answer

@@ -10,10 +10,10 @@ from kazoo.security import make_acl
 
 from tests.stores.zookeeper import nodedump
 from tests.stores.zookeeper.harness import MerrittHarness
-from tests.stores.zookeeper.records import claim, commit, make_batch, make_job, make_jobs, move, moving
-from waybill.record import Change, Conflict, Exists, Group, Record, StoreError, encode
+from tests.stores.zookeeper.records import claim, commit, make_batch, make_job, make_jobs, make_move, move
+from waybill.record import Change, CommitGroup, Conflict, Record, RecordExists, StoreError, encode_document
 from waybill.stores.zookeeper import ZookeeperStore
-from waybill.stores.zookeeper.wire import NODE_EXISTS, Failure, Op
+from waybill.stores.zookeeper.operations import NODE_EXISTS, Operation, OperationFailure
 
 WORLD_ANYONE_ALL = [(31, "world", "anyone")]
 
@@ -115,12 +115,12 @@ def test_a_move_rewrites_the_status_and_moves_the_entries(store: ZookeeperStore,
         ["28-jid0000000001"],
         b"28",
     )
-    job = move(store, job, "Failed", event="fail", message="no room")
+    job = move(store, job, "Failed", cause="fail", message="no room")
     assert sorted(zk.get_children("/batches/bid0000000000/states")) == ["batch-failed", "batch-processing"], (
         "made when needed"
     )
     assert zk.get_children("/batches/bid0000000000/states/batch-failed") == ["jid0000000001"]
-    job = move(store, job, "Downloading", event="resume", retries=1)
+    job = move(store, job, "Downloading", cause="resume", resume_count=1)
     assert status(zk, "/jobs/jid0000000001")["retry_count"] == 1
     assert zk.get_children("/batches/bid0000000000/states/batch-processing") == ["jid0000000001"]
     for state, folder in (("Held", "batch-processing"), ("Deleted", "batch-deleted"), ("Completed", "batch-completed")):
@@ -151,9 +151,9 @@ def test_states_is_there_when_a_batch_is_no_longer_pending_and_only_then(
 ) -> None:
     """Without it a batch is taken for pending; with an empty batch-processing it is taken for finished."""
     batch = make_batch(store)
-    batch = move(store, batch, "Held", event="hold")
+    batch = move(store, batch, "Held", cause="hold")
     assert zk.get_children(f"/batches/{batch.id}/states") == ["batch-completed"]
-    batch = move(store, batch, "Pending", event="release")
+    batch = move(store, batch, "Pending", cause="release")
     assert not zk.exists(f"/batches/{batch.id}/states")
     batch = move(store, batch, "Processing")
     assert zk.get_children(f"/batches/{batch.id}/states") == ["batch-completed"], (
@@ -180,48 +180,56 @@ def test_jobs_of_a_pending_batch_come_with_its_states_in_one_transaction(
 
 def test_space_needed_is_a_raw_decimal(store: ZookeeperStore, zk: KazooClient) -> None:
     job = make_job(store, make_batch(store))
-    assert "space_needed" not in job.docs
-    assert "space_needed" not in store.get("job", job.id).docs, (
+    assert "space_needed" not in job.documents
+    assert "space_needed" not in store.get("job", job.id).documents, (
         "nobody wrote it, though the node is there for other services"
     )
-    job = move(store, job, "Estimating", docs={"space_needed": encode(-1)})
+    job = move(store, job, "Estimating", documents={"space_needed": encode_document(-1)})
     assert zk.get(f"/jobs/{job.id}/space_needed")[0] == b"-1"
-    assert store.get("job", job.id).docs["space_needed"] == -1
-    (answer,) = store.commit([Group((moving(job, "Provisioning", docs={"space_needed": b'"much"'}),))])
+    assert store.get("job", job.id).documents["space_needed"] == -1
+    (answer,) = store.commit([CommitGroup((make_move(job, "Provisioning", documents={"space_needed": b'"much"'}),))])
     assert isinstance(answer, StoreError)
     assert "whole number" in str(answer)
-    job = move(store, job, "Provisioning", docs={"space_needed": None})
+    job = move(store, job, "Provisioning", documents={"space_needed": None})
     assert zk.get(f"/jobs/{job.id}/space_needed")[0] == b"0"
-    assert "space_needed" not in store.get("job", job.id).docs
+    assert "space_needed" not in store.get("job", job.id).documents
 
 
-def test_what_has_no_place_in_merritts_nodes_is_in_one_side_node(store: ZookeeperStore, zk: KazooClient) -> None:
-    docs = {"payload": b'{"n":1}', "large": b'"' + b"x" * 10_000 + b'"', "status": b'"a document of that name"'}
+def test_what_merritts_nodes_have_no_field_for_is_in_the_engine_node(store: ZookeeperStore, zk: KazooClient) -> None:
+    documents = {"payload": b'{"n":1}', "large": b'"' + b"x" * 10_000 + b'"', "status": b'"a document of that name"'}
     job = make_job(
-        store, make_batch(store), docs, owner="ann", keys=("storage/ark:/1/2",), gates=("collections/c",), host="h"
+        store,
+        make_batch(store),
+        documents,
+        owner="ann",
+        locks=("storage/ark:/1/2",),
+        hold_names=("collections/c",),
+        host="h",
     )
     names = {path.rpartition("/")[2] for path in tree(zk, f"/jobs/{job.id}")}
     assert names == {"bid", "priority", "space_needed", "configuration", "status"}
     assert zk.get_children("/waybill/records/job") == [job.id]
     assert zk.get_children(f"/waybill/records/job/{job.id}") == ["large"], "only what is too large for it"
     assert store.get("job", job.id) == job
-    assert job.docs.raw == docs
-    job = move(store, job, "Estimating", docs={"large": b"1", "payload": b'"' + b"y" * 10_000 + b'"', "status": None})
+    assert job.documents.raw == documents
+    job = move(
+        store, job, "Estimating", documents={"large": b"1", "payload": b'"' + b"y" * 10_000 + b'"', "status": None}
+    )
     assert zk.get_children(f"/waybill/records/job/{job.id}") == ["payload"]
-    assert store.get("job", job.id).docs == job.docs
+    assert store.get("job", job.id).documents == job.documents
 
 
-def test_the_history_keeps_the_latest_fifty_lines_b13(store: ZookeeperStore) -> None:
+def test_the_history_keeps_the_latest_fifty_entries_b13(store: ZookeeperStore) -> None:
     job = make_job(store, make_batch(store))
     for i in range(60):
-        job = move(store, job, "Pending", event=f"note {i}")
-    lines = store.history("job", job.id)
-    assert [line.event for line in lines] == [f"note {i}" for i in range(10, 60)]
-    assert lines[-1].version == job.version
+        job = move(store, job, "Pending", cause=f"note {i}")
+    history = store.history("job", job.id)
+    assert [entry.cause for entry in history] == [f"note {i}" for i in range(10, 60)]
+    assert history[-1].version == job.version
 
 
 @pytest.mark.parametrize(
-    ("key", "path"),
+    ("lock", "path"),
     [
         ("storage/ark:/13030/m5", "/locks/storage/ark_13030_m5"),
         ("inventory/ark:/13030/m5", "/locks/inventory/ark_13030_m5"),
@@ -230,36 +238,36 @@ def test_the_history_keeps_the_latest_fifty_lines_b13(store: ZookeeperStore) -> 
         ("localid/.", "/locks/localid/%2E"),
         ("localid/..", "/locks/localid/%2E%2E"),
         ("localid/...", "/locks/localid/..."),
-        ("migration/ark:/1/2", "/waybill/keys/migration%2Fark:%2F1%2F2"),
+        ("migration/ark:/1/2", "/waybill/locks/migration%2Fark:%2F1%2F2"),
     ],
 )
-def test_a_held_key_is_a_node_that_names_its_record(
-    store: ZookeeperStore, zk: KazooClient, key: str, path: str
+def test_an_owned_lock_is_a_node_that_names_its_record(
+    store: ZookeeperStore, zk: KazooClient, lock: str, path: str
 ) -> None:
-    job = make_job(store, make_batch(store), keys=(key,))
-    assert not zk.exists(path), "asked for, not held"
+    job = make_job(store, make_batch(store), locks=(lock,))
+    assert not zk.exists(path), "asked for, not owned"
     session = store.open_session(host="h", ttl=50, about={})
     (mine,) = claim(store, session)
     assert zk.get(path) == (f"job {job.id}".encode(), zk.exists(path))
     assert zk.exists(path).ephemeralOwner == 0
-    move(store, mine, "Completed", session=None, keys=())
+    move(store, mine, "Completed", session=None, locks=())
     assert not zk.exists(path)
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_two_keys_of_a_record_may_have_one_node(store: ZookeeperStore, zk: KazooClient, later: bool) -> None:
-    """By Merritt's rule `a/b` and `a_b` are the same lock: whoever holds one has the other too."""
-    keys = ("localid/a/b", "localid/a_b", "storage/ark:/1/2")
-    job, other = make_jobs(store, make_batch(store), 2, keys=() if later else keys)
+def test_two_locks_of_a_record_may_have_one_node(store: ZookeeperStore, zk: KazooClient, later: bool) -> None:
+    """By Merritt's rule `a/b` and `a_b` are the same lock: the owner of one owns the other too."""
+    locks = ("localid/a/b", "localid/a_b", "storage/ark:/1/2")
+    job, other = make_jobs(store, make_batch(store), 2, locks=() if later else locks)
     session = store.open_session(host="h", ttl=50, about={})
     mine = next(each for each in claim(store, session) if each.id == job.id)
     if later:
-        mine = move(store, mine, "Processing", keys=keys)
+        mine = move(store, mine, "Processing", locks=locks)
     assert zk.get_children("/locks/localid") == ["a_b"]
-    mine = move(store, mine, "Processing", keys=keys[:1])
+    mine = move(store, mine, "Processing", locks=locks[:1])
     assert zk.get("/locks/localid/a_b")[0] == f"job {job.id}".encode(), "it still needs one of the two"
     assert zk.get_children("/locks/storage") == []
-    move(store, mine, "Completed", session=None, keys=())
+    move(store, mine, "Completed", session=None, locks=())
     assert zk.get_children("/locks/localid") == []
     if not later:
         assert [record.id for record in claim(store, session)] == [other.id]
@@ -268,87 +276,87 @@ def test_two_keys_of_a_record_may_have_one_node(store: ZookeeperStore, zk: Kazoo
 
 def test_a_foreign_empty_lock_counts_as_taken_a9(store: ZookeeperStore, zk: KazooClient) -> None:
     zk.create("/locks/storage/ark_1_2")
-    job = make_job(store, make_batch(store), keys=("storage/ark:/1/2",))
+    job = make_job(store, make_batch(store), locks=("storage/ark:/1/2",))
     session = store.open_session(host="h", ttl=50, about={})
     assert claim(store, session) == []
-    assert store.get("job", job.id).parked == "key storage/ark:/1/2"
+    assert store.get("job", job.id).blocked_by == "lock storage/ark:/1/2"
     zk.delete("/locks/storage/ark_1_2")
-    assert store.sweep() == 1, "nobody tells us that another service let go"
+    assert store.maintain_indexes() == 1, "another service does not signal that it dropped the lock"
     assert [record.id for record in claim(store, session)] == [job.id]
 
 
-def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_freed(
+def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_removed(
     store: ZookeeperStore, zk: KazooClient
 ) -> None:
     """`..` has no node of its own, and %2E%2E stands for it: another service's lock of that name is the same lock."""
     zk.create("/locks/localid/%2E%2E")
-    job = make_job(store, make_batch(store), keys=("localid/..",))
+    job = make_job(store, make_batch(store), locks=("localid/..",))
     session = store.open_session(host="h", ttl=50, about={})
     assert claim(store, session) == []
-    assert store.get("job", job.id).parked == "key localid/.."
-    assert store.held_keys() == [("localid/%2E%2E", None)]
-    assert store.free_key("localid/%2E%2E") is True
-    assert store.sweep() == 1
+    assert store.get("job", job.id).blocked_by == "lock localid/.."
+    assert store.list_locks() == [("localid/%2E%2E", None)]
+    assert store.remove_foreign_lock("localid/%2E%2E") is True
+    assert store.maintain_indexes() == 1
     assert [record.id for record in claim(store, session)] == [job.id]
-    assert store.held_keys() == [("localid/..", job.ref)]
+    assert store.list_locks() == [("localid/..", job.ref)]
 
 
-def test_marks_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooClient) -> None:
-    for mark, path in (("collections/c", "/locks/collections/c"), ("queue/ingest", "/locks/queue/ingest")):
-        store.mark(mark, True, "ann", "full")
+def test_holds_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooClient) -> None:
+    for hold, path in (("collections/c", "/locks/collections/c"), ("queue/ingest", "/locks/queue/ingest")):
+        store.set_hold(hold, "ann", "full")
         assert zk.get(path)[0] == b""
-        assert store.marks() == {mark: "ann: full"}
+        assert store.list_holds() == {hold: "ann: full"}
         zk.delete(path)
-        assert store.marks() == {}, "the admin tool took it away"
+        assert store.list_holds() == {}, "the admin tool removed it"
         zk.create(path)
-        assert list(store.marks()) == [mark]
-        store.mark(mark, False)
-        assert (zk.exists(path), store.marks()) == (None, {})
-    store.mark("other/thing", True, "bob")
+        assert list(store.list_holds()) == [hold]
+        store.clear_hold(hold)
+        assert (zk.exists(path), store.list_holds()) == (None, {})
+    store.set_hold("other/name", "bob")
     assert zk.get_children("/locks/queue") == zk.get_children("/locks/collections") == []
-    assert store.marks() == {"other/thing": "bob"}
+    assert store.list_holds() == {"other/name": "bob"}
 
 
-@pytest.mark.parametrize("mark", ["collections/.", "collections/..", "collections/a\x01b", "collections/\U0001f4da"])
-def test_a_mark_that_no_node_of_merritts_can_stand_for_is_waybills_own(
-    store: ZookeeperStore, zk: KazooClient, mark: str
+@pytest.mark.parametrize("hold", ["collections/.", "collections/..", "collections/a\x01b", "collections/\U0001f4da"])
+def test_a_hold_that_has_no_valid_node_name_in_merritts_tree_is_waybills_own(
+    store: ZookeeperStore, zk: KazooClient, hold: str
 ) -> None:
-    store.mark(mark, True, "ann", "full")
-    assert (zk.get_children("/locks/collections"), store.marks()) == ([], {mark: "ann: full"})
-    store.mark(mark, False)
-    assert zk.get_children("/waybill/marks") == []
+    store.set_hold(hold, "ann", "full")
+    assert (zk.get_children("/locks/collections"), store.list_holds()) == ([], {hold: "ann: full"})
+    store.clear_hold(hold)
+    assert zk.get_children("/waybill/holds") == []
 
 
-def test_a_mark_that_zookeeper_refuses_is_said_to_be_refused(store: ZookeeperStore, zk: KazooClient) -> None:
-    """Only what somebody else did meanwhile is worth a second look, and not for ever."""
-    zk.create("/waybill/marks/collections%2Fc/below", makepath=True)
+def test_a_hold_that_zookeeper_refuses_is_an_error(store: ZookeeperStore, zk: KazooClient) -> None:
+    """Only a concurrent change by somebody else is retried, and not for ever."""
+    zk.create("/waybill/holds/collections%2Fc/below", makepath=True)
     with pytest.raises(StoreError, match="error -111"):
-        store.mark("collections/c", False)
+        store.clear_hold("collections/c")
     zk.set_acls("/locks/collections", [make_acl("world", "anyone", read=True)])
     with pytest.raises(StoreError, match=r"refuses to write .*/locks/collections/d .*error -102"):
-        store.mark("collections/d", True)
+        store.set_hold("collections/d")
 
 
-def test_a_mark_that_others_set_and_clear_all_the_time_is_given_up(
+def test_a_hold_that_others_set_and_clear_all_the_time_is_a_conflict(
     store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    calls = []
 
-    def late(ops: list[Op]) -> Failure:
-        seen.append(ops)
-        return Failure(0, NODE_EXISTS)
+    def refuse(ops: list[Operation]) -> OperationFailure:
+        calls.append(ops)
+        return OperationFailure(0, NODE_EXISTS)
 
-    monkeypatch.setattr(store._link, "write", late)
-    with pytest.raises(Conflict, match="look again"):
-        store.mark("collections/c", True)
-    assert len(seen) == 10
+    monkeypatch.setattr(store._connection, "write", refuse)
+    with pytest.raises(Conflict, match="Try again"):
+        store.set_hold("collections/c")
+    assert len(calls) == 10
 
 
 def test_access_queues(store: ZookeeperStore, zk: KazooClient) -> None:
     for size in ("small", "large"):
         token = b'{"token":"t","delivery-node":7001,"cloud-content-byte":1,"status":0,"url":"","anticipated-availability-time":""}'
         (made,) = commit(
-            store, Change(None, Record(f"access-{size}", "qid*", "Pending"), "submit", docs={"token": token})
+            store, Change(None, Record(f"access-{size}", "qid*", "Pending"), "submit", documents={"token": token})
         ).records
         assert made is not None
         assert made.id == "qid0000000000"
@@ -369,26 +377,28 @@ def test_null_and_empty_data_are_both_read(merritt: MerrittHarness, store: Zooke
     for empty in (None, b""):
         zk.set(f"/jobs/{job.id}/identifiers", empty)
         zk.set(f"/jobs/{job.id}", empty)
-        assert store.get("job", job.id).docs["identifiers"] == {}
+        assert store.get("job", job.id).documents["identifiers"] == {}
     zk.set(f"/batches/{batch.id}/submission", None)
-    assert store.get("batch", batch.id).docs["submission"] == {}
+    assert store.get("batch", batch.id).documents["submission"] == {}
 
 
 def test_a_loose_status_of_another_service_is_read(store: ZookeeperStore, zk: KazooClient) -> None:
     job = make_job(store, make_batch(store))
     zk.set(f"/jobs/{job.id}/status", b'{"retry_count":2,"status":"Pending","last_successful_status":"","extra":[1]}')
     read = store.get("job", job.id)
-    assert (read.state, read.retries, read.last_done, read.message) == ("Pending", 2, None, "")
+    assert (read.state, read.resume_count, read.last_done, read.message) == ("Pending", 2, None, "")
 
 
 def test_a_batch_id_belongs_to_one_batch(store: ZookeeperStore, zk: KazooClient) -> None:
     first, second = make_batch(store, {"batchID": "u1"}), make_batch(store, {"batchID": "u2"})
-    submission = {"submission": encode({"batchID": "u1"})}
-    (answer,) = store.commit([Group((Change(None, Record("batch", "bid*", "Pending"), "submit", docs=submission),))])
-    assert type(answer) is Exists
-    (answer,) = store.commit([Group((moving(second, "Processing", docs=submission),))])
-    assert type(answer) is Exists
-    second = move(store, second, "Processing", docs={"submission": encode({"batchID": "u3"})})
+    submission = {"submission": encode_document({"batchID": "u1"})}
+    (answer,) = store.commit(
+        [CommitGroup((Change(None, Record("batch", "bid*", "Pending"), "submit", documents=submission),))]
+    )
+    assert type(answer) is RecordExists
+    (answer,) = store.commit([CommitGroup((make_move(second, "Processing", documents=submission),))])
+    assert type(answer) is RecordExists
+    second = move(store, second, "Processing", documents={"submission": encode_document({"batchID": "u3"})})
     assert sorted(zk.get_children("/batch-uuids")) == ["u1", "u3"]
     commit(store, Change(first, None, "remove"))
     assert zk.get_children("/batch-uuids") == ["u3"]
@@ -400,25 +410,27 @@ def test_what_merritts_services_cannot_read_is_refused(store: ZookeeperStore, zk
     batch = make_batch(store)
     job = make_job(store, batch)
     for bad, words in (
-        (moving(job, "Estimated"), "its services know Pending, Held"),
-        (moving(batch, "pending"), "its services know"),
+        (make_move(job, "Estimated"), "its services know Pending, Held"),
+        (make_move(batch, "pending"), "its services know"),
         (Change(None, Record("job", "jid*", "Pending")), "needs a batch"),
         (Change(None, Record("job", "job*", "Pending", parent=batch.ref)), "begin with jid"),
         (Change(None, Record("job", "jid0000000099", "Pending", parent=batch.ref)), "are minted"),
     ):
-        (answer,) = store.commit([Group((bad,))])
+        (answer,) = store.commit([CommitGroup((bad,))])
         assert type(answer) is StoreError, bad
         assert words in str(answer)
-    assert store.tally("job") == {"Pending": 1}
+    assert store.count_by_state("job") == {"Pending": 1}
     assert nodedump.faults(zk) == []
 
 
 def test_a_removed_record_leaves_no_node(store: ZookeeperStore, zk: KazooClient) -> None:
     before = tree(zk, "/")
-    batch = make_batch(store, {"batchID": "u"}, owner="ann", request="r")
-    docs = {"configuration": b"{}", "large": b" " * 9000 + b"1"}
-    job = make_job(store, batch, docs, owner="ann", keys=("storage/a", "own/b"), request="r", parked="wait")
-    (answer,) = store.commit([Group((Change(batch, None, "remove"),))])
+    batch = make_batch(store, {"batchID": "u"}, owner="ann", idempotency_key="r")
+    documents = {"configuration": b"{}", "large": b" " * 9000 + b"1"}
+    job = make_job(
+        store, batch, documents, owner="ann", locks=("storage/a", "own/b"), idempotency_key="r", blocked_by="wait"
+    )
+    (answer,) = store.commit([CommitGroup((Change(batch, None, "remove"),))])
     assert type(answer) is Conflict
     assert "jobs" in str(answer)
     commit(store, Change(job, None, "remove"))
@@ -436,7 +448,7 @@ def test_a_removed_record_leaves_no_node(store: ZookeeperStore, zk: KazooClient)
 
 def test_a_tree_that_merritts_library_set_up_is_taken_as_it_is(merritt: MerrittHarness, zookeeper_url: str) -> None:
     """Folders made by another service, some of them missing: the numbers go on where they are."""
-    zk = merritt.stranger()
+    zk = merritt.foreign_client()
     for path in ("/batches", "/batch-uuids", "/jobs", "/jobs/states", "/jobs/states/pending", "/locks"):
         zk.create(path)
     for _ in range(3):

@@ -4,8 +4,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.stores.zookeeper.harness import MerrittHarness
-from tests.stores.zookeeper.records import commit, make_batch, make_job, make_jobs, move, moving
-from waybill.record import BadStore, Change, Committed, Group, Record, Store, TooLarge, Unavailable
+from tests.stores.zookeeper.records import commit, make_batch, make_job, make_jobs, make_move, move
+from waybill.record import BadStore, Change, CommitGroup, CommitResult, CommitTooLarge, Record, Store, StoreUnavailable
 from waybill.stores import open_store
 from waybill.stores.zookeeper import ZookeeperStore
 
@@ -17,15 +17,17 @@ def test_no_folder_gets_more_names_than_clients_can_list_d4(merritt: MerrittHarn
     parent = make_batch(store).ref if kind == "job" else None
     draft = Change(None, Record(kind, f"{prefix}*", "Pending", parent=parent), "submit")
     room = 4 if kind == "job" else 5  # the folder of the states counts too
-    first, second, third = store.commit([Group((draft,) * (room - 1)), Group((draft, draft)), Group((draft,))])
-    assert isinstance(first, Committed)
-    assert isinstance(second, TooLarge)
+    first, second, third = store.commit(
+        [CommitGroup((draft,) * (room - 1)), CommitGroup((draft, draft)), CommitGroup((draft,))]
+    )
+    assert isinstance(first, CommitResult)
+    assert isinstance(second, CommitTooLarge)
     assert "Remove what has settled" in str(second)
     assert "5 records" in str(second)
-    assert isinstance(third, Committed), "one more fits"
-    (full,) = store.commit([Group((draft,))])
-    assert isinstance(full, TooLarge)
-    assert sum(store.tally(kind).values()) == room
+    assert isinstance(third, CommitResult), "one more fits"
+    (full,) = store.commit([CommitGroup((draft,))])
+    assert isinstance(full, CommitTooLarge)
+    assert sum(store.count_by_state(kind).values()) == room
     commit(store, Change(store.find(kind).records[0], None, "remove"))
     commit(store, draft)
 
@@ -33,29 +35,31 @@ def test_no_folder_gets_more_names_than_clients_can_list_d4(merritt: MerrittHarn
 def test_a_group_that_would_be_too_large_a_transaction_is_refused_before_it_is_sent_a11(
     store: ZookeeperStore, zk: KazooClient
 ) -> None:
-    """ZooKeeper hangs up on a request of more than a megabyte, which looks like a lost connection."""
+    """ZooKeeper closes the connection on a request of more than a megabyte, which looks like a lost connection."""
     batch = make_batch(store)
     draft = Change(
         None,
         Record("job", "jid*", "Pending", parent=batch.ref),
         "submit",
-        docs={"configuration": b'"' + b"x" * 600 + b'"'},
+        documents={"configuration": b'"' + b"x" * 600 + b'"'},
     )
-    answers = store.commit([Group((draft,) * 990), Group((draft,) * 200)])
-    assert isinstance(answers[0], TooLarge)
-    assert "portions" in str(answers[0])
-    assert isinstance(answers[1], Committed)
-    assert store.tally("job") == {"Pending": 200}
+    answers = store.commit([CommitGroup((draft,) * 990), CommitGroup((draft,) * 200)])
+    assert isinstance(answers[0], CommitTooLarge)
+    assert "smaller groups" in str(answers[0])
+    assert isinstance(answers[1], CommitResult)
+    assert store.count_by_state("job") == {"Pending": 200}
 
 
 def test_groups_that_fit_alone_are_not_refused_together_a11(store: ZookeeperStore) -> None:
     """Each of 900 KB: one transaction each."""
     jobs = make_jobs(store, make_batch(store), 6)
     body = b'"' + b"x" * 440_000 + b'"'
-    answers = store.commit([Group((Change(job, job, "note", docs={"metadata": body, "other": body}),)) for job in jobs])
-    assert all(isinstance(answer, Committed) for answer in answers)
-    assert all(len(store.get("job", job.id).docs.raw["other"]) == len(body) for job in jobs)
-    assert len(store.find("job", docs=True).records) == 6
+    answers = store.commit(
+        [CommitGroup((Change(job, job, "note", documents={"metadata": body, "other": body}),)) for job in jobs]
+    )
+    assert all(isinstance(answer, CommitResult) for answer in answers)
+    assert all(len(store.get("job", job.id).documents.raw["other"]) == len(body) for job in jobs)
+    assert len(store.find("job", documents=True).records) == 6
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("job", "jid"), ("parcel", "p")])
@@ -66,14 +70,14 @@ def test_a_group_that_creates_may_have_to_wait_for_the_next_transaction_a8(
     batch = make_batch(store)
     job = make_job(store, batch)
     body = b'"' + b"x" * 440_000 + b'"'
-    draft = Change(None, Record(kind, f"{prefix}*", "Pending", parent=batch.ref), "submit", docs={"some": body})
-    full = Change(job, job, "note", docs={"metadata": body, "other": body})
-    answers = store.commit([Group((full,)), *[Group((draft,))] * 4])
-    assert all(isinstance(answer, Committed) for answer in answers)
+    draft = Change(None, Record(kind, f"{prefix}*", "Pending", parent=batch.ref), "submit", documents={"some": body})
+    full = Change(job, job, "note", documents={"metadata": body, "other": body})
+    answers = store.commit([CommitGroup((full,)), *[CommitGroup((draft,))] * 4])
+    assert all(isinstance(answer, CommitResult) for answer in answers)
     numbers = [
         int(record.id[-10:])
         for answer in answers[1:]
-        if isinstance(answer, Committed)
+        if isinstance(answer, CommitResult)
         for record in answer.records
         if record
     ]
@@ -84,8 +88,8 @@ def test_documents_can_add_up_to_more_than_one_node_holds(store: ZookeeperStore)
     job = make_job(store, make_batch(store))
     bodies = {f"d{i}": b'"' + bytes([65 + i]) * 500_000 + b'"' for i in range(4)}
     for name, body in bodies.items():
-        job = move(store, job, "Pending", docs={name: body})
-    assert store.get("job", job.id).docs.raw == bodies
+        job = move(store, job, "Pending", documents={name: body})
+    assert store.get("job", job.id).documents.raw == bodies
 
 
 def test_a_long_chroot_counts_too_a11(merritt: MerrittHarness, zookeeper_url: str) -> None:
@@ -93,19 +97,20 @@ def test_a_long_chroot_counts_too_a11(merritt: MerrittHarness, zookeeper_url: st
     store = ZookeeperStore(f"{zookeeper_url}/{'x' * 600}")
     batch = make_batch(store)
     draft = Change(None, Record("job", "jid*", "Pending", parent=batch.ref), "submit")
-    answers = store.commit([Group((draft,) * 300), *[Group((draft,) * 40)] * 5])
-    assert isinstance(answers[0], TooLarge)
-    assert all(isinstance(answer, Committed) for answer in answers[1:])
+    answers = store.commit([CommitGroup((draft,) * 300), *[CommitGroup((draft,) * 40)] * 5])
+    assert isinstance(answers[0], CommitTooLarge)
+    assert all(isinstance(answer, CommitResult) for answer in answers[1:])
     jobs = store.find("job", limit=1000).records
     assert len(jobs) == 200
     assert all(
-        isinstance(answer, Committed) for answer in store.commit([Group((moving(job, "Held"),)) for job in jobs])
+        isinstance(answer, CommitResult)
+        for answer in store.commit([CommitGroup((make_move(job, "Held"),)) for job in jobs])
     )
-    assert len(store.find("job", limit=1000, docs=True).records) == 200
+    assert len(store.find("job", limit=1000, documents=True).records) == 200
     store.close()
 
 
-def test_a_urls_mistakes_are_sentences(zookeeper_url: str) -> None:
+def test_errors_in_a_url_are_explained(zookeeper_url: str) -> None:
     for url, words in (
         ("zookeeper:///chroot", "names no server"),
         (f"{zookeeper_url}//x", "no chroot"),
@@ -124,7 +129,7 @@ def test_a_urls_mistakes_are_sentences(zookeeper_url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
-    with pytest.raises(Unavailable, match="No ZooKeeper server answers"):
+    with pytest.raises(StoreUnavailable, match="No ZooKeeper server answers"):
         ZookeeperStore("zookeeper://127.0.0.1:1/x", timeout=0.5)
 
 
@@ -134,7 +139,7 @@ def test_the_chroot_is_made_when_it_is_missing(zookeeper_url: str) -> None:
     assert store.find("job").records == []
     store.close()
     again = open_store(f"{zookeeper_url}/deep/er", migrate=False)
-    assert again.tally("job") == {}
+    assert again.count_by_state("job") == {}
     again.close()
 
 
@@ -142,6 +147,6 @@ def test_a_tree_that_is_not_set_up_or_newer_is_refused(merritt: MerrittHarness, 
     with pytest.raises(BadStore, match="`waybill migrate` makes one"):
         ZookeeperStore(zookeeper_url, migrate=False)
     merritt.open()
-    merritt.stranger().set("/waybill/layout", b"2")
+    merritt.foreign_client().set("/waybill/layout", b"2")
     with pytest.raises(BadStore, match="has layout 2 and this release knows 1"):
         ZookeeperStore(zookeeper_url)

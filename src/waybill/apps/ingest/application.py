@@ -1,4 +1,4 @@
-"""Ingest as an application: what the house is told of it."""
+"""The application `ingest`: what Waybill loads of it."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application, BadApplication
 from waybill.apps.ingest import settings
-from waybill.apps.ingest.demo import demonstrate
-from waybill.apps.ingest.duties import DUTIES
-from waybill.apps.ingest.machine import tables
-from waybill.apps.ingest.outfit import Outfit
-from waybill.apps.ingest.steps import equip
+from waybill.apps.ingest.demo import load_demo
+from waybill.apps.ingest.machine import build_tables
+from waybill.apps.ingest.maintenance import ROUTINES
+from waybill.apps.ingest.resources import IngestResources
+from waybill.apps.ingest.steps import attach_steps
 from waybill.machine import Machine, MachineError
 
 if TYPE_CHECKING:
     from typer import Typer
 
-    from waybill.depot import Depot
+    from waybill.environment import Environment
 
 
-def shaped(table: Mapping[str, Any]) -> tuple[Machine, ...]:
-    """The machines as the settings want them."""
-    wanted = settings.read(table)
+def build_machines(table: Mapping[str, Any]) -> tuple[Machine, ...]:
+    """The machines for the table [app.ingest]."""
+    chosen = settings.read(table)
     try:
-        return equip(tables(storing=wanted.storing, outside=wanted.outside))
+        return attach_steps(build_tables(storing_state=chosen.storing_state, external_states=chosen.external_states))
     except MachineError as error:
         raise BadApplication(f"The settings [app.ingest] cannot be used: {error}") from None
 
 
-def routes(depot: Depot) -> Any:
-    from waybill.apps.ingest.routes import routes  # a worker needs none of it
+def build_routes(environment: Environment) -> Any:
+    from waybill.apps.ingest.routes import build_routers  # imported late: a worker needs neither routes nor commands
 
-    return routes(depot)
+    return build_routers(environment)
 
 
-def commands() -> Typer:
-    from waybill.apps.ingest.commands import commands  # a worker needs none of it
+def build_commands() -> Typer:
+    from waybill.apps.ingest.commands import build_commands  # imported late: a worker needs neither routes nor commands
 
-    return commands()
+    return build_commands()
 
 
 APPLICATION = Application(
     name="ingest",
-    doc="Deposits, from submission to inventory.",
-    machines=shaped({}),
-    shaped=shaped,
-    outfit=Outfit,
-    routes=routes,
-    commands=commands,
-    demo=demonstrate,
-    duties=DUTIES,
-    catalogues=True,
-    settings=settings.Settings,
+    description="Deposits, from submission to inventory.",
+    machines=build_machines({}),
+    machines_for=build_machines,
+    resources=IngestResources,
+    routes=build_routes,
+    commands=build_commands,
+    demo=load_demo,
+    maintenance=ROUTINES,
+    has_catalogues=True,
+    settings=settings.IngestSettings,
     variables=settings.VARIABLES,
 )

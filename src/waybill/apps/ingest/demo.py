@@ -5,9 +5,9 @@
     a field notebook    a zip: the files of one object
     a parcel of maps    a bag, which is validated
     a damaged scan      its digest is wrong, so it fails for good and its batch is reported as failed
-    an atlas            its collection is on hold until somebody releases it
+    an atlas            its collection is on hold until it is released
 
-Asked twice, made once: what is there already, also by another name or in another state, stays as people have left it.
+Loading it twice creates nothing twice: records that exist already, in whatever state, stay as they are.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from waybill.apps.ingest import service
-from waybill.apps.ingest.outfit import Outfit
+from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
-from waybill.record import NotFound
+from waybill.record import RecordNotFound
 
 if TYPE_CHECKING:
-    from waybill.depot import Depot
+    from waybill.environment import Environment
 
-WHO = "demo"
+DEMO_USER = "demo"
 OWNER = "ark:/99999/fk4demoowner"
 COLLECTIONS = {"demo": "ark:/99999/fk4demo", "atlases": "ark:/99999/fk4atlases"}
 PROFILES = {"demo_content": "demo", "demo_atlases": "atlases"}
 
 
-def demonstrate(depot: Depot, engine: Engine) -> None:
-    outfit = cast(Outfit, depot.outfit("batch"))
-    if not _is_there(engine, "profile", "demo_content"):
-        _furnish(engine)
-    for said, data in _deposits():
+def load_demo(environment: Environment, engine: Engine) -> None:
+    resources = cast(IngestResources, environment.get_resources("batch"))
+    if not _has_record(engine, "profile", "demo_content"):
+        _create_profiles(engine)
+    for submission, data in _build_deposits():
         try:
-            engine.store.requested("batch", said.batch_id)
-        except NotFound:
-            service.submit(engine, outfit, said, [data], who=WHO, why="the demonstration")
+            engine.store.get_by_idempotency_key("batch", submission.batch_id)
+        except RecordNotFound:
+            service.submit_deposit(engine, resources, submission, [data], who=DEMO_USER, why="the demonstration")
 
 
-def _furnish(engine: Engine) -> None:
+def _create_profiles(engine: Engine) -> None:
     for mnemonic, ark in COLLECTIONS.items():
         service.COLLECTIONS.put(
-            engine, {"mnemonic": mnemonic, "ark": ark, "name": f"Demonstration: {mnemonic}"}, who=WHO
+            engine, {"mnemonic": mnemonic, "ark": ark, "name": f"Demonstration: {mnemonic}"}, who=DEMO_USER
         )
-    service.hold(engine, "atlases", who=WHO, why="to show what a hold does")
+    service.hold_collection(engine, "atlases", who=DEMO_USER, why="to show what a hold does")
     for name, mnemonic in PROFILES.items():
         body = {
             "name": name,
@@ -57,18 +57,18 @@ def _furnish(engine: Engine) -> None:
             "collections": [COLLECTIONS[mnemonic]],
             "description": "For the demonstration.",
         }
-        service.PROFILES.put(engine, body, who=WHO)
+        service.PROFILES.put(engine, body, who=DEMO_USER)
 
 
-def _is_there(engine: Engine, kind: str, id: str) -> bool:
+def _has_record(engine: Engine, kind: str, id: str) -> bool:
     try:
         engine.store.get(kind, id)
-    except NotFound:
+    except RecordNotFound:
         return False
     return True
 
 
-def _deposits() -> list[tuple[Submission, bytes]]:
+def _build_deposits() -> list[tuple[Submission, bytes]]:
     photograph = b"P2\n4 2\n9\n0 3 6 9\n9 6 3 0\n"  # a very small one
     notebook = {
         "page-1.txt": b"Left at dawn.\n",
@@ -77,7 +77,7 @@ def _deposits() -> list[tuple[Submission, bytes]]:
     }
     return [
         (
-            _said(
+            _build_submission(
                 "photograph",
                 "husky.pgm",
                 title="A husky in the snow",
@@ -88,7 +88,7 @@ def _deposits() -> list[tuple[Submission, bytes]]:
             photograph,
         ),
         (
-            _said(
+            _build_submission(
                 "notebook",
                 "notebook.zip",
                 title="Field notebook",
@@ -96,24 +96,26 @@ def _deposits() -> list[tuple[Submission, bytes]]:
                 date="1911",
                 local="demo-notebook",
             ),
-            _zip(notebook),
+            _build_zip(notebook),
         ),
         (
-            _said("maps", "maps.zip", title="Maps of the bay", local="demo-maps"),
-            _zip(_bag({"bay.txt": b"~~~~\n", "hills.txt": b"^^^^\n"})),
+            _build_submission("maps", "maps.zip", title="Maps of the bay", local="demo-maps"),
+            _build_zip(_build_bag({"bay.txt": b"~~~~\n", "hills.txt": b"^^^^\n"})),
         ),
         (
-            _said("scan", "scan.txt", title="A damaged scan", digest=hashlib.sha256(b"what it was").hexdigest()),
+            _build_submission(
+                "scan", "scan.txt", title="A damaged scan", digest=hashlib.sha256(b"what it was").hexdigest()
+            ),
             b"what came\n",
         ),
         (
-            _said("atlas", "atlas.txt", profile="demo_atlases", title="An atlas", local="demo-atlas"),
+            _build_submission("atlas", "atlas.txt", profile="demo_atlases", title="An atlas", local="demo-atlas"),
             b"Here be dragons.\n",
         ),
     ]
 
 
-def _said(
+def _build_submission(
     name: str,
     filename: str,
     *,
@@ -135,11 +137,11 @@ def _said(
         digest_type="sha-256" if digest else "",
         digest_value=digest,
         batch_id=f"demo-{name}",
-        submitter=WHO,
+        submitter=DEMO_USER,
     )
 
 
-def _bag(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def _build_bag(files: Mapping[str, bytes]) -> dict[str, bytes]:
     lines = "".join(f"{hashlib.sha256(data).hexdigest()}  data/{name}\n" for name, data in files.items())
     return {
         "bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n",
@@ -148,7 +150,7 @@ def _bag(files: Mapping[str, bytes]) -> dict[str, bytes]:
     }
 
 
-def _zip(files: Mapping[str, bytes]) -> bytes:
+def _build_zip(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, data in files.items():

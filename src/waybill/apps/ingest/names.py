@@ -1,45 +1,47 @@
-"""Names of files in a deposit: which are taken, the same for manifests, containers and bags.
+"""Names of files in a deposit: which are accepted, the same for manifests, containers and bags.
 
-A name is a path below the folder of the object: segments with `/` between them. Whatever brought it, it must be
-possible to keep the file under this name on a disk and in every object store, and no two names of one object may be
-mistaken for each other: `é` as one character and as `e` with an accent look the same to everybody but a computer.
+A name is a path below the folder of the object: segments separated by `/`. It must be possible to store the file under
+this name on a disk and in every object store, and no two names of one object may be confused: `é` as one character and
+as `e` with an accent look the same to a reader.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-from waybill.objects.names import check_name
-from waybill.objects.protocol import Refused
+from waybill.objects.protocol import ObjectRequestRefused, check_name
 
-LONGEST_SEGMENT = 255  # bytes of UTF-8, as file systems have it
-UNFINISHED = ".partial"  # the first segment under which unfinished downloads lie
+MAX_SEGMENT_BYTES = 255  # of UTF-8, the limit of file systems
+PARTIAL_FOLDER = ".partial"  # the first segment of the paths of unfinished downloads
 
 
-def shown(name: str) -> str:
-    """A name as it stands in a sentence: short, and without anything that could disturb a terminal or a log."""
-    cut = name if len(name) <= 100 else name[:60] + "..." + name[-30:]
+def quote_text(text: str) -> str:
+    """A text quoted for a message: short, and without characters that could disturb a terminal or a log."""
+    cut = text if len(text) <= 100 else text[:60] + "..." + text[-30:]
     return "'" + "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in cut) + "'"
 
 
-def fault(name: str) -> str | None:
-    """What is wrong with the name, as a sentence; None if nothing is."""
+def find_fault(name: str) -> str | None:
+    """What is wrong with the name, as a sentence; None if it is accepted."""
     if name.startswith("/"):
-        return f"{shown(name)} is not a name: it begins with a slash, and names are relative to the object."
+        return f"{quote_text(name)} is not a name: it begins with a slash, and names are relative to the object."
     try:
         segments = check_name(name).split("/")
-    except Refused as refusal:
+    except ObjectRequestRefused as refusal:
         return str(refusal)
-    long = next((segment for segment in segments if len(segment.encode()) > LONGEST_SEGMENT), None)
+    long = next((segment for segment in segments if len(segment.encode()) > MAX_SEGMENT_BYTES), None)
     if long is not None:
-        return f"{shown(name)} is not a name: {shown(long)} in it is longer than the {LONGEST_SEGMENT} bytes that a disk can keep."
-    if segments[0] == UNFINISHED:
-        return f"{shown(name)} is not a name: what lies under {UNFINISHED}/ are unfinished downloads."
+        return (
+            f"{quote_text(name)} is not a name: {quote_text(long)} in it is longer than the {MAX_SEGMENT_BYTES} bytes "
+            "that a disk can keep."
+        )
+    if segments[0] == PARTIAL_FOLDER:
+        return f"{quote_text(name)} is not a name: what lies under {PARTIAL_FOLDER}/ are unfinished downloads."
     return None
 
 
-class Names:
-    """The names of one object so far; `ignoring_case` for a disk that does not tell `a` from `A`."""
+class ObjectFileNames:
+    """The names of one object so far; `ignoring_case` for a file system that does not distinguish `a` and `A`."""
 
     def __init__(self, *, ignoring_case: bool = False) -> None:
         self._ignoring_case = ignoring_case
@@ -49,44 +51,44 @@ class Names:
     def __len__(self) -> int:
         return len(self._files)
 
-    def take(self, name: str) -> str | None:
-        """Take the name, or say as a sentence why it cannot stand beside the others."""
-        key = self._key(name)
+    def add_file(self, name: str) -> str | None:
+        """Add the name, or return as a sentence why it conflicts with the others."""
+        key = self._normalize(name)
         if key in self._files:
-            return self._clash(name, self._files[key])
+            return self._describe_clash(name, self._files[key])
         if key in self._folders:
-            return f"{shown(name)} is a file, and it is also the folder of {shown(self._folders[key])}."
-        above = _folders(key)
+            return f"{quote_text(name)} is a file, and it is also the folder of {quote_text(self._folders[key])}."
+        above = _parent_folders_of(key)
         blocked = next((folder for folder in above if folder in self._files), None)
         if blocked is not None:
-            return f"{shown(name)} lies in {shown(self._files[blocked])}, which is a file."
+            return f"{quote_text(name)} lies in {quote_text(self._files[blocked])}, which is a file."
         self._files[key] = name
         for folder in above:
             self._folders.setdefault(folder, name)
         return None
 
-    def enter(self, folder: str) -> str | None:
-        """Take note of a folder, or say as a sentence why there can be none of this name."""
-        key = self._key(folder)
-        blocked = next((each for each in (*_folders(key), key) if each in self._files), None)
+    def add_folder(self, folder: str) -> str | None:
+        """Add a folder, or return as a sentence why there can be none of this name."""
+        key = self._normalize(folder)
+        blocked = next((each for each in (*_parent_folders_of(key), key) if each in self._files), None)
         if blocked is not None:
-            return f"{shown(folder)} is a folder, and {shown(self._files[blocked])} is a file."
-        for each in (*_folders(key), key):
+            return f"{quote_text(folder)} is a folder, and {quote_text(self._files[blocked])} is a file."
+        for each in (*_parent_folders_of(key), key):
             self._folders.setdefault(each, f"{folder}/")
         return None
 
-    def _key(self, name: str) -> str:
+    def _normalize(self, name: str) -> str:
         key = unicodedata.normalize("NFC", name)
         return unicodedata.normalize("NFC", key.casefold()) if self._ignoring_case else key
 
-    def _clash(self, name: str, other: str) -> str:
+    def _describe_clash(self, name: str, other: str) -> str:
         if name == other:
-            return f"{shown(name)} is there twice."
+            return f"{quote_text(name)} is there twice."
         if unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", other):
-            return f"{shown(name)} is there twice: once with composed characters, once with separate accents."
-        return f"{shown(name)} and {shown(other)} differ only in upper and lower case."
+            return f"{quote_text(name)} is there twice: once with composed characters, once with separate accents."
+        return f"{quote_text(name)} and {quote_text(other)} differ only in upper and lower case."
 
 
-def _folders(name: str) -> list[str]:
-    """All folders that the file lies in, the outermost first."""
+def _parent_folders_of(name: str) -> list[str]:
+    """All folders above the file, the outermost first."""
     return [name[:at] for at, letter in enumerate(name) if letter == "/"]

@@ -1,31 +1,30 @@
-"""Profiles and collections: what holds for every deposit of a kind, as documents; and profiles taken over from
-Merritt's properties files.
+"""Profiles and collections, the documents that deposits refer to.
 
-A **profile** says who owns what is deposited, in which collections it lies, where its ARKs come from, who is told by
-mail or by a callback, and how urgent it is. A deposit names its profile. A **collection** has a mnemonic, by which it
-is put on hold.
+A **profile** says who owns the deposited objects, to which collections they belong, where their ARKs come from, who gets
+mail or a callback, and how urgent the jobs are. A deposit names its profile. A **collection** has a mnemonic, by which
+it is put on hold.
 
-A document carries its version `v`; fields that this Waybill does not know are kept as they are, for the one that wrote
-them.
+A document carries its version `v`; fields that this version of Waybill does not know are kept as they are, for the one
+that wrote them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
 
 from waybill.apps.ingest import names
-from waybill.apps.ingest.mistakes import mistakes
 
 VERSION = 1
 
-MOST_FAULTS = 20  # that are told of one document
+MAX_FAULTS = 20  # of one document, that a message lists
 
-# What a rule wants stands in its description: it is what people read when something else is there (mistakes.py).
+# The description of a type completes the message "... must be" of find_faults.
 _NAME = "letters, digits and _ . @ -, at most 128 of them, and the first a letter or a digit"
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}\Z", description=_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=4096, description="a text of at most 4096 characters")]
@@ -35,23 +34,25 @@ Priority = Annotated[int, msgspec.Meta(ge=0, le=99, description="a number from 0
 _NAAN = "a number of 5 to 9 digits"
 _SHOULDER = "small letters and digits, at most 32 of them, and the first a letter"
 
+_SECRET_FIELDS = ("password",)
+_TYPE_NAMES = {str: "a text", int: "a number", bool: "true or false", tuple: "a list", dict: "a table of fields"}
 _MAIL = re.compile(r"[^@\s,;<>]+@[^@\s,;<>]+")
 
 
 class BadProfile(Exception):
-    """The profile has faults: the first of them, if there are many."""
+    """The document has faults; `faults` has the first of them, `all_faults` all."""
 
     permanent = True
 
     def __init__(self, faults: list[str]) -> None:
-        more = len(faults) - MOST_FAULTS
-        self.every = faults
-        self.faults = faults if more <= 0 else [*faults[:MOST_FAULTS], f"And {more} more."]
+        more = len(faults) - MAX_FAULTS
+        self.all_faults = faults
+        self.faults = faults if more <= 0 else [*faults[:MAX_FAULTS], f"And {more} more."]
         super().__init__(" ".join(self.faults))
 
 
-class Minter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where ARKs come from. Without a URL Waybill mints them itself, on the shoulder."""
+class ProfileMinter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where ARKs come from. Without a URL Waybill mints them itself, on the shoulder, and registers them nowhere."""
 
     scheme: Literal["ARK"] = "ARK"
     naan: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{5,9})?\Z", description=_NAAN)] = ""
@@ -60,8 +61,8 @@ class Minter(msgspec.Struct, frozen=True, omit_defaults=True):
     co_owner: Text = ""
 
 
-class Callback(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who is called when a job is done: POST url/mc/JOB."""
+class ProfileCallback(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The receiver that is called when a job is done: POST url/mc/JOB."""
 
     url: Text = ""
     user: Text = ""
@@ -71,8 +72,8 @@ class Callback(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"Callback({self.url!r}, {self.user!r}, ...)"
 
 
-class Mail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who is told of batches."""
+class ProfileMail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who gets mail about batches."""
 
     to: tuple[str, ...] = ()
     format: Text = ""
@@ -89,16 +90,16 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     type: Text = ""
     role: Text = ""
     aggregate: Text = ""
-    minter: Minter = Minter()
-    mail: Mail = Mail()
-    callback: Callback = Callback()
+    minter: ProfileMinter = ProfileMinter()
+    mail: ProfileMail = ProfileMail()
+    callback: ProfileCallback = ProfileCallback()
     priority: Priority | None = None
     storage_service: Text = ""
     storage_node: int | None = None
     local_id_in_dublin_core: bool = True
     created: Text = ""
     modified: Text = ""
-    handlers: dict[str, tuple[str, ...]] = {}  # what an imported profile had, by phase; kept for people to read
+    handlers: dict[str, tuple[str, ...]] = {}  # of an imported profile, by phase; kept for information
     rest: dict[str, Any] = {}  # fields of a newer version
 
 
@@ -114,87 +115,97 @@ class Collection(msgspec.Struct, frozen=True, omit_defaults=True):
 _Document = TypeVar("_Document", bound=Profile | Collection)
 
 
-def to_document(thing: Profile | Collection) -> dict[str, Any]:
-    """As it is kept."""
-    document: dict[str, Any] = msgspec.to_builtins(thing)
+def to_document(value: Profile | Collection) -> dict[str, Any]:
+    """The document as it is stored."""
+    document: dict[str, Any] = msgspec.to_builtins(value)
     return {**document.pop("rest", {}), **document, "v": VERSION}
 
 
-def from_document(kind: type[_Document], document: object, called: Callable[[str], str] = str) -> _Document:
-    """From what was kept, or sent by a user; BadProfile with all that is wrong. `called`: what a field is called
-    there.
+def from_document(kind: type[_Document], document: object, field_label: Callable[[str], str] = str) -> _Document:
+    """From a stored document, or one that a user sent; raises BadProfile with all faults. `field_label` returns the name
+    of a field for messages.
     """
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise BadProfile([f"A {kind.__name__.lower()} is an object with fields, as JSON has them."])
     if "v" in document and document["v"] not in (VERSION, VERSION - 1):
         raise BadProfile(
-            [f"This is of version {names.shown(str(document['v']))}, and this Waybill reads version {VERSION}."]
+            [f"This is of version {names.quote_text(str(document['v']))}, and this Waybill reads version {VERSION}."]
         )
     own = set(kind.__struct_fields__) - {"rest"}
     known = {key: value for key, value in document.items() if key in own}
     rest = {key: value for key, value in document.items() if key not in own and key != "v"}
-    wrong = dict(mistakes(kind, known))
-    faults = [f"{called(where)} {words}." for where, words in wrong.items()]
+    faults_by_field = dict(find_faults(kind, known))
+    faults = [f"{field_label(where)} {fault}." for where, fault in faults_by_field.items()]
     try:
-        thing = msgspec.convert({**known, "rest": rest}, kind)
-        faults += _faults(thing) if isinstance(thing, Profile) else []
+        value = msgspec.convert({**known, "rest": rest}, kind)
+        faults += _find_profile_faults(value) if isinstance(value, Profile) else []
     except (msgspec.ValidationError, RecursionError) as error:
-        sound = {
-            key: value for key, value in known.items() if not any(where.partition(".")[0] == key for where in wrong)
+        valid = {
+            key: value
+            for key, value in known.items()
+            if not any(where.partition(".")[0] == key for where in faults_by_field)
         }
-        faults += _faults(msgspec.convert({"name": "none", **sound}, Profile)) if kind is Profile and wrong else []
+        faults += (
+            _find_profile_faults(msgspec.convert({"name": "none", **valid}, Profile))
+            if kind is Profile and faults_by_field
+            else []
+        )
         faults = faults or [f"{str(error).rstrip('.')}."]
     if faults:
         raise BadProfile(faults)
-    return thing
+    return value
 
 
-def changed(kind: type[_Document], name: str, before: object, after: object) -> dict[str, Any]:
-    """The document that takes the place of another; BadProfile if it is not one.
+def replace_document(kind: type[_Document], name: str, before: object, after: object) -> dict[str, Any]:
+    """The document that replaces another; raises BadProfile if it has faults.
 
-    Nobody is shown the password of a callback, so whoever changes something else does not send it: it stays with its
-    URL and user. Send an empty one to remove it.
+    The password of a callback is never shown, so who changes another field does not send it: it is kept while URL and
+    user stay the same. An empty password removes it.
     """
-    thing = from_document(kind, after)
-    if name_of(thing) != name:
+    value = from_document(kind, after)
+    if name_of(value) != name:
         raise BadProfile(
-            [f"The {kind.__name__.lower()} is called {names.shown(name)}, and a name cannot change: make a new one."]
+            [
+                f"The {kind.__name__.lower()} is called {names.quote_text(name)}, and a name cannot change: create a new one."
+            ]
         )
-    document = to_document(thing)
-    was, now = _callback(before), _callback(after)
+    document = to_document(value)
+    old_callback, new_callback = _callback_of(before), _callback_of(after)
     if (
-        "password" in was
-        and "password" not in now
-        and all(was.get(field, "") == now.get(field, "") for field in ("url", "user"))
+        "password" in old_callback
+        and "password" not in new_callback
+        and all(old_callback.get(field, "") == new_callback.get(field, "") for field in ("url", "user"))
     ):
-        document["callback"] = {**document.get("callback", {}), "password": was["password"]}
+        document["callback"] = {**document.get("callback", {}), "password": old_callback["password"]}
     return document
 
 
-def _callback(document: object) -> dict[str, Any]:
+def _callback_of(document: object) -> dict[str, Any]:
     found = document.get("callback") if isinstance(document, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-def name_of(thing: Profile | Collection) -> str:
-    """By which deposits and holds name it."""
-    return thing.name if isinstance(thing, Profile) else thing.mnemonic
+def name_of(value: Profile | Collection) -> str:
+    """The name that deposits and holds use."""
+    return value.name if isinstance(value, Profile) else value.mnemonic
 
 
 def is_mail_address(text: str) -> bool:
     return _MAIL.fullmatch(text) is not None
 
 
-def _faults(profile: Profile) -> list[str]:
-    """What the types alone cannot say."""
-    faults = [f"{names.shown(each)} is not a mail address." for each in profile.mail.to if not is_mail_address(each)]
+def _find_profile_faults(profile: Profile) -> list[str]:
+    """Faults that the types alone cannot express."""
+    faults = [
+        f"{names.quote_text(each)} is not a mail address." for each in profile.mail.to if not is_mail_address(each)
+    ]
     for what, url in (
         ("callback", profile.callback.url),
         ("minter", profile.minter.url),
         ("storage service", profile.storage_service),
     ):
         if url and not is_web_address(url):
-            shown = names.shown(url.rpartition("@")[2])  # without a password that should not be in it
+            shown = names.quote_text(url.rpartition("@")[2])  # without a password that should not be in it
             faults.append(
                 f"The URL of the {what}, {shown}, is not an http or https URL without user name and password."
             )
@@ -212,3 +223,58 @@ def is_web_address(url: str) -> bool:
         )
     except ValueError:
         return False
+
+
+# --- faults of a document that users write: each with its field, what is there and what must be
+
+
+def find_faults(
+    struct_type: type[msgspec.Struct], document: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Each fault as the path of the field and what is wrong; fields that the type does not have are ignored."""
+    for field in msgspec.structs.fields(struct_type):
+        where = f"{prefix}{field.name}"
+        if field.name in document:
+            yield from _find_value_faults(field.type, document[field.name], where)
+        elif field.required:
+            yield where, "is missing"
+
+
+def _find_value_faults(expected: Any, value: Any, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(expected, type) and issubclass(expected, msgspec.Struct) and isinstance(value, dict):
+        yield from find_faults(expected, value, f"{where}.")
+    elif get_origin(expected) is tuple and isinstance(value, (list, tuple)):
+        for number, each in enumerate(value, start=1):
+            yield from _find_value_faults(get_args(expected)[0], each, f"{where}.{number}")
+    elif not _is_valid(expected, value):
+        found = "is not right" if where.rpartition(".")[2] in _SECRET_FIELDS else f"is {_describe_value(value)}"
+        yield where, f"{found}, and must be {_describe_rule(expected)}"
+
+
+def _is_valid(expected: Any, value: Any) -> bool:
+    try:
+        msgspec.convert(value, expected)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+def _describe_rule(expected: Any) -> str:
+    origin = get_origin(expected)
+    if origin is Annotated:
+        plain, *metas = get_args(expected)
+        return next(
+            (meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description),
+            _describe_rule(plain),
+        )
+    if origin in (Union, UnionType):
+        return " or ".join(_describe_rule(each) for each in get_args(expected) if each is not NoneType)
+    if origin is Literal:
+        return " or ".join(map(str, get_args(expected)))
+    return _TYPE_NAMES.get(origin or expected, "a table of fields")
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "a table of fields" if isinstance(value, dict) else "a list"
+    return names.quote_text(value) if isinstance(value, str) else names.quote_text(str(value))[1:-1]

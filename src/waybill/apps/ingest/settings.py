@@ -1,9 +1,9 @@
-"""The settings of ingest: the table [app.ingest] of the settings file, checked when a process is put together.
+"""The settings of ingest: the table [app.ingest] of the settings file, checked when a process starts.
 
     [app.ingest]
     url = "https://deposit.example.org"       # where users reach this server
-    storing = true                            # storing is a state of its own
-    outside = ["Recording"]                   # left to another service
+    storing_state = true                      # Storing is a separate state
+    external_states = ["Recording"]           # another service does the work of these states
 
     [app.ingest.fetch]
     allow = ["10.1.0.0/16"]                   # private addresses from which deposits may be fetched
@@ -20,13 +20,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from waybill.application import BadApplication
-from waybill.transfer import Reach
+from waybill.transfer import AddressPolicy
 
 GIGABYTE = 2**30
 DAY = 86400.0
 
 VARIABLES = {
-    "WAYBILL_INGEST_EZID_USER": "Who Waybill is to EZID, for profiles whose ARKs are minted there.",
+    "WAYBILL_INGEST_EZID_USER": "The user name for EZID, for profiles whose ARKs are registered there.",
     "WAYBILL_INGEST_EZID_PASSWORD": "The password of that user.",
     "WAYBILL_INGEST_STORAGE_TOKEN": "The token that is sent to the storage service of app.ingest.storage.url.",
 }
@@ -36,91 +36,92 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class Fetching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FetchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How payloads are fetched."""
 
-    allow: tuple[str, ...] = ()  # networks, addresses or host names that are not public and may be reached all the same
+    allow: tuple[str, ...] = ()  # networks, addresses or host names that are not public and may be fetched from
     parallel: Positive = 4  # how many files of one job are fetched at the same time
-    tries: Positive = 5  # how often a file, or a manifest, is asked for before its job fails
-    timeout: Seconds = 30.0  # seconds that a server may be silent
-    redirects: Natural = 5  # how many redirects are followed, each to an address that may be reached
-    largest: Positive = 5 * 2**40  # bytes of one file, or of one upload; a larger one is refused
-    large: Positive = 100 * GIGABYTE  # bytes; a job that needs more gives way to others (its priority is 10 lower)
+    max_tries: Positive = 5  # how often the download of a file or a manifest is tried before the job fails
+    timeout: Seconds = 30.0  # seconds without an answer after which a request is given up
+    max_redirects: Natural = 5  # how many redirects are followed; each target must be an allowed address
+    max_bytes: Positive = 5 * 2**40  # bytes of one file, or of one upload; a larger one is refused
+    # bytes; a job that needs more is less urgent (its priority number is 10 higher)
+    large_job_bytes: Positive = 100 * GIGABYTE
 
-    def reach(self) -> Reach:
-        """Where payloads may be fetched from."""
-        return Reach(allow=self.allow, setting="app.ingest.fetch.allow")
-
-
-class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When the working disk has room for a job."""
-
-    keep_free: Natural = GIGABYTE  # bytes that no job may use
-    unknown: Natural = 10 * GIGABYTE  # bytes that must be free for a job of unknown size
-    every: Seconds = 30.0  # seconds between two looks at the disk
-    patience: Seconds = 3600.0  # seconds; a job that has waited longer gets the next room, before smaller ones
-    alert: Seconds = DAY  # seconds; the admins are told of a job that has waited longer
-    hook: tuple[str, ...] = ()  # a command that may provide more room; told by the environment how much is needed
-    hook_every: Seconds = 600.0  # seconds between two calls of the hook
+    def build_address_policy(self) -> AddressPolicy:
+        """The addresses from which payloads may be fetched."""
+        return AddressPolicy(allow=self.allow, setting="app.ingest.fetch.allow")
 
 
-class Storing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where objects come to rest."""
+class DiskSpaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a job gets space on the working disk."""
 
-    prefix: str = "ocfl"  # where the OCFL storage root lies among the objects
-    algorithm: Literal["sha512", "sha256"] = "sha512"  # by which OCFL names content: sha512 or sha256
-    url: str = ""  # the URL of a storage service over HTTP, in place of our own
+    keep_free: Natural = GIGABYTE  # bytes that jobs leave free
+    unknown_size_bytes: Natural = 10 * GIGABYTE  # bytes that must be free for a job of unknown size
+    poll_interval: Seconds = 30.0  # seconds between two checks of the disk
+    patience: Seconds = 3600.0  # seconds; a job that has waited longer gets the next free space, before smaller jobs
+    alert_after: Seconds = DAY  # seconds; a job that has waited longer is reported to the admins by mail
+    hook: tuple[str, ...] = ()  # a command that may free space; environment variables tell it how much is needed
+    hook_interval: Seconds = 600.0  # seconds between two runs of the hook
+
+
+class StorageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where objects are stored."""
+
+    prefix: str = "ocfl"  # where the OCFL storage root is among the objects
+    algorithm: Literal["sha512", "sha256"] = "sha512"  # the digest algorithm of the OCFL inventories: sha512 or sha256
+    url: str = ""  # the URL of a storage service over HTTP, in place of the built-in one
     # seconds for which services of a shared tree can read a new version's manifest without a token; 0: never
-    signed: Seconds = 30 * DAY
+    signed_url_seconds: Seconds = 30 * DAY
 
 
-class Minting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MinterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ARKs of profiles that name no minter."""
 
-    naan: str = "99999"  # the number of the authority; 99999 is for trying things out
-    shoulder: str = "fk4"  # what ARKs begin with, after the number
-    template: str = "eeddeeddk"  # how the rest is written: d a digit, e a digit or a letter, k the check character
+    naan: str = "99999"  # the name assigning authority number; 99999 is for tests
+    shoulder: str = "fk4"  # the shoulder of new ARKs, after the number
+    template: str = "eeddeeddk"  # of the rest: d a digit, e a digit or a letter, k the check character
 
 
-class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Assemblies."""
+class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How assemblies are queued and kept."""
 
-    small: Positive = 4 * GIGABYTE  # bytes of content up to which an assembly is a small one
-    keep: Seconds = 7 * DAY  # seconds: how long the file of an assembly can be fetched
-    pace: Positive = 50_000_000  # bytes a second, for the time that is anticipated
+    small_bytes: Positive = 4 * GIGABYTE  # bytes of content up to which an assembly goes to the small queue
+    keep_seconds: Seconds = 7 * DAY  # seconds for which the file of an assembly can be fetched
+    bytes_per_second: Positive = 50_000_000  # bytes packed a second, to estimate when an assembly is ready
 
 
-class Telling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Reports, callbacks, events."""
+class NotificationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Reports, alerts, callbacks and events."""
 
     admins: tuple[str, ...] = ()  # mail addresses that get a copy of reports, and alerts
     callback_timeout: Seconds = 300.0  # seconds that a callback may take to answer
-    most_ids: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000  # how many ids of jobs a status report holds
+    max_ids: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000  # how many ids of jobs a status report lists
 
 
-class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fixity: content is read again and compared."""
+class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fixity checks: content is read again and compared with its digests."""
 
     days: Annotated[float, msgspec.Meta(gt=0)] = 90.0  # days after which content is read again
-    portion: Positive = 100  # how many files are read in one round
+    files_per_round: Positive = 100  # how many files one round reads
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    storing: bool = False  # storing is a state of its own, as in newer releases of Merritt
-    outside: tuple[str, ...] = ()  # states of jobs that are left to another service, such as "Recording"
-    url: str = ""  # where users reach this server; "": where that of this data folder listens, or listened last
-    fetch: Fetching = Fetching()
-    room: Room = Room()
-    storage: Storing = Storing()
-    minter: Minting = Minting()
-    access: Access = Access()
-    tell: Telling = Telling()
-    audit: Audit = Audit()
+class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    storing_state: bool = False  # Storing is a separate state, as in newer releases of Merritt
+    external_states: tuple[str, ...] = ()  # states of jobs in which another service does the work, such as "Recording"
+    url: str = ""  # where users reach this server; "": the address on which the server of this data folder listens, or last did
+    fetch: FetchSettings = FetchSettings()
+    disk_space: DiskSpaceSettings = DiskSpaceSettings()
+    storage: StorageSettings = StorageSettings()
+    minter: MinterSettings = MinterSettings()
+    access: AccessSettings = AccessSettings()
+    notifications: NotificationSettings = NotificationSettings()
+    audit: AuditSettings = AuditSettings()
 
 
-def read(table: Mapping[str, Any]) -> Settings:
+def read(table: Mapping[str, Any]) -> IngestSettings:
     try:
-        return msgspec.convert(dict(table), Settings)
+        return msgspec.convert(dict(table), IngestSettings)
     except msgspec.ValidationError as error:
         raise BadApplication(
             f"The settings [app.ingest] cannot be used: {str(error).rstrip('.')}. `waybill config` shows them."

@@ -1,12 +1,12 @@
-"""A submission: what a depositor asked for, for a whole batch or for one of its jobs, read and written in two
-vocabularies.
+"""A submission: what a depositor requested, for a whole batch or for one of its jobs.
 
-The design says profile_name, payload_url, payload_type, submission_mode, erc_what; the services that share the tree say
-profile, type, update, filename, title. Both are written, so that each reader finds its own; either is read. What others
-wrote may lack anything and hold anything: reading never fails, it leaves out.
+It is read and written in two vocabularies. Waybill's own has profile_name, payload_url, payload_type, submission_mode
+and erc_what; the services that share the tree have profile, type, update, filename and title. Both are written, so that
+each reader finds its own; either is read. Documents of other services may lack fields and hold anything: reading never
+fails, it leaves out what it cannot use.
 
-    batch   the document `submission`; and `collections`, of one whose submission names none
-    job     the documents `configuration`, `identifiers` and `metadata`; and `owner` and `collections`, where its configuration names none
+    batch   the document `submission`; and `collections`, if the submission names none
+    job     the documents `configuration`, `identifiers` and `metadata`; and `owner` and `collections`, if the configuration names none
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import msgspec
 
 from waybill.record import Record
 
-LONGEST_LOCAL_ID = 255
-MOST_LOCAL_IDS = 100  # of one object
-DC = (
+MAX_LOCAL_ID_LENGTH = 255
+MAX_LOCAL_IDS = 100  # of one object
+DC_ELEMENTS = (
     *("contributor", "coverage", "creator", "date", "description", "format", "identifier", "language"),
     *("publisher", "relation", "rights", "source", "subject", "title", "type"),
 )
-NO_OBJECT = "An update needs the object that it updates: give its ARK (the primary identifier), or a local id."
+NO_TARGET_MESSAGE = "An update needs the object that it updates: give its ARK (the primary identifier), or a local id."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
-class Type(StrEnum):
-    """What the payload is; by the names of the form that depositors send."""
+class PayloadType(StrEnum):
+    """The type of a payload, by its name in the form that depositors send."""
 
     FILE = "file"  #: one file, stored as it is, also when it is a zip
     CONTAINER = "container"  #: a zip, a tar or a bag: the files of one object
@@ -42,74 +42,159 @@ class Type(StrEnum):
     FILES = "single-file-batch-manifest"  #: a manifest of single files
 
     @property
-    def batch(self) -> bool:
-        """Whether its payload lists objects, each of which becomes a job."""
-        return self in (Type.MANIFESTS, Type.CONTAINERS, Type.FILES)
+    def is_batch(self) -> bool:
+        """Whether the payload lists objects, each of which becomes a job."""
+        return self in (PayloadType.MANIFESTS, PayloadType.CONTAINERS, PayloadType.FILES)
 
 
-_WRITTEN = {  # as the services write them
-    Type.FILE: "file",
-    Type.CONTAINER: "container",
-    Type.OBJECT: "manifest",
-    Type.MANIFESTS: "batchManifest",
-    Type.CONTAINERS: "batchManifestContainer",
-    Type.FILES: "batchManifestFile",
+_SERVICE_NAMES = {  # as the services that share the tree write them
+    PayloadType.FILE: "file",
+    PayloadType.CONTAINER: "container",
+    PayloadType.OBJECT: "manifest",
+    PayloadType.MANIFESTS: "batchManifest",
+    PayloadType.CONTAINERS: "batchManifestContainer",
+    PayloadType.FILES: "batchManifestFile",
 }
-_READ = {
-    **{kind.value.replace("-", "").lower(): kind for kind in Type},
-    **{written.lower(): kind for kind, written in _WRITTEN.items()},
+_TYPES_BY_NAME = {
+    **{kind.value.replace("-", "").lower(): kind for kind in PayloadType},
+    **{written.lower(): kind for kind, written in _SERVICE_NAMES.items()},
 }
 
 
-def type_of(text: str) -> Type | None:
-    """In any of the spellings: object-manifest, object_manifest, manifest, batchManifestFile ..."""
-    return _READ.get(text.replace("-", "").replace("_", "").lower())
+def payload_type_of(text: str) -> PayloadType | None:
+    """The type written in any spelling: object-manifest, object_manifest, manifest, batchManifestFile ..."""
+    return _TYPES_BY_NAME.get(text.replace("-", "").replace("_", "").lower())
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
-    url: str  # of the payload; `waybill:` and the name of an object, for what was uploaded
-    type: Type | None = None  # None: to be found out from the payload
+    url: str  # of the payload; `waybill:` and the name of an object for an upload
+    type: PayloadType | None = None  # None: the payload decides
     filename: str = ""
     size: int | None = None
-    digest_type: str = ""  # what the depositor says of the payload
+    digest_type: str = ""  # of the payload, as the depositor declares it
     digest_value: str = ""
-    received: dict[str, str] = {}  # digests of an upload, taken as it came: {"sha256": "..."}
+    received_digests: dict[str, str] = {}  # digests of an upload, computed on receipt: {"sha256": "..."}
     update: bool = False
     submitter: str = ""
-    owner: str = ""  # ARK of the owner, from the profile; local ids are his
-    collections: tuple[str, ...] = ()  # mnemonics, by which it is held
+    owner: str = ""  # ARK of the owner, from the profile; local ids belong to the owner
+    collections: tuple[str, ...] = ()  # mnemonics; a hold on one of them holds the deposit
     creator: str = ""
     title: str = ""
     date: str = ""
     primary_id: str = ""
     local_ids: tuple[str, ...] = ()
-    notification: str = ""  # mail addresses in place of the profile's
+    notification: str = ""  # mail addresses that replace the profile's
     notification_format: str = ""
     response_form: str = ""
     note: str = ""
     datacite_type: str = ""
-    dc: dict[str, str] = {}  # of DC, the words above
+    dc: dict[str, str] = {}  # Dublin Core elements, by the names of DC_ELEMENTS
     batch_id: str = ""  # bid-<uuid>
     job_id: str = ""  # jid-<uuid>
-    submitted: str = ""  # when, RFC 3339
-    retain_target: bool = False  # the ARK goes on leading where it leads
-    checked: bool = False  # its profile was there when it was submitted; others name profiles that were never made here
-    digests_of_row: dict[str, str] = {}  # what a row of a batch manifest says of its payload: {"md5": "..."}
-    deletions: tuple[str, ...] = ()  # files that an update takes away
-    # rows of the same manifest for the same object, by the requests that made their jobs: they come first
+    submitted_at: str = ""  # RFC 3339
+    retain_target: bool = False  # the target URL of the ARK is not changed
+    # the profile existed when this was submitted; other services may name profiles that never existed here
+    is_profile_checked: bool = False
+    row_digests: dict[str, str] = {}  # digests of the payload in a row of a batch manifest: {"md5": "..."}
+    deletions: tuple[str, ...] = ()  # files that an update deletes
+    # idempotency keys of the jobs of earlier rows for the same object: those jobs go first
     follows: tuple[str, ...] = ()
 
-    def document(self) -> dict[str, Any]:
-        """As `submission` or `configuration`, in both vocabularies; without what is empty, except for what readers
-        insist on.
+    @classmethod
+    def from_document(cls, document: object) -> Submission:
+        """Read a `submission` or `configuration`, whoever wrote it."""
+        fields: Mapping[str, Any] = document if isinstance(document, dict) else {}
+
+        def first_text(*names: str) -> str:
+            values = (fields[name] for name in names if name in fields)
+            return next((str(value) for value in values if isinstance(value, (str, int)) and str(value)), "")
+
+        def text_table(name: str) -> dict[str, str]:
+            value = fields.get(name)
+            return {k: v for k, v in value.items() if isinstance(v, str)} if isinstance(value, dict) else {}
+
+        size = first_text("size", "payload_size")
+        mode = first_text("submission_mode")
+        local = fields.get("local_id", fields.get("localID", ""))
+        return cls(
+            profile=first_text("profile", "profile_name"),
+            url=first_text("payload_url"),
+            type=payload_type_of(first_text("type", "payload_type")),
+            filename=first_text("filename", "payload_filename"),
+            size=int(size) if size.isdecimal() and len(size) < 20 else None,
+            digest_type=first_text("digestType"),
+            digest_value=first_text("digestValue"),
+            received_digests=text_table("received"),
+            update=fields["update"] is True if "update" in fields else mode == "update",
+            submitter=first_text("submitter"),
+            owner=first_text("owner"),
+            collections=tuple(c for c in _strings_of(fields.get("collections")) if c),
+            creator=first_text("creator", "erc_who"),
+            title=first_text("title", "erc_what"),
+            date=first_text("date", "erc_when"),
+            primary_id=first_text("objectID", "primary_id"),
+            local_ids=parse_local_ids(local),
+            notification=first_text("notification"),
+            notification_format=first_text("notificationFormat"),
+            response_form=first_text("responseForm", "response_type"),
+            note=first_text("note"),
+            datacite_type=first_text("DataCiteResourceType"),
+            dc={element: first_text(f"DC{element}") for element in DC_ELEMENTS if first_text(f"DC{element}")},
+            batch_id=first_text("batchID"),
+            job_id=first_text("jobID"),
+            submitted_at=first_text("submissionDate"),
+            retain_target=fields.get("retainTargetURL") in (True, "true"),
+            is_profile_checked=fields.get("profileChecked") is True,
+            row_digests=text_table("rowDigests"),
+            deletions=tuple(name for name in _strings_of(fields.get("delete")) if name),
+            follows=tuple(_strings_of(fields.get("follows"))),
+        )
+
+    @classmethod
+    def from_batch(cls, batch: Record) -> Submission:
+        submission = _read_cached(batch.documents.raw.get("submission", b""))
+        if submission.collections:
+            return submission
+        return msgspec.structs.replace(submission, collections=_read_collections(batch))
+
+    @classmethod
+    def from_job(cls, job: Record) -> Submission:
+        """Combine the documents of a job.
+
+        Identifiers that were found since take precedence over those submitted. Who, what and when that another service
+        wrote into `metadata` count where the configuration has none.
+        """
+        submission = _read_cached(job.documents.raw.get("configuration", b""))
+        identifiers = _decode(job.documents.raw.get("identifiers", b""))
+        ids: Mapping[str, Any] = identifiers if isinstance(identifiers, dict) else {}
+        primary = ids.get("primary_id") if isinstance(ids.get("primary_id"), str) else ""
+        owner = _decode(job.documents.raw["owner"]) if not submission.owner and "owner" in job.documents.raw else {}
+        complete = submission.creator and submission.title and submission.date
+        metadata = {} if complete else _read_metadata(job)
+        return msgspec.structs.replace(
+            submission,
+            owner=submission.owner or owner.get("ark", ""),
+            collections=submission.collections or _read_collections(job),
+            creator=submission.creator or metadata.get("erc_who", ""),
+            title=submission.title or metadata.get("erc_what", ""),
+            date=submission.date or metadata.get("erc_when", ""),
+            primary_id=primary or submission.primary_id,
+            local_ids=parse_local_ids(ids.get("local_id")) or submission.local_ids,
+            batch_id=submission.batch_id or (job.parent.id if job.parent else ""),
+            job_id=submission.job_id or job.id,
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """The document `submission` or `configuration`, in both vocabularies, without empty fields; `update` is always
+        there, because readers require it.
         """
         both: dict[str, Any] = {
             "batchID": self.batch_id,
             "jobID": self.job_id,
             "profile": self.profile,
             "profile_name": self.profile,
-            "type": _WRITTEN[self.type] if self.type else "",
+            "type": _SERVICE_NAMES[self.type] if self.type else "",
             "payload_type": self.type.value.replace("-", "_") if self.type else "",
             "payload_url": self.url,
             "payload_filename": self.filename,
@@ -134,148 +219,73 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             "digestValue": self.digest_value,
             "note": self.note,
             "DataCiteResourceType": self.datacite_type,
-            "submissionDate": self.submitted,
-            **{f"DC{word}": self.dc.get(word, "") for word in DC},
+            "submissionDate": self.submitted_at,
+            **{f"DC{element}": self.dc.get(element, "") for element in DC_ELEMENTS},
             "owner": self.owner,
             "collections": list(self.collections),
-            "received": self.received,
-            "rowDigests": self.digests_of_row,
+            "received": self.received_digests,
+            "rowDigests": self.row_digests,
             "retainTargetURL": self.retain_target or "",
             "delete": list(self.deletions),
-            "profileChecked": self.checked,
+            "profileChecked": self.is_profile_checked,
             "follows": list(self.follows),
         }
         return {name: value for name, value in both.items() if value} | {"update": self.update}
 
     @property
-    def updates_nothing(self) -> bool:
-        """Whether it is an update of one object and does not say of which. Of a batch each row says it."""
+    def is_update_without_target(self) -> bool:
+        """Whether it is an update of one object that does not name the object. In a batch each row names its own."""
         return (
-            self.update and self.type is not None and not self.type.batch and not self.primary_id and not self.local_ids
+            self.update
+            and self.type is not None
+            and not self.type.is_batch
+            and not self.primary_id
+            and not self.local_ids
         )
 
-    def identifiers(self) -> dict[str, Any]:
+    def to_identifiers(self) -> dict[str, Any]:
         return {"primary_id": self.primary_id, "local_id": list(self.local_ids)}
 
-    def metadata(self) -> dict[str, str]:
+    def to_metadata(self) -> dict[str, str]:
         return {"erc_who": self.creator, "erc_what": self.title, "erc_when": self.date, "erc_where": self.primary_id}
 
 
-def read(document: object) -> Submission:
-    """What a `submission` or `configuration` says, whoever wrote it."""
-    said: Mapping[str, Any] = document if isinstance(document, dict) else {}
-
-    def text(*names: str) -> str:
-        found = (said[name] for name in names if name in said)
-        return next((str(value) for value in found if isinstance(value, (str, int)) and str(value)), "")
-
-    def table(name: str) -> dict[str, str]:
-        value = said.get(name)
-        return {k: v for k, v in value.items() if isinstance(v, str)} if isinstance(value, dict) else {}
-
-    size = text("size", "payload_size")
-    mode = text("submission_mode")
-    local = said.get("local_id", said.get("localID", ""))
-    return Submission(
-        profile=text("profile", "profile_name"),
-        url=text("payload_url"),
-        type=type_of(text("type", "payload_type")),
-        filename=text("filename", "payload_filename"),
-        size=int(size) if size.isdecimal() and len(size) < 20 else None,
-        digest_type=text("digestType"),
-        digest_value=text("digestValue"),
-        received=table("received"),
-        update=said["update"] is True if "update" in said else mode == "update",
-        submitter=text("submitter"),
-        owner=text("owner"),
-        collections=tuple(c for c in _list(said.get("collections")) if c),
-        creator=text("creator", "erc_who"),
-        title=text("title", "erc_what"),
-        date=text("date", "erc_when"),
-        primary_id=text("objectID", "primary_id"),
-        local_ids=local_ids(local),
-        notification=text("notification"),
-        notification_format=text("notificationFormat"),
-        response_form=text("responseForm", "response_type"),
-        note=text("note"),
-        datacite_type=text("DataCiteResourceType"),
-        dc={word: text(f"DC{word}") for word in DC if text(f"DC{word}")},
-        batch_id=text("batchID"),
-        job_id=text("jobID"),
-        submitted=text("submissionDate"),
-        retain_target=said.get("retainTargetURL") in (True, "true"),
-        checked=said.get("profileChecked") is True,
-        digests_of_row=table("rowDigests"),
-        deletions=tuple(name for name in _list(said.get("delete")) if name),
-        follows=tuple(_list(said.get("follows"))),
-    )
-
-
-def of_batch(batch: Record) -> Submission:
-    said = _read(batch.docs.raw.get("submission", b""))
-    return said if said.collections else msgspec.structs.replace(said, collections=_found(batch))
-
-
-def of_job(job: Record) -> Submission:
-    """What the job's documents say together: identifiers found since stand before those submitted, and what another
-    service noted of who, what and when stands where the configuration says nothing.
-    """
-    said = _read(job.docs.raw.get("configuration", b""))
-    found = _decoded(job.docs.raw.get("identifiers", b""))
-    ids: Mapping[str, Any] = found if isinstance(found, dict) else {}
-    primary = ids.get("primary_id") if isinstance(ids.get("primary_id"), str) else ""
-    owner = _decoded(job.docs.raw["owner"]) if not said.owner and "owner" in job.docs.raw else {}
-    noted = _noted(job) if not (said.creator and said.title and said.date) else {}
-    return msgspec.structs.replace(
-        said,
-        owner=said.owner or owner.get("ark", ""),
-        collections=said.collections or _found(job),
-        creator=said.creator or noted.get("erc_who", ""),
-        title=said.title or noted.get("erc_what", ""),
-        date=said.date or noted.get("erc_when", ""),
-        primary_id=primary or said.primary_id,
-        local_ids=local_ids(ids.get("local_id")) or said.local_ids,
-        batch_id=said.batch_id or (job.parent.id if job.parent else ""),
-        job_id=said.job_id or job.id,
-    )
-
-
-def _noted(job: Record) -> dict[str, str]:
-    """Who, what and when of the job's metadata."""
-    found = _decoded(job.docs.raw["metadata"]) if "metadata" in job.docs.raw else None
+def _read_metadata(job: Record) -> dict[str, str]:
+    """Who, what and when from the document `metadata`."""
+    found = _decode(job.documents.raw["metadata"]) if "metadata" in job.documents.raw else None
     return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
 
 
-def _found(record: Record) -> tuple[str, ...]:
-    """The collections that were found out here."""
-    found = _decoded(record.docs.raw["collections"]) if "collections" in record.docs.raw else None
-    return tuple(_list(found.get("mnemonics"))) if isinstance(found, dict) else ()
+def _read_collections(record: Record) -> tuple[str, ...]:
+    """The collections that a step found by the profile."""
+    found = _decode(record.documents.raw["collections"]) if "collections" in record.documents.raw else None
+    return tuple(_strings_of(found.get("mnemonics"))) if isinstance(found, dict) else ()
 
 
 @lru_cache(4096)
-def _read(raw: bytes) -> Submission:
-    """Kept, because the tables ask for it with every step: of which collection, which object, in which folder."""
-    return read(_decoded(raw))
+def _read_cached(raw: bytes) -> Submission:
+    """Cached, because the machines need it with every step: for hold names, lock names and the working folder."""
+    return Submission.from_document(_decode(raw))
 
 
-def _decoded(raw: bytes) -> Any:
-    """Other services leave nodes empty, or write what is no JSON."""
+def _decode(raw: bytes) -> Any:
+    """None for what is not JSON: other services leave nodes empty, or write something else."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-def local_ids(value: object) -> tuple[str, ...]:
-    """From a list, or a text parted by semicolons; each once."""
-    parts = value.split(";") if isinstance(value, str) else _list(value)
+def parse_local_ids(value: object) -> tuple[str, ...]:
+    """From a list, or a text separated by semicolons; each once."""
+    parts = value.split(";") if isinstance(value, str) else _strings_of(value)
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
-def folder_name(*names: str) -> str:
+def choose_folder_name(*names: str) -> str:
     """The first of these that can be the name of a folder."""
     return next((name for name in names if _NAME.fullmatch(name)), "unnamed")
 
 
-def _list(value: object) -> list[str]:
+def _strings_of(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []

@@ -1,5 +1,4 @@
-"""Conformance: the suite that every driver of objects passes. A driver's author runs it with pytest, in a test file
-as short as this:
+"""The test suite that every object store driver passes. Run it with pytest, in a test file like this:
 
     import pytest
     pytest.register_assert_rewrite("waybill.objects.conformance")
@@ -9,19 +8,23 @@ as short as this:
         @pytest.fixture
         def objects(self):
             with MyObjects(...) as objects:
-                yield objects          # empty, and this test's own
+                yield objects          # empty, and used by this test only
 
-What a driver cannot do is asked of it (`objects.conditions`), and then the refusal is tested in its place.
+For conditions that the driver does not guarantee (`objects.capabilities`) the suite tests that they are refused.
 """
 
-from waybill.objects.conformance.conditions import Conditional
-from waybill.objects.conformance.contents import PutAndGet
-from waybill.objects.conformance.listing import ListDeleteCopy
-from waybill.objects.conformance.naming import Names
-from waybill.objects.conformance.parts import Uploads
+from waybill.objects.conformance.contents import ListDeleteCopySuite, ObjectNameSuite, PutAndGetSuite
+from waybill.objects.conformance.writes import ConditionalWriteSuite, UploadSuite
 
-__all__ = ["Conditional", "ListDeleteCopy", "Names", "ObjectsSuite", "PutAndGet", "Uploads"]
+__all__ = [
+    "ConditionalWriteSuite",
+    "ListDeleteCopySuite",
+    "ObjectNameSuite",
+    "ObjectsSuite",
+    "PutAndGetSuite",
+    "UploadSuite",
+]
 
 
-class ObjectsSuite(PutAndGet, Names, Conditional, ListDeleteCopy, Uploads):
-    """All of it. Subclass it, and give it a fixture `objects`."""
+class ObjectsSuite(PutAndGetSuite, ObjectNameSuite, ConditionalWriteSuite, ListDeleteCopySuite, UploadSuite):
+    """All suites. Subclass it and define a fixture `objects`."""

@@ -1,8 +1,12 @@
-"""The built-in scenarios: generic tables that use everything that the engine offers."""
+"""The built-in scenarios: two small examples of machines, steps and invariants of their own.
 
-from waybill.sim.scenarios.crates import Crates
-from waybill.sim.scenarios.mistakes import Mistakes
-from waybill.sim.scenarios.orders import Orders
-from waybill.sim.scenarios.transfers import Transfers
+crates      parents, children and grandchildren that settle at the same time
+transfers   exclusive locks that survive waits, failures and crashes
 
-BUILT_IN = (Crates, Mistakes, Orders, Transfers)
+Applications bring theirs with the entry-point group `waybill.scenarios`.
+"""
+
+from waybill.sim.scenarios.crates import CratesScenario
+from waybill.sim.scenarios.transfers import TransfersScenario
+
+BUILT_IN = (CratesScenario, TransfersScenario)

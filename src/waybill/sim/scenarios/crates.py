@@ -1,6 +1,7 @@
-"""Crates of parcels that are packed at once: nothing but joins, as close together as they come.
+"""Crates of parcels that are packed at the same time: nothing but joins, as close together as possible.
 
-crate    Filling -> Waiting -> Full, filled again by people        parcel   Packing -> Packed, with a box of its own or not
+crate    Filling -> Waiting -> Full; the operator fills it again
+parcel   Packing -> Packed, or Packing -> Waiting -> Packed with a box of its own
 box      Folding -> Folded
 """
 
@@ -10,18 +11,18 @@ from collections.abc import Iterator
 
 from waybill.machine import Machine, action, end, join, rest, work
 from waybill.record import Change, Record, Ref
-from waybill.sim.ledger import Entry, Violation
+from waybill.sim.invariant_checker import CheckedRecord, InvariantViolation
 from waybill.sim.scenario import Scenario
-from waybill.sim.world import World, current
-from waybill.step import Context, Done, Fail, New, Outcome
+from waybill.sim.world import SimulatedWorld, get_current_world
+from waybill.step import Done, Fail, New, Outcome, StepContext
 
 CRATE = Machine(
     name="crate",
     plural="crates",
     prefix="crt",
-    doc="Some parcels.",
+    description="Some parcels.",
     states=(
-        work("Filling", "Waiting", "Makes its parcels.", fails=None),
+        work("Filling", "Waiting", "Makes its parcels.", on_fail=None),
         join("Waiting", "Full", "They are being packed."),
         rest("Full", "All are packed.", settled=True, keep=60.0),
         end("Shipped", "Gone."),
@@ -36,10 +37,10 @@ PARCEL = Machine(
     name="parcel",
     plural="parcels",
     prefix="pcl",
-    doc="One parcel.",
+    description="One parcel.",
     parent="crate",
     states=(
-        work("Packing", "Waiting", "Packs it.", also=("Packed",)),
+        work("Packing", "Waiting", "Packs it.", or_to=("Packed",)),
         join("Waiting", "Packed", "Its box is being folded."),
         rest("Failed", "It does not fit.", settled=True),
         rest("Packed", "In its crate.", settled=True),
@@ -47,7 +48,7 @@ PARCEL = Machine(
     ),
     actions=(
         action("resume", "Failed", "Packing", "Try again."),
-        action("throw", "Packed Failed Packing", "Thrown", "Away with it.", claimed="wait"),
+        action("throw", "Packed Failed Packing", "Thrown", "Away with it.", when_claimed="wait"),
     ),
 )
 
@@ -55,74 +56,74 @@ BOX = Machine(
     name="box",
     plural="boxes",
     prefix="box",
-    doc="Around a parcel.",
+    description="Around a parcel.",
     parent="parcel",
-    states=(work("Folding", "Folded", "Folds it.", fails=None), end("Folded", "A box.")),
+    states=(work("Folding", "Folded", "Folds it.", on_fail=None), end("Folded", "A box.")),
 )
 
 
 @CRATE.step("Filling")
-def fill(crate: Record, ctx: Context) -> Outcome:
-    plan = crate.docs["crate"]
+def fill(crate: Record, ctx: StepContext) -> Outcome:
+    plan = crate.documents["crate"]
     return Done(spawn=tuple(New("parcel", {"parcel": each}) for each in plan["parcels"]))
 
 
 @PARCEL.step("Packing")
-def pack(parcel: Record, ctx: Context) -> Outcome:
-    current().point("packing")
-    plan = parcel.docs["parcel"]
-    if plan["odd"] and parcel.retries == 0:
+def pack(parcel: Record, ctx: StepContext) -> Outcome:
+    get_current_world().reach_point("packing")
+    plan = parcel.documents["parcel"]
+    if plan["odd"] and parcel.resume_count == 0:
         raise Fail("It does not fit.")
     return Done(spawn=(New("box"),)) if plan["box"] else Done(to="Packed")
 
 
 @BOX.step("Folding")
-def fold(box: Record, ctx: Context) -> Outcome:
-    current().takes(0.02)
+def fold(box: Record, ctx: StepContext) -> Outcome:
+    get_current_world().spend_time(0.02)
     return Done()
 
 
-class Crates(Scenario):
+class CratesScenario(Scenario):
     name = "crates"
-    doc = "Parents, children and grandchildren that settle as close together as they come."
+    description = "Parents, children and grandchildren that settle at the same time."
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world)
-        self.joined: dict[Ref, int] = {}  # how often each is in its join, or was
-        self.planned: dict[Ref, int] = {}  # how many parcels each crate gets with every filling
-        self.filled: dict[Ref, int] = {}  # how many it should have by now
+        self.join_counts: dict[Ref, int] = {}  # entries into the join minus exits, by record
+        self.planned_parcels: dict[Ref, int] = {}  # parcels of each crate with every filling
+        self.expected_children: dict[Ref, int] = {}  # children that the record should have now
 
-    def machines(self) -> tuple[Machine, ...]:
+    def build_machines(self) -> tuple[Machine, ...]:
         return (CRATE, PARCEL, BOX)
 
-    def submissions(self) -> Iterator[New]:
+    def build_submissions(self) -> Iterator[New]:
         for n in range(self.rng.choice((1, 2, 4))):
             parcels = [
                 {"odd": self.rng.random() < 0.1, "box": self.rng.random() < 0.4}
                 for _ in range(self.rng.choice((1, 2, 2, 3, 6)))
             ]
-            yield New("crate", {"crate": {"parcels": parcels}}, request=f"crate-{n}")
+            yield New("crate", {"crate": {"parcels": parcels}}, idempotency_key=f"crate-{n}")
 
-    def changed(self, change: Change, record: Record | None, entry: Entry) -> None:
+    def check_change(self, change: Change, record: Record | None, checked: CheckedRecord) -> None:
         if record is None:
             return
         if change.before is None:
             if record.kind == "crate":
-                self.planned[record.ref] = len(record.docs["crate"]["parcels"])
+                self.planned_parcels[record.ref] = len(record.documents["crate"]["parcels"])
         elif change.before.state != record.state:
-            self._moved(change.before.state, record)
+            self._check_move(change.before.state, record)
 
-    def _moved(self, before: str, record: Record) -> None:
-        """A join is left once for each time that it is entered, and the children that it waits for came with the
-        entering.
-        """
+    def _check_move(self, before: str, record: Record) -> None:
+        """A join is left once for each time it is entered, and all children that it waits for were created on entry."""
         ref = record.ref
         if record.state == "Waiting":
-            self.joined[ref] = self.joined.get(ref, 0) + 1
-            self.filled[ref] = self.filled.get(ref, 0) + self.planned.get(ref, 1)
+            self.join_counts[ref] = self.join_counts.get(ref, 0) + 1
+            self.expected_children[ref] = self.expected_children.get(ref, 0) + self.planned_parcels.get(ref, 1)
         elif before == "Waiting":
-            self.joined[ref] -= 1
-            if self.joined[ref] < 0:
-                raise Violation(f"{ref} leaves its join twice")
-            if (made := self.world.simulation.ledger.children.get(ref, 0)) != self.filled[ref]:
-                raise Violation(f"{ref} was to have {self.filled[ref]} children, and {made} were made")
+            self.join_counts[ref] -= 1
+            if self.join_counts[ref] < 0:
+                raise InvariantViolation(f"{ref} leaves its join twice")
+            if (created := self.world.simulation.checker.child_counts.get(ref, 0)) != self.expected_children[ref]:
+                raise InvariantViolation(
+                    f"{ref} should have {self.expected_children[ref]} children, and {created} were created"
+                )

@@ -1,6 +1,6 @@
-"""The suite that every store's driver passes: what the verbs of `waybill.record.Store` mean, as tests.
+"""The conformance suite that every driver passes: what the methods of `waybill.record.Store` mean, as tests.
 
-A driver's author subclasses `Harness` (a fresh store, its clock, ways to hurt it) and writes
+The author of a driver subclasses `StoreHarness` (a fresh store, its clock, ways to make it fail) and writes
 
     class TestMyStore(StoreSuite):
         @pytest.fixture
@@ -11,63 +11,78 @@ A driver's author subclasses `Harness` (a fresh store, its clock, ways to hurt i
 
 What the drivers agree on beyond the docstrings of `Store`:
 
-- **Refusals.** A group that no store could write (too large, a record in two groups, a claim made by a change) is answered with its refusal
-  and never fails its neighbours: `waybill.stores.groups.vet`. A record that is gone is a Conflict, a ClaimLost if `before` was held.
-- **Versions.** A new record's version is its seq. Claims, commits and being freed by reap or close_session move it on; nudges, parking and
-  unparking do not. A re-created id never comes to a version of its former life.
-- **Parking.** "key NAME" and "mark NAME" are written by claim alone: a change that would write them writes None, and the next claim decides
-  again. A change that parks on "wait" or "children" a record that was nudged since it was read (or claimed: saves and going on answer the
-  nudges of the claim) leaves it free at once.
-- **Keys** are asked for by a free record and held from its claim on; the marks are looked at first, and a record that is handed out with a
-  mark takes no keys. Going on into a taken key or a gate that is marked is answered free and unparked.
-- **Answers.** A creation whose request is known: the record made first in its place, None in the places of all other changes.
+- **Refusals.** A group that no store could write (too large, a record in two groups, a claim made by a change) is answered
+  with its refusal and never fails the other groups: `waybill.stores.group_validation.validate_groups`. A record that is
+  gone is a Conflict, a ClaimLost if `before` was claimed.
+- **Versions.** The version of a new record is its seq. Claims, commits and releases by reap_sessions or close_session
+  increase it; wakes, blocking and unblocking do not. A re-created id never reaches a version of the removed record.
+- **Blocking.** "lock NAME" and "hold NAME" are written by claim alone: a change that would write them writes None, and the
+  next claim decides again. A change that blocks on "wait" or "children" a record that was woken since it was read (or
+  claimed: checkpoints and continuations keep the wake_count of the claim) leaves it unblocked.
+- **Locks** are asked for by an unclaimed record and owned from its claim on. Holds are checked first, and a record that is
+  claimed on hold takes no locks. A continuation into an unavailable lock or a hold that is set is answered unclaimed and
+  unblocked.
+- **Answers.** A creation whose idempotency key is known: the record created first in its place, None in the places of all
+  other changes.
 - **watch**: what happens after one watch has returned is seen by the next; an interrupt before the watch counts.
-- **reap** counts as connected only the time in which its own connection was in touch: a gap of a ttl without a call begins anew.
+- **reap_sessions** counts as connected only the time in which its own connection was in contact with the store: after a
+  gap of a ttl without a call the time starts again.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# Before the import of the modules that hold them, so that a failing assertion shows its values.
-_PARTS = (
-    *("commits", "parents", "documents", "reading", "claims", "marks", "keys", "key_races"),
-    *("waits", "sessions", "asks", "checks", "races", "foreign_locks", "walks", "yard"),
+# Before these modules are imported, so that a failing assertion shows its values.
+_MODULES = (
+    *("action_requests", "claims", "commits", "documents", "fixtures", "holds", "lock_races", "locks"),
+    *("parents", "queries", "races", "random_walks", "sessions", "tester", "waits"),
 )
-pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _MODULES))
 
-from waybill.stores.conformance.asks import Asks  # noqa: E402
-from waybill.stores.conformance.checks import Checks  # noqa: E402
-from waybill.stores.conformance.claims import Claims  # noqa: E402
-from waybill.stores.conformance.commits import Commits  # noqa: E402
-from waybill.stores.conformance.documents import Documents  # noqa: E402
-from waybill.stores.conformance.foreign_locks import ForeignLocks  # noqa: E402
-from waybill.stores.conformance.harness import Harness, race_in_threads  # noqa: E402
-from waybill.stores.conformance.key_races import KeyRaces  # noqa: E402
-from waybill.stores.conformance.keys import Keys  # noqa: E402
-from waybill.stores.conformance.marks import Marks  # noqa: E402
-from waybill.stores.conformance.parents import Parents  # noqa: E402
-from waybill.stores.conformance.races import Races  # noqa: E402
-from waybill.stores.conformance.reading import Reading  # noqa: E402
-from waybill.stores.conformance.sessions import Sessions  # noqa: E402
-from waybill.stores.conformance.suite import Suite  # noqa: E402
-from waybill.stores.conformance.waits import Waits  # noqa: E402
-from waybill.stores.conformance.walks import Walks  # noqa: E402
-from waybill.stores.conformance.yard import Yard  # noqa: E402
+from waybill.stores.conformance.action_requests import ActionRequestTests  # noqa: E402
+from waybill.stores.conformance.claims import ClaimTests  # noqa: E402
+from waybill.stores.conformance.commits import CommitTests  # noqa: E402
+from waybill.stores.conformance.documents import DocumentTests  # noqa: E402
+from waybill.stores.conformance.fixtures import StoreTestBase  # noqa: E402
+from waybill.stores.conformance.harness import StoreHarness, race_in_threads  # noqa: E402
+from waybill.stores.conformance.holds import HoldTests  # noqa: E402
+from waybill.stores.conformance.lock_races import LockRaceTests  # noqa: E402
+from waybill.stores.conformance.locks import ForeignLockTests, LockTests  # noqa: E402
+from waybill.stores.conformance.parents import ParentTests  # noqa: E402
+from waybill.stores.conformance.queries import QueryTests  # noqa: E402
+from waybill.stores.conformance.races import RaceTests  # noqa: E402
+from waybill.stores.conformance.random_walks import RandomWalkTests  # noqa: E402
+from waybill.stores.conformance.sessions import SessionTests  # noqa: E402
+from waybill.stores.conformance.tester import StoreTester  # noqa: E402
+from waybill.stores.conformance.waits import CheckTests, WaitTests  # noqa: E402
 
-__all__ = ["ForeignLockSuite", "Harness", "StoreSuite", "Yard", "race_in_threads"]
+__all__ = ["ForeignLockSuite", "StoreHarness", "StoreSuite", "StoreTester", "race_in_threads"]
 
 
 class StoreSuite(
-    Commits, Parents, Documents, Reading, Claims, Marks, Keys, Waits, Sessions, Asks, Checks, Races, KeyRaces, Walks
+    CommitTests,
+    ParentTests,
+    DocumentTests,
+    QueryTests,
+    ClaimTests,
+    HoldTests,
+    LockTests,
+    WaitTests,
+    SessionTests,
+    ActionRequestTests,
+    CheckTests,
+    RaceTests,
+    LockRaceTests,
+    RandomWalkTests,
 ):
-    """All of it, for every store."""
+    """The tests that every store passes."""
 
 
-class ForeignLockSuite(ForeignLocks):
-    """Besides StoreSuite, for a store whose records others than Waybill hold too: Harness.foreign_lock and
-    foreign_unlock are given.
+class ForeignLockSuite(ForeignLockTests):
+    """Besides StoreSuite, for a store whose records programs other than Waybill lock too: the harness implements
+    take_foreign_lock and release_foreign_lock.
     """
 
 
-assert issubclass(StoreSuite, Suite)
+assert issubclass(StoreSuite, StoreTestBase)

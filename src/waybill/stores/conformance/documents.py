@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from waybill.stores.conformance.suite import Suite
-from waybill.stores.conformance.yard import Yard
+from waybill.stores.conformance.fixtures import StoreTestBase
+from waybill.stores.conformance.tester import StoreTester
 
 BODIES = {
     "a null character": b'{"a":"\\u0000"}',
@@ -19,51 +19,51 @@ BODIES = {
 }
 
 
-class Documents(Suite):
+class DocumentTests(StoreTestBase):
     @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-    def test_documents_are_kept_byte_for_byte_b2(self, yard: Yard, body: bytes) -> None:
-        name = yard.harness.documents[0]
-        made = yard.one(docs={name: body})
-        assert made.docs.raw[name] == body
-        assert yard.get(made).docs.raw[name] == body
-        assert yard.claimed(yard.store, yard.session())[0].docs.raw[name] == body
-        assert yard.store.find(made.kind, docs=True).records[0].docs.raw[name] == body
+    def test_documents_are_kept_byte_for_byte_b2(self, tester: StoreTester, body: bytes) -> None:
+        name = tester.harness.document_names[0]
+        made = tester.make_parcel(documents={name: body})
+        assert made.documents.raw[name] == body
+        assert tester.get(made).documents.raw[name] == body
+        assert tester.claim_records(tester.store, tester.open_session())[0].documents.raw[name] == body
+        assert tester.store.find(made.kind, documents=True).records[0].documents.raw[name] == body
 
-    def test_a_change_writes_replaces_and_removes_those_it_names_b2(self, yard: Yard) -> None:
-        first, second, third = yard.harness.documents
-        made = yard.one(docs={first: b"1", second: b"2"})
-        moved = yard.update(made, docs={second: b"22", third: b"3"})
-        assert {name: moved.docs.raw.get(name) for name in yard.harness.documents} == {
+    def test_a_change_writes_replaces_and_removes_those_it_names_b2(self, tester: StoreTester) -> None:
+        first, second, third = tester.harness.document_names
+        made = tester.make_parcel(documents={first: b"1", second: b"2"})
+        moved = tester.update(made, documents={second: b"22", third: b"3"})
+        assert {name: moved.documents.raw.get(name) for name in tester.harness.document_names} == {
             first: b"1",
             second: b"22",
             third: b"3",
         }
-        assert yard.get(made).docs == moved.docs
-        moved = yard.update(moved, docs={first: None, third: b"33"})
-        assert yard.get(made).docs == moved.docs
-        assert first not in moved.docs
-        assert moved.docs[third] == 33
+        assert tester.get(made).documents == moved.documents
+        moved = tester.update(moved, documents={first: None, third: b"33"})
+        assert tester.get(made).documents == moved.documents
+        assert first not in moved.documents
+        assert moved.documents[third] == 33
 
-    def test_a_record_read_without_documents_can_be_changed_b2(self, yard: Yard) -> None:
+    def test_a_record_read_without_documents_can_be_changed_b2(self, tester: StoreTester) -> None:
         """A page does not load documents; a change made from it must neither lose nor trip over those that are
         there.
         """
-        first, second, _ = yard.harness.documents
-        made = yard.one(docs={first: b"1"})
-        (listed,) = yard.store.find(made.kind).records
-        assert dict(listed.docs.raw) == {}
-        yard.update(listed, docs={first: b"11", second: b"2"})
-        assert yard.get(made).docs.raw == {**yard.harness.required, first: b"11", second: b"2"}
+        first, second, _ = tester.harness.document_names
+        made = tester.make_parcel(documents={first: b"1"})
+        (listed,) = tester.store.find(made.kind).records
+        assert dict(listed.documents.raw) == {}
+        tester.update(listed, documents={first: b"11", second: b"2"})
+        assert tester.get(made).documents.raw == {**tester.harness.required_documents, first: b"11", second: b"2"}
 
-    def test_removing_a_document_that_is_not_there_is_no_mistake(self, yard: Yard) -> None:
-        made = yard.one()
-        moved = yard.update(made, docs={yard.harness.documents[1]: None})
-        assert yard.get(made) == moved
+    def test_removing_a_document_that_is_not_there_is_no_error(self, tester: StoreTester) -> None:
+        made = tester.make_parcel()
+        moved = tester.update(made, documents={tester.harness.document_names[1]: None})
+        assert tester.get(made) == moved
 
-    def test_saves_write_documents_under_the_claim(self, yard: Yard) -> None:
-        name = yard.harness.documents[0]
-        yard.one()
-        (mine,) = yard.claimed(yard.store, yard.session())
-        saved = yard.save(mine, docs={name: b'{"part":1}'})
-        assert yard.get(mine).docs == saved.docs
-        assert saved.docs[name] == {"part": 1}
+    def test_saves_write_documents_under_the_claim(self, tester: StoreTester) -> None:
+        name = tester.harness.document_names[0]
+        tester.make_parcel()
+        (mine,) = tester.claim_records(tester.store, tester.open_session())
+        saved = tester.save(mine, documents={name: b'{"part":1}'})
+        assert tester.get(mine).documents == saved.documents
+        assert saved.documents[name] == {"part": 1}

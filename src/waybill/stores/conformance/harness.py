@@ -1,9 +1,9 @@
-"""What a driver's author gives to the suite: a fresh store, its clock, and ways to hurt it.
+"""What the author of a driver gives to the suite: a fresh store, its clock, and ways to make it fail.
 
-    open ... tick ... expire | outage | lose_answer ... race ... close
+    open ... tick ... expire_session | simulate_outage | lose_answer ... race ... close
 
-Subclass `Harness`, give the five abstract methods, and change those words below that the driver's layout fixes. A
-feature that a store may lack is asked of the harness and never guessed; where it is lacking the suite tests that the
+Subclass `StoreHarness`, implement the five abstract methods, and change the names below that the driver's layout fixes. A
+feature that a store may lack is declared in the harness and never guessed; where it is missing, the suite tests that the
 store refuses or does the lesser thing.
 """
 
@@ -18,38 +18,46 @@ from typing import Any
 from waybill.record import Ref, Store, StoreError
 
 
-class Harness(ABC):
+class StoreHarness(ABC):
     """One fresh, empty store for one test.
 
-    Its connections show what was committed to the very next call of any other connection: a driver that lists its
-    queues ahead of claims does not keep such lists here. The suite opens at most one session at a time on a connection.
+    What one connection commits, the next call of any other connection must see: a driver that lists its queues ahead of
+    claims keeps no such lists here. The suite opens at most one session at a time on a connection.
     """
 
     kind = "parcel"  # what most tests are about; its records may have a parent
-    prefix = "pcl"  # of minted ids: "pcl*"
+    id_prefix = "pcl"  # of minted ids: "pcl*"
     parent_kind = "crate"
-    parent_prefix = "crt"
-    states: Sequence[str] = ("Packing", "Weighing", "Sending")  # of `kind`: three that are worked on
-    rest = "Shelved"  # of `kind`: nobody works on it, and it is open
-    end = "Sent"  # of `kind`: closed
-    parent_states: Sequence[str] = ("Filling", "Sealing")  # of `parent_kind`: two that are worked on
-    parent_end = "Shipped"  # of `parent_kind`: closed
-    documents: Sequence[str] = ("label", "contents", "receipt")  # three that `kind` may have and any JSON may go into
-    required: Mapping[str, bytes] = {}  # documents that each new record of `kind` must have, by name
-    parent_required: Mapping[str, bytes] = {}  # the same for `parent_kind`
-    key_family = "ark"  # of exclusive keys: "ark/NAME"
-    gate_family = "collections"  # of marks that stop records: "collections/NAME"
+    parent_id_prefix = "crt"
+    states: Sequence[str] = ("Packing", "Weighing", "Sending")  # of `kind`: three work states
+    rest_state = "Shelved"  # of `kind`: not worked on, and open
+    end_state = "Sent"  # of `kind`: closed
+    parent_states: Sequence[str] = ("Filling", "Sealing")  # of `parent_kind`: two work states
+    parent_end_state = "Shipped"  # of `parent_kind`: closed
+    # three documents that `kind` may have, for any JSON
+    document_names: Sequence[str] = ("label", "contents", "receipt")
+    required_documents: Mapping[str, bytes] = {}  # documents that each new record of `kind` must have, by name
+    parent_required_documents: Mapping[str, bytes] = {}  # the same for `parent_kind`
+    lock_family = "ark"  # of locks: "ark/NAME"
+    hold_family = "collections"  # of holds: "collections/NAME"
 
     needs_parent = False  # a record of `kind` cannot be without a parent
-    own_ids = True  # a caller may name the ids of `kind`; otherwise all are minted and a given id is refused
-    has_turns = True  # records keep a turn; otherwise the order inside a priority is that of creation
-    keeps_open = True  # records keep `open` as it is written; otherwise the state alone says it
-    many_hosts = True  # workers of several hosts share the store; otherwise a second host is refused with BadStore
-    # `check` names what `strand` parks; otherwise `sweep` alone frees it, as where others free keys and marks too
-    names_stranded = True
-    has_foreign_locks = False  # others than Waybill hold records too; then foreign_lock and foreign_unlock are given
+    accepts_ids = True  # a caller may choose the ids of `kind`; otherwise all are minted and a given id is refused
+    has_queue_positions = (
+        True  # records have a queue position; otherwise the order inside a priority is that of creation
+    )
+    stores_open = True  # `open` is stored as it is written; otherwise it follows from the state
+    allows_many_hosts = (
+        True  # workers of several hosts share the store; otherwise a second host is refused with BadStore
+    )
+    # `check` names what block_record blocks; otherwise maintain_indexes alone unblocks it, as where other programs remove
+    # locks and holds too
+    check_finds_stale_blocks = True
+    has_foreign_locks = (
+        False  # other programs lock records too; then take_foreign_lock and release_foreign_lock are given
+    )
 
-    # of the sessions that tests let die, in seconds of the store's clock: much longer than a test may stand still
+    # of the sessions that tests let expire, in seconds of the store's clock: much longer than a test may be paused
     ttl = 3600.0
     rounds = 10  # of each race
 
@@ -59,42 +67,42 @@ class Harness(ABC):
 
     @abstractmethod
     def tick(self, seconds: float) -> None:
-        """Move the store's clock on."""
+        """Advance the store's clock."""
 
     @abstractmethod
-    def expire(self, store: Store, session: str) -> None:
-        """Let that session of that connection die, as a paused or killed worker's does; `store` stays usable, as a
-        late worker.
+    def expire_session(self, store: Store, session: str) -> None:
+        """Let that session of that connection expire, as the session of a paused or killed worker does; `store` stays
+        usable, as a late worker's does.
 
-        Where sessions are rows: move the clock on in steps past the ttl, while another connection calls reap() at each,
-        until it answers the name. Sessions with a longer ttl live on.
+        Where sessions are rows: advance the clock in steps past the ttl, while another connection calls reap_sessions()
+        after each, until it returns the name. Sessions with a longer ttl continue.
         """
 
     @abstractmethod
-    def outage(self, seconds: float) -> None:
-        """Nobody can reach the store for so long, by its own clock; then it is back, and the connections are as
-        after such an outage.
+    def simulate_outage(self, seconds: float) -> None:
+        """The store is unavailable for so long, by its own clock; then it is back, and the connections are as after such
+        an outage.
         """
 
     @abstractmethod
     def lose_answer(self, store: Store) -> AbstractContextManager[Any]:
-        """Within it the next commit of that connection is really written and its answer is lost; the connection is
+        """A context in which the next commit of that connection is written and its answer is lost; the connection is
         usable afterwards.
         """
 
-    def foreign_lock(self, ref: Ref) -> None:
-        """Somebody who is not Waybill holds the record."""
+    def take_foreign_lock(self, ref: Ref) -> None:
+        """Another program locks the record."""
         raise NotImplementedError
 
-    def foreign_unlock(self, ref: Ref) -> None:
-        """The foreigner lets go, having changed nothing."""
+    def release_foreign_lock(self, ref: Ref) -> None:
+        """The other program unlocks the record, having changed nothing."""
         raise NotImplementedError
 
-    def strand(self, ref: Ref, reason: str) -> bool:
-        """Park the record by hand, past all verbs, on a key that is free ("key NAME") or a mark that is off ("mark
-        NAME").
+    def block_record(self, ref: Ref, blocked_by: str) -> bool:
+        """Block the record directly in the store's data, by a lock that no record owns ("lock NAME") or a hold that is not
+        set ("hold NAME").
 
-        False, with nothing done: there is no way to do so.
+        Returns False, and does nothing, where there is no way to do so.
         """
         return False
 
@@ -104,21 +112,21 @@ class Harness(ABC):
         """
         return race_in_threads(*calls)
 
-    def close(self) -> None:  # noqa: B027 - nothing to do is a fair answer
+    def close(self) -> None:  # noqa: B027 - a harness may have nothing to close
         """Close all connections that were opened, and remove the store."""
 
 
 def race_in_threads(*calls: Callable[[], Any]) -> list[Any]:
     """Start the calls together, one thread each. Errors other than refusals are raised here."""
     answers: list[Any] = [None] * len(calls)
-    line = threading.Barrier(len(calls))
+    start = threading.Barrier(len(calls))
 
-    def run(place: int, call: Callable[[], Any]) -> None:
+    def run(index: int, call: Callable[[], Any]) -> None:
         try:
-            line.wait(120)
-            answers[place] = call()
-        except BaseException as error:  # noqa: BLE001 - carried to the test's own thread, below
-            answers[place] = error
+            start.wait(120)
+            answers[index] = call()
+        except BaseException as error:  # noqa: BLE001 - raised in the test's own thread, below
+            answers[index] = error
 
     threads = [threading.Thread(target=run, args=item, daemon=True) for item in enumerate(calls)]
     for thread in threads:
@@ -126,7 +134,7 @@ def race_in_threads(*calls: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.join(120)
         if thread.is_alive():
-            raise AssertionError("A call did not come back within two minutes: a deadlock, or a wait without a limit.")
+            raise AssertionError("A call did not return within two minutes: a deadlock, or a wait without a limit.")
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, StoreError):
             raise answer

@@ -1,11 +1,11 @@
 """commit: groups of changes, sent together, each answered for itself.
 
-    vet -> waves of groups that have nothing to do with each other -> one call each -> answers -> the parents left
-    without an open child
+    validate -> sets of groups that do not depend on each other -> one call of commit_groups() each -> answers ->
+    parents that are left without an open child
 
-A wave is written by one call of commit_groups(). Where that fails because others wrote the same rows in that moment it
-is sent again, and where it fails for another reason its groups are sent one by one, so that a group which cannot be
-written never fails its neighbours.
+A set of independent groups is written by one call of commit_groups(). If the call fails because others wrote the same
+rows at the same time, it is sent again; if it fails for another reason, the groups are sent one by one, so that a group
+which cannot be written never fails the others.
 """
 
 from __future__ import annotations
@@ -16,136 +16,174 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from waybill.record import (
-    Answer,
-    Ask,
+    ActionRequest,
     Change,
     ClaimLost,
-    Committed,
+    CommitAnswer,
+    CommitGroup,
+    CommitOutcomeUnknown,
+    CommitResult,
     Conflict,
-    Exists,
-    Group,
-    NotFound,
+    LockUnavailable,
     Record,
+    RecordExists,
+    RecordNotFound,
     Ref,
     StoreError,
-    Taken,
-    Unavailable,
-    Unknown,
+    StoreUnavailable,
 )
-from waybill.stores.groups import vet
-from waybill.stores.postgres.connection import TRIES, Connection, Row
-from waybill.stores.postgres.troubles import Again
-from waybill.stores.postgres.waves import Wave, touched_by
+from waybill.stores.group_validation import validate_groups
+from waybill.stores.postgres.connection import MAX_TRIES, PostgresConnection, Row
+from waybill.stores.postgres.errors import ConcurrentWriteError
+from waybill.stores.postgres.independent_groups import IndependentGroups, find_touched_names
 
-Reason = tuple[int, str, str]  # which change of the group, what is in the way, and its name
+RefusalReason = tuple[int, str, str]  # index of the change in its group, the refusal, and what it names
 
 
-class Commits:
-    """The verb, over one connection."""
+class PostgresCommits:
+    """commit over one connection."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: PostgresConnection,
         statements: Mapping[str, str],
         get: Callable[[str, str], Record],
-        turns: Mapping[str, int],
+        queue_positions: Mapping[str, int],
     ) -> None:
         self._connection = connection
         self._statements = statements
         self._get = get
-        self._turns = turns  # the highest handed out by this process, kind by kind
-        self.rang = False  # whether the last commit made something that can perhaps be claimed
+        self._queue_positions = queue_positions  # the highest claimed by this process, by kind
+        self.has_claimable = False  # whether the last commit wrote something that may be claimable
 
-    def commit(self, groups: Sequence[Group]) -> list[Answer]:
-        answers: list[Answer | None] = list(vet(groups))
-        self.rang = False
-        wave = Wave()
-        for place, (group, touched) in enumerate(zip(groups, touched_by(groups), strict=True)):
-            if answers[place] is not None:
+    def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
+        answers: list[CommitAnswer | None] = list(validate_groups(groups))
+        self.has_claimable = False
+        independent = IndependentGroups()
+        for index, (group, touched) in enumerate(zip(groups, find_touched_names(groups), strict=True)):
+            if answers[index] is not None:
                 continue
-            if not wave.admits(touched):
-                self._send(wave, groups, answers)
-                wave = Wave()
-                wave.admits(touched)
+            if not independent.admit(touched):
+                self._send(independent, groups, answers)
+                independent = IndependentGroups()
+                independent.admit(touched)
             try:
-                wave.add(place, group)
+                independent.add(index, group)
             except (UnicodeEncodeError, struct.error) as error:
-                answers[place] = StoreError(f"PostgreSQL cannot keep a value of this group: {error}.")
-        self._send(wave, groups, answers)
+                answers[index] = StoreError(f"PostgreSQL cannot store a value of this group: {error}.")
+        self._send(independent, groups, answers)
         assert None not in answers
-        return self._look_idle(groups, [answer for answer in answers if answer is not None])
+        return self._add_idle_parents(groups, [answer for answer in answers if answer is not None])
 
-    def _send(self, wave: Wave, groups: Sequence[Group], answers: list[Answer | None]) -> None:
-        if not wave.groups:
+    def _send(
+        self, independent: IndependentGroups, groups: Sequence[CommitGroup], answers: list[CommitAnswer | None]
+    ) -> None:
+        if not independent.group_indexes:
             return
         try:
-            self._write(wave, groups, answers)
-        except (Unknown, Unavailable) as error:
-            if isinstance(error, Unavailable) and not any(
-                isinstance(answer, (Committed, Unknown)) for answer in answers
+            self._write(independent, groups, answers)
+        except (CommitOutcomeUnknown, StoreUnavailable) as error:
+            if isinstance(error, StoreUnavailable) and not any(
+                isinstance(answer, (CommitResult, CommitOutcomeUnknown)) for answer in answers
             ):
                 raise
-            for place in wave.groups:
-                answers[place] = error
+            for index in independent.group_indexes:
+                answers[index] = error
         except StoreError as error:
-            if len(wave.groups) == 1:
-                answers[wave.groups[0]] = error if not isinstance(error, Again) else Unavailable(str(error))
+            if len(independent.group_indexes) == 1:
+                answers[independent.group_indexes[0]] = (
+                    error if not isinstance(error, ConcurrentWriteError) else StoreUnavailable(str(error))
+                )
                 return
-            for place in wave.groups:
-                single = Wave()
-                single.add(place, groups[place])
+            for index in independent.group_indexes:
+                single = IndependentGroups()
+                single.add(index, groups[index])
                 self._send(single, groups, answers)
 
-    def _write(self, wave: Wave, groups: Sequence[Group], answers: list[Answer | None]) -> None:
-        for tries in range(TRIES):
+    def _write(
+        self, independent: IndependentGroups, groups: Sequence[CommitGroup], answers: list[CommitAnswer | None]
+    ) -> None:
+        for tries in range(MAX_TRIES):
             try:
-                rows = self._connection.run(self._statements["commit"], wave.args(self._turns), tries=1)
-                self._read(wave, rows, groups, answers)
+                rows = self._connection.run(
+                    self._statements["commit_groups"], independent.to_args(self._queue_positions), max_tries=1
+                )
+                self._read_answers(independent, rows, groups, answers)
                 return
-            except Again:
-                if tries == TRIES - 1:
+            except ConcurrentWriteError:
+                if tries == MAX_TRIES - 1:
                     raise
 
-    def _read(self, wave: Wave, rows: list[Row], groups: Sequence[Group], answers: list[Answer | None]) -> None:
-        refused: dict[int, list[Reason]] = {}
-        written: dict[int, list[Record | None]] = {place: [None] * len(groups[place].changes) for place in wave.groups}
-        asked: dict[int, list[Ask]] = {}
-        for n, _, refusal, reason, seq, turn, session, parked, nudges, wake_at, moment, action, *more in rows:
-            place, i = wave.places[n]
-            change = groups[place].changes[i]
+    def _read_answers(
+        self,
+        independent: IndependentGroups,
+        rows: list[Row],
+        groups: Sequence[CommitGroup],
+        answers: list[CommitAnswer | None],
+    ) -> None:
+        refusals: dict[int, list[RefusalReason]] = {}
+        written: dict[int, list[Record | None]] = {
+            index: [None] * len(groups[index].changes) for index in independent.group_indexes
+        }
+        requests: dict[int, list[ActionRequest]] = {}
+        for (
+            n,
+            _,
+            refusal,
+            reason,
+            seq,
+            position,
+            session,
+            blocked_by,
+            wake_count,
+            wake_at,
+            commit_time,
+            action,
+            *more,
+        ) in rows:
+            index, i = independent.change_positions[n]
+            change = groups[index].changes[i]
             if refusal is not None:
-                refused.setdefault(place, []).append((i, refusal, reason))
+                refusals.setdefault(index, []).append((i, refusal, reason))
             elif change.after is not None:
-                written[place][i] = _answered(change, change.after, seq, turn, session, parked, nudges, wake_at, moment)
+                written[index][i] = _written_record_of(
+                    change, change.after, seq, position, session, blocked_by, wake_count, wake_at, commit_time
+                )
                 if action is not None:
-                    asked.setdefault(place, []).append(Ask(change.ref, action, *more))
+                    requests.setdefault(index, []).append(ActionRequest(change.ref, action, *more))
         if rows:
             self._connection.presence.touch(rows[0][10])
-        for place in wave.groups:
-            if place in refused:
-                answers[place] = self._known(groups[place], refused[place]) or _refusal(groups[place], refused[place])
+        for index in independent.group_indexes:
+            if index in refusals:
+                answers[index] = self._answer_known(groups[index], refusals[index]) or _refusal_of(
+                    groups[index], refusals[index]
+                )
             else:
-                answers[place] = Committed(tuple(written[place]), (), tuple(asked.get(place, ())))
-                self.rang = (
-                    self.rang or bool(groups[place].nudges) or any(r is None or _claimable(r) for r in written[place])
+                answers[index] = CommitResult(tuple(written[index]), (), tuple(requests.get(index, ())))
+                self.has_claimable = (
+                    self.has_claimable
+                    or bool(groups[index].wake)
+                    or any(r is None or _is_claimable(r) for r in written[index])
                 )
 
-    def _known(self, group: Group, reasons: list[Reason]) -> Answer | None:
-        """A request that was made before is answered with what it made, whatever else is in the way of the group."""
+    def _answer_known(self, group: CommitGroup, reasons: list[RefusalReason]) -> CommitAnswer | None:
+        """If a creation's idempotency key is known, the group is answered with the record it created, whatever else would
+        refuse the group.
+        """
         known = {i: id for i, refusal, id in reasons if refusal == "known"}
         if not known:
             return None
         try:
-            return Committed(
+            return CommitResult(
                 tuple(
                     self._get(change.ref.kind, known[i]) if i in known else None
                     for i, change in enumerate(group.changes)
                 )
             )
-        except NotFound:
-            return Conflict("The record that this request had made was removed in that moment. Try again.")
+        except RecordNotFound:
+            return Conflict("The record of this idempotency key was removed at the same time. Try again.")
 
-    def _look_idle(self, groups: Sequence[Group], answers: list[Answer]) -> list[Answer]:
+    def _add_idle_parents(self, groups: Sequence[CommitGroup], answers: list[CommitAnswer]) -> list[CommitAnswer]:
         if not any(
             change.before is not None and change.before.parent is not None
             for group in groups
@@ -153,35 +191,37 @@ class Commits:
         ):
             return answers
         closed = {
-            place: parents
-            for place, (group, answer) in enumerate(zip(groups, answers, strict=True))
-            if isinstance(answer, Committed) and (parents := _closed_under(group, answer))
+            index: parents
+            for index, (group, answer) in enumerate(zip(groups, answers, strict=True))
+            if isinstance(answer, CommitResult) and (parents := _closed_parents_of(group, answer))
         }
         if not closed:
             return answers
         refs = sorted({parent for parents in closed.values() for parent in parents})
         try:
-            rows = self._connection.run(self._statements["look_idle"], columns(refs), writes=False)
-        except Unavailable:
-            return answers  # written all the same; whom nobody calls now is found by idle_parents()
+            rows = self._connection.run(self._statements["select_idle_parents"], to_columns(refs), writes=False)
+        except StoreUnavailable:
+            return answers  # the commit is written; parents that nobody wakes now are found by find_idle_parents()
         idle = {Ref(*row) for row in rows}
-        for place, parents in closed.items():
-            answer = answers[place]
-            assert isinstance(answer, Committed)
-            answers[place] = replace(answer, idle=tuple(parent for parent in dict.fromkeys(parents) if parent in idle))
+        for index, parents in closed.items():
+            answer = answers[index]
+            assert isinstance(answer, CommitResult)
+            answers[index] = replace(
+                answer, idle_parents=tuple(parent for parent in dict.fromkeys(parents) if parent in idle)
+            )
         return answers
 
 
-def _refusal(group: Group, reasons: list[Reason]) -> StoreError:
-    """Why the group was not written, by the first of its changes that could not be."""
+def _refusal_of(group: CommitGroup, reasons: list[RefusalReason]) -> StoreError:
+    """Why the group was not written: by the first of its changes that was refused."""
     i, refusal, reason = min(reasons, key=lambda each: (each[1] == "open", each[0]))
     change = group.changes[i]
-    if refusal == "taken" and change.after is not None:
-        names = {name for at, _, name in reasons if at == i}
-        reason = next(name for name in change.after.keys if name in names)
-        return Taken(f"The key {reason} is held by another record.", key=reason)
+    if refusal == "lock-unavailable" and change.after is not None:
+        unavailable = {name for at, _, name in reasons if at == i}
+        reason = next(name for name in change.after.locks if name in unavailable)
+        return LockUnavailable(f"The lock {reason} is owned by another record.", lock=reason)
     if refusal == "exists":
-        return Exists(f"There is a {change.ref} already.")
+        return RecordExists(f"There is a {change.ref} already.")
     if refusal == "open":
         return Conflict(f"{change.ref} has a child that is open.")
     version = change.before.version if change.before is not None else 0
@@ -190,16 +230,14 @@ def _refusal(group: Group, reasons: list[Reason]) -> StoreError:
     )
 
 
-def columns(refs: Iterable[Ref]) -> list[list[str]]:
-    """Names of records as two arrays, for unnest."""
-    rows = list(refs)
-    return [[ref.kind for ref in rows], [ref.id for ref in rows]]
+def to_columns(refs: Iterable[Ref]) -> list[list[str]]:
+    """Refs as two arrays, for unnest."""
+    listed = list(refs)
+    return [[ref.kind for ref in listed], [ref.id for ref in listed]]
 
 
-def _closed_under(group: Group, answer: Committed) -> list[Ref]:
-    """The parents of records that this group closed or removed; none for a group that was only answered with what is
-    known.
-    """
+def _closed_parents_of(group: CommitGroup, answer: CommitResult) -> list[Ref]:
+    """The parents of records that this group closed or removed; none for a group that was answered with known records."""
     parents = []
     for change, record in zip(group.changes, answer.records, strict=True):
         before = change.before
@@ -210,52 +248,52 @@ def _closed_under(group: Group, answer: Committed) -> list[Ref]:
     return parents
 
 
-def _claimable(record: Record) -> bool:
-    return record.session is None and record.parked is None
+def _is_claimable(record: Record) -> bool:
+    return record.session is None and record.blocked_by is None
 
 
-def _answered(
+def _written_record_of(
     change: Change,
     after: Record,
     seq: int | None,
-    turn: int,
+    queue_position: int,
     session: str | None,
-    parked: str | None,
-    nudges: int,
+    blocked_by: str | None,
+    wake_count: int,
     wake_at: float,
-    moment: float,
+    commit_time: float,
 ) -> Record:
     """The record as it was written."""
     before = change.before
-    docs = after.docs.with_changes(change.docs)
+    documents = after.documents.with_changes(change.documents)
     if before is None:
         assert seq is not None
         id = f"{after.id[:-1]}{seq:010d}" if after.id.endswith("*") else after.id
         return replace(
             after,
             id=id,
-            turn=turn,
+            queue_position=queue_position,
             session=None,
-            parked=parked,
+            blocked_by=blocked_by,
             seq=seq,
             version=seq,
-            nudges=0,
+            wake_count=0,
             wake_at=wake_at,
-            created=moment,
-            updated=moment,
-            docs=docs,
+            created=commit_time,
+            updated=commit_time,
+            documents=documents,
         )
     return replace(
         after,
-        turn=turn,
+        queue_position=queue_position,
         session=session,
-        parked=parked,
+        blocked_by=blocked_by,
         seq=before.seq,
         version=before.version + 1,
-        # a nudge that came during the claim is answered when the claim ends
-        nudges=nudges if session is None else before.nudges,
+        # a wake during the claim takes effect when the claim ends
+        wake_count=wake_count if session is None else before.wake_count,
         wake_at=wake_at,
         created=before.created,
-        updated=moment,
-        docs=docs,
+        updated=commit_time,
+        documents=documents,
     )

@@ -1,10 +1,10 @@
-"""One connection to PostgreSQL, which makes itself again after it was lost.
+"""One connection to PostgreSQL, which reconnects after it was lost.
 
-    connect -> settings -> run, run, ... -> lost: the call answers Unavailable or Unknown -> the next call connects
-    again
+    connect -> settings -> run, run, ... -> lost: the call raises StoreUnavailable or CommitOutcomeUnknown -> the next
+    call connects again
 
-Sessions are rows, so a new connection goes on with them. Whoever was away does not know who died meanwhile: `presence`
-begins anew with each connection.
+Sessions are rows, so they continue on a new connection. A connection that was lost cannot know which sessions were renewed
+in the meantime: `presence` starts again with each connection.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from waybill.config import POSTGRES_PATIENCE
-from waybill.record import BadStore, Unavailable
-from waybill.stores.postgres import troubles
-from waybill.stores.postgres.wire import Rows, rows_dumper
-from waybill.stores.presence import Presence
+from waybill.config import POSTGRES_TIMEOUTS
+from waybill.record import BadStore, StoreUnavailable
+from waybill.stores.postgres import errors
+from waybill.stores.postgres.binary_rows import CompositeArray, make_array_dumper
+from waybill.stores.presence import ConnectionPresence
 
-# how often a statement is sent that others get in the way of: a deadlock, rows that were written in that moment
-TRIES = 5
-SECRETS = frozenset({"password", "sslpassword"})
+# how often a statement is sent that fails because of concurrent writes: a deadlock, or rows that others just wrote
+MAX_TRIES = 5
+SECRET_PARAMETERS = frozenset({"password", "sslpassword"})
 
-DEFAULTS: dict[str, Any] = {"application_name": "waybill", **POSTGRES_PATIENCE}  # what a URL may say otherwise
+DEFAULTS: dict[str, Any] = {"application_name": "waybill", **POSTGRES_TIMEOUTS}  # a URL may override them
 
 SETTINGS = {
-    "synchronous_commit": "on",  # what is answered as written is on the disk
+    "synchronous_commit": "on",  # what is reported as written is on the disk
     "default_transaction_isolation": "read committed",  # each statement of a function sees what was committed before it
     "idle_in_transaction_session_timeout": "60s",
     "lock_timeout": "30s",
     "client_min_messages": "warning",
-    # The statements leave the planner no choice (see schema.sql); what it would choose on an empty table is kept too
-    # long.
+    # The statements leave the planner no choice (see schema.sql). A plan that it chose on an empty table would be kept
+    # too long.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -48,124 +48,135 @@ SETTINGS = {
 Row = tuple[Any, ...]
 
 
-def without_secrets(url: str) -> str:
+def strip_secrets(url: str) -> str:
+    """The URL without its passwords, for messages."""
     parts = urlsplit(url)
     user, host = parts.netloc.rpartition("@")[::2]
     netloc = f"{user.partition(':')[0]}@{host}" if user else host
-    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name not in SECRETS], quote_via=quote)
+    query = urlencode(
+        [(name, value) for name, value in parse_qsl(parts.query) if name not in SECRET_PARAMETERS], quote_via=quote
+    )
     return urlunsplit((parts.scheme, netloc, parts.path, query, ""))
 
 
-class Connection:
+class PostgresConnection:
+    """The connection on which a store runs its statements, each in a transaction of its own."""
+
     def __init__(self, url: str, schema: str) -> None:
-        self.place = without_secrets(url)
+        self.safe_url = strip_secrets(url)
         self.schema = schema
-        self.presence = Presence(0.0)
+        self.presence = ConnectionPresence(0.0)
         self._db: psycopg.Connection[Row] | None = None
-        self._closed = False
-        self._socket = select.poll()
+        self._is_closed = False
+        self._socket_poll = select.poll()
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error as error:
-            raise troubles.opening(error, self.place) from None  # its text quotes the URL, with the password
+            raise errors.open_error_of(error, self.safe_url) from None  # the cause quotes the URL with the password
         self._conninfo: dict[str, Any] = {**DEFAULTS, **given, "client_encoding": "UTF8"}
 
     def open(self, prepare: Callable[[psycopg.Connection[Row]], None]) -> None:
-        """The first connection; `prepare` makes or checks the schema on it."""
+        """Open the first connection; `prepare` creates or checks the schema on it."""
         try:
             db = self._connect()
         except psycopg.Error as error:
-            raise troubles.opening(error, self.place) from error
+            raise errors.open_error_of(error, self.safe_url) from error
         try:
-            if db.info.server_version < troubles.OLDEST:
+            if db.info.server_version < errors.MIN_SERVER_VERSION:
                 raise BadStore(
-                    f"{self.place} is PostgreSQL {db.info.server_version // 10000}; Waybill needs 14 or newer."
+                    f"{self.safe_url} is PostgreSQL {db.info.server_version // 10000}; Waybill needs 14 or newer."
                 )
             encoding = db.info.parameter_status("server_encoding")
             if encoding != "UTF8":
                 raise BadStore(
-                    f"{self.place} has the encoding {encoding}; create the database with --encoding=UTF8, so that text is kept."
+                    f"{self.safe_url} has the encoding {encoding}; create the database with --encoding=UTF8, to store any text."
                 )
             prepare(db)
-            self._begin(db)
+            self._activate(db)
         except psycopg.Error as error:
             user = db.info.user
             db.close()
-            raise troubles.opening(error, self.place, user) from error
+            raise errors.open_error_of(error, self.safe_url, user) from error
         except BaseException:
             db.close()
             raise
 
     def run(
-        self, statement: str, args: Sequence[Any] | dict[str, Any] = (), *, writes: bool = True, tries: int = TRIES
+        self,
+        statement: str,
+        args: Sequence[Any] | dict[str, Any] = (),
+        *,
+        writes: bool = True,
+        max_tries: int = MAX_TRIES,
     ) -> list[Row]:
-        """The rows of one statement, in a transaction of its own. Where others wrote the same rows in that moment it is
-        sent again, at most `tries` times; then Unavailable, or Again to whoever asked for a single try and knows better
-        what to send.
+        """The rows of one statement, in a transaction of its own.
+
+        Where others wrote the same rows at the same time it is sent again, at most `max_tries` times; then it raises
+        StoreUnavailable. With a single try it raises ConcurrentWriteError, and the caller decides what to send next.
         """
-        for left in range(tries - 1, -1, -1):
+        for left in range(max_tries - 1, -1, -1):
             try:
                 return self._run(statement, args, writes)
-            except troubles.Again as error:
-                if tries == 1:
+            except errors.ConcurrentWriteError as error:
+                if max_tries == 1:
                     raise
                 if not left:
-                    raise Unavailable(f"{error} It was tried {tries} times; nothing was written. Try again.") from error
+                    raise StoreUnavailable(
+                        f"{error} It was tried {max_tries} times; nothing was written. Try again."
+                    ) from error
         raise ValueError("a statement is tried at least once")
 
     def _run(self, statement: str, args: Sequence[Any] | dict[str, Any], writes: bool) -> list[Row]:
-        db = self._ready()
+        db = self._ensure_open()
         try:
             cursor = db.execute(statement, args, prepare=True, binary=True)
             return cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
-            raise self._trouble(db, error, writes) from error
+            raise self._error_of(db, error, writes) from error
 
-    def slowly(self, statement: str, args: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
-        """The same for a statement that looks through whole tables and may be planned for that."""
-        db = self._ready()
+    def run_scan(self, statement: str, args: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
+        """The same for a statement that scans whole tables: the planner may choose such plans."""
+        db = self._ensure_open()
         try:
             with db.transaction():
                 for setting in ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"):
                     db.execute(f"set local {setting} = on")
                 return db.execute(statement, args, prepare=False, binary=True).fetchall()
         except psycopg.Error as error:
-            raise self._trouble(db, error, writing=False) from error
+            raise self._error_of(db, error, writes=False) from error
 
-    def another(self) -> psycopg.Connection[Row]:
-        """A connection beside this one, for whoever listens or notifies."""
+    def open_another(self) -> psycopg.Connection[Row]:
+        """A connection beside this one, for LISTEN or NOTIFY."""
         try:
             return self._connect()
         except psycopg.Error as error:
-            raise troubles.unreachable(error, self.place) from error
+            raise errors.reconnect_error_of(error, self.safe_url) from error
 
     def close(self) -> None:
-        self._closed = True
+        self._is_closed = True
         if self._db is not None:
             self._db.close()
             self._db = None
 
-    # --- its life
+    # --- connecting
 
-    def _ready(self) -> psycopg.Connection[Row]:
-        """A connection that was there a moment ago: one that the server closed meanwhile is replaced before anything
-        is sent.
-        """
+    def _ensure_open(self) -> psycopg.Connection[Row]:
+        """The open connection. One that the server has closed is replaced before anything is sent."""
         db = self._db
-        while db is not None and not db.closed and self._socket.poll(0):
+        while db is not None and not db.closed and self._socket_poll.poll(0):
             try:
-                db.pgconn.consume_input()  # what the server says unasked: a setting that changed, or its farewell
+                db.pgconn.consume_input()  # unrequested messages: a changed setting, or that the server closes the connection
             except psycopg.OperationalError:
                 db.close()
-        if self._closed:
-            raise Unavailable("This store was closed; open another.")
+        if self._is_closed:
+            raise StoreUnavailable("This store was closed; open another.")
         if db is None or db.closed:
             self._db = None
             try:
                 db = self._connect()
-                self._begin(db)
+                self._activate(db)
             except psycopg.Error as error:
-                raise troubles.unreachable(error, self.place) from error
+                raise errors.reconnect_error_of(error, self.safe_url) from error
         return db
 
     def _connect(self) -> psycopg.Connection[Row]:
@@ -178,22 +189,24 @@ class Connection:
         )
         return db
 
-    def _begin(self, db: psycopg.Connection[Row]) -> None:
+    def _activate(self, db: psycopg.Connection[Row]) -> None:
         types = db.execute(
             "select t.typname, t.oid, t.typarray from pg_type t join pg_class c on c.oid = t.typrelid"
             " join pg_namespace s on s.oid = t.typnamespace where c.relkind = 'c' and s.nspname = %s",
             [self.schema],
         ).fetchall()
-        db.adapters.register_dumper(Rows, rows_dumper({name: (oid, array) for name, oid, array in types}))
+        db.adapters.register_dumper(
+            CompositeArray, make_array_dumper({name: (oid, array) for name, oid, array in types})
+        )
         (now,) = db.execute("select waybill_now()").fetchall()[0]
-        self.presence = Presence(now)
-        self._socket = select.poll()
-        self._socket.register(db.pgconn.socket, select.POLLIN)
+        self.presence = ConnectionPresence(now)
+        self._socket_poll = select.poll()
+        self._socket_poll.register(db.pgconn.socket, select.POLLIN)
         self._db = db
 
-    def _trouble(self, db: psycopg.Connection[Row], error: psycopg.Error, writing: bool) -> Exception:
+    def _error_of(self, db: psycopg.Connection[Row], error: psycopg.Error, writes: bool) -> Exception:
         if not db.closed and db.pgconn.status == psycopg.pq.ConnStatus.OK:
-            return troubles.calling(error, db.info.user)
+            return errors.statement_error_of(error, db.info.user)
         db.close()
         self._db = None
-        return troubles.losing(error, writing)
+        return errors.connection_error_of(error, writes)

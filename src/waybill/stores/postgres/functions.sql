@@ -1,458 +1,486 @@
--- The verbs that take more than one statement: commit_groups, claim_records, end_sessions; and what they share.
+-- What takes more than one statement: commit_groups, claim_records and end_sessions, and what they share.
 --
--- They are functions because each must see, in a later statement, what others committed while an earlier one waited for a lock (a
--- statement's own snapshot is older than the lock it got), and because a worker that is paused between two statements of a transaction
--- would keep everybody out of its rows. So each verb is one call, one round trip and one transaction.
+-- These are functions because a later statement must see what others committed while an earlier one waited for a row lock (the snapshot of a
+-- statement is older than the lock it waited for), and because a worker that is paused between two statements of a transaction would keep its
+-- rows locked. So each is one call, one round trip and one transaction.
 --
--- A function whose arguments or meaning change gets a new name; the old one stays for one release, for workers that still run it.
+-- A function whose arguments or meaning change gets a new name; the old one stays for one release, for workers that still call it.
 
--- What the driver sends: one row for each change, document, key, parent to call. Rows of unnest(...) have these columns.
+-- What the driver sends: one row for each change, document, lock use and wake. Rows of unnest(...) have these columns.
 create type change_row as (
-    n integer, grp integer, op text, kind text, id text, version bigint, holder text, was text, parent_kind text, parent_id text,
-    state text, owner text, priority integer, turn bigint, last_done text, retries integer, tries integer, message text, session text,
-    keys text[], gates text[], parked text, open boolean, host text, request text, nudges bigint, delay double precision,
-    closes boolean, answers boolean, event text, who text, why text);
-create type document_row as (n integer, grp integer, kind text, id text, name text, body bytea);
-create type key_row as (n integer, grp integer, op text, use text, kind text, id text, name text);
-create type nudge_row as (grp integer, kind text, id text);
-create type turn_row as (kind text, turn bigint);
-create type role_row as (kind text, state text, holds boolean);
+    n integer, group_number integer, operation text, kind text, id text, version bigint, session_before text, state_before text,
+    parent_kind text, parent_id text, state text, owner text, priority integer, queue_position bigint, last_done text, resume_count integer,
+    error_count integer, message text, session text, locks text[], hold_names text[], blocked_by text, open boolean, host text,
+    idempotency_key text, wake_count bigint, delay double precision, requires_children_settled boolean, answers_request boolean, cause text,
+    who text, why text);
+create type document_row as (n integer, group_number integer, kind text, id text, name text, body bytea);
+create type lock_row as (n integer, group_number integer, operation text, lock_use text, kind text, id text, name text);
+create type wake_row as (group_number integer, kind text, id text);
+create type queue_position_row as (kind text, highest_position bigint);
+create type queue_row as (kind text, state text, claims_on_hold boolean);
 
--- What it gets: a change as it was written, or why its group was not.
+-- What commit_groups returns: a change as it was written, or why its group was refused.
 create type answer_row as (
-    n integer, grp integer, refusal text, reason text, seq bigint, turn bigint, session text, parked text, nudges bigint,
-    wake_at double precision, moment double precision, ask_action text, ask_who text, ask_why text, ask_args bytea);
+    n integer, group_number integer, refusal text, reason text, seq bigint, queue_position bigint, session text, blocked_by text,
+    wake_count bigint, wake_at double precision, commit_time double precision,
+    request_action text, request_who text, request_why text, request_args bytea);
 
--- Why a group is not written.
-create type refusal_row as (n integer, grp integer, refusal text, reason text);
+-- Why a group is refused.
+create type refusal_row as (n integer, group_number integer, refusal text, reason text);
 
--- Within a claim: a record that is locked, and what was found about it.
+-- Within a claim: a candidate whose row is locked, and what blocks it.
 create type queued_row as (
-    kind text, id text, seq bigint, priority integer, turn bigint, keys text[], gates text[], holds boolean, mark text, blocker text);
+    kind text, id text, seq bigint, priority integer, queue_position bigint, locks text[], hold_names text[], claims_on_hold boolean, hold text,
+    blocking_lock text);
 
 -- The clock of the store. Tests replace it.
 create function waybill_now() returns double precision language sql volatile
 as $$ select extract(epoch from clock_timestamp())::double precision $$;
 
 -- The id of a new record: as given, or, where it ends in "*", the prefix and the ten digits of its seq.
-create function minted(id text, seq bigint) returns text language sql immutable
+create function mint_id(id text, seq bigint) returns text language sql immutable
 as $$ select case when id like '%*' then left(id, -1) || lpad(seq::text, greatest(10, length(seq::text)), '0') else id end $$;
 
--- These keys are free, or were a moment ago: let the first waiter of each that is free try again. A waiter that is locked is passed over:
--- whoever has it locked sees for himself that the key is free (he locks the key for share before he leaves a record parked on it).
-create function pass_keys(names text[]) returns bigint language plpgsql volatile
+-- Unblock the first waiter of each of these record locks that no record owns, and return how many. A waiter whose row is locked is skipped: the
+-- transaction that has it locked finds out itself that the record lock is free (it locks the record lock for share before it leaves a record
+-- blocked by it).
+create function unblock_lock_waiters(names text[]) returns bigint language plpgsql volatile
 as $$
 declare
-    passed bigint;
+    unblocked_count bigint;
 begin
     with first_waiter as materialized (
         select w.kind, w.id
         from (select distinct u.name from unnest(names) as u(name)) n
         cross join lateral (
             select r.kind, r.id from record r
-            where r.parked = 'key ' || n.name
-            order by r.wake_at, r.priority, r.turn, r.seq
+            where r.blocked_by = 'lock ' || n.name
+            order by r.wake_at, r.priority, r.queue_position, r.seq
             limit 1 for update skip locked) w
-        where not exists (select from key k where k.name = n.name)),
-    let_go as (
-        update record r set parked = null from first_waiter w where r.id = w.id and r.kind = w.kind returning 1)
-    select count(*) into passed from let_go;
-    return passed;
+        where not exists (select from record_lock k where k.name = n.name)),
+    unblocked as (
+        update record r set blocked_by = null from first_waiter w where r.id = w.id and r.kind = w.kind returning 1)
+    select count(*) into unblocked_count from unblocked;
+    return unblocked_count;
 end
 $$;
 
--- Write groups of changes, each whole or not at all. The groups of one call have nothing to do with each other (the driver sees to it), so
--- that they can be judged and written together, each table with one statement.
+-- Write groups of changes, each whole or not at all. The groups of one call do not depend on each other (the driver sees to it), so that they
+-- are validated and written together, each table with one statement.
 --
---   changes    of records that are there: op "write", "save", "go on" or "remove"; n counts 1, 2, ...
---   creations  of new ones; n counts -1, -2, ...
---   documents  written, or removed where the body is null; `n` of the creation they belong to, or 0
---   key_uses   use "take", "drop" or "pass" (neither taken nor kept: let the next one try)
---   calls      parents to nudge                     turns  the highest turns that this process handed out
---   plain      every group is one change of a record that is there, and none has to do with keys, children or calls, as most of what a
---              worker commits: then the UPDATE itself judges, and no row is locked before it; the changes come in the order of (kind, id)
+--   changes          of existing records: operation "write", "save", "continue" or "remove"; n counts 1, 2, ...
+--   creations        of new records; n counts -1, -2, ...
+--   documents        written, or removed where the body is null; n of the creation they belong to, or 0
+--   lock_uses        lock_use "take", "drop" or "offer" (kept without a claim, and perhaps not owned: then the next waiter may try)
+--   wakes            records to wake
+--   queue_positions  the highest queue positions that this process has claimed
+--   is_plain         every group is one change of an existing record, without locks, children or wakes, like most of what a worker commits:
+--                    then the UPDATE itself validates, and no row is locked before it; the changes come in the order of (kind, id)
 --
 -- The answer has a row for each change that was written, and one for each reason why a group was refused.
 create function commit_groups(
-    changes change_row[], creations change_row[], documents document_row[], key_uses key_row[], calls nudge_row[], turns turn_row[],
-    plain boolean)
+    changes change_row[], creations change_row[], documents document_row[], lock_uses lock_row[], wakes wake_row[],
+    queue_positions queue_position_row[], is_plain boolean)
 returns setof answer_row language plpgsql volatile
 as $$
 declare
-    moment   double precision;
-    bad      refusal_row[] := '{}';
-    written  answer_row[];
-    released nudge_row[];  -- of those the records that were held: n, kind and id
-    refused  integer[];  -- the groups left out
-    freed    integer[] := '{}';  -- changes that go on without their claim
-    missed   integer[];  -- changes that did not get a key
-    taken    text[];
-    first    bigint;  -- the seq before that of the first record made
-    highest  bigint;  -- the highest version of what is removed
+    commit_time             double precision;
+    refusals                refusal_row[] := '{}';
+    written_rows            answer_row[];
+    released_records        wake_row[];  -- of the written rows, those that ended a claim: n, kind and id
+    refused_groups          integer[];
+    unclaimed_changes       integer[] := '{}';  -- changes that continue without their claim
+    changes_without_lock    integer[];  -- changes that did not get a lock
+    taken_locks             text[];
+    seq_before_first        bigint;  -- the seq before that of the first new record
+    highest_removed_version bigint;
 begin
-    if not plain and cardinality(changes) + cardinality(calls) > 0 then
+    if not is_plain and cardinality(changes) + cardinality(wakes) > 0 then
         perform from record r
-        join (select c.kind, c.id from unnest(changes) c union select u.kind, u.id from unnest(calls) u) t on r.id = t.id and r.kind = t.kind
+        join (select c.kind, c.id from unnest(changes) c union select u.kind, u.id from unnest(wakes) u) t on r.id = t.id and r.kind = t.kind
         order by r.kind, r.id for update of r;
     end if;
-    moment := waybill_now();
+    commit_time := waybill_now();
 
-    -- Judge. From here on the rows do not move, and each statement sees all that was committed before they were locked.
-    if not plain and cardinality(changes) > 0 then
-        bad := array(
-            select (c.n, c.grp, case when c.holder is not null and c.holder is distinct from r.session then 'claim-lost' else 'conflict' end,
+    -- Validate. From here on the rows do not change, and each statement sees all that was committed before they were locked.
+    if not is_plain and cardinality(changes) > 0 then
+        refusals := array(
+            select (c.n, c.group_number, 
+                    case when c.session_before is not null and c.session_before is distinct from r.session then 'claim-lost' else 'conflict' end,
                     null)::refusal_row
             from unnest(changes) c left join record r on r.id = c.id and r.kind = c.kind
-            where r.version is distinct from c.version or r.session is distinct from c.holder);
-        if exists (select from unnest(changes) c where c.closes) then
-            bad := bad || array(
-                select (c.n, c.grp, 'open', null)::refusal_row
+            where r.version is distinct from c.version or r.session is distinct from c.session_before);
+        if exists (select from unnest(changes) c where c.requires_children_settled) then
+            refusals := refusals || array(
+                select (c.n, c.group_number, 'open', null)::refusal_row
                 from unnest(changes) c
-                where c.closes
+                where c.requires_children_settled
                   and (exists (select from record k
                                where k.parent_id = c.id and k.parent_kind = c.kind and k.open
                                  and not exists (select from unnest(changes) g
-                                                 where g.grp = c.grp and g.id = k.id and g.kind = k.kind and (g.op = 'remove' or not g.open)))
+                                                 where g.group_number = c.group_number and g.id = k.id and g.kind = k.kind
+                                                   and (g.operation = 'remove' or not g.open)))
                        or exists (select from unnest(changes || creations) g
-                                  where g.grp = c.grp and g.parent_id = c.id and g.parent_kind = c.kind and g.op <> 'remove' and g.open)));
+                                  where g.group_number = c.group_number and g.parent_id = c.id and g.parent_kind = c.kind
+                                    and g.operation <> 'remove' and g.open)));
         end if;
     end if;
     if cardinality(creations) > 0 then
-        bad := bad || array(
-            select (m.n, m.grp, case when q.id is not null then 'known' else 'exists' end, q.id)::refusal_row
+        refusals := refusals || array(
+            select (m.n, m.group_number, case when q.id is not null then 'known' else 'exists' end, q.id)::refusal_row
             from unnest(creations) m
-            left join record q on q.request = m.request and q.kind = m.kind and q.request is not null
+            left join record q on q.idempotency_key = m.idempotency_key and q.kind = m.kind and q.idempotency_key is not null
             left join record r on r.id = m.id and r.kind = m.kind
             where q.id is not null or r.id is not null);
     end if;
-    if cardinality(key_uses) > 0 then
-        bad := bad || array(
-            select (k.n, k.grp, 'taken', k.name)::refusal_row
-            from unnest(key_uses) k join key t on t.name = k.name
-            where k.use = 'take' and k.op = 'save' and (t.id <> k.id or t.kind <> k.kind)
-              and not exists (select from unnest(key_uses) d
-                              where d.use = 'drop' and d.grp = k.grp and d.name = k.name and d.id = t.id and d.kind = t.kind));
+    if cardinality(lock_uses) > 0 then
+        refusals := refusals || array(
+            select (k.n, k.group_number, 'lock-unavailable', k.name)::refusal_row
+            from unnest(lock_uses) k join record_lock t on t.name = k.name
+            where k.lock_use = 'take' and k.operation = 'save' and (t.id <> k.id or t.kind <> k.kind)
+              and not exists (select from unnest(lock_uses) d
+                              where d.lock_use = 'drop' and d.group_number = k.group_number and d.name = k.name
+                                and d.id = t.id and d.kind = t.kind));
     end if;
-    refused := array(select distinct b.grp from unnest(bad) b);
-    return query select b.n, b.grp, b.refusal, b.reason, null::bigint, null::bigint, null::text, null::text, null::bigint,
-                        null::double precision, moment, null::text, null::text, null::text, null::bytea
-                 from unnest(bad) b;
+    refused_groups := array(select distinct b.group_number from unnest(refusals) b);
+    return query select b.n, b.group_number, b.refusal, b.reason, null::bigint, null::bigint, null::text, null::text, null::bigint,
+                        null::double precision, commit_time, null::text, null::text, null::text, null::bytea
+                 from unnest(refusals) b;
 
-    if exists (select from mark) then
-        freed := array(select c.n from unnest(changes) c where c.op = 'go on' and c.gates && array(select m.name from mark m));
+    if exists (select from hold) then
+        unclaimed_changes := array(
+            select c.n from unnest(changes) c where c.operation = 'continue' and c.hold_names && array(select m.name from hold m));
     end if;
-    if cardinality(key_uses) > 0 then
-        with won as (
-            insert into key (name, kind, id)
-            select k.name, k.kind, k.id from unnest(key_uses) k
-            where k.use = 'take' and k.grp <> all (refused) and k.n <> all (freed)
+    if cardinality(lock_uses) > 0 then
+        with inserted_locks as (
+            insert into record_lock (name, kind, id)
+            select k.name, k.kind, k.id from unnest(lock_uses) k
+            where k.lock_use = 'take' and k.group_number <> all (refused_groups) and k.n <> all (unclaimed_changes)
             order by k.name
             on conflict do nothing returning name)
-        select coalesce(array_agg(w.name), '{}') into taken from won w;
-        -- A key that goes from one record of a group to another: only now that no other is waited for, or one who waits for this key could
-        -- have the one that we wait for.
-        with handed as (
-            update key t set kind = k.kind, id = k.id
-            from unnest(key_uses) d join unnest(key_uses) k on d.grp = k.grp and d.name = k.name
-            where d.use = 'drop' and k.use = 'take' and k.grp <> all (refused) and k.n <> all (freed)
+        select coalesce(array_agg(w.name), '{}') into taken_locks from inserted_locks w;
+        -- A lock that goes from one record of a group to another: only now, when no other lock is waited for, or a transaction that waits for
+        -- this lock could have the one that we wait for.
+        with transferred_locks as (
+            update record_lock t set kind = k.kind, id = k.id
+            from unnest(lock_uses) d join unnest(lock_uses) k on d.group_number = k.group_number and d.name = k.name
+            where d.lock_use = 'drop' and k.lock_use = 'take' and k.group_number <> all (refused_groups) and k.n <> all (unclaimed_changes)
               and t.name = d.name and t.id = d.id and t.kind = d.kind
             returning t.name)
-        select taken || coalesce(array_agg(h.name), '{}') into taken from handed h;
-        -- Who has it not is asked, and not who else has it: that one may have dropped it again since.
-        missed := array(
-            select k.n from unnest(key_uses) k
-            where k.use = 'take' and k.grp <> all (refused) and k.n <> all (freed)
-              and not exists (select from key t where t.name = k.name and t.id = k.id and t.kind = k.kind));
-        if missed <> '{}' then
-            if exists (select from unnest(key_uses) k where k.op = 'save' and k.n = any (missed)) then
-                -- It was free when the groups were judged. Nothing is written; the driver sends them again.
-                raise exception 'a key was taken meanwhile' using errcode = 'WBR01';
+        select taken_locks || coalesce(array_agg(h.name), '{}') into taken_locks from transferred_locks h;
+        -- Look for the locks that are not ours, and not for other owners: those may have dropped them again since.
+        changes_without_lock := array(
+            select k.n from unnest(lock_uses) k
+            where k.lock_use = 'take' and k.group_number <> all (refused_groups) and k.n <> all (unclaimed_changes)
+              and not exists (select from record_lock t where t.name = k.name and t.id = k.id and t.kind = k.kind));
+        if changes_without_lock <> '{}' then
+            if exists (select from unnest(lock_uses) k where k.operation = 'save' and k.n = any (changes_without_lock)) then
+                -- It was free when the groups were validated. Nothing is written; the driver sends them again.
+                raise exception 'a lock was taken meanwhile' using errcode = 'WBR01';
             end if;
-            freed := freed || missed;
-            delete from key t using unnest(key_uses) k
-            where k.use = 'take' and k.n = any (freed) and t.name = k.name and t.id = k.id and t.kind = k.kind and t.name = any (taken);
+            unclaimed_changes := unclaimed_changes || changes_without_lock;
+            delete from record_lock t using unnest(lock_uses) k
+            where k.lock_use = 'take' and k.n = any (unclaimed_changes) and t.name = k.name and t.id = k.id and t.kind = k.kind
+              and t.name = any (taken_locks);
         end if;
-        delete from key t using (
-            select t.name from unnest(key_uses) k join key t on t.name = k.name and t.id = k.id and t.kind = k.kind
-            where k.use = 'drop' and k.grp <> all (refused)
+        delete from record_lock t using (
+            select t.name from unnest(lock_uses) k join record_lock t on t.name = k.name and t.id = k.id and t.kind = k.kind
+            where k.lock_use = 'drop' and k.group_number <> all (refused_groups)
             order by t.name for update of t) d
         where t.name = d.name;
     end if;
 
-    -- Parents are called before the changes are written: one that the same group parks is then left free.
-    if cardinality(calls) > 0 then
+    -- Records are woken before the changes are written: a record that the same group blocks is then left unblocked.
+    if cardinality(wakes) > 0 then
         update record r set
-            nudges = r.nudges + u.times,
-            parked = case when r.parked in ('wait', 'children') then null else r.parked end,
+            wake_count = r.wake_count + u.times,
+            blocked_by = case when r.blocked_by in ('wait', 'children') then null else r.blocked_by end,
             wake_at = 0
-        from (select c.kind, c.id, count(*) as times from unnest(calls) c where c.grp <> all (refused) group by c.kind, c.id) u
+        from (select c.kind, c.id, count(*) as times
+              from unnest(wakes) c where c.group_number <> all (refused_groups) group by c.kind, c.id) u
         where r.id = u.id and r.kind = u.kind;
-        -- A commit that drops a key passes over waiters that we have locked; so see for them that the key is still held.
-        update record r set parked = null
-        from unnest(calls) u
-        where r.id = u.id and r.kind = u.kind and r.parked like 'key %'
-          and not exists (select from (select from key k where k.name = substr(r.parked, 5) for share skip locked) held);
+        -- A commit that drops a lock skips waiters whose rows we have locked; so check for them that the lock is still owned.
+        update record r set blocked_by = null
+        from unnest(wakes) u
+        where r.id = u.id and r.kind = u.kind and r.blocked_by like 'lock %'
+          and not exists (select from (select from record_lock k where k.name = substr(r.blocked_by, 6) for share skip locked) owned);
     end if;
 
     if cardinality(changes) > 0 then
-        with moved as (
+        with changed_records as (
             update record r set
-                state = c.state, version = r.version + 1, owner = c.owner, priority = c.priority, turn = coalesce(c.turn, r.turn),
-                last_done = c.last_done, retries = c.retries, tries = c.tries, message = c.message,
-                session = case when c.n <> all (freed) then c.session end,
-                keys = c.keys, gates = c.gates, open = c.open, host = c.host, updated = moment,
-                parked = case when c.parked in ('wait', 'children') and r.nudges = c.nudges then c.parked end,
-                wake_at = case when c.parked = 'wait' and r.nudges = c.nudges then moment + c.delay else 0 end
+                state = c.state, version = r.version + 1, owner = c.owner, priority = c.priority,
+                queue_position = coalesce(c.queue_position, r.queue_position), last_done = c.last_done,
+                resume_count = c.resume_count, error_count = c.error_count, message = c.message,
+                session = case when c.n <> all (unclaimed_changes) then c.session end,
+                locks = c.locks, hold_names = c.hold_names, open = c.open, host = c.host, updated = commit_time,
+                blocked_by = case when c.blocked_by in ('wait', 'children') and r.wake_count = c.wake_count then c.blocked_by end,
+                wake_at = case when c.blocked_by = 'wait' and r.wake_count = c.wake_count then commit_time + c.delay else 0 end
             from unnest(changes) c
-            where r.id = c.id and r.kind = c.kind and r.version = c.version and r.session is not distinct from c.holder
-              and c.op <> 'remove' and c.grp <> all (refused)
-            returning c.n, c.grp, c.holder, c.answers, r.kind, r.id, r.turn, r.session, r.parked, r.nudges, r.wake_at)
-        select coalesce(array_agg((m.n, m.grp, null, null, null, m.turn, m.session, m.parked, m.nudges, m.wake_at, moment,
-                                   null, null, null, null)::answer_row), '{}'),
-               array_agg((m.n, m.kind, m.id)::nudge_row) filter (where m.holder is not null and m.session is null and not m.answers)
-        into written, released
-        from moved m;
-        -- In a statement of its own, which sees what was asked while the one above waited for the row.
+            where r.id = c.id and r.kind = c.kind and r.version = c.version and r.session is not distinct from c.session_before
+              and c.operation <> 'remove' and c.group_number <> all (refused_groups)
+            returning c.n, c.group_number, c.session_before, c.answers_request, r.kind, r.id, r.queue_position, r.session, r.blocked_by,
+                      r.wake_count, r.wake_at)
+        select coalesce(array_agg((m.n, m.group_number, null, null, null, m.queue_position, m.session, m.blocked_by, m.wake_count,
+                                   m.wake_at, commit_time, null, null, null, null)::answer_row), '{}'),
+               array_agg((m.n, m.kind, m.id)::wake_row)
+                   filter (where m.session_before is not null and m.session is null and not m.answers_request)
+        into written_rows, released_records
+        from changed_records m;
+        -- In a statement of its own, which sees what was requested while the one above waited for the row.
         return query
-        select w.n, w.grp, w.refusal, w.reason, w.seq, w.turn, w.session, w.parked, w.nudges, w.wake_at, w.moment, a.action, a.who, a.why, a.args
-        from unnest(written) w
-        left join (select u.grp as n, a.action, a.who, a.why, a.args
-                   from unnest(released) u join ask a on a.kind = u.kind and a.id = u.id) a on a.n = w.n;
-        if plain and cardinality(written) < cardinality(changes) then
-            bad := array(
-                select (c.n, c.grp, case when c.holder is not null and c.holder is distinct from r.session then 'claim-lost' else 'conflict' end,
+        select w.n, w.group_number, w.refusal, w.reason, w.seq, w.queue_position, w.session, w.blocked_by, w.wake_count, w.wake_at, w.commit_time,
+               a.action, a.who, a.why, a.args
+        from unnest(written_rows) w
+        left join (select u.group_number as n, a.action, a.who, a.why, a.args
+                   from unnest(released_records) u join action_request a on a.kind = u.kind and a.id = u.id) a on a.n = w.n;
+        if is_plain and cardinality(written_rows) < cardinality(changes) then
+            refusals := array(
+                select (c.n, c.group_number, 
+                        case when c.session_before is not null and c.session_before is distinct from r.session then 'claim-lost' else 'conflict' end,
                         null)::refusal_row
                 from unnest(changes) c left join record r on r.id = c.id and r.kind = c.kind
-                where c.n not in (select w.n from unnest(written) w));
-            refused := array(select b.grp from unnest(bad) b);
-            return query select b.n, b.grp, b.refusal, b.reason, null::bigint, null::bigint, null::text, null::text, null::bigint,
-                                null::double precision, moment, null::text, null::text, null::text, null::bytea
-                         from unnest(bad) b;
+                where c.n not in (select w.n from unnest(written_rows) w));
+            refused_groups := array(select b.group_number from unnest(refusals) b);
+            return query select b.n, b.group_number, b.refusal, b.reason, null::bigint, null::bigint, null::text, null::text, null::bigint,
+                                null::double precision, commit_time, null::text, null::text, null::text, null::bytea
+                         from unnest(refusals) b;
         end if;
 
-        insert into history (kind, id, version, at, who, event, before, after, why)
-        select c.kind, c.id, c.version + 1, moment, c.who, c.event, c.was, c.state, c.why
-        from unnest(changes) c where c.event <> '' and c.op <> 'remove' and c.grp <> all (refused);
+        insert into history (kind, id, version, at, who, cause, before, after, why)
+        select c.kind, c.id, c.version + 1, commit_time, c.who, c.cause, c.state_before, c.state, c.why
+        from unnest(changes) c where c.cause <> '' and c.operation <> 'remove' and c.group_number <> all (refused_groups);
 
-        if exists (select from unnest(changes) c where c.answers) then
-            delete from ask a using unnest(changes) c where c.answers and c.grp <> all (refused) and a.kind = c.kind and a.id = c.id;
+        if exists (select from unnest(changes) c where c.answers_request) then
+            delete from action_request a using unnest(changes) c
+            where c.answers_request and c.group_number <> all (refused_groups) and a.kind = c.kind and a.id = c.id;
         end if;
-        if exists (select from unnest(changes) c where c.op = 'remove') then
+        if exists (select from unnest(changes) c where c.operation = 'remove') then
             delete from document d using unnest(changes) c
-            where c.op = 'remove' and c.grp <> all (refused) and d.kind = c.kind and d.id = c.id;
+            where c.operation = 'remove' and c.group_number <> all (refused_groups) and d.kind = c.kind and d.id = c.id;
             delete from history h using unnest(changes) c
-            where c.op = 'remove' and c.grp <> all (refused) and h.kind = c.kind and h.id = c.id;
-            delete from ask a using unnest(changes) c
-            where c.op = 'remove' and c.grp <> all (refused) and a.kind = c.kind and a.id = c.id;
+            where c.operation = 'remove' and c.group_number <> all (refused_groups) and h.kind = c.kind and h.id = c.id;
+            delete from action_request a using unnest(changes) c
+            where c.operation = 'remove' and c.group_number <> all (refused_groups) and a.kind = c.kind and a.id = c.id;
             return query
-            with gone as (
+            with removed as (
                 delete from record r using unnest(changes) c
-                where c.op = 'remove' and c.grp <> all (refused) and r.id = c.id and r.kind = c.kind
-                returning c.n, c.grp)
-            select g.n, g.grp, null::text, null::text, null::bigint, null::bigint, null::text, null::text, null::bigint,
-                   null::double precision, moment, null::text, null::text, null::text, null::bytea
-            from gone g;
-            select max(c.version) into highest from unnest(changes) c where c.op = 'remove' and c.grp <> all (refused);
+                where c.operation = 'remove' and c.group_number <> all (refused_groups) and r.id = c.id and r.kind = c.kind
+                returning c.n, c.group_number)
+            select g.n, g.group_number, null::text, null::text, null::bigint, null::bigint, null::text, null::text, null::bigint,
+                   null::double precision, commit_time, null::text, null::text, null::text, null::bytea
+            from removed g;
+            select max(c.version) into highest_removed_version
+            from unnest(changes) c where c.operation = 'remove' and c.group_number <> all (refused_groups);
         end if;
     end if;
-    if cardinality(key_uses) > 0 then
-        perform pass_keys(array(select k.name from unnest(key_uses) k where (k.use <> 'take' or k.n = any (freed)) and k.grp <> all (refused)));
+    if cardinality(lock_uses) > 0 then
+        perform unblock_lock_waiters(array(
+            select k.name from unnest(lock_uses) k
+            where (k.lock_use <> 'take' or k.n = any (unclaimed_changes)) and k.group_number <> all (refused_groups)));
     end if;
 
-    insert into tally_delta (kind, parent_kind, parent_id, state, n)
+    insert into state_count_delta (kind, parent_kind, parent_id, state, n)
     select m.kind, p.kind, p.id, s.state, sum(s.n)
-    from (select c.kind, c.parent_kind, c.parent_id, c.was, c.state, count(*) as n
+    from (select c.kind, c.parent_kind, c.parent_id, c.state_before, c.state, count(*) as n
           from unnest(changes || creations) c
-          where c.was is distinct from c.state and c.grp <> all (refused)
-          group by c.kind, c.parent_kind, c.parent_id, c.was, c.state) m  -- hundreds of changes are the same few moves
-    cross join lateral (values (m.state, m.n), (m.was, -m.n)) s(state, n)
+          where c.state_before is distinct from c.state and c.group_number <> all (refused_groups)
+          group by c.kind, c.parent_kind, c.parent_id, c.state_before, c.state) m  -- hundreds of changes are the same few moves
+    cross join lateral (values (m.state, m.n), (m.state_before, -m.n)) s(state, n)
     cross join lateral (values ('', ''), (m.parent_kind, m.parent_id)) p(kind, id)
     where s.state is not null and p.id is not null
     group by m.kind, p.kind, p.id, s.state
     having sum(s.n) <> 0;
 
-    -- The counter is the last lock: creations are then committed in the order of their seq, and no page misses one that comes late.
-    if exists (select from unnest(creations) m where m.grp <> all (refused)) then
+    -- The counter is locked last: records are then committed in the order of their seq, and no page misses one that is committed late.
+    if exists (select from unnest(creations) m where m.group_number <> all (refused_groups)) then
         loop
-            update counter set last = last + cardinality(creations) returning last - cardinality(creations) into first;
-            exit when not exists (  -- an id that a caller chose may look like one of ours
-                select from unnest(creations) m join record r on r.id = minted(m.id, first - m.n) and r.kind = m.kind
+            update counter set last_seq = last_seq + cardinality(creations)
+            returning last_seq - cardinality(creations) into seq_before_first;
+            exit when not exists (  -- an id that a caller chose may look like a minted one
+                select from unnest(creations) m join record r on r.id = mint_id(m.id, seq_before_first - m.n) and r.kind = m.kind
                 where m.id like '%*');
         end loop;
         return query
-        with parents as (
+        with parent_positions as (
             select m.kind, m.parent_kind, m.parent_id,
-                   coalesce(greatest((select t.turn from turn t where t.kind = m.kind),
-                                     (select t.turn from unnest(turns) t where t.kind = m.kind),
-                                     (select k.turn + 1 from record k
+                   coalesce(greatest((select t.highest_position from queue_position t where t.kind = m.kind),
+                                     (select t.highest_position from unnest(queue_positions) t where t.kind = m.kind),
+                                     (select k.queue_position + 1 from record k
                                       where k.parent_id = m.parent_id and k.parent_kind = m.parent_kind and k.kind = m.kind and k.id <> ''
-                                      order by k.seq desc limit 1)), 0) as turn
-            from (select distinct c.kind, c.parent_kind, c.parent_id from unnest(creations) c where c.parent_id is not null and c.turn is null) m),
-        made as (
-            insert into record (kind, id, seq, state, version, parent_kind, parent_id, owner, priority, turn, last_done, retries, tries, message,
-                                session, keys, gates, parked, open, host, request, nudges, wake_at, created, updated)
-            select m.kind, minted(m.id, s.seq), s.seq, m.state, s.seq, m.parent_kind, m.parent_id, m.owner, m.priority,
-                   coalesce(m.turn,
-                            p.turn - 1 + row_number() over (partition by m.kind, m.parent_kind, m.parent_id, m.turn is null order by m.n desc),
+                                      order by k.seq desc limit 1)), 0) as queue_position
+            from (select distinct c.kind, c.parent_kind, c.parent_id
+                  from unnest(creations) c where c.parent_id is not null and c.queue_position is null) m),
+        created_records as (
+            insert into record (kind, id, seq, state, version, parent_kind, parent_id, owner, priority, queue_position, last_done, resume_count,
+                                error_count, message, session, locks, hold_names, blocked_by, open, host, idempotency_key, wake_count, wake_at,
+                                created, updated)
+            select m.kind, mint_id(m.id, s.seq), s.seq, m.state, s.seq, m.parent_kind, m.parent_id, m.owner, m.priority,
+                   coalesce(m.queue_position,
+                            p.queue_position - 1
+                            + row_number() over (partition by m.kind, m.parent_kind, m.parent_id, m.queue_position is null order by m.n desc),
                             s.seq),
-                   m.last_done, m.retries, m.tries, m.message, null, m.keys, m.gates,
-                   case when m.parked in ('wait', 'children') then m.parked end, m.open, m.host, m.request, 0,
-                   case when m.parked = 'wait' then moment + m.delay else 0 end, moment, moment
+                   m.last_done, m.resume_count, m.error_count, m.message, null, m.locks, m.hold_names,
+                   case when m.blocked_by in ('wait', 'children') then m.blocked_by end, m.open, m.host, m.idempotency_key, 0,
+                   case when m.blocked_by = 'wait' then commit_time + m.delay else 0 end, commit_time, commit_time
             from unnest(creations) m
-            cross join lateral (select first - m.n as seq) s
-            left join parents p on p.kind = m.kind and p.parent_id = m.parent_id and p.parent_kind = m.parent_kind
-            where m.grp <> all (refused)
-            returning seq, turn, parked, wake_at)
-        select (first - m.seq)::integer, null::integer, null::text, null::text, m.seq, m.turn, null::text, m.parked, 0::bigint,
-               m.wake_at, moment, null::text, null::text, null::text, null::bytea
-        from made m;
+            cross join lateral (select seq_before_first - m.n as seq) s
+            left join parent_positions p on p.kind = m.kind and p.parent_id = m.parent_id and p.parent_kind = m.parent_kind
+            where m.group_number <> all (refused_groups)
+            returning seq, queue_position, blocked_by, wake_at)
+        select (seq_before_first - m.seq)::integer, null::integer, null::text, null::text, m.seq, m.queue_position, null::text, m.blocked_by,
+               0::bigint, m.wake_at, commit_time, null::text, null::text, null::text, null::bytea
+        from created_records m;
 
-        insert into history (kind, id, version, at, who, event, before, after, why)
-        select m.kind, minted(m.id, s.seq), s.seq, moment, m.who, m.event, null, m.state, m.why
-        from unnest(creations) m cross join lateral (select first - m.n as seq) s
-        where m.event <> '' and m.grp <> all (refused);
+        insert into history (kind, id, version, at, who, cause, before, after, why)
+        select m.kind, mint_id(m.id, s.seq), s.seq, commit_time, m.who, m.cause, null, m.state, m.why
+        from unnest(creations) m cross join lateral (select seq_before_first - m.n as seq) s
+        where m.cause <> '' and m.group_number <> all (refused_groups);
     end if;
-    if highest > (select c.last from counter c) then
-        -- A later life of the same id begins above all versions of this one.
-        update counter set last = greatest(last, highest);
+    if highest_removed_version > (select c.last_seq from counter c) then
+        -- A later record with the same id begins above all versions of this one.
+        update counter set last_seq = greatest(last_seq, highest_removed_version);
     end if;
 
     if cardinality(documents) > 0 then
         insert into document (kind, id, name, body)
-        select d.kind, case when d.n < 0 then minted(d.id, first - d.n) else d.id end, d.name, d.body
-        from unnest(documents) d where d.body is not null and d.grp <> all (refused)
+        select d.kind, case when d.n < 0 then mint_id(d.id, seq_before_first - d.n) else d.id end, d.name, d.body
+        from unnest(documents) d where d.body is not null and d.group_number <> all (refused_groups)
         on conflict (kind, id, name) do update set body = excluded.body;
         if exists (select from unnest(documents) d where d.body is null) then
             delete from document t using unnest(documents) d
-            where d.body is null and d.grp <> all (refused) and t.kind = d.kind and t.id = d.id and t.name = d.name;
+            where d.body is null and d.group_number <> all (refused_groups) and t.kind = d.kind and t.id = d.id and t.name = d.name;
         end if;
     end if;
 end
 $$;
 
--- Give to a session what can be claimed now: the oldest `aged` and then the most urgent, `wanted` in all. A record that may not be taken is
--- parked in passing, and the claim looks on, at 1,000 records at most. With `only_id` it is that record or none.
+-- Claim for a session what can be claimed now: the `oldest_count` oldest and then the most urgent, `wanted` in all. A candidate that may not be
+-- claimed is blocked in passing, and the claim continues with the next, through 1,000 records at most. With `only_id` it is that record or none.
 --
--- Candidates are found without locks, one limited scan of the index for each role and host, and merged; only then rows are locked, as many
--- as are wanted, and what made them candidates is tested again. Locked inside the scans, one worker would hide all the others' work.
--- The test says coalesce(session, parked) so that the queue's indexes do not answer it: walked through whole, they look cheap on a new table.
+-- Candidates are found without row locks, by one limited scan of the index for each queue and host, and merged; only then rows are locked, as
+-- many as are wanted, and what made them candidates is tested again. Locked inside the scans, one worker would hide the others' work. The test
+-- says coalesce(session, blocked_by) so that the planner cannot use the indexes of the queue for it: scanned whole, they look cheap on a new table.
 --
--- `again` tells that it is worth looking once more: waiters of a key were "let go", or all that could be claimed was "locked" by others.
+-- `retry_reason` says that another call is worthwhile: waiters of a lock were "unblocked", or all candidates were "locked" by others.
 create function claim_records(
-    roles role_row[], claimer text, wanted integer, aged integer, only_kind text, only_id text,
-    out again text, out mark text,
+    queues queue_row[], session_name text, wanted integer, oldest_count integer, only_kind text, only_id text,
+    out retry_reason text, out hold text,
     out kind text, out id text, out state text, out parent_kind text, out parent_id text, out owner text, out priority integer,
-    out last_done text, out retries integer, out tries integer, out message text, out session text, out keys text[], out gates text[],
-    out parked text, out open boolean, out host text, out request text, out turn bigint, out seq bigint, out version bigint,
-    out nudges bigint, out wake_at double precision, out created double precision, out updated double precision,
-    out doc_names text[], out doc_bodies bytea[], out ask_action text, out ask_who text, out ask_why text, out ask_args bytea)
+    out last_done text, out resume_count integer, out error_count integer, out message text, out session text, out locks text[],
+    out hold_names text[], out blocked_by text, out open boolean, out host text, out idempotency_key text, out queue_position bigint, out seq bigint,
+    out version bigint,
+    out wake_count bigint, out wake_at double precision, out created double precision, out updated double precision,
+    out document_names text[], out document_bodies bytea[], out request_action text, out request_who text, out request_why text,
+    out request_args bytea)
 returns setof record language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-    hosts         text[];
-    marked        text[];
-    portion       integer;
-    branch        integer;
-    looked        integer := 0;
-    last_priority integer := -1;  -- how far the queue has been looked through
-    last_turn     bigint := 0;
-    last_seq      bigint := 0;
-    found_rows    queued_row[];
-    one           queued_row;
-    took          queued_row[] := '{}';
-    stopped       queued_row[] := '{}';
-    seqs          bigint[] := '{}';
-    wish          text;
-    holder        key;
-    kept          text[];  -- of the record's keys, those that it has already
-    new_keys      text[] := '{}';  -- to be taken, and by whom
-    new_kinds     text[] := '{}';
-    new_ids       text[] := '{}';
-    lost          text[] := '{}';
-    in_force      text[];
+    hosts               text[];
+    set_holds           text[];
+    page_size           integer;
+    scan_limit          integer;
+    scanned_count       integer := 0;
+    last_priority       integer := -1;  -- how far the queue has been scanned
+    last_queue_position bigint := 0;
+    last_seq            bigint := 0;
+    candidates          queued_row[];
+    candidate           queued_row;
+    claimable           queued_row[] := '{}';
+    blocked             queued_row[] := '{}';
+    seen_seqs           bigint[] := '{}';
+    wanted_name         text;
+    lock_owner          record_lock;
+    owned_locks         text[];  -- of the candidate's locks, those that it owns already
+    new_locks           text[] := '{}';  -- to be taken, and by which record
+    new_lock_kinds      text[] := '{}';
+    new_lock_ids        text[] := '{}';
+    lost_records        text[] := '{}';  -- records that did not get all of their locks
+    in_force            text[];
 begin
-    select array_remove(array['', nullif(s.host, '')], null) into hosts from session s where s.name = claimer for key share;
+    select array_remove(array['', nullif(s.host, '')], null) into hosts from session s where s.name = session_name for key share;
     if not found then
-        raise exception 'the session % is gone', claimer using errcode = 'WBS01';
+        raise exception 'the session % is gone', session_name using errcode = 'WBS01';
     end if;
-    select coalesce(array_agg(m.name), '{}') into marked from mark m;
+    select coalesce(array_agg(m.name), '{}') into set_holds from hold m;
 
     loop
-        portion := least(wanted - cardinality(took), 1000 - looked);
-        exit when portion <= 0;
+        page_size := least(wanted - cardinality(claimable), 1000 - scanned_count);
+        exit when page_size <= 0;
         if only_id is not null then
-            found_rows := array(
-                select (r.kind, r.id, r.seq, r.priority, r.turn, r.keys, r.gates, false, null, null)::queued_row
+            candidates := array(
+                select (r.kind, r.id, r.seq, r.priority, r.queue_position, r.locks, r.hold_names, false, null, null)::queued_row
                 from record r
                 where r.id = only_id and r.kind = only_kind and r.session is null and r.host = any (hosts)
-                  and (r.parked is null or r.parked like 'key %' or r.parked like 'mark %' or (r.parked = 'wait' and r.wake_at <= waybill_now()))
+                  and (r.blocked_by is null or r.blocked_by like 'lock %' or r.blocked_by like 'hold %'
+                       or (r.blocked_by = 'wait' and r.wake_at <= waybill_now()))
                 for update);
-        elsif aged > 0 then
-            found_rows := array(
-                select (r.kind, r.id, r.seq, r.priority, r.turn, r.keys, r.gates, c.holds, null, null)::queued_row
-                from (select q.kind, q.id, q.state, q.seq, o.holds
-                      from unnest(roles) o cross join unnest(hosts) h(host)
+        elsif oldest_count > 0 then
+            candidates := array(
+                select (r.kind, r.id, r.seq, r.priority, r.queue_position, r.locks, r.hold_names, c.claims_on_hold, null, null)::queued_row
+                from (select q.kind, q.id, q.state, q.seq, o.claims_on_hold
+                      from unnest(queues) o cross join unnest(hosts) h(host)
                       cross join lateral (
                           select r.kind, r.id, r.state, r.seq from record r
-                          where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.parked is null
-                          order by r.seq limit 4 * aged) q
-                      order by q.seq limit 4 * aged) c
+                          where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.blocked_by is null
+                          order by r.seq limit 4 * oldest_count) q
+                      order by q.seq limit 4 * oldest_count) c
                 join record r on r.id = c.id and r.kind = c.kind
-                where r.state = c.state and r.host = any (hosts) and coalesce(r.session, r.parked) is null
-                order by c.seq limit least(aged, portion) for update of r skip locked);
+                where r.state = c.state and r.host = any (hosts) and coalesce(r.session, r.blocked_by) is null
+                order by c.seq limit least(oldest_count, page_size) for update of r skip locked);
         else
-            branch := greatest(portion, 4 * portion / greatest(cardinality(roles) * cardinality(hosts), 1));
-            found_rows := array(
-                select (r.kind, r.id, r.seq, r.priority, r.turn, r.keys, r.gates, c.holds, null, null)::queued_row
-                from (select q.kind, q.id, q.state, q.priority, q.turn, q.seq, o.holds
-                      from unnest(roles) o cross join unnest(hosts) h(host)
+            scan_limit := greatest(page_size, 4 * page_size / greatest(cardinality(queues) * cardinality(hosts), 1));
+            candidates := array(
+                select (r.kind, r.id, r.seq, r.priority, r.queue_position, r.locks, r.hold_names, c.claims_on_hold, null, null)::queued_row
+                from (select q.kind, q.id, q.state, q.priority, q.queue_position, q.seq, o.claims_on_hold
+                      from unnest(queues) o cross join unnest(hosts) h(host)
                       cross join lateral (
-                          select r.kind, r.id, r.state, r.priority, r.turn, r.seq from record r
-                          where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.parked is null
-                            and (r.priority, r.turn, r.seq) > (last_priority, last_turn, last_seq)
-                          order by r.priority, r.turn, r.seq limit branch) q
-                      order by q.priority, q.turn, q.seq limit 4 * portion) c
+                          select r.kind, r.id, r.state, r.priority, r.queue_position, r.seq from record r
+                          where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.blocked_by is null
+                            and (r.priority, r.queue_position, r.seq) > (last_priority, last_queue_position, last_seq)
+                          order by r.priority, r.queue_position, r.seq limit scan_limit) q
+                      order by q.priority, q.queue_position, q.seq limit 4 * page_size) c
                 join record r on r.id = c.id and r.kind = c.kind
-                where r.state = c.state and r.host = any (hosts) and coalesce(r.session, r.parked) is null and r.seq <> all (seqs)
-                order by c.priority, c.turn, c.seq limit portion for update of r skip locked);
+                where r.state = c.state and r.host = any (hosts) and coalesce(r.session, r.blocked_by) is null and r.seq <> all (seen_seqs)
+                order by c.priority, c.queue_position, c.seq limit page_size for update of r skip locked);
         end if;
-        looked := looked + cardinality(found_rows);
-        seqs := seqs || array(select f.seq from unnest(found_rows) f);
+        scanned_count := scanned_count + cardinality(candidates);
+        seen_seqs := seen_seqs || array(select f.seq from unnest(candidates) f);
 
-        if marked = '{}' and not exists (select from unnest(found_rows) f where f.keys <> '{}') then
-            took := took || found_rows;
+        if set_holds = '{}' and not exists (select from unnest(candidates) f where f.locks <> '{}') then
+            claimable := claimable || candidates;
         else
-            foreach one in array found_rows loop
-                foreach wish in array one.gates loop
-                    if wish = any (marked) then
-                        one.mark := wish;
+            foreach candidate in array candidates loop
+                foreach wanted_name in array candidate.hold_names loop
+                    if wanted_name = any (set_holds) then
+                        candidate.hold := wanted_name;
                         exit;
                     end if;
                 end loop;
-                kept := '{}';
-                if one.mark is null then
-                    foreach wish in array one.keys loop
-                        select k.* into holder from key k where k.name = wish;
-                        if found and holder.kind = one.kind and holder.id = one.id then
-                            kept := kept || wish;
-                        elsif found or wish = any (new_keys) then
-                            one.blocker := wish;
+                owned_locks := '{}';
+                if candidate.hold is null then
+                    foreach wanted_name in array candidate.locks loop
+                        select k.* into lock_owner from record_lock k where k.name = wanted_name;
+                        if found and lock_owner.kind = candidate.kind and lock_owner.id = candidate.id then
+                            owned_locks := owned_locks || wanted_name;
+                        elsif found or wanted_name = any (new_locks) then
+                            candidate.blocking_lock := wanted_name;
                             exit;
                         end if;
                     end loop;
                 end if;
-                if one.blocker is not null or (one.mark is not null and not one.holds) then
-                    stopped := stopped || one;
+                if candidate.blocking_lock is not null or (candidate.hold is not null and not candidate.claims_on_hold) then
+                    blocked := blocked || candidate;
                 else
-                    took := took || one;
-                    if one.mark is null then
-                        foreach wish in array one.keys loop
-                            -- Not looked at a second time: what another has taken since must be among those that are found lost.
-                            if wish <> all (kept) and wish <> all (new_keys) then
-                                new_keys := new_keys || wish;
-                                new_kinds := new_kinds || one.kind;
-                                new_ids := new_ids || one.id;
+                    claimable := claimable || candidate;
+                    if candidate.hold is null then
+                        foreach wanted_name in array candidate.locks loop
+                            -- Not looked up a second time: what another has taken since must be among the lost.
+                            if wanted_name <> all (owned_locks) and wanted_name <> all (new_locks) then
+                                new_locks := new_locks || wanted_name;
+                                new_lock_kinds := new_lock_kinds || candidate.kind;
+                                new_lock_ids := new_lock_ids || candidate.id;
                             end if;
                         end loop;
                     end if;
@@ -461,95 +489,98 @@ begin
         end if;
 
         exit when only_id is not null;
-        if aged > 0 then
-            aged := 0;
-        elsif cardinality(found_rows) = portion then
-            one := found_rows[portion];
-            last_priority := one.priority;
-            last_turn := one.turn;
-            last_seq := one.seq;
+        if oldest_count > 0 then
+            oldest_count := 0;
+        elsif cardinality(candidates) = page_size then
+            candidate := candidates[page_size];
+            last_priority := candidate.priority;
+            last_queue_position := candidate.queue_position;
+            last_seq := candidate.seq;
         else
-            -- Others have locked the rest of the candidates, or there are no more: then this was the last of them.
-            select q.priority, q.turn, q.seq into last_priority, last_turn, last_seq
-            from unnest(roles) o cross join unnest(hosts) h(host)
+            -- Others have locked the other candidates, or there are no more: continue after the last candidate of this round.
+            select q.priority, q.queue_position, q.seq into last_priority, last_queue_position, last_seq
+            from unnest(queues) o cross join unnest(hosts) h(host)
             cross join lateral (
-                select r.priority, r.turn, r.seq from record r
-                where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.parked is null
-                  and (r.priority, r.turn, r.seq) > (last_priority, last_turn, last_seq)
-                order by r.priority, r.turn, r.seq limit branch) q
-            order by q.priority, q.turn, q.seq offset 4 * portion - 1 limit 1;
+                select r.priority, r.queue_position, r.seq from record r
+                where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.blocked_by is null
+                  and (r.priority, r.queue_position, r.seq) > (last_priority, last_queue_position, last_seq)
+                order by r.priority, r.queue_position, r.seq limit scan_limit) q
+            order by q.priority, q.queue_position, q.seq offset 4 * page_size - 1 limit 1;
             exit when not found;
         end if;
     end loop;
 
-    if cardinality(new_keys) > 0 then
-        insert into key (name, kind, id)
-        select n.name, n.kind, n.id from unnest(new_keys, new_kinds, new_ids) as n(name, kind, id) order by n.name
+    if cardinality(new_locks) > 0 then
+        insert into record_lock (name, kind, id)
+        select n.name, n.kind, n.id from unnest(new_locks, new_lock_kinds, new_lock_ids) as n(name, kind, id) order by n.name
         on conflict do nothing;
-        -- Another took it since we looked, and may have dropped it again: its record stays in the queue, with none of the others.
-        lost := array(
-            select n.kind || ' ' || n.id from unnest(new_keys, new_kinds, new_ids) as n(name, kind, id)
-            where not exists (select from key k where k.name = n.name and k.kind = n.kind and k.id = n.id));
-        if lost <> '{}' then
-            delete from key k using unnest(new_keys, new_kinds, new_ids) as n(name, kind, id)
-            where n.kind || ' ' || n.id = any (lost) and k.name = n.name and k.kind = n.kind and k.id = n.id;
+        -- Another took it since we looked, and may have dropped it again: the record stays in the queue, with none of its other locks.
+        lost_records := array(
+            select n.kind || ' ' || n.id from unnest(new_locks, new_lock_kinds, new_lock_ids) as n(name, kind, id)
+            where not exists (select from record_lock k where k.name = n.name and k.kind = n.kind and k.id = n.id));
+        if lost_records <> '{}' then
+            delete from record_lock k using unnest(new_locks, new_lock_kinds, new_lock_ids) as n(name, kind, id)
+            where n.kind || ' ' || n.id = any (lost_records) and k.name = n.name and k.kind = n.kind and k.id = n.id;
         end if;
     end if;
 
-    if cardinality(stopped) > 0 then
-        -- Locked for share and seen again, so that whoever drops the key or clears the mark sees the record parked on it; what is being
-        -- dropped right now stays in the queue.
-        in_force := array(select 'key ' || k.name from key k where k.name in (select s.blocker from unnest(stopped) s) for share skip locked)
-                 || array(select 'mark ' || m.name from mark m where m.name in (select s.mark from unnest(stopped) s) for share skip locked);
-        update record r set parked = p.reason, wake_at = 0
-        from (select s.kind, s.id, coalesce('mark ' || s.mark, 'key ' || s.blocker) as reason from unnest(stopped) s) p
+    if cardinality(blocked) > 0 then
+        -- Locked for share and read again, so that a transaction that drops the lock or clears the hold sees the record blocked by it; a
+        -- record whose lock or hold is being removed right now stays in the queue.
+        in_force := array(select 'lock ' || k.name from record_lock k
+                          where k.name in (select s.blocking_lock from unnest(blocked) s) for share skip locked)
+                 || array(select 'hold ' || m.name from hold m
+                          where m.name in (select s.hold from unnest(blocked) s) for share skip locked);
+        update record r set blocked_by = p.reason, wake_at = 0
+        from (select s.kind, s.id, coalesce('hold ' || s.hold, 'lock ' || s.blocking_lock) as reason from unnest(blocked) s) p
         where r.id = p.id and r.kind = p.kind and p.reason = any (in_force);
     end if;
-    if cardinality(stopped) > 0 or exists (select from unnest(took) t where t.mark is not null) then
-        if pass_keys(array(select distinct k from unnest(took || stopped) t cross join unnest(t.keys) k)) > 0 then
-            again := 'let go';
+    if cardinality(blocked) > 0 or exists (select from unnest(claimable) t where t.hold is not null) then
+        if unblock_lock_waiters(array(select distinct k from unnest(claimable || blocked) t cross join unnest(t.locks) k)) > 0 then
+            retry_reason := 'unblocked';
             return next;
         end if;
-    elsif cardinality(took) = 0 and exists (
-            select from unnest(roles) o cross join unnest(hosts) h(host)
+    elsif cardinality(claimable) = 0 and exists (
+            select from unnest(queues) o cross join unnest(hosts) h(host)
             cross join lateral (
                 select from record r
-                where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.parked is null
-                order by r.priority, r.turn, r.seq limit 1) q) then
-        again := 'locked';
+                where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.blocked_by is null
+                order by r.priority, r.queue_position, r.seq limit 1) q) then
+        retry_reason := 'locked';
         return next;
     end if;
 
     return query
-    with mine as (
-        update record r set session = claimer, version = r.version + 1, parked = null, wake_at = 0
-        from unnest(took) t
-        where r.id = t.id and r.kind = t.kind and t.kind || ' ' || t.id <> all (lost)
-        returning t.mark as mark, r.*)
-    select null::text, m.mark, m.kind, m.id, m.state, m.parent_kind, m.parent_id, m.owner, m.priority, m.last_done, m.retries, m.tries, m.message,
-           m.session, m.keys, m.gates, m.parked, m.open, m.host, m.request, m.turn, m.seq, m.version, m.nudges, m.wake_at, m.created, m.updated,
+    with claimed as (
+        update record r set session = session_name, version = r.version + 1, blocked_by = null, wake_at = 0
+        from unnest(claimable) t
+        where r.id = t.id and r.kind = t.kind and t.kind || ' ' || t.id <> all (lost_records)
+        returning t.hold as hold, r.*)
+    select null::text, m.hold, m.kind, m.id, m.state, m.parent_kind, m.parent_id, m.owner, m.priority, m.last_done, m.resume_count,
+           m.error_count, m.message, m.session, m.locks, m.hold_names, m.blocked_by, m.open, m.host, m.idempotency_key, m.queue_position, m.seq,
+           m.version, m.wake_count, m.wake_at, m.created, m.updated,
            d.names, d.bodies, a.action, a.who, a.why, a.args
-    from mine m
+    from claimed m
     left join lateral (select array_agg(d.name) as names, array_agg(d.body) as bodies from document d where d.kind = m.kind and d.id = m.id) d on true
-    left join ask a on a.kind = m.kind and a.id = m.id
-    order by m.priority, m.turn, m.seq;
+    left join action_request a on a.kind = m.kind and a.id = m.id
+    order by m.priority, m.queue_position, m.seq;
 end
 $$;
 
--- End sessions: first their rows go, then, in a statement that sees every claim which was made before, all that they held is free. One
--- statement for both would miss a claim that is committed after its snapshot, and leave it to a session that is gone, for ever.
+-- End sessions: first their rows are deleted, then their claims are released, in a statement that sees every claim made before. One statement
+-- for both would miss a claim that is committed after its snapshot, and leave it to a session that is gone, for ever.
 create function end_sessions(names text[], only_expired boolean) returns setof text language plpgsql volatile
 as $$
 declare
     ended text[];
 begin
-    with doomed as materialized (
+    with ending as materialized (
         select s.name from session s
         where s.name = any (names) and (not only_expired or s.expires <= waybill_now())
         order by s.name for update),
-    gone as (
-        delete from session s using doomed d where s.name = d.name returning s.name)
-    select coalesce(array_agg(name), '{}') into ended from gone;
+    removed as (
+        delete from session s using ending d where s.name = d.name returning s.name)
+    select coalesce(array_agg(name), '{}') into ended from removed;
     update record r set session = null, version = r.version + 1
     from (select h.kind, h.id from record h where h.session = any (ended) order by h.kind, h.id for update) h
     where r.id = h.id and r.kind = h.kind;

@@ -1,5 +1,5 @@
 -- Pages of records in creation order, one statement for each filter that find allows; {direction} and {beyond} are "asc" and ">" or "desc"
--- and "<". Each walks its own index from the last seq seen and reads no more than a page; the condition that is always true names the index.
+-- and "<". Each scans its own index from the last seq seen and reads no more than a page; the condition that is always true selects the index.
 
 -- name: kind
 select {columns} from record r
@@ -17,7 +17,7 @@ where r.owner = %(value)s and r.kind = %(kind)s and r.seq {beyond} %(after)s and
 order by r.seq {direction} limit %(limit)s;
 
 -- name: no_owner
--- Not by an index of its own: who has records without an owner mostly has no others.
+-- Without an index of its own: where records without an owner exist, most records have none.
 select {columns} from record r
 where r.kind = %(kind)s and r.owner = '' and r.seq {beyond} %(after)s and r.seq > 0
 order by r.seq {direction} limit %(limit)s;

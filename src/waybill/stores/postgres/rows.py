@@ -1,13 +1,13 @@
-"""Rows of the table `record`, read as records."""
+"""Records and action requests out of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from waybill.record import NO_DOCS, Ask, Docs, Record, Ref
+from waybill.record import NO_DOCUMENTS, ActionRequest, Record, RecordDocuments, Ref
 
-# In the order of Record's own fields, a parent being two columns.
+# In the order of the fields of Record; a parent is two columns.
 COLUMNS = (
     "kind",
     "id",
@@ -17,44 +17,44 @@ COLUMNS = (
     "owner",
     "priority",
     "last_done",
-    "retries",
-    "tries",
+    "resume_count",
+    "error_count",
     "message",
     "session",
-    "keys",
-    "gates",
-    "parked",
+    "locks",
+    "hold_names",
+    "blocked_by",
     "open",
     "host",
-    "request",
-    "turn",
+    "idempotency_key",
+    "queue_position",
     "seq",
     "version",
-    "nudges",
+    "wake_count",
     "wake_at",
     "created",
     "updated",
 )
-WIDTH = len(COLUMNS)
-SELECTED = ", ".join(f"r.{name}" for name in COLUMNS)
+COLUMN_COUNT = len(COLUMNS)
+SELECT_LIST = ", ".join(f"r.{name}" for name in COLUMNS)
 
 
-def record(row: Sequence[Any], docs: Docs = NO_DOCS) -> Record:
+def record_of(row: Sequence[Any], documents: RecordDocuments = NO_DOCUMENTS) -> Record:
     """The record of a row that begins with COLUMNS."""
     parent = None if row[3] is None else Ref(row[3], row[4])
-    fields = [*row[:3], parent, *row[5:12], tuple(row[12]), tuple(row[13]), *row[14:WIDTH], docs]
+    fields = [*row[:3], parent, *row[5:12], tuple(row[12]), tuple(row[13]), *row[14:COLUMN_COUNT], documents]
     return Record(*fields)
 
 
-def documents(names: Sequence[str] | None, bodies: Sequence[bytes] | None) -> Docs:
-    return NO_DOCS if names is None or bodies is None else Docs(dict(zip(names, bodies, strict=True)))
+def documents_of(names: Sequence[str] | None, bodies: Sequence[bytes] | None) -> RecordDocuments:
+    return NO_DOCUMENTS if names is None or bodies is None else RecordDocuments(dict(zip(names, bodies, strict=True)))
 
 
-def record_with_documents(row: Sequence[Any]) -> Record:
-    """The same for a row that goes on with the names and the bodies of its documents."""
-    return record(row, documents(row[WIDTH], row[WIDTH + 1]))
+def full_record_of(row: Sequence[Any]) -> Record:
+    """The same for a row that continues with the names and the bodies of its documents."""
+    return record_of(row, documents_of(row[COLUMN_COUNT], row[COLUMN_COUNT + 1]))
 
 
-def ask(row: Sequence[Any]) -> Ask:
+def action_request_of(row: Sequence[Any]) -> ActionRequest:
     kind, id, action, who, why, args = row
-    return Ask(Ref(kind, id), action, who, why, args)
+    return ActionRequest(Ref(kind, id), action, who, why, args)

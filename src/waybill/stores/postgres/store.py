@@ -1,7 +1,6 @@
-"""PostgresStore: the verbs of a store, each one round trip to PostgreSQL.
+"""PostgresStore: most methods are one statement, one round trip and one transaction.
 
-What they have in common is in the modules beside this one: the connection, commits, claims, the bell that watch listens
-to, upkeep.
+Commits, claims, maintenance and the change signal are in modules of their own beside this one.
 """
 
 from __future__ import annotations
@@ -14,61 +13,62 @@ import msgspec
 
 from waybill.record import (
     MAX_PAGE,
-    NO_DOCS,
-    Answer,
-    Ask,
-    Claimed,
+    NO_DOCUMENTS,
+    ActionRequest,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
     Conflict,
-    Due,
+    DueWaits,
     Finding,
-    Group,
-    HeldKey,
-    Idle,
-    Line,
-    NotFound,
+    HistoryEntry,
+    IdleParents,
+    OwnedLock,
     Page,
     Record,
+    RecordNotFound,
     Ref,
-    Renewed,
-    Role,
     SessionInfo,
+    SessionRenewal,
+    Store,
+    WorkQueue,
 )
-from waybill.statements import load
-from waybill.stores import portions
+from waybill.sql_statements import load_statements
+from waybill.stores import idle_parents
 from waybill.stores.postgres import schema as schemas
-from waybill.stores.postgres.bell import Listener, Ringer
-from waybill.stores.postgres.claims import Claims, higher
-from waybill.stores.postgres.commits import Commits, columns
-from waybill.stores.postgres.connection import Connection
-from waybill.stores.postgres.rows import SELECTED, ask, documents, record, record_with_documents
-from waybill.stores.postgres.upkeep import Upkeep
+from waybill.stores.postgres.change_signal import PostgresChangeSignal, PostgresChangeWatcher
+from waybill.stores.postgres.claims import PostgresClaims, select_higher
+from waybill.stores.postgres.commits import PostgresCommits, to_columns
+from waybill.stores.postgres.connection import PostgresConnection
+from waybill.stores.postgres.maintenance import PostgresMaintenance
+from waybill.stores.postgres.rows import SELECT_LIST, action_request_of, documents_of, full_record_of, record_of
 
-STATEMENTS = load(schemas.PACKAGE, "queries.sql")
-PAGES = load(schemas.PACKAGE, "pages.sql")
-LAST = 2**63 - 1  # after every seq
+STATEMENTS = load_statements(schemas.PACKAGE, "queries.sql")
+PAGE_STATEMENTS = load_statements(schemas.PACKAGE, "pages.sql")
+AFTER_LAST_SEQ = 2**63 - 1  # greater than every seq
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """A store in a schema of a PostgreSQL database.
 
-    `migrate`: make the schema or bring it up to date; otherwise it is refused unless it is. `schema`: where the tables
-    are; several stores may share a database. `old_snapshot`: after how many seconds `check` names a transaction that is
-    still open.
+    `migrate`: create the schema or bring it up to date; otherwise a missing or old schema raises BadStore. `schema`:
+    where the tables are; several stores may share a database. `old_snapshot`: after how many seconds `check` names a
+    transaction that is still open.
     """
 
     def __init__(
         self, url: str, migrate: bool = True, *, schema: str = "waybill", old_snapshot: float = 3600.0
     ) -> None:
-        self._connection = Connection(url, schema)
-        self.url = self._connection.place
-        self._connection.open(lambda db: schemas.prepare(db, schema, self.url, migrate))
-        self._claims = Claims(self._connection, STATEMENTS["claim"], self.get, self.now)
-        self._commits = Commits(self._connection, STATEMENTS, self.get, self._claims.turns)
-        self._upkeep = Upkeep(self._connection, STATEMENTS, old_snapshot)
-        self._written_turns: dict[str, int] = {}
-        self._ringer = Ringer.of(self._connection)
-        self._listener = Listener(self._connection)
-        self._closed = False
+        self._connection = PostgresConnection(url, schema)
+        self.url = self._connection.safe_url
+        self._connection.open(lambda db: schemas.prepare_schema(db, schema, self.url, migrate))
+        self._claims = PostgresClaims(self._connection, STATEMENTS["claim_records"], self.get, self.now)
+        self._commits = PostgresCommits(self._connection, STATEMENTS, self.get, self._claims.queue_positions)
+        self._maintenance = PostgresMaintenance(self._connection, STATEMENTS, old_snapshot)
+        self._written_positions: dict[str, int] = {}
+        self._change_signal = PostgresChangeSignal.acquire(self._connection)
+        self._change_watcher = PostgresChangeWatcher(self._connection)
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
@@ -80,26 +80,28 @@ class PostgresStore:
         self._connection.presence.touch(now)
         return now
 
-    def commit(self, groups: Sequence[Group]) -> list[Answer]:
+    def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
         try:
             return self._commits.commit(groups)
         finally:
-            if self._commits.rang:
-                self._ringer.ring()
+            if self._commits.has_claimable:
+                self._change_signal.notify_watchers()
 
-    # --- reading
+    # --- queries
 
     def get(self, kind: str, id: str) -> Record:
         rows = self._connection.run(STATEMENTS["get"], {"kind": kind, "id": id}, writes=False)
         if not rows:
-            raise NotFound(f"There is no {kind} {id}.")
-        return record_with_documents(rows[0])
+            raise RecordNotFound(f"There is no {kind} {id}.")
+        return full_record_of(rows[0])
 
-    def requested(self, kind: str, request: str) -> Record:
-        rows = self._connection.run(STATEMENTS["requested"], {"kind": kind, "request": request}, writes=False)
+    def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
+        rows = self._connection.run(
+            STATEMENTS["get_by_idempotency_key"], {"kind": kind, "idempotency_key": idempotency_key}, writes=False
+        )
         if not rows:
-            raise NotFound(f"No {kind} was made by the request {request}.")
-        return record_with_documents(rows[0])
+            raise RecordNotFound(f"No {kind} was created with the idempotency key {idempotency_key}.")
+        return full_record_of(rows[0])
 
     def find(
         self,
@@ -111,7 +113,7 @@ class PostgresStore:
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
-        docs: bool = False,
+        documents: bool = False,
     ) -> Page:
         filters = {
             name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None
@@ -124,33 +126,37 @@ class PostgresStore:
             "kind": kind,
             "value": value,
             "limit": limit + 1,
-            "after": after if after is not None else LAST if newest else 0,
+            "after": after if after is not None else AFTER_LAST_SEQ if newest else 0,
         }
         if parent is not None:
             args |= {"value": parent.id, "parent_kind": parent.kind}
-        statement = PAGES["no_owner" if name == "owner" and not value else name]
+        statement = PAGE_STATEMENTS["no_owner" if name == "owner" and not value else name]
         beyond, direction = ("<", "desc") if newest else (">", "asc")
         rows = self._connection.run(
-            statement.format(columns=SELECTED, beyond=beyond, direction=direction), args, writes=False
+            statement.format(columns=SELECT_LIST, beyond=beyond, direction=direction), args, writes=False
         )
         page, more = rows[:limit], len(rows) > limit
         loaded = {}
-        if docs and page:
-            found = self._connection.run(STATEMENTS["documents"], [kind, [row[1] for row in page]], writes=False)
-            loaded = {id: documents(names, bodies) for id, names, bodies in found}
-        records = [record(row, loaded.get(row[1], NO_DOCS)) for row in page]
+        if documents and page:
+            found = self._connection.run(STATEMENTS["get_documents"], [kind, [row[1] for row in page]], writes=False)
+            loaded = {id: documents_of(names, bodies) for id, names, bodies in found}
+        records = [record_of(row, loaded.get(row[1], NO_DOCUMENTS)) for row in page]
         return Page(records, records[-1].seq if more else None)
 
-    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
         args = {"kind": kind, "parent_kind": parent.kind if parent else "", "parent_id": parent.id if parent else ""}
-        return dict(self._connection.run(STATEMENTS["tally"], args, writes=False))
+        return dict(self._connection.run(STATEMENTS["count_by_state"], args, writes=False))
 
-    def open_parents(self, refs: Sequence[Ref]) -> set[Ref]:
-        rows = self._connection.run(STATEMENTS["open_parents"], columns(set(refs)), writes=False) if refs else []
+    def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
+        rows = (
+            self._connection.run(STATEMENTS["parents_with_open_children"], to_columns(set(refs)), writes=False)
+            if refs
+            else []
+        )
         return {Ref(*row) for row in rows}
 
-    def history(self, kind: str, id: str) -> list[Line]:
-        return [Line(*row) for row in self._connection.run(STATEMENTS["history"], [kind, id], writes=False)]
+    def history(self, kind: str, id: str) -> list[HistoryEntry]:
+        return [HistoryEntry(*row) for row in self._connection.run(STATEMENTS["get_history"], [kind, id], writes=False)]
 
     # --- sessions
 
@@ -160,143 +166,155 @@ class PostgresStore:
         self._touch(self._connection.run(STATEMENTS["open_session"], args)[0][0])
         return name
 
-    def renew(self, session: str, progress: Mapping[str, Any] | None = None) -> Renewed:
-        said = None if progress is None else msgspec.json.encode(dict(progress))
-        rows = self._connection.run(STATEMENTS["renew"], {"name": session, "progress": said})
+    def renew_session(self, session: str, progress: Mapping[str, Any] | None = None) -> SessionRenewal:
+        encoded = None if progress is None else msgspec.json.encode(dict(progress))
+        rows = self._connection.run(STATEMENTS["renew_session"], {"name": session, "progress": encoded})
         if not rows:
-            return Renewed(False)
+            return SessionRenewal(False)
         self._touch(rows[0][0])
-        self._listener.hear()
-        if turns := higher(self._claims.turns, self._written_turns):
-            self._connection.run(STATEMENTS["note_turns"], [list(turns), list(turns.values())])
-            self._written_turns |= turns
-        return Renewed(
-            True, tuple(ask(row) for row in self._connection.run(STATEMENTS["asked"], [session], writes=False))
+        self._change_watcher.read_notifications()
+        if positions := select_higher(self._claims.queue_positions, self._written_positions):
+            self._connection.run(STATEMENTS["raise_queue_positions"], [list(positions), list(positions.values())])
+            self._written_positions |= positions
+        return SessionRenewal(
+            True,
+            tuple(
+                action_request_of(row)
+                for row in self._connection.run(STATEMENTS["list_session_requests"], [session], writes=False)
+            ),
         )
 
     def close_session(self, session: str) -> None:
         self._connection.run(STATEMENTS["end_sessions"], [[session], False])
-        self._ringer.ring()
+        self._change_signal.notify_watchers()
 
-    def sessions(self) -> list[SessionInfo]:
+    def list_sessions(self) -> list[SessionInfo]:
         return [
             SessionInfo(name, host, since, expires, msgspec.json.decode(about), msgspec.json.decode(progress))
             for name, host, since, expires, about, progress in self._connection.run(
-                STATEMENTS["sessions"], writes=False
+                STATEMENTS["list_sessions"], writes=False
             )
         ]
 
-    def reap(self) -> list[str]:
-        rows = self._connection.run(STATEMENTS["expired"], writes=False)
+    def reap_sessions(self) -> list[str]:
+        rows = self._connection.run(STATEMENTS["find_expired_sessions"], writes=False)
         now = self._touch(rows[0][0])
-        dead = self._connection.presence.dead([(name, ttl) for _, name, ttl in rows if name is not None], now)
+        dead = self._connection.presence.select_dead_sessions(
+            [(name, ttl) for _, name, ttl in rows if name is not None], now
+        )
         if not dead:
             return []
         ended = [name for (name,) in self._connection.run(STATEMENTS["end_sessions"], [dead, True])]
-        self._ringer.ring()
+        self._change_signal.notify_watchers()
         return ended
 
-    # --- claims and requests
+    # --- claims and action requests
 
-    def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
-        return self._claims.claim(roles, session, limit)
+    def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
+        return self._claims.claim(queues, session, limit)
 
-    def take(self, kind: str, id: str, session: str) -> Claimed:
-        return self._claims.take(Ref(kind, id), session)
+    def claim_one(self, kind: str, id: str, session: str) -> ClaimedRecord:
+        return self._claims.claim_one(Ref(kind, id), session)
 
-    def ask(self, ask: Ask) -> bool:
+    def request_action(self, request: ActionRequest) -> bool:
         args = {
-            "kind": ask.ref.kind,
-            "id": ask.ref.id,
-            "action": ask.action,
-            "who": ask.who,
-            "why": ask.why,
-            "args": ask.args,
+            "kind": request.ref.kind,
+            "id": request.ref.id,
+            "action": request.action,
+            "who": request.who,
+            "why": request.why,
+            "args": request.args,
         }
-        there, held, left = self._connection.run(STATEMENTS["ask"], args)[0]
-        if not there:
-            raise NotFound(f"There is no {ask.ref}.")
-        if held and not left:
-            pending = self._connection.run(STATEMENTS["pending"], list(ask.ref), writes=False)
+        exists, claimed, added = self._connection.run(STATEMENTS["add_action_request"], args)[0]
+        if not exists:
+            raise RecordNotFound(f"There is no {request.ref}.")
+        if claimed and not added:
+            pending = self._connection.run(STATEMENTS["get_action_request"], list(request.ref), writes=False)
             raise Conflict(
-                f"{ask.ref} was asked to {pending[0][0] if pending else 'do something'} and has not answered yet."
+                f"{pending[0][0] if pending else 'An action'} was requested of {request.ref} and is not answered yet."
             )
-        return bool(left)
+        return bool(added)
 
-    def asks(self, limit: int = 100) -> list[Ask]:
-        return [ask(row) for row in self._connection.run(STATEMENTS["asks"], [limit], writes=False)]
-
-    # --- marks and waits
-
-    def mark(self, name: str, on: bool, who: str = "", why: str = "") -> None:
-        if on:
-            self._connection.run(STATEMENTS["mark_on"], [name, who, why])
-            return
-        self._connection.run(STATEMENTS["mark_off"], [name])
-        if self._upkeep.unpark(f"mark {name}"):
-            self._ringer.ring()
-
-    def marks(self) -> dict[str, str]:
-        return {
-            name: f"{who}: {why}" if why else who
-            for name, who, why in self._connection.run(STATEMENTS["marks"], writes=False)
-        }
-
-    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
-        args = {"after": after, "limit": max(1, min(limit, MAX_PAGE))}
+    def list_action_requests(self, limit: int = 100) -> list[ActionRequest]:
         return [
-            HeldKey(name, Ref(kind, id))
-            for name, kind, id in self._connection.run(STATEMENTS["held_keys"], args, writes=False)
+            action_request_of(row)
+            for row in self._connection.run(STATEMENTS["list_action_requests"], [limit], writes=False)
         ]
 
-    def free_key(self, name: str) -> bool:
-        rows = self._connection.run(STATEMENTS["holder"], [name], writes=False)
+    # --- holds, locks and waits
+
+    def set_hold(self, name: str, who: str = "", why: str = "") -> None:
+        self._connection.run(STATEMENTS["set_hold"], [name, who, why])
+
+    def clear_hold(self, name: str) -> None:
+        self._connection.run(STATEMENTS["clear_hold"], [name])
+        if self._maintenance.unblock(f"hold {name}"):
+            self._change_signal.notify_watchers()
+
+    def list_holds(self) -> dict[str, str]:
+        return {
+            name: f"{who}: {why}" if why else who
+            for name, who, why in self._connection.run(STATEMENTS["list_holds"], writes=False)
+        }
+
+    def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
+        args = {"after": after, "limit": max(1, min(limit, MAX_PAGE))}
+        return [
+            OwnedLock(name, Ref(kind, id))
+            for name, kind, id in self._connection.run(STATEMENTS["list_locks"], args, writes=False)
+        ]
+
+    def remove_foreign_lock(self, name: str) -> bool:
+        rows = self._connection.run(STATEMENTS["get_lock_owner"], [name], writes=False)
         if rows:
             raise Conflict(
-                f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it."
+                f"{name} is owned by {Ref(*rows[0])}, which drops it when it moves on; it cannot be taken away."
             )
         return False
 
     def watch(self, timeout: float) -> bool:
-        return self._listener.wait(timeout)
+        return self._change_watcher.wait(timeout)
 
-    def interrupt(self) -> None:
-        self._listener.interrupt()
+    def interrupt_watch(self) -> None:
+        self._change_watcher.interrupt()
 
-    def wake(self, limit: int = MAX_PAGE) -> Due:
-        woken = int(self._connection.run(STATEMENTS["wake"], [limit])[0][0])
-        if woken:
-            self._ringer.ring()
-        now, wake_at = self._connection.run(STATEMENTS["next_wait"], writes=False)[0]
+    def release_due_waits(self, limit: int = MAX_PAGE) -> DueWaits:
+        released = int(self._connection.run(STATEMENTS["release_due_waits"], [limit])[0][0])
+        if released:
+            self._change_signal.notify_watchers()
+        now, wake_at = self._connection.run(STATEMENTS["get_next_due"], writes=False)[0]
         self._touch(now)
-        return Due(woken, None if wake_at is None else max(0.0, wake_at - now))
+        return DueWaits(released, None if wake_at is None else max(0.0, wake_at - now))
 
-    # --- upkeep
+    # --- maintenance
 
-    def sweep(self, limit: int = MAX_PAGE) -> int:
-        mended = self._upkeep.sweep(limit)
-        if mended:
-            self._ringer.ring()
-        return mended
+    def maintain_indexes(self, limit: int = MAX_PAGE) -> int:
+        unblocked = self._maintenance.maintain_indexes(limit)
+        if unblocked:
+            self._change_signal.notify_watchers()
+        return unblocked
 
-    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
-        return portions.idle(
-            self._connection.run(STATEMENTS["idle_parents"], [*portions.begin(after), limit], writes=False), limit
+    def find_idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> IdleParents:
+        return idle_parents.idle_page_of(
+            self._connection.run(
+                STATEMENTS["find_idle_parents"], [*idle_parents.parse_position(after), limit], writes=False
+            ),
+            limit,
         )
 
     def remember(self, name: str, value: str) -> str:
         self._connection.run(STATEMENTS["remember"], [name, value])
-        return str(self._connection.run(STATEMENTS["remembered"], [name], writes=False)[0][0])
+        return str(self._connection.run(STATEMENTS["get_remembered_value"], [name], writes=False)[0][0])
 
     def check(self) -> Iterator[Finding]:
-        return self._upkeep.check()
+        return self._maintenance.check()
 
-    def mend(self, finding: Finding) -> bool:
-        return self._upkeep.mend(finding)
+    def repair(self, finding: Finding) -> bool:
+        return self._maintenance.repair(finding)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._ringer.leave()
-            self._listener.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._change_signal.release()
+            self._change_watcher.close()
             self._connection.close()

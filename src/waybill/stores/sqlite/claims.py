@@ -1,8 +1,7 @@
-"""claim and take, each one transaction: one limited scan for each role and host, merged; what may not be handed out
-is parked.
+"""claim and claim_one, each one transaction: one limited scan for each queue and host, merged; a record that may not be
+claimed is blocked.
 
-Both a claim and a park take a record out of the index of what can be claimed, so the next scan simply goes on behind
-them.
+Both claiming and blocking remove a record from the index of claimable records, so the next scan starts after them.
 """
 
 from __future__ import annotations
@@ -12,147 +11,159 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import Ask, Claimed, Conflict, NotFound, Record, Ref, Role, SessionLost
-from waybill.stores.sqlite import keys
-from waybill.stores.sqlite.database import Database, Execute
-from waybill.stores.sqlite.reading import load
+from waybill.record import ActionRequest, ClaimedRecord, Conflict, Record, RecordNotFound, Ref, SessionLost, WorkQueue
+from waybill.stores.sqlite import locks
+from waybill.stores.sqlite.database import Execute, SqliteDatabase
+from waybill.stores.sqlite.queries import load_documents
 from waybill.stores.sqlite.rows import SQL, record_of
 
-CLAIM, PARK, URGENT, OLDEST = SQL["claim"], SQL["park"], SQL["urgent"], SQL["oldest"]
+CLAIM, BLOCK, URGENT, OLDEST = SQL["claim_record"], SQL["block_record"], SQL["find_most_urgent"], SQL["find_oldest"]
 replace = msgspec.structs.replace
-LOOKED = 1_000  # records at most that one call parks
-BY_AGE = 10  # every tenth is handed out by age, so that no stream of urgent work shuts out the rest
+MAX_BLOCKED = 1_000  # records at most that one call blocks
+OLDEST_EVERY = 10  # every tenth claim is by age, so that a stream of urgent work does not starve the rest
 
-Found = tuple[Record, bool]  # and whether its role holds
+SqliteCandidate = tuple[Record, bool]  # and whether its queue claims records that are on hold
 
 
-class Desk:
-    """Hands out records, and counts them: whose turn by age it is goes on from call to call."""
+class SqliteClaims:
+    """Claims records, and counts them over all calls to know when the next claim is by age."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self.database = database
-        self.handed = 0
+        self.claim_count = 0
 
-    def claim(self, roles: Sequence[Role], session: str, limit: int, now: float) -> list[Claimed]:
+    def claim(self, queues: Sequence[WorkQueue], session: str, limit: int, now: float) -> list[ClaimedRecord]:
         with self.database.write() as execute:
-            portion = Portion(execute, session)
-            hosts = dict.fromkeys(("", portion.host))
-            aged = (self.handed + max(limit, 0)) // BY_AGE - self.handed // BY_AGE
-            portion.fill(aged, lambda n: _scan(execute, OLDEST, roles, hosts, n, _age))
-            portion.fill(limit, lambda n: _scan(execute, URGENT, roles, hosts, n, _urgency))
-            claimed = portion.finish(now)
-        self.handed += len(claimed)
-        return claimed[aged:] + claimed[:aged]  # most urgent first
+            call = SqliteClaimCall(execute, session)
+            hosts = dict.fromkeys(("", call.host))
+            oldest = (self.claim_count + max(limit, 0)) // OLDEST_EVERY - self.claim_count // OLDEST_EVERY
+            call.fill(oldest, lambda n: _scan(execute, OLDEST, queues, hosts, n, _age_of))
+            call.fill(limit, lambda n: _scan(execute, URGENT, queues, hosts, n, _urgency_of))
+            claimed = call.finish(now)
+        self.claim_count += len(claimed)
+        return claimed[oldest:] + claimed[:oldest]  # most urgent first
 
-    def take(self, ref: Ref, session: str, now: float) -> Claimed:
+    def claim_one(self, ref: Ref, session: str, now: float) -> ClaimedRecord:
         with self.database.write() as execute:
-            portion = Portion(execute, session)
+            call = SqliteClaimCall(execute, session)
             rows = execute(SQL["get"], ref).fetchall()
             if not rows:
-                raise NotFound(f"There is no {ref}.")
+                raise RecordNotFound(f"There is no {ref}.")
             record = record_of(rows[0])
-            waits = record.wake_at - now if record.parked == "wait" else 0.0
+            seconds = record.wake_at - now if record.blocked_by == "wait" else 0.0
             if record.session is not None:
-                raise Conflict(f"{ref} is held by {record.session}.")
-            if record.host not in ("", portion.host):
+                raise Conflict(f"{ref} is claimed by {record.session}.")
+            if record.host not in ("", call.host):
                 raise Conflict(f"{ref} can only be worked on at {record.host}, where its files are.")
-            if waits > 0:
-                raise Conflict(f"{ref} waits for another {waits:.0f} s.")
-            if record.parked == "children":
+            if seconds > 0:
+                raise Conflict(f"{ref} waits for another {seconds:.0f} s.")
+            if record.blocked_by == "children":
                 raise Conflict(f"{ref} waits for its children.")
-            reason = portion.hand_out(record, False)
-            if reason is not None:
-                raise Conflict(f"{ref} is stopped by {reason}.")
-            (claimed,) = portion.finish(now)
+            blocked_by = call.try_claim(record, claims_on_hold=False)
+            if blocked_by is not None:
+                raise Conflict(f"{ref} is blocked by {blocked_by}.")
+            (claimed,) = call.finish(now)
         return claimed
 
 
 def _scan(
-    execute: Execute, sql: str, roles: Sequence[Role], hosts: Iterable[str], n: int, order: Callable[[Found], Any]
-) -> list[Found]:
-    """The first `n` of all roles, each looked at by its own short scan of the index."""
-    found: list[Found] = []
-    for role in roles:
+    execute: Execute,
+    sql: str,
+    queues: Sequence[WorkQueue],
+    hosts: Iterable[str],
+    n: int,
+    order: Callable[[SqliteCandidate], Any],
+) -> list[SqliteCandidate]:
+    """The first `n` of all queues, each read by its own short scan of the index."""
+    candidates: list[SqliteCandidate] = []
+    for queue in queues:
         for host in hosts:
-            found += [(record_of(row), role.holds) for row in execute(sql, (role.kind, role.state, host, n))]
-    found.sort(key=order)
-    return found[:n]
+            candidates += [
+                (record_of(row), queue.claims_on_hold) for row in execute(sql, (queue.kind, queue.state, host, n))
+            ]
+    candidates.sort(key=order)
+    return candidates[:n]
 
 
-def _age(found: Found) -> int:
-    return found[0].seq
+def _age_of(candidate: SqliteCandidate) -> int:
+    return candidate[0].seq
 
 
-def _urgency(found: Found) -> tuple[int, int, int]:
-    record = found[0]
-    return (record.priority, record.turn or 0, record.seq)
+def _urgency_of(candidate: SqliteCandidate) -> tuple[int, int, int]:
+    record = candidate[0]
+    return (record.priority, record.queue_position or 0, record.seq)
 
 
-class Portion:
-    """What one call hands out, within its transaction."""
+class SqliteClaimCall:
+    """One call of claim or claim_one, within its transaction."""
 
     def __init__(self, execute: Execute, session: str) -> None:
         self.execute = execute
         self.session = session
-        rows = execute(SQL["session_host"], (session,)).fetchall()
+        rows = execute(SQL["get_session_host"], (session,)).fetchall()
         if not rows:
             raise SessionLost()
         self.host: str = rows[0][0]
-        self.marks = {name for name, _, _ in execute(SQL["marks"])}
-        self.parked = 0
-        self.claimed: list[Claimed] = []
+        self.holds = {name for name, _, _ in execute(SQL["list_holds"])}
+        self.blocked_count = 0
+        self.claims: list[ClaimedRecord] = []
 
-    def fill(self, limit: int, scan: Callable[[int], list[Found]]) -> None:
-        """Hand out until there are `limit`, there is nothing left, or too much had to be parked for one call."""
-        while len(self.claimed) < limit and self.parked < LOOKED:
-            found = scan(limit - len(self.claimed))
-            if not found:
+    def fill(self, limit: int, scan: Callable[[int], list[SqliteCandidate]]) -> None:
+        """Claim until there are `limit` records, none is left, or one call has blocked as many as it may."""
+        while len(self.claims) < limit and self.blocked_count < MAX_BLOCKED:
+            candidates = scan(limit - len(self.claims))
+            if not candidates:
                 return
-            for record, holds in found:
-                reason = self.hand_out(record, holds)
-                if reason is not None:
-                    self.park(record, reason)
+            for record, claims_on_hold in candidates:
+                blocked_by = self.try_claim(record, claims_on_hold)
+                if blocked_by is not None:
+                    self.block(record, blocked_by)
 
-    def hand_out(self, record: Record, holds: bool) -> str | None:
-        """Claim it, or answer the reason to park it."""
-        execute, seq, wanted = self.execute, record.seq, record.keys
-        mark = next((gate for gate in record.gates if gate in self.marks), None) if record.gates else None
-        if mark is not None and not holds:
-            return f"mark {mark}"
-        if wanted and mark is None:
-            taken = keys.taken(execute, wanted, seq)
-            if taken is not None:
-                return f"key {taken}"
-            keys.take(execute, wanted, seq)
+    def try_claim(self, record: Record, claims_on_hold: bool) -> str | None:
+        """Claim the record, or return what it is blocked by."""
+        execute, seq, wanted = self.execute, record.seq, record.locks
+        hold = next((name for name in record.hold_names if name in self.holds), None) if record.hold_names else None
+        if hold is not None and not claims_on_hold:
+            return f"hold {hold}"
+        if wanted and hold is None:
+            unavailable = locks.find_unavailable_lock(execute, wanted, seq)
+            if unavailable is not None:
+                return f"lock {unavailable}"
+            locks.take_locks(execute, wanted, seq)
         execute(CLAIM, (self.session, seq))
-        mine = replace(record, session=self.session, version=record.version + 1, parked=None, wake_at=0.0)
-        self.claimed.append(Claimed(mine, mark))
-        if mark is not None:
-            keys.pass_turn(execute, wanted)  # it only moves to rest; the next one may have the keys that it asked for
+        claimed = replace(record, session=self.session, version=record.version + 1, blocked_by=None, wake_at=0.0)
+        self.claims.append(ClaimedRecord(claimed, hold))
+        if hold is not None:  # it only moves to the hold state; the next waiter may take the locks it asked for
+            locks.unblock_next_waiters(execute, wanted)
         return None
 
-    def park(self, record: Record, reason: str) -> None:
-        self.parked += 1
-        self.execute(PARK, (record.seq, reason))
-        keys.pass_turn(self.execute, record.keys)
+    def block(self, record: Record, blocked_by: str) -> None:
+        self.blocked_count += 1
+        self.execute(BLOCK, (record.seq, blocked_by))
+        locks.unblock_next_waiters(self.execute, record.locks)
 
-    def finish(self, now: float) -> list[Claimed]:
-        """Load what belongs to the records, and note how far the turns have come; nothing is written where nothing
-        was handed out.
+    def finish(self, now: float) -> list[ClaimedRecord]:
+        """Load the documents and action requests of the claimed records, and store the highest queue positions.
+
+        Nothing is written when nothing was claimed.
         """
-        if not self.claimed:
+        if not self.claims:
             return []
         execute = self.execute
-        loaded = load(execute, [each.record for each in self.claimed])
-        asks = {}
-        if execute(SQL["any_asks"]).fetchall():
-            asks = {Ref(*row[:2]): Ask(Ref(*row[:2]), *row[2:]) for row in execute(SQL["asked_of"], (self.session,))}
-        turns: dict[str, int] = {}
+        loaded = load_documents(execute, [claim.record for claim in self.claims])
+        requests = {}
+        if execute(SQL["has_action_requests"]).fetchall():
+            requests = {
+                Ref(*row[:2]): ActionRequest(Ref(*row[:2]), *row[2:])
+                for row in execute(SQL["list_session_requests"], (self.session,))
+            }
+        positions: dict[str, int] = {}
         for record in loaded:
-            turns[record.kind] = max(turns.get(record.kind, 0), record.turn or 0)
-        for kind, turn in turns.items():
-            execute(SQL["turn_has_come"], (kind, turn))
-        execute(SQL["wrote"], (now,))
+            positions[record.kind] = max(positions.get(record.kind, 0), record.queue_position or 0)
+        for kind, position in positions.items():
+            execute(SQL["raise_queue_position"], (kind, position))
+        execute(SQL["note_write_time"], (now,))
         return [
-            Claimed(record, each.mark, asks.get(record.ref)) for record, each in zip(loaded, self.claimed, strict=True)
+            ClaimedRecord(record, claim.hold, requests.get(record.ref))
+            for record, claim in zip(loaded, self.claims, strict=True)
         ]

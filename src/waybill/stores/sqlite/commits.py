@@ -1,8 +1,10 @@
 """commit: one transaction for all groups of a call.
 
-A group that cannot be written is undone by itself. Most groups are one change whose only possible refusal is that its
-UPDATE finds no row: those need no savepoint. Should anything unforeseen stop such a group half way, the whole call is
-undone and done again with a savepoint around every group, and the unforeseen is that group's own answer.
+    validate -> for each group: its changes, wakes, locks -> state counts of all groups -> commit -> idle parents
+
+A group that cannot be written is rolled back alone. Most groups are one change whose only possible refusal is that its
+UPDATE finds no row: those need no savepoint. If an unexpected error stops such a group half way, the whole call is
+rolled back and repeated with a savepoint around every group, and the error becomes the answer of that group alone.
 """
 
 from __future__ import annotations
@@ -13,16 +15,28 @@ from collections.abc import Iterator, Sequence
 import apsw
 import msgspec
 
-from waybill.record import Answer, Ask, Change, Committed, Conflict, Exists, Group, Record, Ref, StoreError, Taken
-from waybill.stores.groups import vet
-from waybill.stores.sqlite import counts, keys
-from waybill.stores.sqlite.counts import Move
-from waybill.stores.sqlite.database import Database, Execute
-from waybill.stores.sqlite.reading import load, why_lost
-from waybill.stores.sqlite.rows import SQL, made_row, moved_row, parked_of, record_of
+from waybill.record import (
+    ActionRequest,
+    Change,
+    CommitAnswer,
+    CommitGroup,
+    CommitResult,
+    Conflict,
+    LockUnavailable,
+    Record,
+    RecordExists,
+    Ref,
+    StoreError,
+)
+from waybill.stores.group_validation import validate_groups
+from waybill.stores.sqlite import locks
+from waybill.stores.sqlite.database import Execute, SqliteDatabase
+from waybill.stores.sqlite.queries import conflict_of, load_documents
+from waybill.stores.sqlite.rows import SQL, blocked_by_of, create_row_of, record_of, update_row_of
 
-KEEP, LET_GO, NUDGES, NOTE = SQL["keep"], SQL["let_go"], SQL["nudges"], SQL["note"]
-POISON = (
+UPDATE_CLAIMED, UPDATE_RELEASED = SQL["update_claimed"], SQL["update_released"]
+GET_WAKE_COUNT, APPEND_HISTORY = SQL["get_wake_count"], SQL["append_history"]
+UNSTORABLE_ERRORS = (
     apsw.ConstraintError,
     apsw.MismatchError,
     apsw.TooBigError,
@@ -31,123 +45,137 @@ POISON = (
     TypeError,
     ValueError,
 )
+CountKey = tuple[str, str, str, str]  # of a row of state_count: kind, the parent's kind and id, state
+# kind, parent, state before and after: hundreds of changes in one call are the same few moves
+StateMove = tuple[str, Ref | None, str | None, str | None]
 replace = msgspec.structs.replace
 
 
-def commit(database: Database, groups: Sequence[Group], now: float) -> list[Answer]:
-    refusals = vet(groups)
+def commit(database: SqliteDatabase, groups: Sequence[CommitGroup], now: float) -> list[CommitAnswer]:
+    refusals = validate_groups(groups)
     if all(refusals):
         return [refusal for refusal in refusals if refusal is not None]
     try:
-        call = _write(database, groups, refusals, now, careful=False)
-    except POISON:
-        call = _write(database, groups, refusals, now, careful=True)
-    with database.sentences():
-        call.look_after(database.execute)
+        call = _write(database, groups, refusals, now, use_savepoints=False)
+    except UNSTORABLE_ERRORS:
+        call = _write(database, groups, refusals, now, use_savepoints=True)
+    with database.translate_errors():
+        call.add_idle_parents(database.execute)
     return call.answers
 
 
 def _write(
-    database: Database, groups: Sequence[Group], refusals: Sequence[StoreError | None], now: float, *, careful: bool
-) -> Call:
+    database: SqliteDatabase,
+    groups: Sequence[CommitGroup],
+    refusals: Sequence[StoreError | None],
+    now: float,
+    *,
+    use_savepoints: bool,
+) -> SqliteCommitCall:
     with database.write() as execute:
-        call = Call(database, execute, now, careful)
+        call = SqliteCommitCall(database, execute, now, use_savepoints)
         for group, refusal in zip(groups, refusals, strict=True):
-            call.answers.append(refusal or call.group(group))
+            call.answers.append(refusal or call.write_group(group))
         call.finish()
     return call
 
 
-class Call:
+class SqliteCommitCall:
     """One call of commit, within its transaction."""
 
-    def __init__(self, database: Database, execute: Execute, now: float, careful: bool) -> None:
+    def __init__(self, database: SqliteDatabase, execute: Execute, now: float, use_savepoints: bool) -> None:
         self.execute = execute
-        self.changes = database.db.changes
+        self.count_changed_rows = database.db.changes
         self.now = now
-        self.careful = careful
-        self.answers: list[Answer] = []
-        self.moves: Counter[Move] = Counter()
-        self.closed: list[tuple[int, list[Ref]]] = []  # by place of the answer: parents whose child the group closed
-        self.has_asks = bool(execute(SQL["any_asks"]).fetchall())
-        self.marks = {name for name, _, _ in execute(SQL["marks"])}
-        self._moves: list[Move] = []
-        self._parents: list[Ref] = []
-        self._asked: list[Ask] = []
-        self._turns: dict[tuple[str, Ref], int] = {}
+        self.use_savepoints = use_savepoints
+        self.answers: list[CommitAnswer] = []
+        self.moves: Counter[StateMove] = Counter()
+        # by index of the answer: the parents of records that the group closed
+        self.closed_parents: list[tuple[int, list[Ref]]] = []
+        self.has_action_requests = bool(execute(SQL["has_action_requests"]).fetchall())
+        self.holds = {name for name, _, _ in execute(SQL["list_holds"])}
+        self._group_moves: list[StateMove] = []
+        self._group_parents: list[Ref] = []
+        self._group_requests: list[ActionRequest] = []
+        self._queue_positions: dict[tuple[str, Ref], int] = {}
         self._seqs: Iterator[int] = iter(())
 
-    def group(self, group: Group) -> Answer:
-        self._moves, self._parents, self._asked = [], [], []
+    def write_group(self, group: CommitGroup) -> CommitAnswer:
+        self._group_moves, self._group_parents, self._group_requests = [], [], []
         changes = group.changes
-        if len(changes) == 1 and not group.nudges and not self.careful and (pair := _plain(changes[0])) is not None:
+        if (
+            len(changes) == 1
+            and not group.wake
+            and not self.use_savepoints
+            and (pair := _plain_pair_of(changes[0])) is not None
+        ):
             try:
                 records: list[Record | None] = [self._update(changes[0], *pair)]
             except StoreError as refusal:
                 return refusal
         else:
-            known = [self._requested(change) for change in changes]
+            known = [self._find_by_idempotency_key(change) for change in changes]
             if any(known):
-                return Committed(tuple(known))
-            self._turns = {}
-            self.execute("savepoint one")
-            self._seqs = self._number(sum(change.before is None for change in changes))
+                return CommitResult(tuple(known))
+            self._queue_positions = {}
+            self.execute("savepoint commit_group")
+            self._seqs = self._allocate_seqs(sum(change.before is None for change in changes))
             try:
-                records = [self._change(change) for change in changes]
-                self._after(group)
-                if self.careful:
-                    self._count_now()
+                records = [self._write_change(change) for change in changes]
+                self._finish_group(group)
+                if self.use_savepoints:
+                    self._write_counts_now()
             except StoreError as refusal:
                 self._undo()
                 return refusal
-            except POISON as error:
-                if not self.careful:
+            except UNSTORABLE_ERRORS as error:
+                if not self.use_savepoints:
                     raise
                 self._undo()
                 return StoreError(f"This cannot be stored: {error}.")
-            self.execute("release one")
-        for move in self._moves:
+            self.execute("release commit_group")
+        for move in self._group_moves:
             self.moves[move] += 1
-        if self._parents:
-            self.closed.append((len(self.answers), self._parents))
-        return Committed(tuple(records), (), tuple(self._asked))
+        if self._group_parents:
+            self.closed_parents.append((len(self.answers), self._group_parents))
+        return CommitResult(tuple(records), (), tuple(self._group_requests))
 
     def _undo(self) -> None:
-        self.execute("rollback to one")
-        self.execute("release one")
+        self.execute("rollback to commit_group")
+        self.execute("release commit_group")
 
-    def _count_now(self) -> None:
-        """Inside the group: then a count that cannot be is its own mistake, and not the call's."""
-        counts.write(self.execute, Counter(self._moves))
-        self._moves = []
+    def _write_counts_now(self) -> None:
+        """Write the counts inside the group: then a count below zero is an error of this group, and not of the call."""
+        write_counts(self.execute, Counter(self._group_moves))
+        self._group_moves = []
 
     def finish(self) -> None:
-        """What is written once for the whole call."""
-        counts.write(self.execute, self.moves)
-        self.execute(SQL["wrote"], (self.now,))
+        """Write what is written once for the whole call."""
+        write_counts(self.execute, self.moves)
+        self.execute(SQL["note_write_time"], (self.now,))
 
-    def look_after(self, execute: Execute) -> None:
-        """Which parents have no open child left, seen after the commit: of the last two children the later one sees
-        both closed.
+    def add_idle_parents(self, execute: Execute) -> None:
+        """Add to the answers which parents have no open child left. Read after the commit: when two commits close the
+        last two children, the later one sees both closed.
         """
-        for place, parents in self.closed:
-            idle = tuple(ref for ref in dict.fromkeys(parents) if execute(SQL["is_idle"], ref).fetchall())
-            answer = self.answers[place]
-            if idle and isinstance(answer, Committed):
-                self.answers[place] = replace(answer, idle=idle)
+        for index, parents in self.closed_parents:
+            idle = tuple(ref for ref in dict.fromkeys(parents) if execute(SQL["is_idle_parent"], ref).fetchall())
+            answer = self.answers[index]
+            if idle and isinstance(answer, CommitResult):
+                self.answers[index] = replace(answer, idle_parents=idle)
 
     # --- one change
 
-    def _requested(self, change: Change) -> Record | None:
+    def _find_by_idempotency_key(self, change: Change) -> Record | None:
         after = change.after
-        if change.before is not None or after is None or after.request is None:
+        if change.before is not None or after is None or after.idempotency_key is None:
             return None
-        rows = self.execute(SQL["requested"], (after.kind, after.request)).fetchall()
+        rows = self.execute(SQL["get_by_idempotency_key"], (after.kind, after.idempotency_key)).fetchall()
         if not rows:
             return None
-        return load(self.execute, [record_of(rows[0])])[0]
+        return load_documents(self.execute, [record_of(rows[0])])[0]
 
-    def _change(self, change: Change) -> Record | None:
+    def _write_change(self, change: Change) -> Record | None:
         if change.before is None:
             assert change.after is not None
             return self._create(change, change.after)
@@ -156,149 +184,176 @@ class Call:
             return None
         return self._update(change, change.before, change.after)
 
-    def _after(self, group: Group) -> None:
-        """What is looked at when all changes of the group are made."""
+    def _finish_group(self, group: CommitGroup) -> None:
+        """Check and write what depends on all changes of the group."""
         for change in group.changes:
-            if change.closes and self.execute(SQL["has_open_child"], change.ref).fetchall():
-                raise Conflict(f"{change.ref} has a child that is still open. Close that first, then decide again.")
-        for ref in group.nudges:
-            self.execute(SQL["nudge"], ref)
+            if change.requires_children_settled and self.execute(SQL["has_open_child"], change.ref).fetchall():
+                raise Conflict(f"{change.ref} has a child that is still open. Close the child first, then try again.")
+        for ref in group.wake:
+            self.execute(SQL["wake_record"], ref)
 
     def _create(self, change: Change, after: Record) -> Record:
         execute, now = self.execute, self.now
-        parked = parked_of(after)
-        wake_at = now + change.delay if parked == "wait" else 0.0
+        blocked_by = blocked_by_of(after)
+        wake_at = now + change.delay if blocked_by == "wait" else 0.0
         while True:
-            seq = next(self._seqs, None) or next(self._number(1))
-            minted = after.id.endswith("*")
-            id = f"{after.id[:-1]}{seq:010d}" if minted else after.id
-            turn = self._turn(after, seq)
-            execute(SQL["create"], made_row(after, seq, id, turn, parked, wake_at, now))
-            if self.changes() == 1:
+            seq = next(self._seqs, None) or next(self._allocate_seqs(1))
+            is_minted = after.id.endswith("*")
+            id = f"{after.id[:-1]}{seq:010d}" if is_minted else after.id
+            position = self._queue_position_of(after, seq)
+            execute(SQL["create_record"], create_row_of(after, seq, id, position, blocked_by, wake_at, now))
+            if self.count_changed_rows() == 1:
                 break
-            if not minted:
-                raise Exists(f"There is a {after.kind} {after.id} already.")
-        self._moves.append((after.kind, after.parent, None, after.state))
-        self._documents(seq, change)
-        if change.event:
-            execute(NOTE, (seq, seq, now, change.who, change.event, None, after.state, change.why))
+            if not is_minted:
+                raise RecordExists(f"There is a {after.kind} {after.id} already.")
+        self._group_moves.append((after.kind, after.parent, None, after.state))
+        self._write_documents(seq, change)
+        if change.cause:
+            execute(APPEND_HISTORY, (seq, seq, now, change.who, change.cause, None, after.state, change.why))
         return replace(
             after,
             id=id,
-            turn=turn,
+            queue_position=position,
             seq=seq,
             version=seq,
-            parked=parked,
+            blocked_by=blocked_by,
             wake_at=wake_at,
-            nudges=0,
+            wake_count=0,
             created=now,
             updated=now,
-            docs=after.docs.with_changes(change.docs),
+            documents=after.documents.with_changes(change.documents),
         )
 
-    def _number(self, n: int) -> Iterator[int]:
-        """The next `n` creation numbers, counted at once."""
+    def _allocate_seqs(self, n: int) -> Iterator[int]:
+        """The next `n` creation numbers, taken from the counter at once."""
         if n == 0:
             return iter(())
-        ((last,),) = self.execute(SQL["count_up"], (n, 0)).fetchall()
+        ((last,),) = self.execute(SQL["advance_counter"], (n, 0)).fetchall()
         return iter(range(last - n + 1, last + 1))
 
-    def _turn(self, after: Record, seq: int) -> int:
-        """The turn of a new record: children take turns with those of other parents, from where the store has come
-        to.
+    def _queue_position_of(self, after: Record, seq: int) -> int:
+        """The queue position of a new record. Children alternate with those of other parents, starting from the highest
+        position that was claimed.
         """
-        if after.turn is not None:
-            return after.turn
+        if after.queue_position is not None:
+            return after.queue_position
         if after.parent is None:
             return seq
         family = (after.kind, after.parent)
-        if family in self._turns:
-            turn = self._turns[family] + 1
+        if family in self._queue_positions:
+            position = self._queue_positions[family] + 1
         else:
-            last = self.execute(SQL["last_turn"], (after.kind, *after.parent)).fetchall()
-            come = self.execute(SQL["current_turn"], (after.kind,)).fetchall()
-            turn = max(come[0][0] if come else 0, last[0][0] + 1 if last else 0)
-        self._turns[family] = turn
-        return turn
+            last = self.execute(SQL["get_last_child_position"], (after.kind, *after.parent)).fetchall()
+            highest = self.execute(SQL["get_queue_position"], (after.kind,)).fetchall()
+            position = max(highest[0][0] if highest else 0, last[0][0] + 1 if last else 0)
+        self._queue_positions[family] = position
+        return position
 
     def _remove(self, before: Record) -> None:
-        self.execute(SQL["remove"], (before.seq, before.version, before.session, before.state))
-        if self.changes() != 1:
-            raise why_lost(self.execute, before)
-        self.execute(SQL["count_up"], (0, before.version)).fetchall()
-        keys.pass_turn(self.execute, before.keys)
-        self._moves.append((before.kind, before.parent, before.state, None))
+        self.execute(SQL["remove_record"], (before.seq, before.version, before.session, before.state))
+        if self.count_changed_rows() != 1:
+            raise conflict_of(self.execute, before)
+        self.execute(SQL["advance_counter"], (0, before.version)).fetchall()
+        locks.unblock_next_waiters(self.execute, before.locks)
+        self._group_moves.append((before.kind, before.parent, before.state, None))
         if before.open and before.parent is not None:
-            self._parents.append(before.parent)
+            self._group_parents.append(before.parent)
 
     def _update(self, change: Change, before: Record, after: Record) -> Record:
         execute, now, session = self.execute, self.now, after.session
-        turn = before.turn if after.turn is None else after.turn
-        taken = keys.taken(execute, after.keys, before.seq) if session is not None and after.keys else None
-        if session is not None and change.event and (taken or (after.gates and not self.marks.isdisjoint(after.gates))):
-            session = None  # it goes on without the claim
-        nudges, parked, wake_at = before.nudges, None, 0.0
+        position = before.queue_position if after.queue_position is None else after.queue_position
+        unavailable = (
+            locks.find_unavailable_lock(execute, after.locks, before.seq)
+            if session is not None and after.locks
+            else None
+        )
+        if (
+            session is not None
+            and change.cause
+            and (unavailable or (after.hold_names and not self.holds.isdisjoint(after.hold_names)))
+        ):
+            session = None  # it continues without the claim
+        wake_count, blocked_by, wake_at = before.wake_count, None, 0.0
         if session is not None:
-            execute(KEEP, moved_row(before, after, turn, now))
-            if self.changes() != 1:
-                raise why_lost(self.execute, before)
-            if taken:
-                raise Taken(
-                    f"{taken} is held by {' '.join(execute(SQL['holder_name'], (taken,)).fetchall()[0])}.", key=taken
-                )
-            if after.keys:
-                keys.take(execute, after.keys, before.seq)
+            execute(UPDATE_CLAIMED, update_row_of(before, after, position, now))
+            if self.count_changed_rows() != 1:
+                raise conflict_of(self.execute, before)
+            if unavailable:
+                owner = Ref(*execute(SQL["get_lock_owner"], (unavailable,)).fetchall()[0])
+                raise LockUnavailable(f"{unavailable} is owned by {owner}.", lock=unavailable)
+            if after.locks:
+                locks.take_locks(execute, after.locks, before.seq)
         else:
-            parked = parked_of(after)
-            for (nudges,) in execute(NUDGES, (before.seq,)):
-                if nudges != before.nudges:
-                    parked = None  # it was nudged since it was read, and a wait would lose that
-            wake_at = now + change.delay if parked == "wait" else 0.0
-            execute(LET_GO, (*moved_row(before, after, turn, now), parked, wake_at))
-            if self.changes() != 1:
-                raise why_lost(self.execute, before)
-        if before.keys:
-            keys.drop(execute, before, after.keys)
+            blocked_by = blocked_by_of(after)
+            for (wake_count,) in execute(GET_WAKE_COUNT, (before.seq,)):
+                if wake_count != before.wake_count:
+                    blocked_by = None  # it was woken since it was read, and a wait would lose that wake
+            wake_at = now + change.delay if blocked_by == "wait" else 0.0
+            execute(UPDATE_RELEASED, (*update_row_of(before, after, position, now), blocked_by, wake_at))
+            if self.count_changed_rows() != 1:
+                raise conflict_of(self.execute, before)
+        if before.locks:
+            locks.drop_locks(execute, before, after.locks)
         version = before.version + 1
-        if change.event:
-            execute(NOTE, (before.seq, version, now, change.who, change.event, before.state, after.state, change.why))
-        if change.docs:
-            self._documents(before.seq, change)
-        if change.answers:
-            execute(SQL["answer"], (before.seq,))
-        elif self.has_asks and session is None and before.session is not None:
-            self._asked += [Ask(before.ref, *row) for row in execute(SQL["asked"], (before.seq,))]
+        if change.cause:
+            execute(
+                APPEND_HISTORY,
+                (before.seq, version, now, change.who, change.cause, before.state, after.state, change.why),
+            )
+        if change.documents:
+            self._write_documents(before.seq, change)
+        if change.answers_request:
+            execute(SQL["remove_action_request"], (before.seq,))
+        elif self.has_action_requests and session is None and before.session is not None:
+            self._group_requests += [
+                ActionRequest(before.ref, *row) for row in execute(SQL["get_action_request"], (before.seq,))
+            ]
         if before.state != after.state:
-            self._moves.append((before.kind, before.parent, before.state, after.state))
+            self._group_moves.append((before.kind, before.parent, before.state, after.state))
         if before.open and not after.open and before.parent is not None:
-            self._parents.append(before.parent)
+            self._group_parents.append(before.parent)
         return replace(
             after,
             session=session,
-            turn=turn,
+            queue_position=position,
             seq=before.seq,
             version=version,
-            parked=parked,
+            blocked_by=blocked_by,
             wake_at=wake_at,
-            nudges=nudges,
+            wake_count=wake_count,
             created=before.created,
             updated=now,
-            docs=after.docs.with_changes(change.docs) if change.docs else after.docs,
+            documents=after.documents.with_changes(change.documents) if change.documents else after.documents,
         )
 
-    def _documents(self, seq: int, change: Change) -> None:
-        for name, body in change.docs.items():
+    def _write_documents(self, seq: int, change: Change) -> None:
+        for name, body in change.documents.items():
             if body is None:
                 self.execute(SQL["remove_document"], (seq, name))
             else:
                 self.execute(SQL["write_document"], (seq, name, body))
 
 
-def _plain(change: Change) -> tuple[Record, Record] | None:
-    """Both sides of a change of which one UPDATE decides whether it is refused, with nothing written before it; or
-    None.
-    """
+def _plain_pair_of(change: Change) -> tuple[Record, Record] | None:
+    """Both sides of a change that a single UPDATE accepts or refuses, with nothing written before it; otherwise None."""
     before, after = change.before, change.after
-    if before is None or after is None or before.keys or after.keys or change.closes:
+    if before is None or after is None or before.locks or after.locks or change.requires_children_settled:
         return None
     return before, after
+
+
+def write_counts(execute: Execute, moves: Counter[StateMove]) -> None:
+    """Subtract each move from the state before and add it to the state after: for its kind, and for its parent."""
+    counts: Counter[CountKey] = Counter()
+    for (kind, parent, before, after), n in moves.items():
+        for family in (("", ""),) if parent is None else (("", ""), parent):
+            if before is not None:
+                counts[kind, *family, before] -= n
+            if after is not None:
+                counts[kind, *family, after] += n
+    for count_key, n in counts.items():
+        if n > 0:
+            execute(SQL["add_count"], (*count_key, n))
+        elif n < 0:
+            execute(SQL["subtract_count"], (*count_key, n))
+            execute(SQL["remove_empty_count"], count_key)

@@ -1,4 +1,4 @@
-"""Records as rows, both ways, and the statements that move them."""
+"""Records as rows of the table `record`, both ways, and the statements that read and write them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import NO_DOCS, BadStore, Docs, Record, Ref
-from waybill.statements import load
+from waybill.record import NO_DOCUMENTS, BadStore, Record, RecordDocuments, Ref
+from waybill.sql_statements import load_statements
 
 COLUMNS = (
-    "kind, id, state, parent_kind, parent_id, owner, priority, last_done, retries, tries, message, session, keys, gates, parked, open, "
-    "host, request, turn, seq, version, nudges, wake_at, created, updated"
+    "kind, id, state, parent_kind, parent_id, owner, priority, last_done, resume_count, error_count, message, session, locks, hold_names, "
+    "blocked_by, open, host, idempotency_key, queue_position, seq, version, wake_count, wake_at, created, updated"
 )
-SQL = {name: text.replace("$columns", COLUMNS) for name, text in load(__package__, "statements.sql").items()}
+SQL = {name: text.replace("$columns", COLUMNS) for name, text in load_statements(__package__, "statements.sql").items()}
 
 Row = tuple[Any, ...]
-_read_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """A list of names as a column holds it; most records have none, and an empty text is no JSON to decode."""
+    """The names in a column of locks or hold_names. Most records have none: an empty text, which is not decoded."""
     try:
-        return _read_names(text) if text else ()
+        return _decode_names(text) if text else ()
     except msgspec.MsgspecError:
         raise BadStore(
-            f"A record's list of keys or marks is damaged ({text!r}); `waybill doctor` says which."
+            f"A record's list of locks or holds is damaged ({text!r}); `waybill doctor` names the record."
         ) from None
 
 
@@ -34,7 +34,7 @@ def text_of(names: Sequence[str]) -> str:
     return msgspec.json.encode(names).decode() if names else ""
 
 
-def record_of(row: Row, docs: Docs = NO_DOCS) -> Record:
+def record_of(row: Row, documents: RecordDocuments = NO_DOCUMENTS) -> Record:
     (
         kind,
         id,
@@ -44,20 +44,20 @@ def record_of(row: Row, docs: Docs = NO_DOCS) -> Record:
         owner,
         priority,
         last_done,
-        retries,
-        tries,
+        resume_count,
+        error_count,
         message,
         session,
-        keys,
-        gates,
-        parked,
+        locks,
+        hold_names,
+        blocked_by,
         open,
         host,
-        request,
-        turn,
+        idempotency_key,
+        queue_position,
         seq,
         version,
-        nudges,
+        wake_count,
         wake_at,
         created,
         updated,
@@ -70,51 +70,51 @@ def record_of(row: Row, docs: Docs = NO_DOCS) -> Record:
         owner,
         priority,
         last_done,
-        retries,
-        tries,
+        resume_count,
+        error_count,
         message,
         session,
-        names_of(keys),
-        names_of(gates),
-        parked,
+        names_of(locks),
+        names_of(hold_names),
+        blocked_by,
         open == 1,
         host,
-        request,
-        turn,
+        idempotency_key,
+        queue_position,
         seq,
         version,
-        nudges,
+        wake_count,
         wake_at,
         created,
         updated,
-        docs,
+        documents,
     )
 
 
-def parked_of(after: Record) -> str | None:
-    """Only a claim parks on keys and marks; what a change says of them may be out of date, and the next claim
-    decides again.
+def blocked_by_of(after: Record) -> str | None:
+    """What a change may be blocked by. Only a claim blocks on locks and holds: in a change they may be out of date, and
+    the next claim decides again.
     """
-    return after.parked if after.parked == "wait" or after.parked == "children" else None
+    return after.blocked_by if after.blocked_by == "wait" or after.blocked_by == "children" else None
 
 
-def moved_row(before: Record, after: Record, turn: int | None, now: float) -> Row:
-    """The parameters that `keep` and `let_go` share: the new values, then which row at which version of which
-    holder.
+def update_row_of(before: Record, after: Record, queue_position: int | None, now: float) -> Row:
+    """The parameters that update_claimed and update_released share: the new values, then the row, version, session and
+    state that are expected.
     """
     return (
         after.state,
         after.owner,
         after.priority,
         after.last_done,
-        after.retries,
-        after.tries,
+        after.resume_count,
+        after.error_count,
         after.message,
-        text_of(after.keys) if after.keys else "",
-        text_of(after.gates) if after.gates else "",
+        text_of(after.locks) if after.locks else "",
+        text_of(after.hold_names) if after.hold_names else "",
         1 if after.open else 0,
         after.host,
-        turn,
+        queue_position,
         now,
         before.seq,
         before.version,
@@ -123,8 +123,10 @@ def moved_row(before: Record, after: Record, turn: int | None, now: float) -> Ro
     )
 
 
-def made_row(after: Record, seq: int, id: str, turn: int, parked: str | None, wake_at: float, now: float) -> Row:
-    """The parameters of `create`."""
+def create_row_of(
+    after: Record, seq: int, id: str, queue_position: int, blocked_by: str | None, wake_at: float, now: float
+) -> Row:
+    """The parameters of create_record."""
     parent = after.parent or (None, None)
     return (
         seq,
@@ -134,17 +136,17 @@ def made_row(after: Record, seq: int, id: str, turn: int, parked: str | None, wa
         *parent,
         after.owner,
         after.priority,
-        turn,
+        queue_position,
         after.last_done,
-        after.retries,
-        after.tries,
+        after.resume_count,
+        after.error_count,
         after.message,
-        text_of(after.keys),
-        text_of(after.gates),
-        parked,
+        text_of(after.locks),
+        text_of(after.hold_names),
+        blocked_by,
         1 if after.open else 0,
         after.host,
-        after.request,
+        after.idempotency_key,
         wake_at,
         now,
     )

@@ -1,5 +1,5 @@
-"""Sessions: opened on one host and a clock that can be trusted, renewed, closed, reaped; and what is asked of those
-who hold records.
+"""Sessions: opened only on one host and with a clock that is not behind, renewed, closed, reaped; and the action requests
+for records that sessions have claimed.
 """
 
 from __future__ import annotations
@@ -11,112 +11,123 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import SERVES, Ask, BadStore, Conflict, NotFound, Ref, Renewed, SessionInfo
-from waybill.stores.presence import Presence
-from waybill.stores.sqlite.database import Database, Execute
+from waybill.record import (
+    SERVER_ABOUT,
+    ActionRequest,
+    BadStore,
+    Conflict,
+    RecordNotFound,
+    Ref,
+    SessionInfo,
+    SessionRenewal,
+)
+from waybill.stores.presence import ConnectionPresence
+from waybill.stores.sqlite.database import Execute, SqliteDatabase
 from waybill.stores.sqlite.rows import SQL, record_of
 
-BEHIND = 60.0  # seconds that this machine's clock may be behind the newest write
+MAX_CLOCK_LAG = 60.0  # seconds that this machine's clock may be behind the newest write
 
 
-def open_session(database: Database, host: str, ttl: float, about: Mapping[str, Any], now: float) -> str:
+def open_session(database: SqliteDatabase, host: str, ttl: float, about: Mapping[str, Any], now: float) -> str:
     name = f"{host or 'host'}-{os.getpid()}-{secrets.token_hex(6)}"
     with database.write() as execute:
         _refuse_another_host(database, execute, host, now)
-        _refuse_a_clock_behind(database, execute, now)
+        _refuse_clock_behind(database, execute, now)
         execute(SQL["open_session"], (name, host, ttl, now, msgspec.json.encode(about)))
-        execute(SQL["wrote"], (now,))
+        execute(SQL["note_write_time"], (now,))
     return name
 
 
-def _refuse_another_host(database: Database, execute: Execute, host: str, now: float) -> None:
-    """SQLite's locks hold on one machine only."""
-    for other, expires in execute(SQL["other_host"], (host, now)).fetchall():
+def _refuse_another_host(database: SqliteDatabase, execute: Execute, host: str, now: float) -> None:
+    """SQLite's file locks work on one machine only."""
+    for other_host, expires in execute(SQL["find_other_host"], (host, now)).fetchall():
         raise BadStore(
-            f"A process of the host {other} uses {database.place}; this is {host}. Two machines cannot share a SQLite file: "
+            f"A process of the host {other_host} uses {database.location}; this is {host}. Two machines cannot share a SQLite file: "
             f"keep all on one, or use PostgreSQL. (If that one is gone, try again in {expires - now:.0f} s.)"
         )
 
 
-def _refuse_a_clock_behind(database: Database, execute: Execute, now: float) -> None:
-    """Waits and sessions are measured by it."""
-    ((newest,),) = execute(SQL["newest"]).fetchall()
-    if newest > now + BEHIND:
-        behind = f"{newest - now:.0f} s behind the newest write to {database.place}"
+def _refuse_clock_behind(database: SqliteDatabase, execute: Execute, now: float) -> None:
+    """Waits and sessions are measured by this clock."""
+    ((newest,),) = execute(SQL["get_newest_write"]).fetchall()
+    if newest > now + MAX_CLOCK_LAG:
+        behind = f"{newest - now:.0f} s behind the newest write to {database.location}"
         raise BadStore(
             f"The clock here is {behind}. Set the clock, then start again. (If this clock is right and another was wrong, "
             f"stop all workers and run `waybill doctor --fix`.)"
         )
 
 
-def renew(database: Database, session: str, progress: Mapping[str, Any] | None, now: float) -> Renewed:
+def renew_session(
+    database: SqliteDatabase, session: str, progress: Mapping[str, Any] | None, now: float
+) -> SessionRenewal:
     with database.write() as execute:
         if progress is None:
-            execute(SQL["renew"], (session, now))
+            execute(SQL["renew_session"], (session, now))
         else:
-            execute(SQL["renew_with_progress"], (session, now, msgspec.json.encode(progress)))
+            execute(SQL["renew_session_with_progress"], (session, now, msgspec.json.encode(progress)))
         if database.db.changes() != 1:
-            return Renewed(False)
-        execute(SQL["wrote"], (now,))
-        return Renewed(True, tuple(_asks(execute, SQL["asked_of"], session)))
+            return SessionRenewal(False)
+        execute(SQL["note_write_time"], (now,))
+        return SessionRenewal(True, tuple(_read_action_requests(execute, SQL["list_session_requests"], session)))
 
 
-def close_session(database: Database, session: str) -> None:
+def close_session(database: SqliteDatabase, session: str) -> None:
     with database.write() as execute:
-        _end(execute, session)
+        _end_session(execute, session)
 
 
-def _end(execute: Execute, session: str) -> None:
-    execute(SQL["free"], (session,))
+def _end_session(execute: Execute, session: str) -> None:
+    execute(SQL["release_claims"], (session,))
     execute(SQL["end_session"], (session,))
 
 
-def sessions(database: Database) -> list[SessionInfo]:
-    with database.sentences():
-        rows = database.execute(SQL["sessions"], (msgspec.json.encode(SERVES),)).fetchall()
+def list_sessions(database: SqliteDatabase) -> list[SessionInfo]:
+    with database.translate_errors():
+        rows = database.execute(SQL["list_sessions"], (msgspec.json.encode(SERVER_ABOUT),)).fetchall()
     return [SessionInfo(*row[:4], *map(msgspec.json.decode, row[4:])) for row in rows]
 
 
-def reap(database: Database, presence: Presence, now: float) -> list[str]:
-    with database.sentences():
-        if not _expired(database.execute, presence, now):
+def reap_sessions(database: SqliteDatabase, presence: ConnectionPresence, now: float) -> list[str]:
+    with database.translate_errors():
+        if not _find_dead_sessions(database.execute, presence, now):
             return []
     with database.write() as execute:
-        dead = _expired(execute, presence, now)  # again: it may just have been renewed
+        dead = _find_dead_sessions(execute, presence, now)  # again: a session may have been renewed since
         for name in dead:
-            _end(execute, name)
+            _end_session(execute, name)
     return dead
 
 
-def _expired(execute: Execute, presence: Presence, now: float) -> list[str]:
-    """Sessions whose time is over, and which this connection was there to see renewed."""
-    return presence.dead(execute(SQL["expired"], (now,)).fetchall(), now)
+def _find_dead_sessions(execute: Execute, presence: ConnectionPresence, now: float) -> list[str]:
+    """Expired sessions whose renewal this connection would have seen (see presence.py)."""
+    return presence.select_dead_sessions(execute(SQL["find_expired_sessions"], (now,)).fetchall(), now)
 
 
-# --- asking
+# --- action requests
 
 
-def ask(database: Database, ask: Ask) -> bool:
+def request_action(database: SqliteDatabase, request: ActionRequest) -> bool:
     with database.write() as execute:
-        rows = execute(SQL["get"], ask.ref).fetchall()
+        rows = execute(SQL["get"], request.ref).fetchall()
         if not rows:
-            raise NotFound(f"There is no {ask.ref}.")
+            raise RecordNotFound(f"There is no {request.ref}.")
         record = record_of(rows[0])
         if record.session is None:
             return False
-        execute(SQL["ask"], (record.seq, ask.action, ask.who, ask.why, ask.args))
+        execute(SQL["add_action_request"], (record.seq, request.action, request.who, request.why, request.args))
         if database.db.changes() != 1:
-            ((action, who, *_),) = execute(SQL["asked"], (record.seq,)).fetchall()
+            ((action, who, *_),) = execute(SQL["get_action_request"], (record.seq,)).fetchall()
             raise Conflict(
-                f"{ask.ref} was asked to {action} by {who or 'somebody'} and has not answered yet. Try again when it has."
+                f"{action} was requested of {request.ref} by {who or 'somebody'} and is not answered yet. Try again when it is."
             )
     return True
 
 
-def asks(database: Database, limit: int) -> list[Ask]:
-    with database.sentences():
-        return _asks(database.execute, SQL["asks"], limit)
+def list_action_requests(database: SqliteDatabase, limit: int) -> list[ActionRequest]:
+    with database.translate_errors():
+        return _read_action_requests(database.execute, SQL["list_action_requests"], limit)
 
 
-def _asks(execute: Execute, statement: str, which: str | int) -> list[Ask]:
-    return [Ask(Ref(kind, id), *rest) for kind, id, *rest in execute(statement, (which,)).fetchall()]
+def _read_action_requests(execute: Execute, statement: str, parameter: str | int) -> list[ActionRequest]:
+    return [ActionRequest(Ref(kind, id), *rest) for kind, id, *rest in execute(statement, (parameter,)).fetchall()]

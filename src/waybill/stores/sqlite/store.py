@@ -1,4 +1,4 @@
-"""The driver: one connection, and each verb handed to the module that knows it."""
+"""SqliteStore: one connection to the file; each method calls the module that implements it."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from typing import Any
 
 from waybill.record import (
     MAX_PAGE,
-    Answer,
-    Ask,
-    Claimed,
+    ActionRequest,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
     Conflict,
-    Due,
+    DueWaits,
     Finding,
-    Group,
-    HeldKey,
-    Idle,
-    Line,
+    HistoryEntry,
+    IdleParents,
+    OwnedLock,
     Page,
     Record,
     Ref,
-    Renewed,
-    Role,
     SessionInfo,
+    SessionRenewal,
+    Store,
+    WorkQueue,
 )
-from waybill.stores.presence import Presence
-from waybill.stores.sqlite import reading, sessions, upkeep
-from waybill.stores.sqlite.claims import Desk
+from waybill.stores.presence import ConnectionPresence
+from waybill.stores.sqlite import maintenance, queries, sessions
+from waybill.stores.sqlite.change_watcher import SqliteChangeWatcher
+from waybill.stores.sqlite.claims import SqliteClaims
 from waybill.stores.sqlite.commits import commit
-from waybill.stores.sqlite.database import PATIENCE, Database, path_of
-from waybill.stores.sqlite.ears import Ear
-from waybill.stores.sqlite.migrations import bring_up
+from waybill.stores.sqlite.database import PATIENCE, SqliteDatabase, path_of
 from waybill.stores.sqlite.rows import SQL
+from waybill.stores.sqlite.schema import prepare_schema
 
-PORTION = 1_000  # records that one transaction unparks
+UNBLOCK_PAGE = 1_000  # records that one transaction unblocks
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """One connection to the file that `url` names. `patience`: how many seconds a write waits for another writer."""
 
     def __init__(
@@ -45,33 +46,33 @@ class SqliteStore:
     ) -> None:
         self.url = url
         self._clock = clock or time.time
-        self._db = Database(path_of(url), patience=patience)
+        self._db = SqliteDatabase(path_of(url), patience=patience)
         try:
-            bring_up(self._db, migrate=migrate)
+            prepare_schema(self._db, migrate=migrate)
         except BaseException:
             self._db.close()
             raise
-        self._desk = Desk(self._db)
-        self._ear = Ear(self._db.path)
-        self._presence = Presence(self._clock())
+        self._claims = SqliteClaims(self._db)
+        self._change_watcher = SqliteChangeWatcher(self._db.path)
+        self._presence = ConnectionPresence(self._clock())
 
     def now(self) -> float:
         now = self._clock()
         self._presence.touch(now)
         return now
 
-    def commit(self, groups: Sequence[Group]) -> list[Answer]:
+    def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
         answers = commit(self._db, groups, self.now())
-        self._ear.ring()
+        self._change_watcher.notify_watchers()
         return answers
 
-    # --- reading
+    # --- queries
 
     def get(self, kind: str, id: str) -> Record:
-        return reading.get(self._db, kind, id)
+        return queries.get(self._db, kind, id)
 
-    def requested(self, kind: str, request: str) -> Record:
-        return reading.requested(self._db, kind, request)
+    def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
+        return queries.get_by_idempotency_key(self._db, kind, idempotency_key)
 
     def find(
         self,
@@ -83,128 +84,134 @@ class SqliteStore:
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
-        docs: bool = False,
+        documents: bool = False,
     ) -> Page:
-        return reading.find(self._db, kind, state, parent, owner, after, newest, limit, docs)
+        return queries.find(self._db, kind, state, parent, owner, after, newest, limit, documents)
 
-    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
-        return reading.tally(self._db, kind, parent)
+    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+        return queries.count_by_state(self._db, kind, parent)
 
-    def open_parents(self, refs: Sequence[Ref]) -> set[Ref]:
-        return reading.open_parents(self._db, refs)
+    def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
+        return queries.parents_with_open_children(self._db, refs)
 
-    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
-        return reading.idle_parents(self._db, after, limit)
+    def find_idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> IdleParents:
+        return queries.find_idle_parents(self._db, after, limit)
 
-    def history(self, kind: str, id: str) -> list[Line]:
-        return reading.history(self._db, kind, id)
+    def history(self, kind: str, id: str) -> list[HistoryEntry]:
+        return queries.get_history(self._db, kind, id)
 
     # --- sessions and claims
 
     def open_session(self, *, host: str, ttl: float, about: Mapping[str, Any]) -> str:
         return sessions.open_session(self._db, host, ttl, about, self.now())
 
-    def renew(self, session: str, progress: Mapping[str, Any] | None = None) -> Renewed:
-        return sessions.renew(self._db, session, progress, self.now())
+    def renew_session(self, session: str, progress: Mapping[str, Any] | None = None) -> SessionRenewal:
+        return sessions.renew_session(self._db, session, progress, self.now())
 
     def close_session(self, session: str) -> None:
         self.now()
         sessions.close_session(self._db, session)
-        self._ear.ring()
+        self._change_watcher.notify_watchers()
 
-    def sessions(self) -> list[SessionInfo]:
-        return sessions.sessions(self._db)
+    def list_sessions(self) -> list[SessionInfo]:
+        return sessions.list_sessions(self._db)
 
-    def reap(self) -> list[str]:
-        dead = sessions.reap(self._db, self._presence, self.now())
+    def reap_sessions(self) -> list[str]:
+        dead = sessions.reap_sessions(self._db, self._presence, self.now())
         if dead:
-            self._ear.ring()
+            self._change_watcher.notify_watchers()
         return dead
 
-    def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
-        return self._desk.claim(roles, session, limit, self.now())
+    def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
+        return self._claims.claim(queues, session, limit, self.now())
 
-    def take(self, kind: str, id: str, session: str) -> Claimed:
-        return self._desk.take(Ref(kind, id), session, self.now())
+    def claim_one(self, kind: str, id: str, session: str) -> ClaimedRecord:
+        return self._claims.claim_one(Ref(kind, id), session, self.now())
 
-    def ask(self, ask: Ask) -> bool:
-        return sessions.ask(self._db, ask)
+    def request_action(self, request: ActionRequest) -> bool:
+        return sessions.request_action(self._db, request)
 
-    def asks(self, limit: int = 100) -> list[Ask]:
-        return sessions.asks(self._db, limit)
+    def list_action_requests(self, limit: int = 100) -> list[ActionRequest]:
+        return sessions.list_action_requests(self._db, limit)
 
-    # --- marks and waits
+    # --- holds, waits and locks
 
-    def mark(self, name: str, on: bool, who: str = "", why: str = "") -> None:
+    def set_hold(self, name: str, who: str = "", why: str = "") -> None:
         now = self.now()
         with self._db.write() as execute:
-            execute(*((SQL["mark_on"], (name, who, why, now)) if on else (SQL["mark_off"], (name,))))
-        unparked = 0 if on else PORTION
-        while unparked == PORTION:
-            with self._db.write() as execute:
-                execute(SQL["unpark"], (f"mark {name}", PORTION))
-                unparked = self._db.db.changes()
-        self._ear.ring()
+            execute(SQL["set_hold"], (name, who, why, now))
+        self._change_watcher.notify_watchers()
 
-    def marks(self) -> dict[str, str]:
-        with self._db.sentences():
+    def clear_hold(self, name: str) -> None:
+        with self._db.write() as execute:
+            execute(SQL["clear_hold"], (name,))
+        unblocked = UNBLOCK_PAGE
+        while unblocked == UNBLOCK_PAGE:
+            with self._db.write() as execute:
+                execute(SQL["unblock_records"], (f"hold {name}", UNBLOCK_PAGE))
+                unblocked = self._db.db.changes()
+        self._change_watcher.notify_watchers()
+
+    def list_holds(self) -> dict[str, str]:
+        with self._db.translate_errors():
             return {
-                name: f"{who}: {why}" if why else who for name, who, why in self._db.execute(SQL["marks"]).fetchall()
+                name: f"{who}: {why}" if why else who
+                for name, who, why in self._db.execute(SQL["list_holds"]).fetchall()
             }
 
-    def wake(self, limit: int = MAX_PAGE) -> Due:
-        now, woken = self.now(), 0
-        with self._db.sentences():
-            rows = self._db.execute(SQL["next_due"]).fetchall()
+    def release_due_waits(self, limit: int = MAX_PAGE) -> DueWaits:
+        now, released = self.now(), 0
+        with self._db.translate_errors():
+            rows = self._db.execute(SQL["get_next_due"]).fetchall()
         if rows and rows[0][0] <= now:
             with self._db.write() as execute:
-                execute(SQL["due"], (now, limit))
-                woken = self._db.db.changes()
-                rows = execute(SQL["next_due"]).fetchall()
-            self._ear.ring()
-        return Due(woken, max(0.0, rows[0][0] - now) if rows else None)
+                execute(SQL["release_due_waits"], (now, limit))
+                released = self._db.db.changes()
+                rows = execute(SQL["get_next_due"]).fetchall()
+            self._change_watcher.notify_watchers()
+        return DueWaits(released, max(0.0, rows[0][0] - now) if rows else None)
 
-    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
-        with self._db.sentences():
-            rows = self._db.execute(SQL["held_keys"], (after, max(1, min(limit, MAX_PAGE)))).fetchall()
-        return [HeldKey(name, Ref(kind, id)) for name, kind, id in rows]
+    def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
+        with self._db.translate_errors():
+            rows = self._db.execute(SQL["list_locks"], (after, max(1, min(limit, MAX_PAGE)))).fetchall()
+        return [OwnedLock(name, Ref(kind, id)) for name, kind, id in rows]
 
-    def free_key(self, name: str) -> bool:
-        with self._db.sentences():
-            rows = self._db.execute(SQL["holder_name"], (name,)).fetchall()
+    def remove_foreign_lock(self, name: str) -> bool:
+        with self._db.translate_errors():
+            rows = self._db.execute(SQL["get_lock_owner"], (name,)).fetchall()
         if rows:
             raise Conflict(
-                f"{name} is held by {Ref(*rows[0])}, which drops it when it moves on; it is not taken from it."
+                f"{name} is owned by {Ref(*rows[0])}, which drops it when it moves on; it cannot be taken away."
             )
         return False
 
     def watch(self, timeout: float) -> bool:
-        with self._db.sentences():
-            return self._ear.listen(timeout)
+        with self._db.translate_errors():
+            return self._change_watcher.wait(timeout)
 
-    def interrupt(self) -> None:
-        self._ear.interrupt()
+    def interrupt_watch(self) -> None:
+        self._change_watcher.interrupt()
 
-    # --- upkeep
+    # --- maintenance
 
-    def sweep(self, limit: int = MAX_PAGE) -> int:
-        mended = upkeep.sweep(self._db, limit)
-        if mended:
-            self._ear.ring()
-        return mended
+    def maintain_indexes(self, limit: int = MAX_PAGE) -> int:
+        unblocked = maintenance.maintain_indexes(self._db, limit)
+        if unblocked:
+            self._change_watcher.notify_watchers()
+        return unblocked
 
     def remember(self, name: str, value: str) -> str:
         with self._db.write() as execute:
             execute(SQL["remember"], (name, value))
-            ((kept,),) = execute(SQL["kept"], (name,)).fetchall()
-        return str(kept)
+            ((remembered,),) = execute(SQL["get_remembered_value"], (name,)).fetchall()
+        return str(remembered)
 
     def check(self) -> Iterator[Finding]:
-        return upkeep.check(self._db, self.now())
+        return maintenance.check(self._db, self.now())
 
-    def mend(self, finding: Finding) -> bool:
-        return upkeep.mend(self._db, finding, self.now())
+    def repair(self, finding: Finding) -> bool:
+        return maintenance.repair(self._db, finding, self.now())
 
     def close(self) -> None:
-        self._ear.close()
+        self._change_watcher.close()
         self._db.close()

@@ -1,4 +1,4 @@
-"""Records in ZooKeeper: the driver. layout.py says where they lie, store.py what each verb of a store is done by."""
+"""The ZooKeeper driver. paths.py says where records lie in the tree, store.py which module implements each method."""
 
 from __future__ import annotations
 

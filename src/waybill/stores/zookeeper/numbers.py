@@ -1,12 +1,13 @@
-"""Numbers foretold: the next id, the next seq and the next turn, which a transaction must know before it is sent.
+"""Predicted numbers: the next id, seq and queue position, which a transaction must contain when it is sent.
 
-ZooKeeper counts the children that were ever made in a node, and a sequential name is that count: (cversion + children)
-/ 2 of its stat. Waybill reads it and makes the node by name, in the same transaction as all that lies in it. If
-somebody was faster, the name exists and the transaction is refused: read again (after a sync, for a follower may lag)
-and try again. A name beyond the count must never be made, or a service that lets ZooKeeper choose would come upon it:
-so transactions that create follow one another, and a refused group gives its numbers back.
+ZooKeeper counts the children that were ever created in a node, and a sequential name is that count: (cversion +
+children) / 2 of the node's stat. Waybill reads the stat and creates the node by name, in the same transaction as
+everything below it. If somebody else was faster, the name exists and the transaction is refused: the stat is read again
+(after a sync, because a follower may lag) and the transaction is repeated. A name beyond the count must never be
+created, or a service that lets ZooKeeper choose the number would collide with it: so transactions that create records
+are sent one after another, and a refused group gives its numbers back.
 
-    Merritt's kinds   the id is foretold from the folder of the homes, and the seq is the id's number
+    Merritt's kinds   the id is predicted from the folder of the homes, and the seq is the number in the id
     all others        seq is one counter for the whole store, the node /waybill/seq; a minted id is made of it
 """
 
@@ -18,169 +19,189 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from waybill.record import Change, Ref, StoreError, TooLarge
-from waybill.stores.zookeeper import places, wire
-from waybill.stores.zookeeper.layout import Layout, layout_of
-from waybill.stores.zookeeper.link import Link
-from waybill.stores.zookeeper.names import plain
-from waybill.stores.zookeeper.plan import Plan, chain
-from waybill.stores.zookeeper.wire import Op
+from waybill.record import Change, CommitTooLarge, Ref, StoreError
+from waybill.stores.zookeeper import operations, paths
+from waybill.stores.zookeeper.connection import ZookeeperConnection
+from waybill.stores.zookeeper.operations import Operation
+from waybill.stores.zookeeper.paths import KindLayout, folder_chain_of, layout_of, unquote_name
+from waybill.stores.zookeeper.write_plan import WritePlan
 
 
 @dataclass
-class Turns:
-    """The last turns that a parent gave to its children, kind by kind, in its node below /waybill/kin."""
+class ParentPositions:
+    """The last queue position that a parent gave to its children of each kind, from its node below /waybill/children."""
 
-    last: dict[str, int]
+    last_positions: dict[str, int]
     version: int
-    changed: bool = False
+    is_changed: bool = False
 
 
 @dataclass
-class Counts:
+class NumberCounters:
+    """The numbers as they were read, moved on by each allocation."""
+
     seq: int = 0
     seq_version: int = -1
-    seq_changed: bool = False
-    made: dict[str, int] = field(default_factory=dict)  # folder of homes -> the number of the next one
-    here: dict[str, int] = field(default_factory=dict)  # folder of homes -> how many are in it
-    turns: dict[Ref, Turns] = field(default_factory=dict)
+    has_new_seq: bool = False
+    next_numbers: dict[str, int] = field(default_factory=dict)  # folder of homes -> the number of the next home
+    record_counts: dict[str, int] = field(default_factory=dict)  # folder of homes -> how many it contains
+    parent_positions: dict[Ref, ParentPositions] = field(default_factory=dict)
 
 
-class Numbers:
+class NumberAllocator:
     """The numbers for the next transactions of one commit."""
 
-    def __init__(self, link: Link, max_names: int, current: dict[str, int]) -> None:
-        self._link = link
+    def __init__(self, connection: ZookeeperConnection, max_names: int, served_positions: dict[str, int]) -> None:
+        self._connection = connection
         self._max_names = max_names
-        self._current = current  # kind -> the turn that is being served now, as far as this process knows
-        self._counts = Counts()
-        self._read: set[str] = set()
-        self._late = False
+        # kind -> the queue position that is being claimed now, as far as this process knows
+        self._served_positions = served_positions
+        self._counters = NumberCounters()
+        self._read_paths: set[str] = set()
+        self._needs_sync = False
 
-    def forget(self) -> None:
-        """Somebody was faster: everything is read again, behind what the leader has committed."""
-        self._read.clear()
-        self._counts = Counts()
-        self._late = True
+    def invalidate(self) -> None:
+        """Somebody else was faster: read everything again, after a sync with the leader."""
+        self._read_paths.clear()
+        self._counters = NumberCounters()
+        self._needs_sync = True
 
     def prepare(self, changes: Iterable[Change]) -> None:
-        """Read what these creations and removals need to know, in one go."""
+        """Read what these creations and removals need to know, in one request."""
         wanted: dict[str, None] = {}
         for change in changes:
             kind = change.ref.kind
             layout = layout_of(kind)
-            if not layout.prefix:
-                wanted[places.SEQ] = None
+            if not layout.id_prefix:
+                wanted[paths.SEQ_PATH] = None
             if change.before is None:
-                wanted[layout.homes] = None
+                wanted[layout.records_folder] = None
                 parent = change.after.parent if change.after else None
-                if parent is not None and not layout.native and change.after is not None and change.after.turn is None:
-                    wanted[places.kin(parent)] = wanted[places.turn(kind)] = None
-        paths = [path for path in wanted if path not in self._read]
-        if not paths:
+                if (
+                    parent is not None
+                    and not layout.has_merritt_entries
+                    and change.after is not None
+                    and change.after.queue_position is None
+                ):
+                    wanted[paths.children_folder_of(parent)] = wanted[paths.queue_position_path_of(kind)] = None
+        unread_paths = [path for path in wanted if path not in self._read_paths]
+        if not unread_paths:
             return
-        if self._late:
-            self._link.sync()
-            self._late = False
-        counts = self._counts
-        for path, node in zip(paths, self._link.nodes(paths), strict=True):
-            self._read.add(path)
-            if path == places.SEQ:
-                counts.seq, counts.seq_version = (int(node.data), node.version) if node is not None else (0, -1)
-            elif path.startswith(f"{places.KIN}/"):
-                parent = Ref(*map(plain, path.split("/")[3:5]))
-                last = msgspec.json.decode(node.data, type=dict[str, int]) if node is not None and node.data else {}
-                counts.turns[parent] = Turns(last, node.version if node is not None else 0)
-            elif path.endswith("/turn"):
-                kind = plain(path.split("/")[3])
-                self._current[kind] = max(
-                    self._current.get(kind, 0), int(node.data) if node is not None and node.data else 0
+        if self._needs_sync:
+            self._connection.sync()
+            self._needs_sync = False
+        counters = self._counters
+        for path, node in zip(unread_paths, self._connection.read_nodes(unread_paths), strict=True):
+            self._read_paths.add(path)
+            if path == paths.SEQ_PATH:
+                counters.seq, counters.seq_version = (int(node.data), node.version) if node is not None else (0, -1)
+            elif path.startswith(f"{paths.CHILDREN}/"):
+                parent = Ref(*map(unquote_name, path.split("/")[3:5]))
+                last_positions = (
+                    msgspec.json.decode(node.data, type=dict[str, int]) if node is not None and node.data else {}
+                )
+                counters.parent_positions[parent] = ParentPositions(
+                    last_positions, node.version if node is not None else 0
+                )
+            elif path.endswith("/queue_position"):
+                kind = unquote_name(path.split("/")[3])
+                self._served_positions[kind] = max(
+                    self._served_positions.get(kind, 0), int(node.data) if node is not None and node.data else 0
                 )
             else:
-                counts.made[path] = (node.cversion + node.children) // 2 if node is not None else 0
-                counts.here[path] = node.children if node is not None else 0
+                counters.next_numbers[path] = (node.cversion + node.children) // 2 if node is not None else 0
+                counters.record_counts[path] = node.children if node is not None else 0
 
-    def save(self) -> Counts:
-        return deepcopy(self._counts)
+    def save(self) -> NumberCounters:
+        return deepcopy(self._counters)
 
-    def restore(self, counts: Counts) -> None:
-        """A group was refused after it had taken numbers: nobody may be given those behind a hole."""
-        self._counts = counts
+    def restore(self, counters: NumberCounters) -> None:
+        """Give back the numbers of a refused group: the next ones must follow without a gap."""
+        self._counters = counters
 
-    def take(self, change: Change) -> tuple[Ref, int, int] | StoreError:
-        """The name, the seq and the turn of a new record."""
-        record, counts = change.after, self._counts
+    def allocate(self, change: Change) -> tuple[Ref, int, int] | StoreError:
+        """Return the ref, the seq and the queue position of a new record."""
+        record, counters = change.after, self._counters
         assert record is not None
         layout = layout_of(record.kind)
-        if refusal := self._too_many(layout):
+        if refusal := self._refuse_when_full(layout):
             return refusal
-        counts.here[layout.homes] = counts.here.get(layout.homes, 0) + 1
-        if layout.prefix:
+        counters.record_counts[layout.records_folder] = counters.record_counts.get(layout.records_folder, 0) + 1
+        if layout.id_prefix:
             if not record.id.endswith("*"):
                 return StoreError(
-                    f"The ids of {record.kind} are minted; ask for {layout.prefix}* instead of {record.id}."
+                    f"The ids of {record.kind} are minted; ask for {layout.id_prefix}* instead of {record.id}."
                 )
-            if record.id != f"{layout.prefix}*":
+            if record.id != f"{layout.id_prefix}*":
                 return StoreError(
-                    f"The ids of {record.kind} begin with {layout.prefix} in Merritt's tree, not with {record.id[:-1]}."
+                    f"The ids of {record.kind} begin with {layout.id_prefix} in Merritt's tree, not with {record.id[:-1]}."
                 )
-            number = counts.made[layout.homes]
-            counts.made[layout.homes] = number + 1
-            ref = Ref(record.kind, f"{layout.prefix}{number:010d}")
-            seq = layout.number(ref.id)
+            number = counters.next_numbers[layout.records_folder]
+            counters.next_numbers[layout.records_folder] = number + 1
+            ref = Ref(record.kind, f"{layout.id_prefix}{number:010d}")
+            seq = layout.number_of(ref.id)
         else:
-            counts.seq += 1
-            counts.seq_changed = True
-            seq = counts.seq
+            counters.seq += 1
+            counters.has_new_seq = True
+            seq = counters.seq
             ref = Ref(record.kind, f"{record.id[:-1]}{seq:010d}" if record.id.endswith("*") else record.id)
-        return ref, seq, self._turn(layout, change, seq)
+        return ref, seq, self._allocate_position(layout, change, seq)
 
-    def _turn(self, layout: Layout, change: Change, seq: int) -> int:
+    def _allocate_position(self, layout: KindLayout, change: Change, seq: int) -> int:
         record = change.after
         assert record is not None
-        if layout.native:
+        if layout.has_merritt_entries:
             return seq
-        if record.turn is not None:
-            return record.turn
+        if record.queue_position is not None:
+            return record.queue_position
         if record.parent is None:
             return seq
-        turns = self._counts.turns[record.parent]
-        turn = max(self._current.get(record.kind, 0), turns.last.get(record.kind, 0) + 1)
-        turns.last[record.kind] = turn
-        turns.changed = True
-        return turn
+        parent_positions = self._counters.parent_positions[record.parent]
+        position = max(
+            self._served_positions.get(record.kind, 0), parent_positions.last_positions.get(record.kind, 0) + 1
+        )
+        parent_positions.last_positions[record.kind] = position
+        parent_positions.is_changed = True
+        return position
 
-    def leave_behind(self, version: int) -> None:
-        """A record of this version is removed: no later one of its name may come to a version of its life."""
-        if self._counts.seq < version:
-            self._counts.seq, self._counts.seq_changed = version, True
+    def advance_past(self, version: int) -> None:
+        """A record of this version is removed: a later record with the same id must only have higher versions."""
+        if self._counters.seq < version:
+            self._counters.seq, self._counters.has_new_seq = version, True
 
-    def note_turns(self, plan: Plan) -> None:
-        """Behind the group that took them: each parent remembers the last turn it gave."""
-        for parent, turns in self._counts.turns.items():
-            if turns.changed:
-                path = places.kin(parent)
-                plan.folder(*chain(f"{path}/open"))
-                plan.ops.append(wire.put(path, msgspec.json.encode(turns.last), "turns", turns.version))
-                turns.version += 1
-                turns.changed = False
+    def plan_positions(self, plan: WritePlan) -> None:
+        """Write the last queue position that each parent gave, after the group that took them."""
+        for parent, parent_positions in self._counters.parent_positions.items():
+            if parent_positions.is_changed:
+                path = paths.children_folder_of(parent)
+                plan.ensure_folders(*folder_chain_of(f"{path}/open"))
+                plan.ops.append(
+                    operations.put(
+                        path,
+                        msgspec.json.encode(parent_positions.last_positions),
+                        "queue-positions",
+                        parent_positions.version,
+                    )
+                )
+                parent_positions.version += 1
+                parent_positions.is_changed = False
 
-    def note_seq(self) -> list[Op]:
-        """Once for each transaction that takes numbers: the counter moves on, or was moved by another, and the
-        transaction is refused.
+    def build_seq_ops(self) -> list[Operation]:
+        """Return the write of the seq counter, once for each transaction that takes numbers. If somebody else has
+        moved the counter, the transaction is refused.
         """
-        counts = self._counts
-        if not counts.seq_changed:
+        counters = self._counters
+        if not counters.has_new_seq:
             return []
-        op = wire.put(places.SEQ, b"%d" % counts.seq, "count", counts.seq_version)
-        counts.seq_version += 1
-        counts.seq_changed = False
+        op = operations.put(paths.SEQ_PATH, b"%d" % counters.seq, "seq", counters.seq_version)
+        counters.seq_version += 1
+        counters.has_new_seq = False
         return [op]
 
-    def _too_many(self, layout: Layout) -> StoreError | None:
-        if self._counts.here.get(layout.homes, 0) < self._max_names:
+    def _refuse_when_full(self, layout: KindLayout) -> StoreError | None:
+        if self._counters.record_counts.get(layout.records_folder, 0) < self._max_names:
             return None
-        return TooLarge(
-            f"{layout.homes} holds {self._max_names} records, the most that clients of ZooKeeper can list. "
+        return CommitTooLarge(
+            f"{layout.records_folder} holds {self._max_names} records, the most that clients of ZooKeeper can list. "
             "Remove what has settled (retention does it), or keep this kind in PostgreSQL."
         )

@@ -1,11 +1,13 @@
-"""Sessions: a worker's session is a session of ZooKeeper, on a link of its own, and dies with it.
+"""Sessions: a worker's session is a session of ZooKeeper, on a connection of its own, and ends with it.
 
-    open -> the ephemeral node /waybill/sessions/NAME, checked first in every transaction that claims or commits under a claim
-    renew -> publish progress, hear what is asked        (the heartbeat itself is kazoo's)
-    close, or death -> ZooKeeper takes away the node and the locks of all claims at once
-    not renewed for its whole ttl -> ended here: its worker has given it up, and ZooKeeper would keep it as long as this process lives
+    open            creates the ephemeral node /waybill/sessions/NAME, which every transaction that claims, or commits
+                    under a claim, checks first
+    renew           publishes the progress and returns the action requests (kazoo itself sends the heartbeats)
+    close, or end   ZooKeeper removes the node and the lock nodes of all claims at once
+    overdue         a session that was not renewed for its whole ttl is ended here: its worker has given it up, and
+                    ZooKeeper would keep it as long as this process lives
 
-kazoo opens a new session by itself when the old one expired. It has another number, so another name: it inherits no
+kazoo opens a new session by itself when the old one has expired. It has another number, so another name: it inherits no
 claim.
 """
 
@@ -19,22 +21,22 @@ from typing import Any
 
 import msgspec
 
-from waybill.record import Renewed, SessionInfo, SessionLost, Unavailable, Unknown
-from waybill.stores.zookeeper import places, wire
-from waybill.stores.zookeeper.asks import Asks
-from waybill.stores.zookeeper.link import Link
-from waybill.stores.zookeeper.plan import chain, parent_of
-from waybill.stores.zookeeper.seen import Seen, session_name
-from waybill.stores.zookeeper.tree import Tree
-from waybill.stores.zookeeper.wire import BAD_VERSION, NO_NODE, Failure
+from waybill.record import CommitOutcomeUnknown, SessionInfo, SessionLost, SessionRenewal, StoreUnavailable
+from waybill.stores.zookeeper import operations, paths
+from waybill.stores.zookeeper.connection import ZookeeperConnection
+from waybill.stores.zookeeper.operations import BAD_VERSION, NO_NODE, OperationFailure
+from waybill.stores.zookeeper.operator_controls import ZookeeperActionRequests
+from waybill.stores.zookeeper.paths import folder_chain_of, parent_of
+from waybill.stores.zookeeper.record_snapshot import RecordSnapshot, session_name_of
+from waybill.stores.zookeeper.write_plan import ZookeeperTree
 
-STOPPING = 2.0  # seconds for a link that is given up
-# seconds without a sign of life; kazoo waits as long for a server that does not answer, and most servers allow less
-LONGEST = 120.0
+STOP_TIMEOUT = 2.0  # seconds to wait until the connection of a lost session has stopped
+# seconds; kazoo waits as long for a server that does not answer, and most servers allow less
+MAX_TTL = 120.0
 
 
-class About(msgspec.Struct):
-    """What the node of a session says."""
+class SessionNode(msgspec.Struct):
+    """The data of a session's node."""
 
     host: str
     since: float
@@ -44,171 +46,211 @@ class About(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Session:
+class ZookeeperSession:
+    """A session that this process has opened."""
+
     name: str
-    link: Link
-    about: About
-    renewed: float  # by the clock of this machine
-    told: dict[str, int] = field(default_factory=dict)  # the turns that were told
+    connection: ZookeeperConnection
+    node: SessionNode
+    renewed_at: float  # by the monotonic clock of this machine
+    published_positions: dict[str, int] = field(
+        default_factory=dict
+    )  # kind -> the queue position that it last published
 
 
-class Sessions:
-    def __init__(self, tree: Tree, connect: Callable[[float], Link], asks: Asks) -> None:
+class ZookeeperSessions:
+    """The sessions of this connection, and the list of all."""
+
+    def __init__(
+        self,
+        tree: ZookeeperTree,
+        connect: Callable[[float], ZookeeperConnection],
+        action_requests: ZookeeperActionRequests,
+    ) -> None:
         self._tree = tree
         self._connect = connect
-        self._asks = asks
+        self._action_requests = action_requests
         self._clock = time.monotonic
-        self._open: dict[str, Session] = {}
+        self._open_sessions: dict[str, ZookeeperSession] = {}
 
     def open(self, host: str, ttl: float, about: Mapping[str, Any]) -> str:
         began = self._clock()
-        link = self._connect(min(ttl, LONGEST))
-        said = About(host, self._tree.now(), link.timeout, dict(about))
-        name = session_name(link.number)
-        body = msgspec.json.encode(said)
+        connection = self._connect(min(ttl, MAX_TTL))
+        session_node = SessionNode(host, self._tree.now(), connection.timeout, dict(about))
+        name = session_name_of(connection.session_number)
+        body = msgspec.json.encode(session_node)
         try:
-            outcome = link.write(
+            outcome = connection.write(
                 [
-                    wire.create(places.session(name), body, ephemeral=True),
-                    wire.create(places.worker(name), host.encode()),
+                    operations.create(paths.session_path_of(name), body, ephemeral=True),
+                    operations.create(paths.worker_path_of(name), host.encode()),
                 ]
             )
         except BaseException:
-            link.stop()
+            connection.stop()
             raise
-        if isinstance(outcome, Failure):
-            link.stop()
-            raise Unavailable(f"The session {name} could not be begun (error {outcome.code} of ZooKeeper). Try again.")
-        self._open[name] = Session(name, link, said, began)
+        if isinstance(outcome, OperationFailure):
+            connection.stop()
+            raise StoreUnavailable(
+                f"The session {name} could not be opened (error {outcome.code} of ZooKeeper). Try again."
+            )
+        self._open_sessions[name] = ZookeeperSession(name, connection, session_node, began)
         self._end_overdue(name)
         return name
 
-    def living(self, name: str) -> Session:
-        session = self._open.get(name)
-        if session is None or session.link.lost:
+    def get_live(self, name: str) -> ZookeeperSession:
+        """Return an open session. Raises SessionLost if it has ended, or belongs to another connection."""
+        session = self._open_sessions.get(name)
+        if session is None or session.connection.is_lost:
             self._forget(name)
             raise SessionLost(
-                f"The session {name} has ended. Open a new one; the claims of the old one are free or with others."
+                f"The session {name} has ended. Open a new one; the claims of the old one have ended with it."
             )
         return session
 
-    def renew(self, name: str, progress: Mapping[str, Any] | None) -> Renewed:
-        session = self._open.get(name)
+    def renew(self, name: str, progress: Mapping[str, Any] | None) -> SessionRenewal:
+        session = self._open_sessions.get(name)
         if session is None:
-            there = self._tree.link.node(places.session(name))
-            return Renewed(there is not None, self._asks.held_by(name) if there is not None else ())
-        if session.link.lost:
+            node = self._tree.connection.read_node(paths.session_path_of(name))
+            return SessionRenewal(
+                node is not None, self._action_requests.list_for_session(name) if node is not None else ()
+            )
+        if session.connection.is_lost:
             self._forget(name)
-            return Renewed(False)
-        about, began = session.about, self._clock()
+            return SessionRenewal(False)
+        session_node, began = session.node, self._clock()
         if progress is not None:
-            about.progress = dict(progress)
-        beat = [wire.put(places.session(name), msgspec.json.encode(about))]
+            session_node.progress = dict(progress)
+        heartbeat = [operations.put(paths.session_path_of(name), msgspec.json.encode(session_node))]
         try:
-            outcome = session.link.write(beat)
-        except Unknown:
-            outcome = session.link.write(beat)  # written twice is as good as written once
-        if isinstance(outcome, Failure):
+            outcome = session.connection.write(heartbeat)
+        except CommitOutcomeUnknown:
+            outcome = session.connection.write(heartbeat)  # it may be written twice
+        if isinstance(outcome, OperationFailure):
             self._forget(name)
-            return Renewed(False)
-        session.renewed = began
+            return SessionRenewal(False)
+        session.renewed_at = began
         self._end_overdue(name)
-        self._tell_turns(session)
-        return Renewed(True, self._asks.held_by(name))
+        self._publish_positions(session)
+        return SessionRenewal(True, self._action_requests.list_for_session(name))
 
-    def _end_overdue(self, living: str) -> None:
-        """A worker that did not reach the store for a whole ttl opens another session, and never comes back to the old
-        one. kazoo does: it finds its way to the server again, and one that was away itself has not counted the time.
+    def _end_overdue(self, live_name: str) -> None:
+        """End other sessions that were not renewed for their whole ttl.
+
+        A worker that could not reach the store for so long opens another session and never uses the old one again. But
+        kazoo reconnects to it, and a server that was down itself has not counted the time.
         """
         now = self._clock()
         for session in [
-            each for each in self._open.values() if each.name != living and now - each.renewed > each.about.ttl
+            each
+            for each in self._open_sessions.values()
+            if each.name != live_name and now - each.renewed_at > each.node.ttl
         ]:
             self._forget(session.name)
 
-    def _tell_turns(self, session: Session) -> None:
-        """How far the turn of each kind has come, so that the children of new parents begin there and not at the end
-        of the line.
+    def _publish_positions(self, session: ZookeeperSession) -> None:
+        """Publish the queue position that is being claimed for each kind, so that the children of new parents start
+        there and not at the end of the queue.
         """
-        link = self._tree.link
-        for kind, turn in self._tree.turns.items():
-            if session.told.get(kind, 0) >= turn:
+        connection = self._tree.connection
+        for kind, position in self._tree.queue_positions.items():
+            if session.published_positions.get(kind, 0) >= position:
                 continue
-            path = places.turn(kind)
+            path = paths.queue_position_path_of(kind)
             while True:
-                node = link.node(path)
-                if node is not None and int(node.data or b"0") >= turn:
+                node = connection.read_node(path)
+                if node is not None and int(node.data or b"0") >= position:
                     break
-                op = wire.create(path, b"%d" % turn) if node is None else wire.put(path, b"%d" % turn, "", node.version)
-                outcome = link.write([op])
-                if not isinstance(outcome, Failure):
+                op = (
+                    operations.create(path, b"%d" % position)
+                    if node is None
+                    else operations.put(path, b"%d" % position, "", node.version)
+                )
+                outcome = connection.write([op])
+                if not isinstance(outcome, OperationFailure):
                     break
                 if outcome.code == NO_NODE and node is None:
-                    link.write([wire.create(folder) for folder in chain(parent_of(path))])
-                elif outcome.code not in (NO_NODE, BAD_VERSION, wire.NODE_EXISTS):
+                    connection.write([operations.create(folder) for folder in folder_chain_of(parent_of(path))])
+                elif outcome.code not in (NO_NODE, BAD_VERSION, operations.NODE_EXISTS):
                     break
-            session.told[kind] = turn
+            session.published_positions[kind] = position
 
     def close(self, name: str) -> None:
-        session = self._open.pop(name, None)
+        session = self._open_sessions.pop(name, None)
         if session is None:
             return
-        session.link.stop()
-        held = self._release(name)
-        link = self._tree.link
-        link.sync()  # whoever reads after this sees the claims free
-        if link.node(places.session(name)) is not None:
-            # The server could not be told: what we know of is freed by hand, the rest when its ttl is over.
-            link.write([wire.delete(places.session(name))])
-            for seen in held:
-                link.write([wire.delete(f"{seen.layout.home(seen.ref.id)}/lock")])
-        link.write([wire.delete(places.worker(name))])
-        self._tree.rings()
+        session.connection.stop()
+        claimed = self._forget_claims(name)
+        connection = self._tree.connection
+        connection.sync()  # whoever reads after this sees that the claims have ended
+        if connection.read_node(paths.session_path_of(name)) is not None:
+            # No server could be reached: what we know of is deleted here, the rest when the ttl is over.
+            connection.write([operations.delete(paths.session_path_of(name))])
+            for snapshot in claimed:
+                connection.write([operations.delete(f"{snapshot.layout.home_path_of(snapshot.ref.id)}/lock")])
+        connection.write([operations.delete(paths.worker_path_of(name))])
+        self._tree.signal_change()
 
-    def all(self) -> list[SessionInfo]:
-        link = self._tree.link
-        names = sorted(link.names(places.SESSIONS))
+    def list_all(self) -> list[SessionInfo]:
+        connection = self._tree.connection
+        names = sorted(connection.list_names(paths.SESSIONS))
         found = []
-        for name, node in zip(names, link.nodes([places.session(name) for name in names]), strict=True):
+        for name, node in zip(
+            names, connection.read_nodes([paths.session_path_of(name) for name in names]), strict=True
+        ):
             if node is not None:
-                said = msgspec.json.decode(node.data, type=About)
+                session_node = msgspec.json.decode(node.data, type=SessionNode)
                 found.append(
-                    SessionInfo(name, said.host, said.since, self._tree.now() + said.ttl, said.about, said.progress)
+                    SessionInfo(
+                        name,
+                        session_node.host,
+                        session_node.since,
+                        self._tree.now() + session_node.ttl,
+                        session_node.about,
+                        session_node.progress,
+                    )
                 )
         return found
 
     def reap(self) -> list[str]:
-        """ZooKeeper ends sessions itself; here their names are told, once, and what they left is taken away."""
-        link = self._tree.link
-        workers, living = link.read([wire.names(places.WORKERS), wire.names(places.SESSIONS)])
-        gone = sorted(set(workers or ()) - set(living or ()))
-        dead = [name for name in gone if not isinstance(link.write([wire.delete(places.worker(name))]), Failure)]
-        if dead:
-            self._tree.rings()
-        return dead
+        """Return the names of sessions that have ended, each once, and delete what they left. ZooKeeper itself ends
+        sessions.
+        """
+        connection = self._tree.connection
+        workers, live = connection.read([operations.list_names(paths.WORKERS), operations.list_names(paths.SESSIONS)])
+        ended = sorted(set(workers or ()) - set(live or ()))
+        reported = [
+            name
+            for name in ended
+            if not isinstance(connection.write([operations.delete(paths.worker_path_of(name))]), OperationFailure)
+        ]
+        if reported:
+            self._tree.signal_change()
+        return reported
 
-    def leave(self) -> None:
-        """The connection goes. Sessions that were not closed live on until their ttl is over: a step may still run
+    def abandon_all(self) -> None:
+        """Drop the connections of all open sessions. They live on until their ttl is over, because a step may still run
         under them.
         """
-        for session in self._open.values():
-            session.link.abandon()
-        self._open.clear()
-        self._tree.held.clear()
+        for session in self._open_sessions.values():
+            session.connection.abandon()
+        self._open_sessions.clear()
+        self._tree.claimed_snapshots.clear()
 
     def _forget(self, name: str) -> None:
-        session = self._open.pop(name, None)
+        """Drop a session that has ended, and stop its connection."""
+        session = self._open_sessions.pop(name, None)
         if session is not None:
-            # Beside us: a link that is trying a server which swallows everything waits for it, perhaps longer than our
-            # next session lives.
-            stopping = threading.Thread(target=session.link.stop, name="ends a lost session", daemon=True)
+            # In a thread: a connection that is trying a server which never answers waits for it, perhaps longer than
+            # our next session lives.
+            stopping = threading.Thread(target=session.connection.stop, name="stop-lost-session", daemon=True)
             stopping.start()
-            stopping.join(STOPPING)
-        self._release(name)
+            stopping.join(STOP_TIMEOUT)
+        self._forget_claims(name)
 
-    def _release(self, name: str) -> list[Seen]:
-        """Forget what it held."""
-        mine = [seen for seen in self._tree.held.values() if seen.holder == name]
-        for seen in mine:
-            del self._tree.held[seen.ref]
+    def _forget_claims(self, name: str) -> list[RecordSnapshot]:
+        """Forget the snapshots of what the session had claimed, and return them."""
+        mine = [snapshot for snapshot in self._tree.claimed_snapshots.values() if snapshot.session == name]
+        for snapshot in mine:
+            del self._tree.claimed_snapshots[snapshot.ref]
         return mine

@@ -1,131 +1,151 @@
-"""The store in ZooKeeper: one connection of ours, its verbs, and who does each of them.
+"""The store in ZooKeeper: one connection, the methods of a store, and the module that implements each.
 
-    commit -> commit.py    claim, take -> claims.py    get, find, tally -> finding.py    wake, sweep, idle_parents -> parking.py, foreign.py
-    sessions -> sessions.py    asks -> asks.py    marks -> marks.py    watch -> bell.py    check, mend -> check.py
+    commit                                        commit.py, which plans with commit_planner.py
+    claim, claim_one                              claims.py
+    get, find, count_by_state                     RecordFinder, below
+    children                                      children.py
+    sessions                                      sessions.py
+    action requests, holds, locks                 operator_controls.py
+    watch                                         connection.py
+    release_due_waits, maintain_indexes           parked_notes.py, foreign_records.py
+    check, repair                                 consistency_check.py
 
-URL: zookeeper://host:port,host:port/chroot. The chroot is made when it is missing. Options, also as ?name=value in the
-URL:
+URL: zookeeper://host:port,host:port/chroot. The chroot is created when it is missing. Options, also as ?name=value in
+the URL:
 
-    timeout    seconds after which this connection is given up by the server; a worker's session has its own (its ttl)
-    patience   seconds that a call waits for a connection that is being made again before it is Unavailable
-    listing    seconds that a listing of a queue serves claims
-    max_names  records of a kind: what clients of ZooKeeper can still list in one answer
-    grace      seconds in which another service has written all nodes of a record that it makes
-    lock_age   seconds after which `check` reports another service's lock
-    old        seconds after which a fault that `check` found is no longer a warning
+    timeout         seconds after which the servers give up this connection; a worker's session has its own (its ttl)
+    reconnect_wait  seconds for which a call waits for a connection that is being restored before it is unavailable
+    listing_ttl     seconds for which a listing of a queue serves claims
+    max_names       records of a kind: what clients of ZooKeeper can still list in one answer
+    grace_period    seconds within which another service has written all nodes of a record that it creates
+    lock_age        seconds after which `check` reports another service's lock
+    fail_after      seconds after which a violation that `check` found is no longer a warning
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from waybill.record import (
     MAX_PAGE,
-    Answer,
-    Ask,
+    ActionRequest,
     BadStore,
     Change,
-    Claimed,
-    Due,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
+    DueWaits,
     Finding,
-    Group,
-    HeldKey,
-    Idle,
-    Line,
-    NotFound,
+    HistoryEntry,
+    IdleParents,
+    OwnedLock,
     Page,
     Record,
+    RecordNotFound,
     Ref,
-    Renewed,
-    Role,
     SessionInfo,
+    SessionRenewal,
+    Store,
+    WorkQueue,
 )
-from waybill.stores.zookeeper import places, wire
-from waybill.stores.zookeeper.asks import Asks
-from waybill.stores.zookeeper.bell import Bell
-from waybill.stores.zookeeper.check import Checker
-from waybill.stores.zookeeper.claims import Claims
-from waybill.stores.zookeeper.commit import Committer
-from waybill.stores.zookeeper.faults import Ages
-from waybill.stores.zookeeper.finding import Finder
-from waybill.stores.zookeeper.foreign import Foreign
-from waybill.stores.zookeeper.kin import Kin
-from waybill.stores.zookeeper.layout import JOB, MERRITT_FOLDERS, WAYBILL_FOLDERS
-from waybill.stores.zookeeper.link import Link
-from waybill.stores.zookeeper.locks import Locks
-from waybill.stores.zookeeper.marks import Marks
-from waybill.stores.zookeeper.names import quote
-from waybill.stores.zookeeper.parking import Parking
-from waybill.stores.zookeeper.queues import Queues
-from waybill.stores.zookeeper.seen import look, look_one
-from waybill.stores.zookeeper.sessions import Sessions
-from waybill.stores.zookeeper.tree import Tree
-from waybill.stores.zookeeper.wire import NODE_EXISTS, Failure
+from waybill.stores.zookeeper import operations, paths
+from waybill.stores.zookeeper.children import ZookeeperChildren
+from waybill.stores.zookeeper.claim_queues import ListedQueues
+from waybill.stores.zookeeper.claims import ZookeeperClaims
+from waybill.stores.zookeeper.commit import ZookeeperCommitter
+from waybill.stores.zookeeper.connection import ZookeeperChangeSignal, ZookeeperConnection
+from waybill.stores.zookeeper.consistency_check import ConsistencyChecker
+from waybill.stores.zookeeper.consistency_rules import ViolationAges
+from waybill.stores.zookeeper.foreign_records import ForeignRecords
+from waybill.stores.zookeeper.operations import NODE_EXISTS, OperationFailure, list_names
+from waybill.stores.zookeeper.operator_controls import ZookeeperActionRequests, ZookeeperHolds, ZookeeperLocks
+from waybill.stores.zookeeper.parked_notes import ParkedNotes
+from waybill.stores.zookeeper.paths import (
+    JOB_LAYOUT,
+    MERRITT_FOLDERS,
+    WAYBILL_FOLDERS,
+    KindLayout,
+    layout_of,
+    quote_name,
+    unquote_name,
+)
+from waybill.stores.zookeeper.record_snapshot import RecordSnapshot, read_snapshot, read_snapshots
+from waybill.stores.zookeeper.sessions import ZookeeperSessions
+from waybill.stores.zookeeper.write_plan import ZookeeperTree
 
-LAYOUT = b"1"  # of the nodes below /waybill, in the node /waybill/layout
-OPTIONS = {
+LAYOUT_VERSION = b"1"  # of the nodes below /waybill; the node /waybill/layout holds it
+DEFAULT_OPTIONS = {
     "timeout": 10.0,
-    "patience": 2.0,
-    "listing": 2.0,
+    "reconnect_wait": 2.0,
+    "listing_ttl": 2.0,
     "max_names": 50_000.0,
-    "grace": 10.0,
+    "grace_period": 10.0,
     "lock_age": 120.0,
-    "old": 3600.0,
+    "fail_after": 3600.0,
 }
 
 
-class ZookeeperStore:
+class ZookeeperStore(Store):
+    """A store in ZooKeeper: one connection, used by one thread at a time."""
+
     def __init__(
         self, url: str, clock: Callable[[], float] | None = None, migrate: bool = True, **options: Any
     ) -> None:
         self.url = url
-        hosts, root, settings = _parse(url, options)
-        self._patience = settings["patience"]
+        hosts, root, settings = _parse_url(url, options)
+        self._reconnect_wait = settings["reconnect_wait"]
         self._hosts, self._root = hosts, root
-        self._link = self._connect(settings["timeout"])
+        self._connection = self._connect(settings["timeout"])
         try:
-            _set_up(self._link, root, migrate)
+            _set_up(self._connection, root, migrate)
         except BaseException:
-            self._link.stop()
+            self._connection.stop()
             raise
-        self._tree = Tree(self._link, clock or time.time, int(settings["max_names"]))
-        self._bell = Bell(self._link)
-        self._tree.rings = self._bell.ring
-        self._kin = Kin(self._link)
-        self._marks = Marks(self._link)
-        self._asks = Asks(self._link)
-        self._parking = Parking(self._tree)
-        self._locks = Locks(self._link, self._parking)
-        self._foreign = Foreign(self._tree, settings["grace"])
-        self._foreign.clear_away = self._clear_away
-        self._finder = Finder(self._link, self._kin)
-        self._sessions = Sessions(self._tree, self._connect, self._asks)
-        self._committer = Committer(self._tree, self._kin, self._marks, self._parking, self._asks)
-        self._claims = Claims(
-            self._tree, Queues(self._tree, settings["listing"]), self._marks, self._parking, self._asks, self._foreign
+        self._tree = ZookeeperTree(self._connection, clock or time.time, int(settings["max_names"]))
+        self._change_signal = ZookeeperChangeSignal(self._connection)
+        self._tree.signal_change = self._change_signal.signal
+        self._children = ZookeeperChildren(self._connection)
+        self._holds = ZookeeperHolds(self._connection)
+        self._action_requests = ZookeeperActionRequests(self._connection)
+        self._parked_notes = ParkedNotes(self._tree)
+        self._locks = ZookeeperLocks(self._connection, self._parked_notes)
+        self._foreign_records = ForeignRecords(self._tree, settings["grace_period"])
+        self._foreign_records.remove_orphaned_jobs = self._remove_orphaned_jobs
+        self._finder = RecordFinder(self._connection, self._children)
+        self._sessions = ZookeeperSessions(self._tree, self._connect, self._action_requests)
+        self._committer = ZookeeperCommitter(
+            self._tree, self._children, self._holds, self._parked_notes, self._action_requests
+        )
+        self._claims = ZookeeperClaims(
+            self._tree,
+            ListedQueues(self._tree, settings["listing_ttl"]),
+            self._holds,
+            self._parked_notes,
+            self._action_requests,
+            self._foreign_records,
         )
 
-        self._checker = Checker(self._tree, Ages(settings["lock_age"], settings["old"]))
+        self._checker = ConsistencyChecker(self._tree, ViolationAges(settings["lock_age"], settings["fail_after"]))
 
-    def _connect(self, timeout: float) -> Link:
-        return Link(self._hosts, self._root, timeout, self._patience)
+    def _connect(self, timeout: float) -> ZookeeperConnection:
+        return ZookeeperConnection(self._hosts, self._root, timeout, self._reconnect_wait)
 
     def now(self) -> float:
         return self._tree.now()
 
-    def commit(self, groups: Sequence[Group]) -> list[Answer]:
+    def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
         return self._committer.commit(groups)
 
     # --- reading
 
     def get(self, kind: str, id: str) -> Record:
-        return self._finder.see(Ref(kind, id), docs=True).record()
+        return self._finder.read_record(Ref(kind, id), documents=True).to_record()
 
-    def requested(self, kind: str, request: str) -> Record:
-        return self._finder.requested(kind, request).record()
+    def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
+        return self._finder.get_by_idempotency_key(kind, idempotency_key).to_record()
 
     def find(
         self,
@@ -137,130 +157,262 @@ class ZookeeperStore:
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
-        docs: bool = False,
+        documents: bool = False,
     ) -> Page:
         filters = {
             name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None
         }
         if len(filters) > 1:
             raise ValueError(f"find by one of {', '.join(filters)}, not by several")
-        return self._finder.find(kind, state, parent, owner, after, newest, limit, docs)
+        return self._finder.find(kind, state, parent, owner, after, newest, limit, documents)
 
-    def tally(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
-        return self._finder.tally(kind) if parent is None else dict(self._kin.tally(kind, parent))
+    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+        return (
+            self._finder.count_by_state(kind) if parent is None else dict(self._children.count_by_state(kind, parent))
+        )
 
-    def open_parents(self, refs: Sequence[Ref]) -> set[Ref]:
-        return self._kin.open_parents(refs)
+    def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
+        return self._children.parents_with_open_children(refs)
 
-    def history(self, kind: str, id: str) -> list[Line]:
-        seen = look_one(self._link, Ref(kind, id))
-        return list(seen.lines()) if seen is not None else []
+    def history(self, kind: str, id: str) -> list[HistoryEntry]:
+        snapshot = read_snapshot(self._connection, Ref(kind, id))
+        return list(snapshot.build_history()) if snapshot is not None else []
 
     # --- sessions and claims
 
     def open_session(self, *, host: str, ttl: float, about: Mapping[str, Any]) -> str:
         return self._sessions.open(host, ttl, about)
 
-    def renew(self, session: str, progress: Mapping[str, Any] | None = None) -> Renewed:
+    def renew_session(self, session: str, progress: Mapping[str, Any] | None = None) -> SessionRenewal:
         return self._sessions.renew(session, progress)
 
     def close_session(self, session: str) -> None:
         self._sessions.close(session)
 
-    def sessions(self) -> list[SessionInfo]:
-        return self._sessions.all()
+    def list_sessions(self) -> list[SessionInfo]:
+        return self._sessions.list_all()
 
-    def claim(self, roles: Sequence[Role], session: str, limit: int) -> list[Claimed]:
-        return self._claims.claim(roles, self._sessions.living(session), limit)
+    def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
+        return self._claims.claim(queues, self._sessions.get_live(session), limit)
 
-    def take(self, kind: str, id: str, session: str) -> Claimed:
-        return self._claims.take(Ref(kind, id), self._sessions.living(session))
+    def claim_one(self, kind: str, id: str, session: str) -> ClaimedRecord:
+        return self._claims.claim_one(Ref(kind, id), self._sessions.get_live(session))
 
-    def ask(self, ask: Ask) -> bool:
-        return self._asks.leave(ask)
+    def request_action(self, request: ActionRequest) -> bool:
+        return self._action_requests.add(request)
 
-    def asks(self, limit: int = 100) -> list[Ask]:
-        return self._asks.unheld(limit)
+    def list_action_requests(self, limit: int = 100) -> list[ActionRequest]:
+        return self._action_requests.list_unclaimed(limit)
 
-    # --- marks, waits, upkeep
+    # --- holds, locks, waits
 
-    def mark(self, name: str, on: bool, who: str = "", why: str = "") -> None:
-        if on:
-            self._marks.set(name, who, why)
-            return
-        self._marks.clear(name)
-        self._parking.clear_mark(name)
+    def set_hold(self, name: str, who: str = "", why: str = "") -> None:
+        self._holds.set(name, who, why)
 
-    def marks(self) -> dict[str, str]:
-        return self._marks.all()
+    def clear_hold(self, name: str) -> None:
+        self._holds.clear(name)
+        self._parked_notes.unblock_hold(name)
 
-    def held_keys(self, *, after: str = "", limit: int = MAX_PAGE) -> list[HeldKey]:
-        return self._locks.page(after, max(1, min(limit, MAX_PAGE)))
+    def list_holds(self) -> dict[str, str]:
+        return self._holds.list_all()
 
-    def free_key(self, name: str) -> bool:
-        return self._locks.free(name)
+    def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
+        return self._locks.list_page(after, max(1, min(limit, MAX_PAGE)))
+
+    def remove_foreign_lock(self, name: str) -> bool:
+        return self._locks.remove_foreign(name)
+
+    # --- change signal and maintenance
 
     def watch(self, timeout: float) -> bool:
-        return self._bell.watch(timeout)
+        return self._change_signal.watch(timeout)
 
-    def interrupt(self) -> None:
-        self._bell.interrupt()
+    def interrupt_watch(self) -> None:
+        self._change_signal.interrupt()
 
-    def wake(self, limit: int = MAX_PAGE) -> Due:
-        return self._parking.wake(limit)
+    def release_due_waits(self, limit: int = MAX_PAGE) -> DueWaits:
+        return self._parked_notes.release_due_waits(limit)
 
-    def reap(self) -> list[str]:
+    def reap_sessions(self) -> list[str]:
         return self._sessions.reap()
 
-    def sweep(self, limit: int = MAX_PAGE) -> int:
-        mended = self._parking.sweep_keys(limit)
-        mended += self._parking.sweep_marks(self._marks.in_force(), limit)
-        mended += self._parking.sweep_notes(limit)
-        return mended + self._foreign.walk(limit)
+    def maintain_indexes(self, limit: int = MAX_PAGE) -> int:
+        repaired_count = self._parked_notes.sweep_locks(limit)
+        repaired_count += self._parked_notes.sweep_holds(self._holds.read_active(), limit)
+        repaired_count += self._parked_notes.sweep_notes(limit)
+        return repaired_count + self._foreign_records.repair_next_page(limit)
 
-    def _clear_away(self, batch: str) -> None:
-        """Jobs of a batch that another service took away: those that have settled and that nobody holds."""
-        self._kin.members.refresh()
-        found = look(self._link, [Ref(JOB.kind, id) for id in self._kin.members.of(batch)[:MAX_PAGE]])
-        left = [seen.record() for seen in found if seen is not None and seen.holder is None and not seen.open]
+    def _remove_orphaned_jobs(self, batch: str) -> None:
+        """Remove the jobs of a batch that another service removed, if they have settled and nobody claims them."""
+        self._children.members.refresh()
+        found = read_snapshots(
+            self._connection, [Ref(JOB_LAYOUT.kind, id) for id in self._children.members.jobs_of(batch)[:MAX_PAGE]]
+        )
+        left = [
+            snapshot.to_record()
+            for snapshot in found
+            if snapshot is not None and snapshot.session is None and not snapshot.open
+        ]
         if left:
             self._committer.commit(
-                [Group((Change(record, None, "remove", why="its batch was taken away"),)) for record in left]
+                [
+                    CommitGroup((Change(record, None, "remove", why="its batch was removed by another service"),))
+                    for record in left
+                ]
             )
 
-    def idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> Idle:
-        waiting, end = self._parking.children(after, limit)
-        busy = self._kin.open_parents(waiting) if waiting else set()
-        return Idle([ref for ref in waiting if ref not in busy], end)
+    def find_idle_parents(self, *, after: str = "", limit: int = MAX_PAGE) -> IdleParents:
+        waiting, end = self._parked_notes.list_waiting_parents(after, limit)
+        busy = self._children.parents_with_open_children(waiting) if waiting else set()
+        return IdleParents([ref for ref in waiting if ref not in busy], end)
 
     def remember(self, name: str, value: str) -> str:
-        path = f"/waybill/memory/{quote(name)}"
-        outcome = self._link.write([wire.create(path, value.encode())])
-        if not isinstance(outcome, Failure):
+        path = f"/waybill/memory/{quote_name(name)}"
+        outcome = self._connection.write([operations.create(path, value.encode())])
+        if not isinstance(outcome, OperationFailure):
             return value
-        node = self._link.node(path)
+        node = self._connection.read_node(path)
         if node is None:
-            raise NotFound(f"What was remembered as {name} was taken away just now. Try again.")
+            raise RecordNotFound(f"The value of {name} was removed just now. Try again.")
         return node.data.decode()
 
     def check(self) -> Iterator[Finding]:
         return self._checker.check()
 
-    def mend(self, finding: Finding) -> bool:
-        return self._checker.mend(finding)
+    def repair(self, finding: Finding) -> bool:
+        return self._checker.repair(finding)
 
     def close(self) -> None:
-        self._bell.stop()
-        self._sessions.leave()
-        self._link.stop()
+        self._change_signal.stop()
+        self._sessions.abandon_all()
+        self._connection.stop()
 
 
-def _parse(url: str, options: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
+class RecordFinder:
+    """Reads single records, and pages of records in creation order."""
+
+    def __init__(self, connection: ZookeeperConnection, children: ZookeeperChildren) -> None:
+        self._connection = connection
+        self._children = children
+
+    def read_record(self, ref: Ref, documents: bool) -> RecordSnapshot:
+        """Read a record. Raises RecordNotFound only when the leader does not know it either."""
+        if not ref.id:  # no node has an empty name
+            raise RecordNotFound(f"There is no {ref.kind} without an id.")
+        snapshot = read_snapshot(self._connection, ref, documents)
+        if snapshot is None:
+            self._connection.sync()
+            snapshot = read_snapshot(self._connection, ref, documents)
+        if snapshot is None:
+            raise RecordNotFound(f"There is no {ref}.")
+        return snapshot
+
+    def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> RecordSnapshot:
+        """Read the record that was created with this key; a batch also by its batchID, which another service may have
+        written.
+        """
+        node_paths = [paths.idempotency_path_of(kind, idempotency_key)] if idempotency_key else []
+        if kind == "batch" and idempotency_key and "/" not in idempotency_key and idempotency_key not in (".", ".."):
+            node_paths.append(f"/batch-uuids/{idempotency_key}")
+        for is_retry in (False, True):
+            if is_retry:
+                self._connection.sync()  # what another connection just created may not have reached our server yet
+            for node in self._connection.read_nodes(node_paths) if node_paths else ():
+                id = node.data.decode(errors="replace") if node is not None else ""
+                if layout_of(kind).id_of(quote_name(id)):  # other services may have written anything
+                    snapshot = read_snapshot(self._connection, Ref(kind, id), documents=True)
+                    if snapshot is not None:
+                        return snapshot
+        raise RecordNotFound(f"No {kind} was created with the idempotency key {idempotency_key}.")
+
+    def find(
+        self,
+        kind: str,
+        state: str | None,
+        parent: Ref | None,
+        owner: str | None,
+        after: int | None,
+        newest: bool,
+        limit: int,
+        documents: bool,
+    ) -> Page:
+        layout, limit = layout_of(kind), max(1, min(limit, MAX_PAGE))
+        if parent is not None:
+            order = self._children.list_children(kind, parent)
+        elif owner is not None:
+            order = self._list_owned(kind, owner)
+        elif state is not None:
+            order = self._list_queued(layout, [state])
+        else:
+            order = self._list_all(layout)
+        if after is not None:
+            order = [entry for entry in order if (entry[0] < after if newest else entry[0] > after)]
+        if newest:
+            order.reverse()
+        records: list[Record] = []
+        position = 0
+        # one more than the limit tells whether there is another page
+        while position < len(order) and len(records) <= limit:
+            part = order[position : position + limit + 1 - len(records)]
+            position += len(part)
+            for snapshot in read_snapshots(self._connection, [Ref(kind, id) for _, id in part], documents):
+                if snapshot is not None and (state is None or snapshot.state == state):
+                    records.append(snapshot.to_record())
+        return Page(records[:limit], records[limit - 1].seq if len(records) > limit else None)
+
+    def count_by_state(self, kind: str) -> dict[str, int]:
+        layout = layout_of(kind)
+        folders = sorted(self._connection.list_names(layout.states_folder))
+        nodes = (
+            self._connection.read_nodes([f"{layout.states_folder}/{folder}" for folder in folders]) if folders else []
+        )
+        counts = {
+            layout.state_of(folder): node.children
+            for folder, node in zip(folders, nodes, strict=True)
+            if node is not None
+        }
+        return {state: count for state, count in counts.items() if state is not None and count}
+
+    def _list_all(self, layout: KindLayout) -> list[tuple[int, str]]:
+        """Return (seq, id) of all records of a kind.
+
+        Their homes are listed in one read, so that none is missed which moves meanwhile.
+        """
+        if layout.id_prefix:
+            return sorted(
+                (layout.number_of(name), name)
+                for name in self._connection.list_names(layout.records_folder)
+                if layout.id_of(name)
+            )
+        homes, folders = self._connection.read([list_names(layout.records_folder), list_names(layout.states_folder)])
+        ids = [unquote_name(name) for name in homes or ()]
+        known = {id: seq for seq, id in self._list_queued(layout, [unquote_name(folder) for folder in folders or ()])}
+        missing = [id for id in ids if id not in known]
+        known.update(
+            (snapshot.ref.id, snapshot.seq)
+            for snapshot in read_snapshots(self._connection, [Ref(layout.kind, id) for id in missing])
+            if snapshot is not None
+        )
+        return sorted((known[id], id) for id in ids if id in known)
+
+    def _list_queued(self, layout: KindLayout, states: Iterable[str]) -> list[tuple[int, str]]:
+        listed = self._connection.read([list_names(layout.folder_of(state)) for state in states])
+        entries = (layout.parse_entry(name) for found in listed for name in found or ())
+        return sorted({(entry.seq, entry.id) for entry in entries if entry is not None})
+
+    def _list_owned(self, kind: str, owner: str) -> list[tuple[int, str]]:
+        if not owner:
+            return []
+        pairs = (name.partition("~") for name in self._connection.list_names(paths.owner_folder_of(owner, kind)))
+        return sorted((int(seq), unquote_name(id)) for seq, _, id in pairs)
+
+
+def _parse_url(url: str, options: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
     parts = urlsplit(url)
     if not parts.netloc:
         raise BadStore(f"{url} names no server; a store in ZooKeeper is zookeeper://host:port,host:port/chroot.")
     for server in parts.netloc.split(","):
-        # of an IPv6 address without a port
+        # an IPv6 address without a port ends with a bracket
         _, colon, port = server.rpartition(":") if not server.endswith("]") else (server, "", "")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             raise BadStore(
@@ -269,44 +421,49 @@ def _parse(url: str, options: Mapping[str, Any]) -> tuple[str, str, dict[str, fl
     root = parts.path.rstrip("/")
     names = root.split("/")[1:]
     if "" in names:
-        raise BadStore(f"{parts.path} is no chroot: it has an empty name in it.")
+        raise BadStore(f"{parts.path} is no chroot: it contains an empty name.")
     if "." in names or ".." in names or names[:1] == ["zookeeper"]:
         raise BadStore(
             f"{parts.path} is no chroot: ZooKeeper has no nodes named . or .., and keeps /zookeeper for itself."
         )
     given = {**dict(parse_qsl(parts.query)), **options}
-    if unknown := given.keys() - OPTIONS.keys():
+    if unknown := given.keys() - DEFAULT_OPTIONS.keys():
         raise BadStore(
-            f"{', '.join(sorted(unknown))}: a store in ZooKeeper has no such option; it has {', '.join(OPTIONS)}."
+            f"{', '.join(sorted(unknown))}: a store in ZooKeeper has no such option; it has {', '.join(DEFAULT_OPTIONS)}."
         )
     try:
-        return parts.netloc, root, {**OPTIONS, **{name: float(value) for name, value in given.items()}}
+        return parts.netloc, root, {**DEFAULT_OPTIONS, **{name: float(value) for name, value in given.items()}}
     except ValueError as error:
         raise BadStore(f"The options of a store in ZooKeeper are numbers: {error}.") from error
 
 
-def _set_up(link: Link, root: str, migrate: bool) -> None:
-    """Make the chroot and the folders that all records share; refuse a tree that this release does not know."""
+def _set_up(connection: ZookeeperConnection, root: str, migrate: bool) -> None:
+    """Create the chroot and the folders that all records share. Raises BadStore for a tree that this release does not
+    know.
+    """
     wanted = [(path, b"") for path in (*MERRITT_FOLDERS, *WAYBILL_FOLDERS)]
-    wanted += [(places.SEQ, b"0"), (places.BELL, b""), (places.LAYOUT, LAYOUT)]
+    wanted += [(paths.SEQ_PATH, b"0"), (paths.CHANGE_SIGNAL, b""), (paths.LAYOUT_PATH, LAYOUT_VERSION)]
     for _ in range(10):
-        found = link.nodes([path for path, _ in wanted])
+        found = connection.read_nodes([path for path, _ in wanted])
         layout = found[-1]
-        if layout is not None and layout.data != LAYOUT:
-            said = layout.data.decode(errors="replace")
+        if layout is not None and layout.data != LAYOUT_VERSION:
+            version = layout.data.decode(errors="replace")
             raise BadStore(
-                f"The tree below {root or '/'} has layout {said} and this release knows {LAYOUT.decode()}. Upgrade Waybill."
+                f"The tree below {root or '/'} has layout {version} and this release knows {LAYOUT_VERSION.decode()}. Upgrade Waybill."
             )
-        missing = [wire.create(path, body) for (path, body), node in zip(wanted, found, strict=True) if node is None]
+        missing = [
+            operations.create(path, body) for (path, body), node in zip(wanted, found, strict=True) if node is None
+        ]
         if not missing:
             return
         if layout is None and not migrate:
             raise BadStore(f"There is no store below {root or '/'} yet; `waybill up` or `waybill migrate` makes one.")
-        link.make_root()
-        outcome = link.write(missing)
-        if isinstance(outcome, Failure) and outcome.code != NODE_EXISTS:  # somebody else sets it up at the same time
-            path = missing[outcome.place].path
+        connection.make_root()
+        outcome = connection.write(missing)
+        # it exists when somebody else sets the tree up at the same time
+        if isinstance(outcome, OperationFailure) and outcome.code != NODE_EXISTS:
+            path = missing[outcome.position].path
             raise BadStore(
-                f"ZooKeeper does not let {root}{path} be made (error {outcome.code}); its nodes must be open to all."
+                f"ZooKeeper refuses to create {root}{path} (error {outcome.code}); its nodes must be open to all."
             )
     raise BadStore(f"The tree below {root or '/'} could not be set up: others keep changing it.")

@@ -1,26 +1,27 @@
-"""The worker's pure core: `on(event)`, then `tick() -> commands`. No I/O, no clock, no threads, no locks: shell and
-simulator drive it.
+"""The worker's pure core: `receive(message)`, then `tick() -> commands`. No I/O, no clock, no threads, no locks: the
+worker and the simulator drive it.
 
-The life of a task, which is one run of a step under a claim:
+The life of a `StepRun`, which is one run of a step under a claim:
 
-    Claimed -> (Looked, if a join) -> Start -> [Saving -> Commit -> Reply]* -> Ended -> Commit -> Answered -> gone, or
-    the next Start
+    RecordsClaimed -> (ChildrenChecked, if a join) -> StartSteps -> [SaveRequested -> Commit -> Reply]* -> StepEnded ->
+    Commit -> CommitAnswered -> forgotten, or the next StartSteps
 
 and where each part of it is decided:
 
-    lease.py      the session under which all claims are held, and its life
-    lookout.py    when to look for work, and in which queues
-    pace.py       how much to claim ahead
-    claims.py     what begins with a claim
-    outcomes.py   what becomes of a task whose step saves or has ended
-    answers.py    what the store's answer to a commit means for the task
-    bench.py      what lies between them: the tasks, and what is on its way to the store and to the shell
+    lease.py                   the session under which all claims are made, and its life
+    polling.py                 when to look for work, and in which queues
+    claim_sizing.py            how much to claim ahead
+    claim_handler.py           what follows a claim
+    outcome_handler.py         what is committed when a step saves or ends
+    commit_answer_handler.py   what the store's answer to a commit means for the step run
+    step_runs.py               what they share: the step runs, and what is on its way to the store and to the worker
+    worker_settings.py         the machines, name, host and queues of the worker
 
-`Core` (decisions.py) puts them together.
+`WorkerCore` (worker_core.py) puts them together.
 """
 
-from waybill.worker.core.decisions import Core
-from waybill.worker.core.lookout import LOOK_AGAIN, LOOK_SLOWLY
-from waybill.worker.core.outcomes import KEEP_SECONDS, KEEP_STATES
+from waybill.worker.core.outcome_handler import MAX_CLAIM_SECONDS, MAX_STATES_PER_CLAIM
+from waybill.worker.core.polling import POLL_SECONDS, RECHECK_SECONDS
+from waybill.worker.core.worker_core import WorkerCore
 
-__all__ = ["KEEP_SECONDS", "KEEP_STATES", "LOOK_AGAIN", "LOOK_SLOWLY", "Core"]
+__all__ = ["MAX_CLAIM_SECONDS", "MAX_STATES_PER_CLAIM", "POLL_SECONDS", "RECHECK_SECONDS", "WorkerCore"]

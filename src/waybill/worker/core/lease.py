@@ -1,72 +1,72 @@
-"""The session under which a worker holds all its claims, as far as the worker can know of it.
+"""The session under which a worker makes all its claims, as far as the worker can know of it.
 
-    opening -> opened -> renewed every third of its ttl -> closed when every step has ended -> the next one, or none
-    when stopping
+    opening -> opened -> renewed every third of its ttl -> closed when every step has ended -> the next session, or none
+    when the worker is stopping
 
-Its life is counted from before the last successful renewal was sent: at two thirds of its ttl the steps are told to
-stop, at the whole ttl its claims are dropped. An answer that is not known (`Unknown`) ends the session too, by
-draining: the truth is in the store, and the next claim will show it.
+Its age is counted from before the last successful renewal was sent: at two thirds of the ttl the steps are told to
+stop, at the whole ttl the claims are dropped. A commit whose outcome is unknown ends the session too, by draining: the
+store has the truth, and the next claim reads it.
 """
 
 from __future__ import annotations
 
-HEARTBEAT = 1.0  # while a step runs
-PAUSE = 0.2  # before trying a store that is away again
+HEARTBEAT_SECONDS = 1.0  # between two renewals while a step runs
+UNAVAILABLE_PAUSE = 0.2  # seconds before an unavailable store is called again
 
 
-class Lease:
+class SessionLease:
     def __init__(self, ttl: float) -> None:
         self.ttl = ttl
         self.session: str | None = None
-        self.renewed = 0.0  # when the last renewal that succeeded was sent
-        self.renewing = 0.0  # when to renew next
-        self.opening = False
-        self.draining = ""  # why no more is committed under this session
-        self.stopping = False  # no other session follows this one
-        self.away_until = 0.0  # the store cannot be reached before
+        self.renewed_at = 0.0  # when the last renewal that succeeded was sent
+        self.renew_at = 0.0  # when to renew next
+        self.is_opening = False
+        self.drain_reason = ""  # why nothing more is committed under this session; empty: it is not draining
+        self.is_stopping = False  # no session follows this one
+        self.unavailable_until = 0.0  # no call is made before
 
-    # --- what happens to it
+    # --- changes
 
-    def opened(self, session: str, sent: float) -> None:
-        self.session, self.renewed, self.renewing = session, sent, sent + self.ttl / 3
-        self.opening, self.draining = False, ""
+    def start_session(self, session: str, sent: float) -> None:
+        self.session, self.renewed_at, self.renew_at = session, sent, sent + self.ttl / 3
+        self.is_opening, self.drain_reason = False, ""
 
-    def renew(self, now: float, *, busy: bool) -> None:
-        """A renewal is sent. A long step has progress to show, and somebody may want it stopped: then the heartbeat
-        is quicker.
+    def schedule_renewal(self, now: float, *, is_busy: bool) -> None:
+        """A renewal is sent now; set the time of the next. While a step runs the heartbeat is faster: the step reports
+        progress, and an action request may stop it.
         """
-        self.renewing = now + (min(HEARTBEAT, self.ttl / 3) if busy else self.ttl / 3)
+        self.renew_at = now + (min(HEARTBEAT_SECONDS, self.ttl / 3) if is_busy else self.ttl / 3)
 
-    def steps_begin(self, now: float) -> None:
-        self.renewing = min(self.renewing, now + HEARTBEAT)
+    def hasten_renewal(self, now: float) -> None:
+        self.renew_at = min(self.renew_at, now + HEARTBEAT_SECONDS)
 
     def drain(self, why: str) -> None:
-        self.draining = self.draining or why
+        self.drain_reason = self.drain_reason or why
 
-    def ended(self) -> None:
-        self.session, self.draining = None, ""
+    def end_session(self) -> None:
+        self.session, self.drain_reason = None, ""
 
-    def away(self, now: float) -> None:
-        self.away_until = now + PAUSE
+    def pause_calls(self, now: float) -> None:
+        self.unavailable_until = now + UNAVAILABLE_PAUSE
 
-    # --- what it allows
+    # --- questions
 
     @property
-    def takes_work(self) -> bool:
-        return self.session is not None and not self.draining and not self.stopping
+    def can_claim(self) -> bool:
+        return self.session is not None and not self.drain_reason and not self.is_stopping
 
-    def is_due(self, now: float) -> bool:
-        return self.session is not None and not self.draining and now >= self.renewing
+    def is_renewal_due(self, now: float) -> bool:
+        return self.session is not None and not self.drain_reason and now >= self.renew_at
 
     def is_old(self, now: float) -> bool:
-        """Others may soon take what it holds."""
-        return now - self.renewed >= self.ttl * 2 / 3
+        """Whether its claims may soon be given to others."""
+        return now - self.renewed_at >= self.ttl * 2 / 3
 
-    def is_over(self, now: float) -> bool:
-        return now - self.renewed >= self.ttl
+    def is_expired(self, now: float) -> bool:
+        return now - self.renewed_at >= self.ttl
 
-    def next_change(self, now: float) -> float:
-        """When something is to be done about it."""
-        warning = self.renewed + self.ttl * 2 / 3
-        until = warning if now < warning else self.renewed + self.ttl
-        return until if self.draining else min(until, self.renewing)
+    def compute_next_deadline(self, now: float) -> float:
+        """When the session next needs something: a renewal, the signal to stop, or its end."""
+        warning = self.renewed_at + self.ttl * 2 / 3
+        until = warning if now < warning else self.renewed_at + self.ttl
+        return until if self.drain_reason else min(until, self.renew_at)

@@ -6,6 +6,7 @@ import tarfile
 import unicodedata
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waybill.apps.ingest import names
-from waybill.apps.ingest.access.members import Member
-from waybill.apps.ingest.access.naming import Naming, file_name
-from waybill.apps.ingest.access.tarring import gzip, tar
-from waybill.apps.ingest.access.zipping import SHORT, Zip
+from waybill.apps.ingest.access.archive_names import ArchiveNames, to_file_name
+from waybill.apps.ingest.access.archives import BUFFERED_FILE_SIZE, ArchiveMember, ZipPacker, compress_gzip, pack_tar
 
-LONG = bytes(range(256)) * (SHORT // 256) + b"and a little more"
+LONG = bytes(range(256)) * (BUFFERED_FILE_SIZE // 256) + b"and a little more"
 FILES = {
     "top/producer/a.txt": b"hello",
     "top/empty": b"",
@@ -30,14 +29,13 @@ FILES = {
 }
 
 
-def members(files: dict[str, bytes], portion: int = 100_000) -> Iterator[Member]:
+def split(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+def members(files: dict[str, bytes], chunk_size: int = 100_000) -> Iterator[ArchiveMember]:
     for name, data in files.items():
-        yield Member(
-            name,
-            len(data),
-            1_700_000_000,
-            lambda data=data: (data[at : at + portion] for at in range(0, len(data), portion)),
-        )  # type: ignore[misc]
+        yield ArchiveMember(name, len(data), 1_700_000_000, partial(split, data, chunk_size))
 
 
 def unzipped(data: bytes) -> dict[str, bytes]:
@@ -48,7 +46,7 @@ def unzipped(data: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("deflate", [True, False])
 def test_zip_holds_every_file(deflate: bool) -> None:
-    data = b"".join(Zip(deflate=deflate).portions(members(FILES)))
+    data = b"".join(ZipPacker(deflate=deflate).pack(members(FILES)))
     assert unzipped(data) == FILES
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         methods = {info.filename: info.compress_type for info in archive.infolist()}
@@ -57,9 +55,9 @@ def test_zip_holds_every_file(deflate: bool) -> None:
 
 
 @pytest.mark.parametrize("deflate", [True, False])
-@pytest.mark.parametrize(("most", "most_files"), [(0xFFFFFFFF, 3), (1000, 0xFFFF), (10, 2)])
-def test_zip64_is_used_beyond_the_limits(deflate: bool, most: int, most_files: int, tmp_path: Path) -> None:
-    data = b"".join(Zip(deflate=deflate, most=most, most_files=most_files).portions(members(FILES)))
+@pytest.mark.parametrize(("zip64_size", "zip64_files"), [(0xFFFFFFFF, 3), (1000, 0xFFFF), (10, 2)])
+def test_zip64_is_used_beyond_the_limits(deflate: bool, zip64_size: int, zip64_files: int, tmp_path: Path) -> None:
+    data = b"".join(ZipPacker(deflate=deflate, zip64_size=zip64_size, zip64_files=zip64_files).pack(members(FILES)))
     assert b"PK\x06\x06" in data
     assert b"PK\x06\x07" in data
     assert unzipped(data) == FILES
@@ -70,9 +68,9 @@ def test_zip64_is_used_beyond_the_limits(deflate: bool, most: int, most_files: i
 
 
 def test_a_file_that_might_outgrow_32_bits_is_announced_as_large_before_it_is_known(tmp_path: Path) -> None:
-    data = b"".join(Zip(deflate=True, most=SHORT).portions(members({"long": LONG})))
+    data = b"".join(ZipPacker(deflate=True, zip64_size=BUFFERED_FILE_SIZE).pack(members({"long": LONG})))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        assert archive.infolist()[0].compress_size < SHORT  # and yet it has the long descriptor
+        assert archive.infolist()[0].compress_size < BUFFERED_FILE_SIZE  # and yet it has the long descriptor
     assert unzipped(data) == {"long": LONG}
     file = tmp_path / "a.zip"
     file.write_bytes(data)
@@ -80,25 +78,27 @@ def test_a_file_that_might_outgrow_32_bits_is_announced_as_large_before_it_is_kn
 
 
 def test_zip_without_need_has_no_zip64() -> None:
-    data = b"".join(Zip(deflate=True).portions(members({"a/b": b"c"})))
+    data = b"".join(ZipPacker(deflate=True).pack(members({"a/b": b"c"})))
     assert b"PK\x06\x06" not in data
     assert unzipped(data) == {"a/b": b"c"}
 
 
 def test_a_zip_of_nothing_is_a_zip() -> None:
-    assert unzipped(b"".join(Zip(deflate=True).portions([]))) == {}
+    assert unzipped(b"".join(ZipPacker(deflate=True).pack([]))) == {}
 
 
 def test_zip_with_more_files_than_a_plain_zip_can_have() -> None:
     count = 0x10000 + 5
-    data = b"".join(Zip(deflate=False).portions(Member(f"t/{n}", 1, 0, lambda: iter([b"x"])) for n in range(count)))
+    data = b"".join(
+        ZipPacker(deflate=False).pack(ArchiveMember(f"t/{n}", 1, 0, lambda: iter([b"x"])) for n in range(count))
+    )
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert len(archive.infolist()) == count
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_tar_holds_every_file(packed: bool) -> None:
-    data = b"".join(gzip(tar(members(FILES))) if packed else tar(members(FILES)))
+    data = b"".join(compress_gzip(pack_tar(members(FILES))) if packed else pack_tar(members(FILES)))
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz" if packed else "r:") as archive:
         found = {info.name: archive.extractfile(info).read() for info in archive}  # type: ignore[union-attr]
         assert {info.mtime for info in archive} == {1_700_000_000}
@@ -106,7 +106,7 @@ def test_tar_holds_every_file(packed: bool) -> None:
 
 
 def test_the_same_content_gives_the_same_bytes() -> None:
-    for pack in (lambda: Zip(deflate=True).portions(members(FILES)), lambda: gzip(tar(members(FILES)))):
+    for pack in (lambda: ZipPacker(deflate=True).pack(members(FILES)), lambda: compress_gzip(pack_tar(members(FILES)))):
         assert b"".join(pack()) == b"".join(pack())
 
 
@@ -116,11 +116,11 @@ LETTERS = st.characters(codec="utf-8", exclude_characters="\0/\\")
 @given(st.dictionaries(st.text(LETTERS, min_size=1, max_size=40), st.binary(max_size=2000)))
 @settings(max_examples=60, deadline=None)
 def test_any_names_and_bytes_come_back(files: dict[str, bytes]) -> None:
-    naming = Naming("top")
-    given = {naming.name(name): data for name, data in files.items()}
+    naming = ArchiveNames("top")
+    given = {naming.assign(name): data for name, data in files.items()}
     assert len(given) == len(files)
-    assert unzipped(b"".join(Zip(deflate=True, most=500).portions(members(given)))) == given
-    with tarfile.open(fileobj=io.BytesIO(b"".join(tar(members(given))))) as archive:
+    assert unzipped(b"".join(ZipPacker(deflate=True, zip64_size=500).pack(members(given)))) == given
+    with tarfile.open(fileobj=io.BytesIO(b"".join(pack_tar(members(given))))) as archive:
         assert {info.name: archive.extractfile(info).read() for info in archive} == given  # type: ignore[union-attr]
 
 
@@ -128,26 +128,26 @@ def test_any_names_and_bytes_come_back(files: dict[str, bytes]) -> None:
 
 
 def test_names_that_are_fit_stay_as_they_are() -> None:
-    naming = Naming("ark_1")
+    naming = ArchiveNames("ark_1")
     for path in ("producer/a.txt", "producer/caf\u00e9.txt", "system/\U0001d11e", "x/" + "n" * 255):
-        assert naming.name(path) == f"ark_1/{path}"
-    assert naming.renamed == []
+        assert naming.assign(path) == f"ark_1/{path}"
+    assert naming.renames == []
 
 
 def test_names_that_a_disk_takes_for_one_stay_two() -> None:
-    naming = Naming("t")
+    naming = ArchiveNames("t")
     composed, apart = "caf\u00e9.txt", "cafe\u0301.txt"
-    assert naming.name(composed) == f"t/{composed}"
-    assert naming.name(apart) == "t/cafe\u0301~2.txt"
-    assert naming.renamed == [(apart, "cafe\u0301~2.txt")]
+    assert naming.assign(composed) == f"t/{composed}"
+    assert naming.assign(apart) == "t/cafe\u0301~2.txt"
+    assert naming.renames == [(apart, "cafe\u0301~2.txt")]
 
 
 def test_a_file_that_is_also_a_folder_is_renamed() -> None:
-    naming = Naming("t")
-    assert naming.name("a") == "t/a"
-    other = naming.name("a/b")
+    naming = ArchiveNames("t")
+    assert naming.assign("a") == "t/a"
+    other = naming.assign("a/b")
     assert not other.startswith("t/a/")
-    assert names.fault(other) is None
+    assert names.find_fault(other) is None
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_file_that_is_also_a_folder_is_renamed() -> None:
     ["../../etc/passwd", "/etc/passwd", "a/../../b", "a\\..\\b", "", ".", "a\0b", "a\nb", "x" * 300, "\ud800", "a//b"],
 )
 def test_names_that_lead_elsewhere_are_made_fit(path: str) -> None:
-    name = Naming("t").name(path)
-    assert names.fault(name) is None
+    name = ArchiveNames("t").assign(path)
+    assert names.find_fault(name) is None
     assert name.startswith("t/")
     assert ".." not in name.split("/")
 
@@ -171,8 +171,8 @@ ODD = (
 @given(st.lists(ODD, max_size=30))
 @settings(max_examples=200, deadline=None)
 def test_whatever_the_names_they_are_safe_and_unique(paths: list[str]) -> None:
-    naming = Naming("t")
-    given = [naming.name(path) for path in paths]
+    naming = ArchiveNames("t")
+    given = [naming.assign(path) for path in paths]
     assert len({unicodedata.normalize("NFC", name) for name in given}) == len(paths)
     for name in given:
         parts = name.split("/")
@@ -185,5 +185,5 @@ def test_whatever_the_names_they_are_safe_and_unique(paths: list[str]) -> None:
 
 
 def test_an_ark_becomes_the_name_of_a_file() -> None:
-    assert file_name("ark:/99999/fk4abc") == "ark_99999_fk4abc"
-    assert file_name("../..") == "object"
+    assert to_file_name("ark:/99999/fk4abc") == "ark_99999_fk4abc"
+    assert to_file_name("../..") == "object"

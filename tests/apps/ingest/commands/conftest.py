@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.apps.ingest.site import Web
+from tests.apps.ingest.ingest_fixture import FileServer
 from tests.cli.conftest import Result, Waybill, bare, data, environment, running, waybill  # noqa: F401 - fixtures
 from waybill import config
 from waybill.apps.ingest.application import APPLICATION
-from waybill.depot import Depot
+from waybill.environment import Environment
 from waybill.worker import Worker
 
 SETTINGS = """
@@ -24,16 +24,16 @@ url = "http://waybill.test"
 [app.ingest.fetch]
 allow = ["127.0.0.0/8"]
 timeout = 60.0
-tries = 1
-[app.ingest.room]
+max_tries = 1
+[app.ingest.disk_space]
 keep_free = 0
-unknown = 0
+unknown_size_bytes = 0
 """
 ARK = "ark:/99999/fk4maps"
 
 
 @pytest.fixture
-def house(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> Waybill:  # noqa: F811
+def ingest_cli(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> Waybill:  # noqa: F811
     """A command line with the collection `maps` and the profile `demo`."""
     monkeypatch.delenv("WAYBILL_DEMO")
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "ingest")
@@ -49,31 +49,33 @@ def house(waybill: Waybill, data: Path, monkeypatch: pytest.MonkeyPatch) -> Wayb
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
-    server = Web()
+def web() -> Iterator[FileServer]:
+    server = FileServer()
     yield server
     server.close()
 
 
-Working = Callable[[], Any]
+RunWorker = Callable[[], Any]
 
 
 @pytest.fixture
-def working() -> Working:
+def run_worker() -> RunWorker:
     """Lets a worker serve the store of the command line, in a thread of this process."""
 
     @contextmanager
     def work() -> Iterator[None]:
-        depot = Depot.of(config.load(env=os.environ), [APPLICATION])
-        roles = [kind for kind, machine in depot.machines.items() if machine.working() and kind != "duty"]
+        own = Environment.from_config(config.load(env=os.environ), [APPLICATION])
+        queues = [
+            kind for kind, machine in own.machines.items() if machine.list_work_states() and kind != "maintenance"
+        ]
         worker = Worker(
-            depot.open_store,
-            depot.machines,
-            host=depot.host,
-            work_root=depot.config.work.root,
-            objects=depot.objects,
-            outfit=depot.outfit,
-            roles=roles,
+            own.open_store,
+            own.machines,
+            host=own.host,
+            work_root=own.config.work.root,
+            objects=own.objects,
+            resources_of=own.get_resources,
+            queues=queues,
             threads=4,
         )
         thread = threading.Thread(target=worker.run, name="worker")
@@ -83,6 +85,6 @@ def working() -> Working:
         finally:
             worker.stop()
             thread.join()
-            depot.close()
+            own.close()
 
     return work

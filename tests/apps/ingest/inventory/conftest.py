@@ -11,7 +11,7 @@ from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.storage import OcflStorage
 from waybill.config import sqlite_url
 from waybill.index import Index, open_index
-from waybill.objects import Directory
+from waybill.objects import DirectoryObjects
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -34,11 +34,11 @@ def sources() -> Bytes:
 
 
 @pytest.fixture
-def objects(tmp_path: Path) -> Iterator[Directory]:
-    with Directory(tmp_path / "objects", fsync=False) as directory:
+def objects(tmp_path: Path) -> Iterator[DirectoryObjects]:
+    with DirectoryObjects(tmp_path / "objects", fsync=False) as directory:
         yield directory
 
 
 @pytest.fixture
-def storage(objects: Directory, sources: Bytes) -> OcflStorage:
+def storage(objects: DirectoryObjects, sources: Bytes) -> OcflStorage:
     return OcflStorage(objects, "ocfl", sources)

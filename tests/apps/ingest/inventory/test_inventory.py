@@ -12,18 +12,18 @@ import pytest
 from tests.apps.ingest.storage.yard import ARK, Bytes, sha256
 from tests.servers.postgres import PostgresServer
 from waybill.apps.ingest.inventory import (
-    BadSearch,
-    Contradiction,
+    InvalidSearch,
     Inventory,
+    InventoryConflict,
     LocalIdTaken,
-    Source,
+    VersionSource,
     rebuild_object,
-    rebuild_some,
+    rebuild_page,
 )
-from waybill.apps.ingest.storage import MANIFEST, Deposit, FileToStore, OcflStorage, Stored
-from waybill.index import Index, Row, open_index, rebuild
-from waybill.manifests import ManifestError, Reader
-from waybill.objects import Directory
+from waybill.apps.ingest.storage import MANIFEST_PATH, Deposit, FileToStore, OcflStorage, StoredVersion
+from waybill.index import Row, open_index, rebuild_catalogue
+from waybill.manifests import ManifestError, ManifestReader
+from waybill.objects import DirectoryObjects
 
 OWNER, OTHER = "ark:/13030/owner", "ark:/13030/other"
 FILES = {"producer/a.txt": b"abc", "producer/same.txt": b"abc", "system/erc": b"erc"}
@@ -44,17 +44,19 @@ def about(**more: Any) -> dict[str, Any]:
 
 def everything(inventory: Inventory) -> dict[str, list[Row]]:
     """All that a person could see, for comparing before and after."""
-    seen: dict[str, list[Row]] = {"audit": inventory.to_audit(NOW, most=1000), "objects": []}
+    seen: dict[str, list[Row]] = {"audit": inventory.list_due_audits(NOW, limit=1000), "objects": []}
     for row in inventory.search().rows:
-        seen["objects"].append(inventory.object(row["ark"]) or {})
-        seen[row["ark"]] = inventory.versions(row["ark"])
+        seen["objects"].append(inventory.get_object(row["ark"]) or {})
+        seen[row["ark"]] = inventory.list_versions(row["ark"])
         for version in seen[row["ark"]]:
-            seen[f"{row['ark']} {version['number']}"] = inventory.files(row["ark"], version["number"], most=1000).rows
+            seen[f"{row['ark']} {version['number']}"] = inventory.list_files(
+                row["ark"], version["number"], limit=1000
+            ).rows
     return seen
 
 
 @pytest.fixture
-def one(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> Stored:
+def one(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> StoredVersion:
     stored = storage.write(sources.deposit("one", FILES, about=about()))
     assert inventory.record(stored, storage)
     return stored
@@ -64,15 +66,15 @@ def test_a_version_is_recorded_from_its_manifest_alone(
     inventory: Inventory, storage: OcflStorage, sources: Bytes
 ) -> None:
     stored = storage.write(sources.deposit("one", FILES, about=about()))
-    read: list[Stored] = []
+    read: list[StoredVersion] = []
 
-    def manifest(stored: Stored) -> Reader:
+    def manifest(stored: StoredVersion) -> ManifestReader:
         read.append(stored)
-        return storage.manifest(stored)
+        return storage.open_manifest(stored)
 
-    assert inventory.catalogue.record(inventory.shelf, Source(stored, manifest))
+    assert inventory.catalogue.record(inventory.tables, VersionSource(stored, manifest))
     assert read == [stored]
-    found = inventory.object(ARK)
+    found = inventory.get_object(ARK)
     assert found == {
         "ark": ARK,
         "owner": OWNER,
@@ -86,19 +88,19 @@ def test_a_version_is_recorded_from_its_manifest_alone(
         "collections": ["c1"],
         "local_ids": ["l1"],
     }
-    rows = {row["path"]: (row["size"], row["sha256"], row["mime"]) for row in inventory.files(ARK, 1).rows}
-    own = {MANIFEST: (stored.size, stored.sha256, "application/jsonl")}
+    rows = {row["path"]: (row["size"], row["sha256"], row["mime"]) for row in inventory.list_files(ARK, 1).rows}
+    own = {MANIFEST_PATH: (stored.size, stored.sha256, "application/jsonl")}
     assert rows == {path: (len(data), sha256(data), "text/plain") for path, data in FILES.items()} | own
-    assert inventory.stored(ARK, 1) == stored
-    assert [(row["number"], row["files"], row["bytes"]) for row in inventory.versions(ARK)] == [(1, 3, 9)]
-    file = inventory.file(ARK, 1, "producer/a.txt")
+    assert inventory.get_version(ARK, 1) == stored
+    assert [(row["number"], row["files"], row["bytes"]) for row in inventory.list_versions(ARK)] == [(1, 3, 9)]
+    file = inventory.get_file(ARK, 1, "producer/a.txt")
     assert file is not None
     with storage.read(ARK, file["place"]) as body:
         assert body.read() == b"abc"
 
 
 def test_recording_again_changes_nothing(
-    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: StoredVersion
 ) -> None:
     before = everything(inventory)
     assert not inventory.record(one, storage)
@@ -112,11 +114,11 @@ def test_recording_again_changes_nothing(
 
 
 def test_a_version_that_names_no_owner_leaves_the_object_to_the_one_it_has(
-    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: StoredVersion
 ) -> None:
     for name, owner, expected in (("two", "", OWNER), ("three", OTHER, OTHER)):
         inventory.record(storage.write(sources.deposit(name, FILES, about=about(owner=owner, local_ids=[]))), storage)
-        found = inventory.object(ARK)
+        found = inventory.get_object(ARK)
         assert found is not None
         assert found["owner"] == expected
 
@@ -128,7 +130,7 @@ def test_versions_may_come_in_any_order(inventory: Inventory, storage: OcflStora
     )
     inventory.record(two, storage)
     inventory.record(one, storage)
-    found = inventory.object(ARK)
+    found = inventory.get_object(ARK)
     assert found is not None
     assert (found["head"], found["title"], found["collections"], found["local_ids"]) == (
         2,
@@ -136,7 +138,7 @@ def test_versions_may_come_in_any_order(inventory: Inventory, storage: OcflStora
         ["c2"],
         ["l1", "l2"],
     )
-    assert [row["number"] for row in inventory.versions(ARK)] == [1, 2]
+    assert [row["number"] for row in inventory.list_versions(ARK)] == [1, 2]
     assert inventory.search(text="first").rows == []
 
 
@@ -154,7 +156,7 @@ def test_a_recording_that_is_interrupted_shows_nothing_and_is_finished(
     class Half:
         """A reader of the manifest that breaks off after some blocks."""
 
-        def __init__(self, reader: Reader) -> None:
+        def __init__(self, reader: ManifestReader) -> None:
             self.reader, self.header = reader, reader.header
 
         def __enter__(self) -> "Half":
@@ -163,17 +165,17 @@ def test_a_recording_that_is_interrupted_shows_nothing_and_is_finished(
         def __exit__(self, *error: object) -> None:
             self.reader.close()
 
-        def blocks(self) -> Iterator[list[Any]]:
-            yield next(iter(self.reader.blocks()))[:1200]
+        def iter_blocks(self) -> Iterator[list[Any]]:
+            yield next(iter(self.reader.iter_blocks()))[:1200]
             raise Cut
 
     with pytest.raises(Cut):
-        inventory.catalogue.record(inventory.shelf, Source(stored, lambda s: Half(storage.manifest(s))))  # type: ignore[arg-type, return-value]
-    assert (inventory.object(ARK), inventory.versions(ARK), inventory.search().rows) == (None, [], [])
+        inventory.catalogue.record(inventory.tables, VersionSource(stored, lambda s: Half(storage.open_manifest(s))))  # type: ignore[arg-type, return-value]
+    assert (inventory.get_object(ARK), inventory.list_versions(ARK), inventory.search().rows) == (None, [], [])
     assert inventory.record(stored, storage)
     count, after = 0, ""
     while True:
-        page = inventory.files(ARK, 1, after=after, most=700)
+        page = inventory.list_files(ARK, 1, after=after, limit=700)
         count, after = count + len(page.rows), page.next
         if not after:
             break
@@ -181,12 +183,12 @@ def test_a_recording_that_is_interrupted_shows_nothing_and_is_finished(
 
 
 def test_a_local_id_belongs_to_one_object_of_its_owner(
-    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: StoredVersion
 ) -> None:
     taken = storage.write(sources.deposit("x", FILES, "ark:/99999/second", about=about()))
     with pytest.raises(LocalIdTaken, match=ARK):
         inventory.record(taken, storage)
-    assert inventory.object("ark:/99999/second") is None
+    assert inventory.get_object("ark:/99999/second") is None
     elsewhere = storage.write(sources.deposit("y", FILES, "ark:/99999/third", about=about(owner=OTHER)))
     inventory.record(elsewhere, storage)
     assert (inventory.ark_of(OWNER, "l1"), inventory.ark_of(OTHER, "l1"), inventory.ark_of(OTHER, "l2")) == (
@@ -203,30 +205,30 @@ def test_two_that_record_the_same_local_id_at_once(inventory: Inventory, storage
     first = storage.write(sources.deposit("x", FILES, "ark:/99999/first", about=about()))
     second = storage.write(sources.deposit("x", FILES, "ark:/99999/second", about=about()))
 
-    def overtaken(stored: Stored) -> Reader:
-        reader = storage.manifest(stored)
-        blocks = reader.blocks
+    def overtaken(stored: StoredVersion) -> ManifestReader:
+        reader = storage.open_manifest(stored)
+        blocks = reader.iter_blocks
 
         def late() -> Iterator[list[Any]]:
             yield from blocks()
             inventory.record(first, storage)
 
-        reader.blocks = late  # type: ignore[method-assign]
+        reader.iter_blocks = late  # type: ignore[method-assign]
         return reader
 
     with pytest.raises(LocalIdTaken):
-        inventory.catalogue.record(inventory.shelf, Source(second, overtaken))
+        inventory.catalogue.record(inventory.tables, VersionSource(second, overtaken))
     assert [row["ark"] for row in inventory.search().rows] == ["ark:/99999/first"]
     assert inventory.search(collection="c1").rows == inventory.search().rows
 
 
 def test_another_version_of_the_same_number_is_a_contradiction(
-    inventory: Inventory, storage: OcflStorage, one: Stored
+    inventory: Inventory, storage: OcflStorage, one: StoredVersion
 ) -> None:
-    other = Stored(
+    other = StoredVersion(
         object=ARK, version=1, request="x", created="x", place=f"v1/content/{'0' * 64}", sha256="0" * 64, size=1
     )
-    with pytest.raises(Contradiction, match="rebuild"):
+    with pytest.raises(InventoryConflict, match="rebuild"):
         inventory.record(other, storage)
 
 
@@ -259,8 +261,8 @@ def test_search(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> N
         [2],
     )
     assert (found(text="husk"), found(text="husky none"), found(text="2009", owner=OTHER)) == ([], [], [1])
-    for bad in ({"text": "a b c d e"}, {"text": "!?"}, {"ark": "x", "text": "y"}, {"most": 0}, {"most": 1001}):
-        with pytest.raises(BadSearch):
+    for bad in ({"text": "a b c d e"}, {"text": "!?"}, {"ark": "x", "text": "y"}, {"limit": 0}, {"limit": 1001}):
+        with pytest.raises(InvalidSearch):
             inventory.search(**bad)  # type: ignore[arg-type]
 
 
@@ -271,7 +273,7 @@ def test_search_in_pages(inventory: Inventory, storage: OcflStorage, sources: By
     for asked in ({}, {"owner": OWNER}, {"text": "husky"}, {"collection": "c1"}):
         pages, after = [], ""
         while True:
-            page = inventory.search(after=after, most=3, **asked)  # type: ignore[arg-type]
+            page = inventory.search(after=after, limit=3, **asked)  # type: ignore[arg-type]
             pages.append([row["ark"][-1] for row in page.rows])
             if not page.next:
                 break
@@ -290,7 +292,7 @@ def test_pages_are_whole_in_a_database_that_orders_text_as_people_do(
         inventory.record(storage.write(sources.deposit("one", files, about=about())), storage)
         found, after = [], ""
         while True:
-            page = inventory.files(ARK, 1, after=after, most=3)
+            page = inventory.list_files(ARK, 1, after=after, limit=3)
             found += [row["path"] for row in page.rows if row["path"].startswith("producer/")]
             if not (after := page.next):
                 break
@@ -299,28 +301,28 @@ def test_pages_are_whole_in_a_database_that_orders_text_as_people_do(
 
 
 def test_audit_goes_round_and_names_a_flipped_byte(
-    inventory: Inventory, storage: OcflStorage, objects: Directory, sources: Bytes, one: Stored
+    inventory: Inventory, storage: OcflStorage, objects: DirectoryObjects, sources: Bytes, one: StoredVersion
 ) -> None:
     (name,) = [info.name for info in objects.list("ocfl") if info.name.endswith(sha256(b"abc"))]
     objects.put(name, b"abd")
     seen = []
     for hour in range(3):  # abc once for two files, erc, the manifest
-        (row,) = inventory.to_audit(NOW, most=1)
+        (row,) = inventory.list_due_audits(NOW, limit=1)
         seen.append(row["sha256"])
-        inventory.audited(
+        inventory.record_audit(
             row, storage.check(ARK, row["place"], row["size"], row["sha256"]), NOW + timedelta(hours=hour)
         )
     assert sorted(seen) == sorted([sha256(b"abc"), sha256(b"erc"), one.sha256])
-    assert inventory.to_audit(NOW) == []
-    (again,) = inventory.to_audit(NOW + timedelta(minutes=1))
+    assert inventory.list_due_audits(NOW) == []
+    (again,) = inventory.list_due_audits(NOW + timedelta(minutes=1))
     assert again["sha256"] == seen[0]
-    (bad,) = inventory.damaged()
+    (bad,) = inventory.list_damaged()
     assert (bad["sha256"], bad["files"]) == (sha256(b"abc"), ["v1 producer/a.txt", "v1 producer/same.txt"])
     assert sha256(b"abd") in bad["result"]
-    assert inventory.damaged(after=(bad["ark"], bad["place"])) == []
+    assert inventory.list_damaged(after=(bad["ark"], bad["place"])) == []
     objects.put(name, b"abc")
-    inventory.audited(bad, storage.check(ARK, bad["place"], bad["size"], bad["sha256"]), NOW)
-    assert inventory.damaged() == []
+    inventory.record_audit(bad, storage.check(ARK, bad["place"], bad["size"], bad["sha256"]), NOW)
+    assert inventory.list_damaged() == []
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,7 @@ def test_audit_goes_round_and_names_a_flipped_byte(
     ],
 )
 def test_an_object_is_recorded_again_from_storage(
-    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: Stored, harm: str
+    inventory: Inventory, storage: OcflStorage, sources: Bytes, one: StoredVersion, harm: str
 ) -> None:
     inventory.record(
         storage.write(sources.deposit("two", {"b": b"b"}, mode="update", about=about(title="Second"))), storage
@@ -352,25 +354,16 @@ def test_an_object_is_recorded_again_from_storage(
         storage.write(sources.deposit("one", {"b": b"b"}, "ark:/99999/other", about=about(local_ids=["l9"]))), storage
     )
     before = everything(inventory)
-    inventory.shelf._connection.run(harm, {}, 0)  # type: ignore[attr-defined]
+    inventory.tables._connection.run(harm, {}, 0)  # type: ignore[attr-defined]
     assert rebuild_object(inventory, storage, ARK) == 2
-    assert rebuild_some(inventory, storage) == ("", 2, ())
+    assert rebuild_page(inventory, storage) == ("", 2, ())
     assert everything(inventory) == before
     assert [row["ark"] for row in inventory.search(text="second").rows] == [ARK]
     assert inventory.ark_of(OWNER, "l1") == ARK
 
 
-def test_places_of_another_service_that_were_to_be_audited_are_so_no_longer(
-    index: Index, inventory: Inventory, one: Stored
-) -> None:
-    ours = inventory.to_audit(NOW)
-    inventory.shelf.execute("enter_content", ark=ARK, place="http://store.test/a", size=1, sha256="x")
-    inventory.shelf._connection.run("delete from index_migration where catalogue = 'inventory' and number = 2", {}, 0)  # type: ignore[attr-defined]
-    assert Inventory(index).to_audit(NOW) == ours != []
-
-
 def test_what_the_storage_has_not_is_forgotten(
-    inventory: Inventory, storage: OcflStorage, objects: Directory, one: Stored
+    inventory: Inventory, storage: OcflStorage, objects: DirectoryObjects, one: StoredVersion
 ) -> None:
     for info in list(objects.list("ocfl")):
         if "v1" in info.name or "inventory" in info.name:
@@ -381,41 +374,41 @@ def test_what_the_storage_has_not_is_forgotten(
 
 
 def test_all_objects_in_portions_from_a_cursor(
-    inventory: Inventory, storage: OcflStorage, objects: Directory, sources: Bytes
+    inventory: Inventory, storage: OcflStorage, objects: DirectoryObjects, sources: Bytes
 ) -> None:
     arks = {f"ark:/99999/fk{n}" for n in range(5)}
     for ark in arks:
         storage.write(sources.deposit("one", {"f": b"f"}, ark, about=about(local_ids=[ark])))
     cursor, rounds = "", 0
     while True:
-        done = rebuild_some(inventory, storage, cursor, most=2)
+        done = rebuild_page(inventory, storage, cursor, limit=2)
         cursor, rounds = done.cursor, rounds + 1
         if not cursor:
             break
     assert (rounds, {row["ark"] for row in inventory.search().rows}) == (3, arks)
     # The same through the index's own rebuild, from nothing.
-    sourced = [Source(storage.stored(ark), storage.manifest) for _, ark in storage.objects()]
+    sourced = [VersionSource(storage.get_version(ark), storage.open_manifest) for _, ark in storage.list_objects()]
     before = everything(inventory)
-    assert rebuild(inventory.shelf, inventory.catalogue, lambda: sourced) == 5
+    assert rebuild_catalogue(inventory.tables, inventory.catalogue, lambda: sourced) == 5
     assert everything(inventory) == before
 
 
 def test_one_damaged_object_does_not_stop_the_others(
-    inventory: Inventory, storage: OcflStorage, objects: Directory, sources: Bytes
+    inventory: Inventory, storage: OcflStorage, objects: DirectoryObjects, sources: Bytes
 ) -> None:
     for n in range(4):
         storage.write(sources.deposit("one", {"f": b"f"}, f"ark:/99999/fk{n}", about=about(local_ids=[])))
-    broken = storage.stored("ark:/99999/fk1")
+    broken = storage.get_version("ark:/99999/fk1")
     names = {
-        n: next(i.name for i in objects.list("ocfl") if i.name.endswith(storage.stored(f"ark:/99999/fk{n}").place))
+        n: next(i.name for i in objects.list("ocfl") if i.name.endswith(storage.get_version(f"ark:/99999/fk{n}").place))
         for n in (1, 3)
     }
     objects.put(names[1], b"{}")
     objects.put(f"{names[3].partition('/v1/')[0]}/inventory.json", b"{}")
-    done = rebuild_some(inventory, storage)
-    assert (done.objects, len(done.troubles)) == (4, 2)
-    assert sum("ark:/99999/fk1" in trouble for trouble in done.troubles) == 1
+    done = rebuild_page(inventory, storage)
+    assert (done.objects, len(done.errors)) == (4, 2)
+    assert sum("ark:/99999/fk1" in trouble for trouble in done.errors) == 1
     with pytest.raises(ManifestError):
         inventory.record(broken, storage)
     assert [row["ark"] for row in inventory.search().rows] == ["ark:/99999/fk0", "ark:/99999/fk2"]
-    assert [bool(recovered.trouble) for _, recovered in storage.recover_all(0)] == [True]
+    assert [bool(recovered.error) for _, recovered in storage.recover_all(0)] == [True]

@@ -15,10 +15,10 @@ import pytest
 
 from tests.apps.ingest.inventory.test_inventory import FILES, OWNER, about, everything
 from tests.apps.ingest.storage.yard import ARK, Bytes
-from waybill.apps.ingest.inventory import Inventory, Overtaken, catalogue, rebuild_object
-from waybill.apps.ingest.storage import OcflStorage, Version
+from waybill.apps.ingest.inventory import ConcurrentRecording, Inventory, catalogue, rebuild_object
+from waybill.apps.ingest.storage import OcflStorage, VersionSummary
 from waybill.manifests import ManifestError
-from waybill.objects import Directory
+from waybill.objects import DirectoryObjects
 
 
 class Killed(BaseException):
@@ -34,9 +34,9 @@ class Interrupted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    def versions(self, ark: str) -> list[Version]:
+    def list_versions(self, ark: str) -> list[VersionSummary]:
         try:
-            return self._storage.versions(ark)
+            return self._storage.list_versions(ark)
         finally:
             self._meanwhile()
 
@@ -97,7 +97,7 @@ def test_a_version_that_was_recorded_meanwhile_stays_the_newest(
 
     assert rebuild_object(inventory, Interrupted(storage, meanwhile), ARK) == 1  # type: ignore[arg-type]
     assert [everything(inventory)] == seen
-    assert (inventory.object(ARK) or {})["head"] == 2
+    assert (inventory.get_object(ARK) or {})["head"] == 2
     assert [inventory.ark_of(OWNER, local) for local in ("l1", "l2")] == [ARK, ARK]
 
 
@@ -110,30 +110,30 @@ def test_an_object_that_was_recorded_meanwhile_stays(
         inventory.record(storage.write(sources.deposit("one", FILES, other, about=about(local_ids=["l9"]))), storage)
 
     assert rebuild_object(inventory, Interrupted(storage, meanwhile), other) == 0  # type: ignore[arg-type]
-    assert (inventory.ark_of(OWNER, "l9"), len(inventory.versions(other))) == (other, 1)
+    assert (inventory.ark_of(OWNER, "l9"), len(inventory.list_versions(other))) == (other, 1)
 
 
 def deaths(inventory: Inventory, storage: OcflStorage) -> Iterator[Any]:
     """Rebuild, and die at the first write, at the second and so on until it gets through: what is seen after each
     death.
     """
-    shelf = inventory.shelf
+    shelf = inventory.tables
     for lives in count():
-        inventory.shelf = Mortal(shelf, lives)  # type: ignore[assignment]
+        inventory.tables = Mortal(shelf, lives)  # type: ignore[assignment]
         try:
             rebuild_object(inventory, storage, ARK)
             break
         except Killed:
-            inventory.shelf = shelf
+            inventory.tables = shelf
             yield everything(inventory)
-    inventory.shelf = shelf
+    inventory.tables = shelf
 
 
 @pytest.mark.parametrize("portion", [1000, 1])
 def test_wherever_it_dies_the_inventory_has_what_it_had(
     inventory: Inventory, storage: OcflStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch, portion: int
 ) -> None:
-    monkeypatch.setattr(catalogue, "PORTION", portion)
+    monkeypatch.setattr(catalogue, "ROWS_PER_TRANSACTION", portion)
     second(inventory, storage, sources)
     before = everything(inventory)
     seen = list(deaths(inventory, storage))
@@ -146,9 +146,9 @@ def test_wherever_it_dies_the_inventory_has_what_it_had(
 def test_a_version_that_is_replaced_is_seen_whole_as_it_was_or_as_it_is(
     inventory: Inventory, storage: OcflStorage, sources: Bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "PORTION", 1)
-    right, shelf = everything(inventory), inventory.shelf
-    sha256 = inventory.files(ARK, 1).rows[0]["sha256"]
+    monkeypatch.setattr(catalogue, "ROWS_PER_TRANSACTION", 1)
+    right, shelf = everything(inventory), inventory.tables
+    sha256 = inventory.list_files(ARK, 1).rows[0]["sha256"]
     for path in ("a", "z"):  # one that is otherwise, and one that is not there
         shelf.execute(
             "enter_file", ark=ARK, number=1, path=path, size=9, sha256=sha256, mime="wrong/wrong", place="v1/content/a"
@@ -165,8 +165,8 @@ def test_a_version_that_is_replaced_is_seen_whole_as_it_was_or_as_it_is(
 def test_of_two_that_replace_a_version_at_once_one_does_and_the_other_is_told(
     inventory: Inventory, storage: OcflStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "PORTION", 1)
-    before, stored = everything(inventory), storage.stored(ARK)
+    monkeypatch.setattr(catalogue, "ROWS_PER_TRANSACTION", 1)
+    before, stored = everything(inventory), storage.get_version(ARK)
     entered = catalogue._enter_files
 
     def overtaken(*args: Any) -> None:
@@ -177,7 +177,7 @@ def test_of_two_that_replace_a_version_at_once_one_does_and_the_other_is_told(
         monkeypatch.setattr(catalogue, "_enter_files", entered)
 
     monkeypatch.setattr(catalogue, "_enter_files", overtaken)
-    with pytest.raises(Overtaken, match="try again"):
+    with pytest.raises(ConcurrentRecording, match="try again"):
         inventory.record(stored, storage, fix=True)
     assert everything(inventory) == before
     assert inventory.record(stored, storage, fix=True)
@@ -187,14 +187,14 @@ def test_of_two_that_replace_a_version_at_once_one_does_and_the_other_is_told(
 
 
 def files_beside(inventory: Inventory) -> int:
-    return inventory.shelf.execute("forget_beside", ark=ARK, portion=1000)
+    return inventory.tables.execute("forget_replacements", ark=ARK, row_limit=1000)
 
 
 def test_a_manifest_that_cannot_be_read_leaves_its_version_known(
-    inventory: Inventory, storage: OcflStorage, objects: Directory
+    inventory: Inventory, storage: OcflStorage, objects: DirectoryObjects
 ) -> None:
     before = everything(inventory)
-    with storage.read(ARK, storage.stored(ARK).place) as body:
+    with storage.read(ARK, storage.get_version(ARK).place) as body:
         objects.put(body.info.name, b"{}")
     with pytest.raises(ManifestError):
         rebuild_object(inventory, storage, ARK)

@@ -8,7 +8,7 @@ import pytest
 from waybill.apps.ingest.inventory import Inventory
 from waybill.config import sqlite_url
 from waybill.index import open_index
-from waybill.statements import load
+from waybill.sql_statements import load_statements
 
 VALUES = {
     "ark": "a",
@@ -16,7 +16,7 @@ VALUES = {
     "localid": "l",
     "collection": "c",
     "after": "",
-    "portion": 10,
+    "row_limit": 10,
     "number": 1,
     "path": "p",
     "place": "p",
@@ -42,12 +42,12 @@ HOT = [
     "search_localid",
     "search_collection",
     "search_word",
-    "to_audit",
-    "damaged",
-    "damaged_of",
+    "list_due_audits",
+    "list_damaged",
+    "list_damaged_of",
     "paths_of",
     "forget_files",
-    "forget_beside",
+    "forget_replacements",
     "forget_contents",
     "forget_members",
     "forget_words",
@@ -57,9 +57,9 @@ HOT = [
 
 @pytest.mark.parametrize("name", HOT)
 def test_the_plan_is_a_look_into_an_index(tmp_path: Path, name: str) -> None:
-    statement = load("waybill.apps.ingest.inventory", "statements.sql")[name]
+    statement = load_statements("waybill.apps.ingest.inventory", "statements.sql")[name]
     with closing(open_index(sqlite_url(tmp_path / "index.db"))) as index:
-        connection = Inventory(index).shelf._connection  # type: ignore[attr-defined]
+        connection = Inventory(index).tables._connection  # type: ignore[attr-defined]
         values = {key: value for key, value in VALUES.items() if f":{key}" in statement}
         if name == "versions":
             values["after"] = 0

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.apps.ingest.routes.house import House
-from tests.apps.ingest.site import Site
+from tests.apps.ingest.ingest_fixture import IngestFixture
+from tests.apps.ingest.routes.ingest_server import IngestServer
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with Site(tmp_path_factory.mktemp("house")) as site, House(site).open() as house:
-        yield house
+def ingest_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IngestServer]:
+    with (
+        IngestFixture(tmp_path_factory.mktemp("ingest_server")) as ingest,
+        IngestServer(ingest).open() as ingest_server,
+    ):
+        yield ingest_server

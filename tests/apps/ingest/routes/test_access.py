@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.apps.ingest.access.holdings import ARK, Holdings
-from tests.apps.ingest.routes.serving import Front, serving
-from tests.apps.ingest.site import Site
+from tests.apps.ingest.access.stored_objects import ARK, StoredObjects
+from tests.apps.ingest.ingest_fixture import IngestFixture
+from tests.apps.ingest.routes.objects_server import ObjectsClient, serve_objects
 from waybill.record import Ref
 from waybill.stores.sqlite.store import SqliteStore
 
@@ -21,16 +21,16 @@ FILES = {"producer/a.txt": b"hello", "producer/long.bin": bytes(range(256)) * 40
 
 
 class Place:
-    def __init__(self, site: Site, front: Front) -> None:
-        self.site, self.front, self.holdings = site, front, Holdings(site)
+    def __init__(self, ingest: IngestFixture, front: ObjectsClient) -> None:
+        self.ingest, self.front, self.stored_objects = ingest, front, StoredObjects(ingest)
 
     def ask(self, **wanted: Any) -> Any:
         return self.front.ask("POST", "/api/v1/ingest/access", json={"object": ARK, **wanted})
 
     def packed(self, **wanted: Any) -> Any:
         told = self.ask(**wanted).json()
-        with self.site.workers():
-            self.site.wait(f"access-{told['queue']}", told["record"], "Completed", "Failed")
+        with self.ingest.workers():
+            self.ingest.wait(f"access-{told['queue']}", told["record"], "Completed", "Failed")
         return told
 
     def ref(self, told: Any) -> Ref:
@@ -39,9 +39,12 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with Site(tmp_path, settings={"access": {"keep": 3600.0}}) as site, serving(site) as front:
-        made = Place(site, front)
-        made.holdings.add(FILES)
+    with (
+        IngestFixture(tmp_path, settings={"access": {"keep_seconds": 3600.0}}) as ingest,
+        serve_objects(ingest) as front,
+    ):
+        made = Place(ingest, front)
+        made.stored_objects.add(FILES)
         yield made
 
 
@@ -50,13 +53,13 @@ def test_ask_then_wait_then_fetch_with_the_url_alone(place: Place) -> None:
     assert asked.status_code == 201
     told = asked.json()
     assert (told["status"], told["object"], told["version"], told["queue"]) == ("Pending", ARK, 1, "small")
-    assert told["anticipated"].endswith("Z")
+    assert told["ready_at"].endswith("Z")
     assert told["url"].endswith(told["token"])
     waiting = place.front.get(told["url"], role=None)
     assert (waiting.status_code, waiting.json()["status"]) == (202, "Pending")
     assert waiting.headers["retry-after"]
-    with place.site.workers():
-        place.site.wait("access-small", told["record"], "Completed")
+    with place.ingest.workers():
+        place.ingest.wait("access-small", told["record"], "Completed")
     answer = place.front.get(told["url"], role=None)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
     assert 'filename="ark_99999_fk4abc_v1.zip"' in answer.headers["content-disposition"]
@@ -143,20 +146,20 @@ def test_an_expired_token_opens_nothing(place: Place, monkeypatch: pytest.Monkey
     assert (answer.status_code, error["code"]) == (410, "expired")
     assert error["message"] == f"This assembly has expired at {expires}."
     assert (
-        json.loads(error["hint"].removeprefix("Ask for it again: POST /api/v1/ingest/access "))["object"]
+        json.loads(error["hint"].removeprefix("Request it again: POST /api/v1/ingest/access "))["object"]
         == told["object"]
     )
 
 
 def test_a_deleted_assembly_is_gone(place: Place) -> None:
     told = place.packed()
-    with place.site.engine() as engine:
+    with place.ingest.engine() as engine:
         engine.act(place.ref(told), "delete")
     assert place.front.get(told["url"], role=None).status_code == 410
 
 
 def test_a_failed_assembly_says_why(place: Place) -> None:
-    place.holdings.flip(ARK, "producer/a.txt")
+    place.stored_objects.flip(ARK, "producer/a.txt")
     told = place.packed()
     answer = place.front.get(told["url"], role=None)
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "failed")
@@ -166,7 +169,7 @@ def test_a_failed_assembly_says_why(place: Place) -> None:
 def test_the_api_of_records_does_not_tell_tokens(place: Place) -> None:
     told = place.packed()
     base = "/api/v1/records/access-small"
-    for path in (f"{base}/{told['record']}", f"{base}?docs=true", f"{base}/{told['record']}/history"):
+    for path in (f"{base}/{told['record']}", f"{base}?documents=true", f"{base}/{told['record']}/history"):
         answer = place.front.get(path, role="admin")
         assert answer.status_code == 200
         assert told["token"] not in answer.text

@@ -3,14 +3,14 @@
 import re
 from pathlib import Path
 
-from tests.apps.ingest.routes.house import House
+from tests.apps.ingest.routes.ingest_server import IngestServer
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "http-ingest.md"
 
 
-def test_every_route_is_described_with_its_role(house: House) -> None:
+def test_every_route_is_described_with_its_role(ingest_server: IngestServer) -> None:
     described = dict(re.findall(r"^\| `(\w+ /\S+)` \| ([\w ]+) \|", PAGE.read_text(), re.MULTILINE))
-    with house.client("reader") as client:
+    with ingest_server.client("reader") as client:
         paths = client.get("/openapi.json").json()["paths"]
     there = {
         f"{method.upper()} {path}": one.get("x-role", "reader" if method == "get" else "operator")
@@ -22,9 +22,9 @@ def test_every_route_is_described_with_its_role(house: House) -> None:
     assert {route: "open" if role in open else role for route, role in described.items()} == there
 
 
-def test_every_refusal_is_described_as_it_looks(house: House) -> None:
+def test_every_refusal_is_described_as_it_looks(ingest_server: IngestServer) -> None:
     """In /openapi.json: with the shape that all refusals have, not with the framework's own."""
-    with house.client("reader") as client:
+    with ingest_server.client("reader") as client:
         spec = client.get("/openapi.json").json()
     assert "HTTPValidationError" not in spec["components"]["schemas"]
     for path, methods in spec["paths"].items():

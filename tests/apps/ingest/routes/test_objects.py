@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.apps.ingest.access.holdings import ARK, Holdings
-from tests.apps.ingest.routes.serving import Front, serving
-from tests.apps.ingest.site import Site
-from waybill.apps.ingest.duties.audit import audit_some
-from waybill.apps.ingest.routes.sending import SHORT
-from waybill.apps.ingest.sealing import Seal
-from waybill.apps.ingest.storage import MANIFEST
+from tests.apps.ingest.access.stored_objects import ARK, StoredObjects
+from tests.apps.ingest.ingest_fixture import IngestFixture
+from tests.apps.ingest.routes.objects_server import ObjectsClient, serve_objects
+from waybill.apps.ingest.maintenance.audit import audit_next
+from waybill.apps.ingest.routes.downloads import BUFFERED_SIZE
+from waybill.apps.ingest.signed_urls import ManifestUrlSigner
+from waybill.apps.ingest.storage import MANIFEST_PATH
 
 QUOTED = quote(ARK, safe="")
-LONG = bytes(range(256)) * (SHORT // 128)
+LONG = bytes(range(256)) * (BUFFERED_SIZE // 128)
 ODD = "producer/versions/2/files/caf\u00e9 \U0001d11e?#%2F.txt"
 FILES = {
     "producer/a.txt": b"hello",
@@ -32,14 +32,14 @@ FILES = {
 
 
 class Place:
-    def __init__(self, site: Site, front: Front) -> None:
-        self.site, self.front, self.holdings = site, front, Holdings(site)
+    def __init__(self, ingest: IngestFixture, front: ObjectsClient) -> None:
+        self.ingest, self.front, self.stored_objects = ingest, front, StoredObjects(ingest)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with Site(tmp_path_factory.mktemp("site")) as site, serving(site) as front:
-        made = Place(site, front)
+    with IngestFixture(tmp_path_factory.mktemp("ingest")) as ingest, serve_objects(ingest) as front:
+        made = Place(ingest, front)
         about = {
             "owner": "ark:/1/owner",
             "collections": ["ark:/1/c"],
@@ -47,18 +47,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             "title": "Husky Chicken",
             "creator": "Ada",
         }
-        made.holdings.add(FILES, about=about)
-        made.holdings.add({"producer/a.txt": b"hello again"}, mode="update", about=about)
+        made.stored_objects.add(FILES, about=about)
+        made.stored_objects.add({"producer/a.txt": b"hello again"}, mode="update", about=about)
         for number in range(5):
-            made.holdings.add({"producer/x": b"x"}, f"ark:/99999/fk4z{number}", about={"title": "Other"})
+            made.stored_objects.add({"producer/x": b"x"}, f"ark:/99999/fk4z{number}", about={"title": "Other"})
         yield made
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Place]:
     """One that a test may harm."""
-    with Site(tmp_path) as site, serving(site) as front:
-        yield Place(site, front)
+    with IngestFixture(tmp_path) as ingest, serve_objects(ingest) as front:
+        yield Place(ingest, front)
 
 
 def test_nothing_is_shown_without_a_token(place: Place) -> None:
@@ -124,7 +124,7 @@ def test_browse_from_object_to_file(place: Place, ark: str) -> None:
         page = place.front.get(f"{versions[0]['url']}/files", params={"limit": 2, "after": after}).json()
         seen |= {row["path"]: row for row in page["files"]}
         after = page["next"]
-    assert set(seen) == {*FILES, MANIFEST}
+    assert set(seen) == {*FILES, MANIFEST_PATH}
     for path, data in FILES.items():
         answer = place.front.get(seen[path]["url"])
         assert (answer.status_code, answer.content) == (200, data)
@@ -133,7 +133,7 @@ def test_browse_from_object_to_file(place: Place, ark: str) -> None:
 
 def test_the_manifest_of_a_version_is_as_it_is_at_rest(place: Place) -> None:
     for number in (1, 2):
-        stored = place.holdings.storage.stored(ARK, number)
+        stored = place.stored_objects.storage.get_version(ARK, number)
         answer = place.front.get(f"/api/v1/ingest/objects/{QUOTED}/versions/{number}/manifest")
         assert hashlib.sha256(answer.content).hexdigest() == stored.sha256
         assert b'"uri":"producer/a.txt"' in answer.content
@@ -209,8 +209,8 @@ def test_whatever_is_said_of_a_range_is_answered(place: Place, said: str) -> Non
 
 
 def test_a_damaged_short_file_is_refused_whole_and_in_part(own: Place) -> None:
-    own.holdings.add({"producer/a.txt": b"hello"})
-    own.holdings.flip(ARK, "producer/a.txt")
+    own.stored_objects.add({"producer/a.txt": b"hello"})
+    own.stored_objects.flip(ARK, "producer/a.txt")
     for headers in ({}, {"Range": "bytes=0-0"}):
         answer = own.front.get(f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/producer/a.txt", headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged")
@@ -218,19 +218,19 @@ def test_a_damaged_short_file_is_refused_whole_and_in_part(own: Place) -> None:
 
 
 def test_a_damaged_long_file_never_ends(own: Place) -> None:
-    own.holdings.add({"producer/long.bin": LONG})
+    own.stored_objects.add({"producer/long.bin": LONG})
     url = f"/api/v1/ingest/objects/{QUOTED}/versions/1/files/producer/long.bin"
     assert own.front.get(url).content == LONG
-    own.holdings.flip(ARK, "producer/long.bin")
+    own.stored_objects.flip(ARK, "producer/long.bin")
     with pytest.raises(httpx2.RemoteProtocolError):
         own.front.get(url)
 
 
 def test_known_damage_is_listed(own: Place) -> None:
-    own.holdings.add({f"producer/{n}": bytes([n]) for n in range(3)})
-    places = {own.holdings.flip(ARK, f"producer/{n}") for n in (0, 2)}
-    with own.site.engine() as engine:
-        audit_some(own.holdings.outfit, engine)
+    own.stored_objects.add({f"producer/{n}": bytes([n]) for n in range(3)})
+    places = {own.stored_objects.flip(ARK, f"producer/{n}") for n in (0, 2)}
+    with own.ingest.engine() as engine:
+        audit_next(own.stored_objects.resources, engine)
     seen, after = [], ""
     while after is not None:
         page = own.front.get("/api/v1/ingest/damaged", params={"limit": 1, "after": after}).json()
@@ -241,19 +241,22 @@ def test_known_damage_is_listed(own: Place) -> None:
 
 
 def test_a_signed_url_opens_one_manifest_for_a_while_and_nothing_else(place: Place) -> None:
-    with place.site.engine() as engine:
-        seal, now = Seal.of(engine.store, place.holdings.outfit.draw), int(engine.store.now())
+    with place.ingest.engine() as engine:
+        seal, now = (
+            ManifestUrlSigner.from_store(engine.store, place.stored_objects.resources.draw_random_bytes),
+            int(engine.store.now()),
+        )
     base = f"/api/v1/ingest/objects/{QUOTED}/versions"
-    signed = seal.query(ARK, 1, now + 1000)
+    signed = seal.sign_query(ARK, 1, now + 1000)
     answer = place.front.get(f"{base}/1/manifest?{signed}", role=None)
     assert (answer.status_code, answer.content) == (200, place.front.get(f"{base}/1/manifest").content)
     assert place.front.ask("HEAD", f"{base}/1/manifest?{signed}", role=None).status_code == 200
     for wrong in (
         f"{base}/2/manifest?{signed}",
         f"{base}/0/manifest?{signed}",
-        f"{base}/1/manifest?{seal.query(ARK, 1, now - 1)}",
-        f"{base}/1/manifest?{seal.query(ARK, 2, now + 1000)}",
-        f"{base}/1/manifest?{seal.query('ark:/99999/fk4z1', 1, now + 1000)}",
+        f"{base}/1/manifest?{seal.sign_query(ARK, 1, now - 1)}",
+        f"{base}/1/manifest?{seal.sign_query(ARK, 2, now + 1000)}",
+        f"{base}/1/manifest?{seal.sign_query('ark:/99999/fk4z1', 1, now + 1000)}",
         f"{base}/1/manifest?{signed[:-1]}",
         f"{base}/1/manifest?{signed.replace('expires=', 'expires=9')}",
         f"{base}/1/manifest?signature=%C3%A9",
@@ -265,7 +268,9 @@ def test_a_signed_url_opens_one_manifest_for_a_while_and_nothing_else(place: Pla
     ):
         refused = place.front.get(wrong, role=None)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "bad-signature"), wrong
-    assert place.front.get(f"{base}/1/manifest?{seal.query(ARK, 1, now - 1)}").status_code == 200, "a token is enough"
+    assert place.front.get(f"{base}/1/manifest?{seal.sign_query(ARK, 1, now - 1)}").status_code == 200, (
+        "a token is enough"
+    )
     assert place.front.get(f"{base}/1/manifest?expires={now + 1000}", role=None).status_code == 401
     assert place.front.get(f"{base}/1/files/producer/a.txt?{signed}", role=None).status_code == 401
     assert place.front.get(f"{base}/1?{signed}", role=None).status_code == 401

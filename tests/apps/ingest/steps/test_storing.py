@@ -4,8 +4,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.apps.ingest.site import Site
-from tests.apps.ingest.steps.yard import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
+from tests.apps.ingest.ingest_fixture import IngestFixture
+from tests.apps.ingest.steps.downloaded_jobs import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
 from waybill.apps.ingest.profile import Profile
 from waybill.record import Record
 
@@ -13,10 +13,10 @@ ARK = "ark:/99999/fk4given"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path, settings={"storing": True, "outside": ["Notify"]}) as site:
-        add_profile(site, Profile(name="p", owner=OWNER, storage_node=9502))
-        yield site
+def ingest(tmp_path: Path) -> Iterator[IngestFixture]:
+    with IngestFixture(tmp_path, settings={"storing_state": True, "external_states": ["Notify"]}) as ingest:
+        add_profile(ingest, Profile(name="p", owner=OWNER, storage_node=9502))
+        yield ingest
 
 
 def manifest(*rows: tuple[str, str, bytes]) -> bytes:
@@ -26,55 +26,57 @@ def manifest(*rows: tuple[str, str, bytes]) -> bytes:
     return "\n".join([*lines, "#%eof", ""]).encode()
 
 
-def asked(site: Site, url: str, *, mode: str = f"add/9502/{ARK}", delete: str = "", primary_id: str = ARK) -> Record:
+def asked(
+    ingest: IngestFixture, url: str, *, mode: str = f"add/9502/{ARK}", delete: str = "", primary_id: str = ARK
+) -> Record:
     """A job that another service has processed."""
     store = {"manifest_url": url, "mode": mode, "delete": delete}
     return fetched(
-        site, {}, done="Processing", primary_id=primary_id, title="Hunt", more={"store": store, "downloaded": None}
+        ingest, {}, done="Processing", primary_id=primary_id, title="Hunt", more={"store": store, "downloaded": None}
     )
 
 
-def test_processing_asks_and_storing_writes(site: Site) -> None:
-    job = run(site, fetched(site, {"a.txt": b"1"}, title="Hunt"))
+def test_processing_asks_and_storing_writes(ingest: IngestFixture) -> None:
+    job = run(ingest, fetched(ingest, {"a.txt": b"1"}, title="Hunt"))
     assert job.state == "Notify", job.message
-    ark = job.docs["identifiers"]["primary_id"]
-    assert job.docs["store"]["mode"] == f"add/9502/{ark}"
-    asked_for = Path(unquote(urlsplit(job.docs["store"]["manifest_url"]).path))
-    assert asked_for == folder_of(site, job) / "system" / "mrt-manifest.txt"
+    ark = job.documents["identifiers"]["primary_id"]
+    assert job.documents["store"]["mode"] == f"add/9502/{ark}"
+    asked_for = Path(unquote(urlsplit(job.documents["store"]["manifest_url"]).path))
+    assert asked_for == folder_of(ingest, job) / "system" / "mrt-manifest.txt"
     assert f"sha-256 | {sha256(b'1')} | 1 |  | producer/a.txt" in asked_for.read_text()
-    assert files_of(site, ark)["producer/a.txt"] == b"1"
-    assert job.docs["stored"]["version"] == 1
-    with site.engine() as engine:
+    assert files_of(ingest, ark)["producer/a.txt"] == b"1"
+    assert job.documents["stored"]["version"] == 1
+    with ingest.engine() as engine:
         assert [line.after for line in engine.store.history("job", job.id)][-3:] == ["Storing", "Recording", "Notify"]
 
 
-def test_an_update_is_asked_for_with_its_list_of_deletions(site: Site) -> None:
-    run(site, fetched(site, {"a.txt": b"1", "b.txt": b"2"}, primary_id=ARK))
-    job = run(site, fetched(site, {"mrt-delete.txt": b"a.txt\n"}, primary_id=ARK, update=True))
-    assert job.docs["store"]["mode"] == f"update/9502/{ARK}"
-    assert job.docs["store"]["delete"].endswith("/producer/mrt-delete.txt")
-    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {
+def test_an_update_is_asked_for_with_its_list_of_deletions(ingest: IngestFixture) -> None:
+    run(ingest, fetched(ingest, {"a.txt": b"1", "b.txt": b"2"}, primary_id=ARK))
+    job = run(ingest, fetched(ingest, {"mrt-delete.txt": b"a.txt\n"}, primary_id=ARK, update=True))
+    assert job.documents["store"]["mode"] == f"update/9502/{ARK}"
+    assert job.documents["store"]["delete"].endswith("/producer/mrt-delete.txt")
+    assert {name for name in files_of(ingest, ARK) if name.startswith("producer/")} == {
         "producer/b.txt",
         "producer/mrt-delete.txt",
     }
-    later = run(site, fetched(site, {"c.txt": b"3"}, primary_id=ARK, update=True))
-    assert later.docs["store"]["delete"] == "", (
+    later = run(ingest, fetched(ingest, {"c.txt": b"3"}, primary_id=ARK, update=True))
+    assert later.documents["store"]["delete"] == "", (
         "that the list of the deposit before is not kept, is nothing that was asked for"
     )
-    assert {name for name in files_of(site, ARK) if name.startswith("producer/")} == {
+    assert {name for name in files_of(ingest, ARK) if name.startswith("producer/")} == {
         "producer/b.txt",
         "producer/c.txt",
     }
 
 
-def test_an_update_that_another_service_has_processed_keeps_the_description(site: Site) -> None:
+def test_an_update_that_another_service_has_processed_keeps_the_description(ingest: IngestFixture) -> None:
     embargo = {"mrt-embargo.txt": b"embargoEndDate: 2031-01-01\n"}
-    assert run(site, fetched(site, embargo, primary_id=ARK, creator="Ann", local_ids=("l1",))).state == "Notify"
-    url = site.web.put("m.txt", manifest(("producer/c.txt", site.web.put("c", b"three"), b"three")))
-    job = run(site, asked(site, url, mode=f"update/9502/{ARK}"))
+    assert run(ingest, fetched(ingest, embargo, primary_id=ARK, creator="Ann", local_ids=("l1",))).state == "Notify"
+    url = ingest.web.put("m.txt", manifest(("producer/c.txt", ingest.web.put("c", b"three"), b"three")))
+    job = run(ingest, asked(ingest, url, mode=f"update/9502/{ARK}"))
     assert job.state == "Notify", job.message
-    storage = site.depot.outfit("job").storage
-    with storage.manifest(storage.stored(ARK, 2)) as reader:
+    storage = ingest.resources.storage
+    with storage.open_manifest(storage.get_version(ARK, 2)) as reader:
         about = reader.header.about["about"]
     assert (about["title"], about["creator"], about["local_ids"], about["embargo"]) == (
         "Hunt",
@@ -84,66 +86,70 @@ def test_an_update_that_another_service_has_processed_keeps_the_description(site
     )
 
 
-def test_what_another_service_has_processed_is_stored_from_its_manifest(site: Site) -> None:
-    shared = site.root / "queue" / "theirs" / "producer" / "b.txt"
+def test_what_another_service_has_processed_is_stored_from_its_manifest(ingest: IngestFixture) -> None:
+    shared = ingest.root / "queue" / "theirs" / "producer" / "b.txt"
     shared.parent.mkdir(parents=True)
     shared.write_bytes(b"two")
-    rows = [("producer/a.txt", site.web.put("a.txt", b"one"), b"one"), ("producer/b.txt", shared.as_uri(), b"two")]
-    job = run(site, asked(site, site.web.put("m.txt", manifest(*rows))))
+    rows = [("producer/a.txt", ingest.web.put("a.txt", b"one"), b"one"), ("producer/b.txt", shared.as_uri(), b"two")]
+    job = run(ingest, asked(ingest, ingest.web.put("m.txt", manifest(*rows))))
     assert job.state == "Notify", job.message
-    assert files_of(site, ARK) == {"producer/a.txt": b"one", "producer/b.txt": b"two"}
-    found = site.depot.outfit("job").inventory.object(ARK)
+    assert files_of(ingest, ARK) == {"producer/a.txt": b"one", "producer/b.txt": b"two"}
+    found = ingest.resources.inventory.get_object(ARK)
+    assert found is not None
     assert (found["title"], found["owner"]) == ("Hunt", OWNER)
 
-    one = ("producer/c.txt", site.web.put("c.txt", b"3"), b"3")
-    delete = site.web.put("d.txt", b"a.txt\n")
-    job = run(site, asked(site, site.web.put("n.txt", manifest(one)), mode=f"update/9502/{ARK}", delete=delete))
+    one = ("producer/c.txt", ingest.web.put("c.txt", b"3"), b"3")
+    delete = ingest.web.put("d.txt", b"a.txt\n")
+    job = run(ingest, asked(ingest, ingest.web.put("n.txt", manifest(one)), mode=f"update/9502/{ARK}", delete=delete))
     assert job.state == "Notify", job.message
-    assert files_of(site, ARK) == {"producer/b.txt": b"two", "producer/c.txt": b"3"}
+    assert files_of(ingest, ARK) == {"producer/b.txt": b"two", "producer/c.txt": b"3"}
 
-    told = ("producer/mrt-delete.txt", site.web.put("e.txt", b"b.txt\n"), b"b.txt\n")
+    told = ("producer/mrt-delete.txt", ingest.web.put("e.txt", b"b.txt\n"), b"b.txt\n")
     run(
-        site,
+        ingest,
         asked(
-            site,
-            site.web.put("o.txt", manifest(told)),
+            ingest,
+            ingest.web.put("o.txt", manifest(told)),
             mode=f"update/9502/{ARK}",
-            delete=site.web.put("e.txt", b"b.txt\n"),
+            delete=ingest.web.put("e.txt", b"b.txt\n"),
         ),
     )
-    assert set(files_of(site, ARK)) == {"producer/c.txt", "producer/mrt-delete.txt"}
-    run(site, asked(site, site.web.put("p.txt", manifest(one)), mode=f"update/9502/{ARK}"))
-    assert set(files_of(site, ARK)) == {"producer/c.txt"}
+    assert set(files_of(ingest, ARK)) == {"producer/c.txt", "producer/mrt-delete.txt"}
+    run(ingest, asked(ingest, ingest.web.put("p.txt", manifest(one)), mode=f"update/9502/{ARK}"))
+    assert set(files_of(ingest, ARK)) == {"producer/c.txt"}
 
 
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
     [
-        (b"<xml/>", f"add/1/{ARK}", "is no storage manifest"),
+        (b"<xml/>", f"add/1/{ARK}", "is not a storage manifest"),
         (b"#%checkm_0.7\n", f"add/1/{ARK}", "without #%eof"),
         (manifest(("producer/../../x", "http://127.0.0.1/x", b"")), f"add/1/{ARK}", "is not a name"),
-        (manifest(("producer/x", "file:///etc/passwd", b"")), f"add/1/{ARK}", "not in the working folder"),
+        (manifest(("producer/x", "file:///etc/passwd", b"")), f"add/1/{ARK}", "not below the work root"),
         (manifest(("producer/x", "ftp://127.0.0.1/x", b"")), f"add/1/{ARK}", "not an http, https or file URL"),
         (manifest(("producer/x", "http://127.0.0.1/x", b"")), "move/1/x", "not add or update"),
         (manifest(("producer/x", "http://127.0.0.1/x", b"")), "add/1/ark:/99999/fk4other", "asks storage to write"),
         (manifest(("producer/x", "http://10.1.2.3/x", b"")), f"add/1/{ARK}", "cannot be fetched"),
     ],
 )
-def test_what_cannot_be_stored_fails_with_a_sentence(site: Site, content: bytes, mode: str, said: str) -> None:
-    job = run(site, asked(site, site.web.put("m.txt", content), mode=mode))
+def test_what_cannot_be_stored_fails_with_a_sentence(
+    ingest: IngestFixture, content: bytes, mode: str, said: str
+) -> None:
+    job = run(ingest, asked(ingest, ingest.web.put("m.txt", content), mode=mode))
     assert job.state == "Failed"
     assert said in job.message
 
 
-def test_content_that_is_not_what_the_manifest_says_is_not_stored(site: Site) -> None:
+def test_content_that_is_not_what_the_manifest_says_is_not_stored(ingest: IngestFixture) -> None:
     job = run(
-        site, asked(site, site.web.put("m.txt", manifest(("producer/a.txt", site.web.put("a.txt", b"ONE"), b"one"))))
+        ingest,
+        asked(ingest, ingest.web.put("m.txt", manifest(("producer/a.txt", ingest.web.put("a.txt", b"ONE"), b"one")))),
     )
     assert job.state == "Failed"
     assert "/a.txt cannot be fetched: What came has the sha256" in job.message
-    assert not list(site.depot.outfit("job").storage.objects())
+    assert not list(ingest.resources.storage.list_objects())
 
 
-def test_a_job_without_an_ark_cannot_be_stored(site: Site) -> None:
-    job = run(site, fetched(site, {"a.txt": b"1"}, done="Processing"))
+def test_a_job_without_an_ark_cannot_be_stored(ingest: IngestFixture) -> None:
+    job = run(ingest, fetched(ingest, {"a.txt": b"1"}, done="Processing"))
     assert "`restart`" in job.message

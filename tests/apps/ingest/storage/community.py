@@ -7,9 +7,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from ocfl.layout import Layout
-from ocfl.layout_registry import add_layout
-from ocfl.storage_root import StorageRoot
+from ocfl.layout import Layout  # type: ignore[import-untyped]
+from ocfl.layout_registry import add_layout  # type: ignore[import-untyped]
+from ocfl.storage_root import StorageRoot  # type: ignore[import-untyped]
 
 LAYOUT = "0004-hashed-n-tuple-storage-layout"
 

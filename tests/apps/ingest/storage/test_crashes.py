@@ -14,8 +14,8 @@ import pytest
 from tests.apps.ingest.storage.tripwire import Died, Tripwire
 from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
 from tests.objects.dying import die_at as die_in_directory
-from waybill.apps.ingest.storage import Deposit, NotStored, OcflStorage
-from waybill.objects import Directory, Objects
+from waybill.apps.ingest.storage import Deposit, NotInStorage, OcflStorage
+from waybill.objects import DirectoryObjects, Objects
 
 OLD = {"producer/a": b"old", "producer/b": b"both"}
 NEW = {"producer/a": b"new", "producer/c": b"more"}
@@ -38,8 +38,8 @@ CASES: list[tuple[list[Callable[[Bytes], Deposit]], Callable[[Bytes], Deposit], 
 
 def versions(storage: OcflStorage) -> list[dict[str, bytes]]:
     try:
-        return [files_of(storage, version.number) for version in storage.versions(ARK)]
-    except NotStored:
+        return [files_of(storage, version.number) for version in storage.list_versions(ARK)]
+    except NotInStorage:
         return []
 
 
@@ -50,7 +50,7 @@ def deaths(
     for number in itertools.count(1):
         folder = root / str(number)
         sources = Bytes()
-        with Directory(folder, fsync=False) as objects:
+        with DirectoryObjects(folder, fsync=False) as objects:
             for before in prepare:
                 OcflStorage(objects, "ocfl", sources, threads=1).write(before(sources))
 
@@ -72,7 +72,7 @@ def test_killed_anywhere_then_recovered(
 ) -> None:
     seen = []
     for folder in deaths(tmp_path, prepare, deposit):
-        with Directory(folder, fsync=False) as objects:
+        with DirectoryObjects(folder, fsync=False) as objects:
             storage = OcflStorage(objects, "ocfl", Bytes())
             found = versions(storage)
             assert found in (after[:-1], after)
@@ -81,7 +81,7 @@ def test_killed_anywhere_then_recovered(
             seen.append(len(found))
             if (folder / "ocfl" / "0=ocfl_1.1").exists():
                 assert said_by_validator(folder / "ocfl") == (len(found) and 1, [])
-            assert list(storage.objects()) == [] or list(storage.verify(ARK)) == []
+            assert list(storage.list_objects()) == [] or list(storage.verify(ARK)) == []
     assert len(seen) > 40
     assert {len(after) - 1, len(after)} <= set(seen)
 
@@ -94,7 +94,7 @@ def test_killed_anywhere_then_written_again(
     after: list[dict[str, bytes]],
 ) -> None:
     for folder in deaths(tmp_path, prepare, deposit):
-        with Directory(folder, fsync=False) as objects:
+        with DirectoryObjects(folder, fsync=False) as objects:
             sources = Bytes()
             storage = OcflStorage(objects, "ocfl", sources)
             assert storage.write(deposit(sources)).version == len(after)
@@ -104,7 +104,7 @@ def test_killed_anywhere_then_written_again(
 
 def test_killed_anywhere_then_something_else_is_written(tmp_path: Path) -> None:
     for folder in deaths(tmp_path, [old], new):
-        with Directory(folder, fsync=False) as objects:
+        with DirectoryObjects(folder, fsync=False) as objects:
             sources = Bytes()
             storage = OcflStorage(objects, "ocfl", sources)
             before = versions(storage)
@@ -117,7 +117,7 @@ def test_killed_while_recovering(tmp_path: Path) -> None:
     for number in itertools.count(1):
         folder = tmp_path / str(number)
         sources = Bytes()
-        with Directory(folder, fsync=False) as objects:
+        with DirectoryObjects(folder, fsync=False) as objects:
             storage = OcflStorage(objects, "ocfl", sources)
             storage.write(old(sources))
             dying = cast(Objects, Tripwire(objects, die_at(5)))  # in its second content
@@ -142,16 +142,18 @@ def test_killed_while_damaged_content_is_written_again(tmp_path: Path) -> None:
     for number in itertools.count(1):
         folder = tmp_path / str(number)
         sources = Bytes()
-        with Directory(folder, fsync=False) as objects:
+        with DirectoryObjects(folder, fsync=False) as objects:
             storage = OcflStorage(objects, "ocfl", sources)
             stored = storage.write(old(sources))
-            with storage.manifest(stored) as reader:
+            with storage.open_manifest(stored) as reader:
                 place = next(entry.extra["place"] for entry in reader if entry.uri == "producer/a")
             (file,) = folder.glob(f"ocfl/**/{place}")
             file.write_bytes(b"0ld")
 
             def heals(sources: Bytes, place: str = place) -> Deposit:
-                return sources.deposit("heals", {"producer/c": OLD["producer/a"]}, mode="update", damaged=[place])
+                return sources.deposit(
+                    "heals", {"producer/c": OLD["producer/a"]}, mode="update", damaged_places=[place]
+                )
 
             def write(objects: Objects, sources: Bytes = sources) -> None:
                 OcflStorage(objects, "ocfl", sources, threads=1).write(heals(sources))
@@ -216,7 +218,7 @@ def test_what_is_there_already_is_not_fetched_again(objects: Objects) -> None:
 
 def test_content_that_a_crash_of_the_disk_spoiled_is_written_again(tmp_path: Path) -> None:
     sources = Bytes()
-    with Directory(tmp_path, fsync=False) as objects:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         dying = cast(Objects, Tripwire(objects, die_at(11)))
         with pytest.raises(Died):
             OcflStorage(dying, "ocfl", sources, threads=1).write(old(sources))
@@ -239,7 +241,7 @@ def test_leftovers_without_an_id_go_when_they_are_old(objects: Objects, tmp_path
     assert list(storage.recover_all(3600)) == []
     done = list(storage.recover_all(-3600))
     assert len(done) == 3
-    assert all(recovered.removed for _, recovered in done)
+    assert all(recovered.removed_places for _, recovered in done)
     assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
@@ -263,8 +265,13 @@ def test_a_version_that_was_published_and_not_synced_is_made_durable_by_whoever_
             break
     synced: list[str] = []
     fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))[1])
-    with Directory(folder) as objects:
+
+    def sync_and_note(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", sync_and_note)
+    with DirectoryObjects(folder) as objects:
         synced.clear()
         storage = OcflStorage(objects, "ocfl", Bytes())  # it has no bytes to write
         assert storage.write(deposit).version == 1
@@ -275,14 +282,14 @@ def test_a_version_that_was_published_and_not_synced_is_made_durable_by_whoever_
 def test_of_two_writers_of_one_request_the_second_leaves_nothing_beside_the_first(tmp_path: Path) -> None:
     sources = Bytes()
     deposit = old(sources)
-    with Directory(tmp_path / "o", fsync=False) as other:
+    with DirectoryObjects(tmp_path / "o", fsync=False) as other:
         first: list[int] = []
 
         def overtaken(point: str) -> None:
-            if point == "whole made" and not first:
+            if point == "new folder made" and not first:
                 first.append(OcflStorage(other, "ocfl", sources).write(deposit).version)
 
-        with Directory(tmp_path / "o", fsync=False, at=overtaken) as objects:
+        with DirectoryObjects(tmp_path / "o", fsync=False, on_side_effect=overtaken) as objects:
             storage = OcflStorage(objects, "ocfl", sources)
             assert storage.write(deposit).version == 1
             assert versions(storage) == [OLD]

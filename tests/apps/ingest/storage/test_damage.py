@@ -13,7 +13,7 @@ import pytest
 from tests.apps.ingest.storage.community import said_by_community
 from tests.apps.ingest.storage.tripwire import Died, Tripwire
 from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
-from waybill.apps.ingest.storage import Finding, Late, OcflStorage, Unsound
+from waybill.apps.ingest.storage import ConcurrentWrite, OcflStorage, StorageDamaged, StorageFinding
 from waybill.objects import Objects
 
 FILES = {"producer/a": b"abc", "producer/b": b"bcd"}
@@ -42,9 +42,9 @@ def test_a_flipped_byte_is_found_and_named(objects: Objects, storage: OcflStorag
     objects.put(f"{two}/{place}", b"abd")
     assert found(storage) == [("changed", place, ("v2 producer/a", "v1 producer/a"))]
     one = storage.check(ARK, place, 3, sha256(b"abc"))
-    assert isinstance(one, Finding)
+    assert isinstance(one, StorageFinding)
     assert (one.kind, one.place) == ("changed", place)
-    assert sha256(b"abd") in one.words
+    assert sha256(b"abd") in one.message
 
 
 def test_a_missing_file_is_found_and_named(objects: Objects, storage: OcflStorage, two: str) -> None:
@@ -70,7 +70,7 @@ def test_recovery_leaves_alone_what_no_write_of_ours_can_have_left(
     objects.put(f"{two}/v1/content/notes.txt", b"a person's")
     objects.put(f"{two}/v1/content/{'a' * 64}", b"a late writer's")
     objects.put(f"{two}/logs/today", b"free")
-    assert storage.recover(ARK).removed == (f"v1/content/{'a' * 64}",)
+    assert storage.recover(ARK).removed_places == (f"v1/content/{'a' * 64}",)
     assert found(storage) == [("extra", "v1/content/notes.txt", ())]
 
 
@@ -95,7 +95,7 @@ def test_what_is_missing_beside_a_sound_inventory_is_written_again(
 ) -> None:
     objects.delete(f"{two}/{place}")
     assert [finding.place for finding in storage.verify(ARK)] == [place] or place == "v2/inventory.json.sha512"
-    assert storage.recover(ARK).mended == (place,)
+    assert storage.recover(ARK).repaired_places == (place,)
     assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
@@ -109,9 +109,9 @@ def test_an_inventory_that_cannot_be_believed_is_not_touched(
     for attempt in (
         lambda: storage.recover(ARK),
         lambda: storage.write(sources.deposit("x", FILES)),
-        lambda: storage.versions(ARK),
+        lambda: storage.list_versions(ARK),
     ):
-        with pytest.raises(Unsound):
+        with pytest.raises(StorageDamaged):
             attempt()
     assert {info.name: info.etag for info in objects.list("ocfl")} == before
 
@@ -141,7 +141,7 @@ def test_a_writer_that_was_overtaken_harms_nothing(
         def write(late: OcflStorage = late, outcome: list[object] = outcome, paused: threading.Event = paused) -> None:
             try:
                 outcome.append(late.write(sources.deposit("late", {"late": b"late", "both": b"both"})))
-            except Late as error:
+            except ConcurrentWrite as error:
                 outcome.append(error)
             finally:
                 paused.set()
@@ -153,8 +153,8 @@ def test_a_writer_that_was_overtaken_harms_nothing(
         winner = storage.write(sources.deposit("winner", {"winner": b"winner", "both": b"both"}))
         go.set()
         thread.join(60)
-        requests = [version.request for version in storage.versions(ARK)]
-        if isinstance(outcome[0], Late):
+        requests = [version.request for version in storage.list_versions(ARK)]
+        if isinstance(outcome[0], ConcurrentWrite):
             assert requests == [*([] if first else ["before"]), "winner"]
         else:
             assert requests == [*([] if first else ["before"]), "late", "winner"]
@@ -207,7 +207,7 @@ def test_two_runs_of_one_request_harm_nothing(
         ) -> None:
             try:
                 outcome.append(early.write(sources.deposit("one", files)))
-            except Late as error:
+            except ConcurrentWrite as error:
                 outcome.append(error)
             finally:
                 paused.set()
@@ -220,9 +220,9 @@ def test_two_runs_of_one_request_harm_nothing(
         winner = storage.write(sources.deposit("one", files))
         go.set()
         thread.join(60)
-        assert [version.request for version in storage.versions(ARK)] == ["one"]
-        assert isinstance(outcome[0], Late) or outcome[0] == storage.stored(ARK)
-        assert winner == storage.stored(ARK)
+        assert [version.request for version in storage.list_versions(ARK)] == ["one"]
+        assert isinstance(outcome[0], ConcurrentWrite) or outcome[0] == storage.get_version(ARK)
+        assert winner == storage.get_version(ARK)
         assert files_of(storage) == files
         storage.recover(ARK)
         assert list(storage.verify(ARK)) == []

@@ -8,16 +8,16 @@ import pytest
 
 from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
 from waybill.apps.ingest.storage import (
-    MANIFEST,
+    MANIFEST_PATH,
     Deposit,
     FileToStore,
-    NotStorable,
-    NotStored,
+    InvalidDeposit,
+    NotInStorage,
     OcflStorage,
+    StorageDamaged,
     StorageService,
-    Unsound,
 )
-from waybill.objects import Damaged, Directory, Objects
+from waybill.objects import ContentMismatch, DirectoryObjects, Objects
 
 FILES = {
     "producer/a.txt": b"first",
@@ -29,7 +29,7 @@ FILES = {
 
 def test_a_service_is_what_the_protocol_says(storage: OcflStorage) -> None:
     service: StorageService = storage
-    assert service.look(ARK, "none") is None
+    assert service.find_by_request(ARK, "none") is None
 
 
 def test_add_and_update_and_delete(objects: Objects, storage: OcflStorage, sources: Bytes, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_add_and_update_and_delete(objects: Objects, storage: OcflStorage, sourc
         {"only.txt": b"second"},
         {"only.txt": b"second"},
     ]
-    assert [(v.number, v.request, v.user, v.message) for v in storage.versions(ARK)] == [
+    assert [(v.number, v.request, v.user, v.message) for v in storage.list_versions(ARK)] == [
         (1, "one", "A. Depositor", "First."),
         (2, "two", "waybill", ""),
         (3, "three", "waybill", ""),
@@ -58,7 +58,7 @@ def test_bytes_are_kept_once_for_all_versions(objects: Objects, storage: OcflSto
     storage.write(sources.deposit("one", FILES))
     storage.write(sources.deposit("two", {**FILES, "producer/new.txt": b"second"}))
     content = [info.name.rsplit("/", 1)[1] for info in objects.list("ocfl") if "/content/" in info.name]
-    manifests = {storage.stored(ARK, n).sha256 for n in (1, 2)}
+    manifests = {storage.get_version(ARK, n).sha256 for n in (1, 2)}
     assert sorted(content) == sorted([*{sha256(data) for data in FILES.values()}, *manifests])
     assert sources.opened == {sha256(data): 1 for data in FILES.values()}
 
@@ -67,20 +67,20 @@ def test_the_same_request_makes_no_second_version(storage: OcflStorage, sources:
     first = storage.write(sources.deposit("one", FILES))
     storage.write(sources.deposit("two", {"b": b"b"}))
     assert storage.write(sources.deposit("one", {"other": b"other"})) == first
-    assert storage.look(ARK, "one") == first == storage.stored(ARK, 1)
-    assert (storage.look(ARK, "three"), len(storage.versions(ARK))) == (None, 2)
+    assert storage.find_by_request(ARK, "one") == first == storage.get_version(ARK, 1)
+    assert (storage.find_by_request(ARK, "three"), len(storage.list_versions(ARK))) == (None, 2)
 
 
 def test_a_request_is_not_found_in_the_words_of_another(storage: OcflStorage, sources: Bytes) -> None:
     storage.write(sources.deposit("one", FILES, message="This was\nRequest: two\nbut for a reason"))
-    assert storage.look(ARK, "two") is None
+    assert storage.find_by_request(ARK, "two") is None
     assert storage.write(sources.deposit("two", FILES)).version == 2
 
 
 def test_the_manifest_of_a_version_says_everything(storage: OcflStorage, sources: Bytes) -> None:
     about = {"owner": "ark:/13030/owner", "local_ids": ["x;y"], "title": "Ünï"}
     stored = storage.write(sources.deposit("one", FILES, about=about))
-    with storage.manifest(stored) as reader:
+    with storage.open_manifest(stored) as reader:
         rows = {entry.uri: (entry.size, entry.sha256, entry.extra["mime"]) for entry in reader}
         header = reader.header.about
     assert rows == {path: (len(data), sha256(data), "text/plain") for path, data in FILES.items()}
@@ -90,15 +90,15 @@ def test_the_manifest_of_a_version_says_everything(storage: OcflStorage, sources
 
 def test_files_are_read_whole_and_in_ranges(storage: OcflStorage, sources: Bytes) -> None:
     storage.write(sources.deposit("one", FILES))
-    with storage.open(ARK, "producer/deep/b.txt", start=2, end=5) as body:
+    with storage.open_file(ARK, "producer/deep/b.txt", start=2, end=5) as body:
         assert body.read() == b"con"
-    with storage.open(ARK, MANIFEST) as body:
+    with storage.open_file(ARK, MANIFEST_PATH) as body:
         assert body.read().startswith(b'{"waybill":"manifest"')
     for version, path in ((0, "producer/none"), (2, "producer/a.txt")):
-        with pytest.raises(NotStored):
-            storage.open(ARK, path, version)
-    with pytest.raises(NotStored):
-        storage.versions("ark:/99999/none")
+        with pytest.raises(NotInStorage):
+            storage.open_file(ARK, path, version)
+    with pytest.raises(NotInStorage):
+        storage.list_versions("ark:/99999/none")
 
 
 ODD = [
@@ -129,10 +129,10 @@ def test_every_path_that_a_depositor_can_write(
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/a", "a/", "a//b", ".", "a/../b", "a\0b", "\ud800", MANIFEST, "system", f"{MANIFEST}/x"]
+    "path", ["", "/a", "a/", "a//b", ".", "a/../b", "a\0b", "\ud800", MANIFEST_PATH, "system", f"{MANIFEST_PATH}/x"]
 )
 def test_paths_that_are_none(storage: OcflStorage, path: str) -> None:
-    with pytest.raises(NotStorable):
+    with pytest.raises(InvalidDeposit):
         storage.write(Deposit(object=ARK, request="one", files=[FileToStore(path, 0, sha256(b""), "")]))
 
 
@@ -150,18 +150,18 @@ def test_deposits_that_are_none(storage: OcflStorage, sources: Bytes) -> None:
         Deposit(object=ARK, request="two", files=twice),
         Deposit(object=ARK, request="two", files=[FileToStore("a", 1, "abc", "")]),
     ):
-        with pytest.raises(NotStorable):
+        with pytest.raises(InvalidDeposit):
             storage.write(deposit)
-    assert len(storage.versions(ARK)) == 1
+    assert len(storage.list_versions(ARK)) == 1
 
 
 def test_bytes_that_are_not_those_that_were_promised(objects: Objects, storage: OcflStorage, sources: Bytes) -> None:
     deposit = sources.deposit("one", {"producer/a": b"a", "producer/b": b"b"})
     sources.held[sha256(b"b")] = b"c"
-    with pytest.raises(Damaged, match="producer/b"):
+    with pytest.raises(ContentMismatch, match="producer/b"):
         storage.write(deposit)
-    with pytest.raises(NotStored):
-        storage.versions(ARK)
+    with pytest.raises(NotInStorage):
+        storage.list_versions(ARK)
     storage.recover(ARK)
     assert [info.name for info in objects.list("ocfl") if "v1" in info.name] == []
 
@@ -180,20 +180,20 @@ def test_a_writer_that_is_no_longer_in_charge_publishes_nothing(storage: OcflSto
 
     with pytest.raises(Lost):
         storage.write(sources.deposit("one", FILES), check=check)
-    assert storage.look(ARK, "one") is None
+    assert storage.find_by_request(ARK, "one") is None
 
 
 def test_all_objects_are_found_from_a_cursor_on(storage: OcflStorage, sources: Bytes) -> None:
     ids = {f"ark:/99999/fk{n}" for n in range(7)}
     for object_id in ids:
         storage.write(sources.deposit("one", {"a": b"a", "b": b"b"}, object_id))
-    found = list(storage.objects())
+    found = list(storage.list_objects())
     assert {object_id for _, object_id in found} == ids
-    assert list(storage.objects(found[2][0])) == found[3:]
+    assert list(storage.list_objects(found[2][0])) == found[3:]
 
 
 def test_sha256_alone_if_one_prefers_it(tmp_path: Path, sources: Bytes) -> None:
-    with Directory(tmp_path, fsync=False) as objects:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         storage = OcflStorage(objects, "ocfl", sources, algorithm="sha256")
         storage.write(sources.deposit("one", FILES))
         # An object keeps the digest it began with.
@@ -206,21 +206,21 @@ def test_sha256_alone_if_one_prefers_it(tmp_path: Path, sources: Bytes) -> None:
 
 
 def test_a_root_without_a_layout_and_one_that_is_not_ours(tmp_path: Path, sources: Bytes) -> None:
-    with Directory(tmp_path, fsync=False) as objects:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         OcflStorage(objects, "bare", sources, declare_layout=False).write(sources.deposit("one", FILES))
         assert said_by_validator(tmp_path / "bare") == (1, [])
         assert sorted(entry.name for entry in (tmp_path / "bare").iterdir() if entry.is_file()) == ["0=ocfl_1.1"]
         objects.put(
             "other/ocfl_layout.json", b'{"extension": "0003-hash-and-id-n-tuple-storage-layout", "description": ""}'
         )
-        with pytest.raises(Unsound):
+        with pytest.raises(StorageDamaged):
             OcflStorage(objects, "other", sources).write(sources.deposit("one", FILES))
-        with pytest.raises(NotStorable):
+        with pytest.raises(InvalidDeposit):
             OcflStorage(objects, "", sources)
 
 
 def test_an_object_lies_where_the_layout_says(tmp_path: Path, sources: Bytes) -> None:
-    with Directory(tmp_path, fsync=False) as objects:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         OcflStorage(objects, "ocfl", sources).write(sources.deposit("one", FILES))
     layout = json.loads((tmp_path / "ocfl" / "ocfl_layout.json").read_bytes())["extension"]
     config = json.loads((tmp_path / "ocfl" / "extensions" / layout / "config.json").read_bytes())
@@ -240,7 +240,7 @@ def test_memory_stays_bounded_with_many_files(tmp_path: Path, sources: Bytes) ->
     count = 4000
     sources.held["x"] = b""
     files = (FileToStore(f"producer/folder/{n:040d}.txt", 0, sha256(b""), "x") for n in range(count))
-    with Directory(tmp_path, fsync=False) as objects:
+    with DirectoryObjects(tmp_path, fsync=False) as objects:
         storage = OcflStorage(objects, "ocfl", sources)
         tracemalloc.start()
         try:

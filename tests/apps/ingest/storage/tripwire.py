@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from waybill.objects import Body, Conditions, ObjectInfo, Objects, Unsupported
+from waybill.objects import ObjectBody, ObjectInfo, Objects, ObjectStoreCapabilities, UnsupportedObjectOperation
 
 
 class Died(BaseException):
@@ -21,8 +21,8 @@ class Tripwire:
         self._looked = False
 
     @property
-    def conditions(self) -> Conditions:
-        return self._objects.conditions
+    def capabilities(self) -> ObjectStoreCapabilities:
+        return self._objects.capabilities
 
     def put(
         self, name: str, data: Any, *, if_absent: bool = False, if_match: str | None = None, **more: Any
@@ -30,13 +30,13 @@ class Tripwire:
         if not self._conditional and (if_absent or if_match is not None):
             self._at(self._moment + 1)
             self._looked = True
-            raise Unsupported
+            raise UnsupportedObjectOperation
         return self._around(lambda: self._objects.put(name, data, if_absent=if_absent, if_match=if_match, **more))
 
     def delete(self, name: str) -> bool:
         return self._around(lambda: self._objects.delete(name))
 
-    def get(self, name: str, *, start: int = 0, end: int | None = None) -> Body:
+    def get(self, name: str, *, start: int = 0, end: int | None = None) -> ObjectBody:
         return self._objects.get(name, start=start, end=end)
 
     def head(self, name: str) -> ObjectInfo:

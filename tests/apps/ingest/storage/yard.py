@@ -63,7 +63,7 @@ def copied(objects: Objects, prefix: str, target: Path) -> Path:
 def files_of(storage: OcflStorage, number: int = 0, object_id: str = ARK) -> dict[str, bytes]:
     """All files of a version by their paths, read through its manifest."""
     found = {}
-    with storage.manifest(storage.stored(object_id, number)) as reader:
+    with storage.open_manifest(storage.get_version(object_id, number)) as reader:
         for entry in reader:
             with storage.read(object_id, entry.extra["place"]) as body:
                 found[entry.uri] = body.read()

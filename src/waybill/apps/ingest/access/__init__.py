@@ -1,16 +1,21 @@
-"""Access: what is at rest is packed for a user who asks for it, and can be fetched by a URL until it expires.
+"""Access: stored objects are packed on request, and can be fetched by a URL until they expire.
 
-    asking     an order, its size and its time; a record in the small or the large queue; a token
-    order      what was asked for            contents   its files from storage, each verified while it is read
-    naming     names inside the archive      zipping, tarring   archives as streams
-    tokens     the secret in the URL, and where the files of an assembly lie
+    orders          requests, orders, their size and expected time; a record in the small or the large queue
+    archives        the files of an order from storage, verified while they are read, as zip or tar streams
+    archive_names   names inside an archive
+    tokens          the secret in the URL, and where the files of an assembly are stored
 
-The life of an assembly: asked for -> Pending -> Processing: packed into an object under its own place -> Completed:
-fetched by its URL -> expired: deleted, its files and then its record removed (waybill.apps.ingest.duties.expiry). The
-step is in steps/assembling.py.
+The life of an assembly: requested -> Pending -> Processing: packed into an object at its own place -> Completed:
+fetched by its URL -> expired: deleted, its files and then its record removed (maintenance/assembly_expiry.py). The step
+is in steps/access/processing.py.
 """
 
-from waybill.apps.ingest.access.asking import Asked, Wanted, ask
-from waybill.apps.ingest.access.order import Order, order_of
+from waybill.apps.ingest.access.orders import (
+    AssemblyOrder,
+    AssemblyRequest,
+    RequestedAssembly,
+    order_of,
+    request_assembly,
+)
 
-__all__ = ["Asked", "Order", "Wanted", "ask", "order_of"]
+__all__ = ["AssemblyOrder", "AssemblyRequest", "RequestedAssembly", "order_of", "request_assembly"]

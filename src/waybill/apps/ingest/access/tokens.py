@@ -1,11 +1,12 @@
-"""Tokens: the secret in the URL of an assembly, and how its record and its files are found.
+"""Tokens: the secret in the URL of an assembly, and how it leads to the record and the files.
 
-    token     43 characters, 256 random bits. Whoever has it may fetch the assembly until it expires, without showing anything else.
-    place     ingest/access/<SHA-256 of the token>/ holds everything of the assembly: names of objects are seen by more people than tokens
-    pointer   <place>/record.json says which record it is
+    token     43 characters, 256 random bits. It is the only authentication needed to fetch the assembly until it expires.
+    place     ingest/access/<SHA-256 of the token>/ holds all files of the assembly. Object names are seen by more people than tokens,
+              so they contain only the digest.
+    pointer   <place>/record.json names the record
 
-The token stands in the record's document `token`, as the services that share the tree expect; pages and API show that
-document without it.
+The token is in the document `token` of the record, as the services that share the tree expect; pages and API do not
+show it.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest.outfit import Outfit
-from waybill.objects import NotFound as NoObject
+from waybill.apps.ingest.resources import IngestResources
+from waybill.objects import ObjectNotFound as NoObject
 from waybill.objects import Objects
-from waybill.record import NotFound, Record, Ref, Store
+from waybill.record import Record, RecordNotFound, Ref, Store
 
 ROOT = "ingest/access"
 KINDS = ("access-small", "access-large")
-_SHAPE = re.compile(r"[A-Za-z0-9_-]{43}")
-_PLACE = re.compile(r"[0-9a-f]{64}")
+_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}")
+_PLACE_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 
-class _Pointer(msgspec.Struct, frozen=True):
+class _TokenPointer(msgspec.Struct, frozen=True):
     kind: str
     id: str
 
 
-def new_token(draw: Callable[[int], bytes]) -> str:
-    return base64.urlsafe_b64encode(draw(32)).rstrip(b"=").decode()
+def generate_token(random_bytes: Callable[[int], bytes]) -> str:
+    return base64.urlsafe_b64encode(random_bytes(32)).rstrip(b"=").decode()
 
 
 def place_of(token: str) -> str:
@@ -45,54 +46,54 @@ def place_of(token: str) -> str:
 
 
 def token_of(record: Record) -> str:
-    """The token of one of our assemblies; empty if what the record says is no token of ours."""
-    said = record.docs.get("token")
-    token = said.get("token") if isinstance(said, dict) else None
-    return token if isinstance(token, str) and _SHAPE.fullmatch(token) else ""
+    """Return the token of one of our assemblies; empty if the record has none of ours."""
+    document = record.documents.get("token")
+    token = document.get("token") if isinstance(document, dict) else None
+    return token if isinstance(token, str) and _TOKEN_PATTERN.fullmatch(token) else ""
 
 
-def point(objects: Objects, record: Record) -> None:
-    """Let the token lead to the record. Safe to repeat: it is the same each time."""
+def write_pointer(objects: Objects, record: Record) -> None:
+    """Write the pointer from the token to the record. Safe to repeat: the content is the same each time."""
     token = token_of(record)
-    objects.put(f"{place_of(token)}/record.json", msgspec.json.encode(_Pointer(record.kind, record.id)))
+    objects.put(f"{place_of(token)}/record.json", msgspec.json.encode(_TokenPointer(record.kind, record.id)))
 
 
-def pointed(objects: Objects, place: str) -> Ref | None:
-    """The record to which everything at a place belongs; None if nothing says so."""
+def read_pointer(objects: Objects, place: str) -> Ref | None:
+    """Return the record that the files at a place belong to; None if there is no pointer."""
     try:
         with objects.get(f"{place}/record.json", end=10_000) as body:
-            found = msgspec.json.decode(body.read(), type=_Pointer)
+            pointer = msgspec.json.decode(body.read(), type=_TokenPointer)
     except (NoObject, msgspec.DecodeError):
         return None
-    return Ref(found.kind, found.id) if found.kind in KINDS else None
+    return Ref(pointer.kind, pointer.id) if pointer.kind in KINDS else None
 
 
-def well_formed(token: str) -> bool:
-    """Whether it may have been a token: nobody can tell any more, once its assembly is gone."""
-    return _SHAPE.fullmatch(token) is not None
+def is_well_formed(token: str) -> bool:
+    """Whether the text has the form of a token, existing or removed."""
+    return _TOKEN_PATTERN.fullmatch(token) is not None
 
 
-def find(store: Store, objects: Objects, token: str) -> Record | None:
-    """The assembly of a token; None if there is none, or no longer."""
-    if not _SHAPE.fullmatch(token):
+def find_assembly(store: Store, objects: Objects, token: str) -> Record | None:
+    """Return the assembly of a token; None if there is none, or not any more."""
+    if not _TOKEN_PATTERN.fullmatch(token):
         return None
-    ref = pointed(objects, place_of(token))
+    ref = read_pointer(objects, place_of(token))
     if ref is None:
         return None
     try:
         record = store.get(*ref)
-    except NotFound:
+    except RecordNotFound:
         return None
     return record if hmac.compare_digest(token_of(record), token) else None
 
 
 def is_place(name: str) -> bool:
     """Whether a name directly below ROOT can be the place of an assembly."""
-    return _PLACE.fullmatch(name) is not None
+    return _PLACE_PATTERN.fullmatch(name) is not None
 
 
-def remove_all(objects: Objects, place: str) -> int:
-    """Remove everything of an assembly, the pointer last; how much. Safe to repeat."""
+def remove_files(objects: Objects, place: str) -> int:
+    """Remove all files of an assembly, the pointer last; return their number. Safe to repeat."""
     pointer, count = f"{place}/record.json", 0
     for info in objects.list(place):
         if info.name != pointer:
@@ -100,21 +101,21 @@ def remove_all(objects: Objects, place: str) -> int:
     return count + objects.delete(pointer)
 
 
-def document(token: str, url: str, size: int, status: str, ready: float) -> dict[str, Any]:
-    """As the services that share the tree write and read it. Our storage has no numbers of nodes: 0."""
+def token_document(token: str, url: str, size: int, status: str, ready: float) -> dict[str, Any]:
+    """Return the document `token` in the format of the services that share the tree. Our storage has no node numbers: 0."""
     return {
         "token": token,
         "delivery-node": 0,
         "cloud-content-byte": size,
         "status": status,
         "url": url,
-        "anticipated-availability-time": rfc3339(ready),
+        "anticipated-availability-time": to_rfc3339(ready),
     }
 
 
-def url_of(outfit: Outfit, token: str) -> str:
-    return outfit.address("access", token)
+def url_of(resources: IngestResources, token: str) -> str:
+    return resources.api_url_of("access", token)
 
 
-def rfc3339(seconds: float) -> str:
+def to_rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

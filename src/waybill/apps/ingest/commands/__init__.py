@@ -1,5 +1,15 @@
-"""The commands of ingest: `waybill ingest ...`. One file for each of the things that people do; `counter` has what
-they share.
+"""The commands of ingest: `waybill ingest ...`, one module per subject.
+
+deposits        check a payload, submit it
+batches         overview, batches, jobs, the report of a batch
+batch_watch     follow a batch to its end
+operations      hold, release, pause, resume, restart, fail, delete; locks
+objects         search, show and get objects; audit, rebuild
+access          assemblies
+profiles, collections, merritt_import
+support         what they share: registration, error translation, saving files
+
+The order of registration is the order of the help page.
 """
 
 from __future__ import annotations
@@ -8,36 +18,25 @@ import typer
 
 from waybill.apps.ingest.commands import (
     access,
-    acting,
+    batch_watch,
     batches,
-    caring,
-    checking,
     collections,
-    following,
-    locks,
+    deposits,
+    merritt_import,
     objects,
+    operations,
     profiles,
-    reports,
-    submitting,
-    taking_over,
 )
 
 
-def commands() -> typer.Typer:
+def build_commands() -> typer.Typer:
     app = typer.Typer(name="ingest")
-    for module in (
-        submitting,
-        checking,
-        batches,
-        reports,
-        following,
-        acting,
-        locks,
-        objects,
-        access,
-        caring,
-        collections,
-    ):
-        module.register(app)
-    taking_over.register(app, profiles.register(app))
+    deposits.register(app)
+    batches.register(app)
+    batch_watch.register(app)
+    operations.register(app)
+    objects.register(app)
+    access.register(app)
+    collections.register(app)
+    merritt_import.register(app, profiles.register(app))
     return app

@@ -1,4 +1,4 @@
-"""Commands about assemblies: ask for an object as a zip or tar, see how far it is, fetch it by its URL."""
+"""`waybill ingest access`: request an object as a zip or tar, see how far it is, fetch the archive."""
 
 from __future__ import annotations
 
@@ -9,28 +9,39 @@ from typing import Annotated, Any
 import typer
 
 from waybill import views
-from waybill.apps.ingest.access import Wanted, ask, order_of
-from waybill.apps.ingest.access.order import Content, Form
-from waybill.apps.ingest.commands import saving
-from waybill.apps.ingest.commands.batches import found
-from waybill.apps.ingest.commands.counter import LIMIT, YES, agreed, outfit, serve, size_of, until_settled
-from waybill.cli import shapes
-from waybill.cli.desk import WHY, Desk
-from waybill.cli.problems import FAILED, Missing
-from waybill.record import NotFound, Record, Store
+from waybill.apps.ingest.access import AssemblyRequest, order_of, request_assembly
+from waybill.apps.ingest.access.orders import ArchiveContent, ArchiveForm
+from waybill.apps.ingest.commands import support
+from waybill.apps.ingest.commands.batches import find_page
+from waybill.apps.ingest.commands.support import (
+    LIMIT,
+    YES,
+    confirm_action,
+    format_size,
+    register_command,
+    resources_of,
+    wait_until_settled,
+)
+from waybill.cli import terminal
+from waybill.cli.command_context import WHY, CommandContext
+from waybill.cli.problems import FAILED, NameNotFound
+from waybill.record import Record, RecordNotFound, Store
+from waybill.text_format import clip_line, format_local_time
 
 KINDS = ("access-small", "access-large")
-ID = Annotated[
+ASSEMBLY_ID = Annotated[
     str, typer.Argument(metavar="ID", help="The assembly's id, or small:ID and large:ID where both queues have it.")
 ]
 
 
 def register(ingest: typer.Typer) -> None:
-    app = typer.Typer(name="ingest access", help="Objects packed for users who ask for them.")
+    app = typer.Typer(name="ingest access", help="Objects packed on request.")
     ingest.add_typer(app, name="access", rich_help_panel="Objects")
-    serve(app, alone=True, examples=("waybill ingest access", "waybill ingest access --json"))(list_assemblies)
-    serve(app, "list", examples=("waybill ingest access list --state Failed",))(list_assemblies)
-    serve(
+    register_command(app, without_subcommand=True, examples=("waybill ingest access", "waybill ingest access --json"))(
+        list_assemblies
+    )
+    register_command(app, "list", examples=("waybill ingest access list --state Failed",))(list_assemblies)
+    register_command(
         app,
         "request",
         examples=(
@@ -38,53 +49,53 @@ def register(ingest: typer.Typer) -> None:
             "waybill ingest access request ark:/99999/fk4abc --version 1 --form tar --file producer/a.txt --json",
         ),
     )(request)
-    serve(app, "show", examples=("waybill ingest access show qid0000000001",))(show)
-    serve(app, "get", examples=("waybill ingest access get qid0000000001 -o husky.zip",))(get)
-    serve(app, "requeue", examples=("waybill ingest access requeue qid0000000001",))(requeue)
-    serve(app, "delete", examples=("waybill ingest access delete qid0000000001",))(delete)
+    register_command(app, "show", examples=("waybill ingest access show qid0000000001",))(show)
+    register_command(app, "get", examples=("waybill ingest access get qid0000000001 -o husky.zip",))(get)
+    register_command(app, "requeue", examples=("waybill ingest access requeue qid0000000001",))(requeue)
+    register_command(app, "delete", examples=("waybill ingest access delete qid0000000001",))(delete)
 
 
 def list_assemblies(
-    desk: Desk,
+    context: CommandContext,
     state: Annotated[str | None, typer.Option("--state", help="Only those in this state.")] = None,
     limit: LIMIT = 30,
 ) -> None:
     """List assemblies of both queues, the newest first."""
-    with desk.store() as store:
+    with context.open_store() as store:
         now = store.now()
         rows = [
-            _view(record, now)
+            _to_view(record, now)
             for kind in KINDS
-            for record in found(desk, store, kind, state, None, limit, None, True)[0]
+            for record in find_page(context, store, kind, state, None, limit, None, True)[0]
         ]
-    if desk.as_json:
-        return desk.print_json({"assemblies": rows})
+    if context.as_json:
+        return context.print_json({"assemblies": rows})
     if not rows:
-        return desk.note("There are no assemblies: `waybill ingest access request ARK` asks for one.")
-    made = shapes.table("queue", "id", "state", "object", "form", "size", "expected", "message")
+        return context.print_note("There are no assemblies: `waybill ingest access request ARK` makes one.")
+    table = terminal.make_table("queue", "id", "state", "object", "form", "size", "expected", "message")
     for row in rows:
-        made.add_row(
+        table.add_row(
             row["queue"],
             row["id"],
-            _state(row),
+            _format_state(row),
             row["object"],
             row["form"],
-            size_of(row["bytes"]),
-            shapes.local(row["expected"]),
-            shapes.clip(row["message"]),
+            format_size(row["bytes"]),
+            format_local_time(row["expected"]),
+            clip_line(row["message"]),
         )
-    desk.out.print(made)
+    context.out.print(table)
     return None
 
 
-def _state(view: dict[str, Any]) -> str:
+def _format_state(view: dict[str, Any]) -> str:
     return f"{view['state']}, expired" if view["expired"] else str(view["state"])
 
 
-def _view(record: Record, now: float) -> dict[str, Any]:
-    order, told = order_of(record), record.docs.get("token")
-    token: dict[str, Any] = told if isinstance(told, dict) else {}
-    packed = record.docs.get("packed") or {}
+def _to_view(record: Record, now: float) -> dict[str, Any]:
+    order, document = order_of(record), record.documents.get("token")
+    token: dict[str, Any] = document if isinstance(document, dict) else {}
+    packed = record.documents.get("packed") or {}
     size = token.get("cloud-content-byte")
     return {
         "queue": record.kind.partition("-")[2],
@@ -95,153 +106,157 @@ def _view(record: Record, now: float) -> dict[str, Any]:
         "version": order.version if order else None,
         "form": order.form if order else "",
         "bytes": size if isinstance(size, int) else None,
-        "expected": _text(token, "anticipated-availability-time"),
-        "url": _text(token, "url"),
-        "expires": views.moment(packed.get("expires", 0)),
+        "expected": _text_of(token, "anticipated-availability-time"),
+        "url": _text_of(token, "url"),
+        "expires": views.format_time(packed.get("expires", 0)),
         "expired": record.state == "Completed" and packed.get("expires", now) < now,
     }
 
 
-def _text(token: dict[str, Any], name: str) -> str | None:
-    """What a token says, which another service may have written; None where that is no text."""
+def _text_of(token: dict[str, Any], name: str) -> str | None:
+    """Return a text of a token, which another service may have written; None if it is no text."""
     value = token.get(name)
     return value if isinstance(value, str) and value else None
 
 
 def request(
-    desk: Desk,
+    context: CommandContext,
     ark: Annotated[str, typer.Argument(metavar="ARK", help="The object.")],
     version: Annotated[
         int | None, typer.Option("--version", min=0, help="A version of it; 0: all.", show_default="the newest")
     ] = None,
-    form: Annotated[Form, typer.Option("--form", help="How it is packed.")] = "zip",
+    form: Annotated[ArchiveForm, typer.Option("--form", help="The archive format.")] = "zip",
     content: Annotated[
-        Content, typer.Option("--content", help="producer: without the files that ingest added.")
+        ArchiveContent, typer.Option("--content", help="producer: without the files that ingest added.")
     ] = "full",
     file: Annotated[
         list[str] | None, typer.Option("--file", metavar="PATH", help="Only this file; may be repeated.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Wait until it is ready; exit code 1 if it failed.")] = False,
 ) -> int | None:
-    """Ask for an object, a version or some files of it; answered with a URL that works from when it is ready until
-    it expires.
-    """
-    wanted = Wanted(object=ark, version=version, form=form, content=content, files=tuple(file or ()))
-    with desk.engine() as engine:
-        asked = ask(engine, outfit(desk), wanted, owner=desk.who, lifted=True)  # who reaches the store is an operator
-        record = until_settled(desk, engine.store, asked.record.ref) if watch else asked.record
-        view = _view(record, engine.store.now())
-    if desk.as_json:
-        desk.print_json(view)
+    """Request an object, a version or some files of it. The URL works from when the archive is ready until it expires."""
+    assembly_request = AssemblyRequest(object=ark, version=version, form=form, content=content, files=tuple(file or ()))
+    with context.open_engine() as engine:
+        # whoever reaches the store is an operator
+        requested = request_assembly(
+            engine, resources_of(context), assembly_request, owner=context.who, ignores_embargo=True
+        )
+        record = wait_until_settled(context, engine.store, requested.record.ref) if watch else requested.record
+        view = _to_view(record, engine.store.now())
+    if context.as_json:
+        context.print_json(view)
     else:
-        _say(desk, view)
+        _print_assembly(context, view)
     return FAILED if record.state == "Failed" else None
 
 
-def _say(desk: Desk, view: dict[str, Any]) -> None:
+def _print_assembly(context: CommandContext, view: dict[str, Any]) -> None:
     ready = view["state"] == "Completed"
-    desk.out.print(
-        shapes.fields(
+    context.out.print(
+        terminal.make_field_table(
             [
                 ("assembly", f"{view['queue']} {view['id']}"),
-                ("state", _state(view)),
+                ("state", _format_state(view)),
                 ("message", view["message"]),
                 ("object", view["object"]),
                 ("version", "all" if view["version"] == 0 else view["version"]),
                 ("form", view["form"]),
-                ("content", size_of(view["bytes"])),
-                ("ready", "" if ready else f"about {shapes.local(view['expected'])}"),
-                ("expires", shapes.local(view["expires"])),
+                ("content", format_size(view["bytes"])),
+                ("ready", "" if ready else f"about {format_local_time(view['expected'])}"),
+                ("expires", format_local_time(view["expires"])),
             ]
         )
     )
     if view["url"] and not view["expired"]:
-        desk.out.print(f"url       {view['url']}", soft_wrap=True)  # one line, so that it can be copied
+        context.out.print(f"url       {view['url']}", soft_wrap=True)  # one line, so that it can be copied
 
 
-def _named(store: Store, id: str) -> Record:
+def _find_assembly(store: Store, id: str) -> Record:
     queue, colon, rest = id.partition(":")
     kinds = [f"access-{queue}"] if colon else KINDS
-    there = list(_there(store, kinds, rest if colon else id))
-    if not there:
-        raise Missing(
-            f"There is no assembly {id}: those that have expired are removed, and `waybill ingest access` lists the others. "
-            "`waybill ingest access request ARK` asks for one."
+    matches = list(_iter_matches(store, kinds, rest if colon else id))
+    if not matches:
+        raise NameNotFound(
+            f"There is no assembly {id}: expired ones are removed, and `waybill ingest access` lists the others. "
+            "`waybill ingest access request ARK` makes a new one."
         )
-    if len(there) > 1:
-        raise Missing(f"Both queues have an assembly {id}: write small:{id} or large:{id}.")
-    return there[0]
+    if len(matches) > 1:
+        raise NameNotFound(f"Both queues have an assembly {id}: write small:{id} or large:{id}.")
+    return matches[0]
 
 
-def _there(store: Store, kinds: Any, id: str) -> Iterator[Record]:
+def _iter_matches(store: Store, kinds: Any, id: str) -> Iterator[Record]:
     for kind in kinds:
         try:
             yield store.get(kind, id)
-        except NotFound:
+        except RecordNotFound:
             continue
 
 
-def show(desk: Desk, id: ID) -> None:
-    """Show an assembly: what was asked for, how far it is, its URL and until when that works."""
-    with desk.store() as store:
-        view = _view(_named(store, id), store.now())
-    return desk.print_json(view) if desk.as_json else _say(desk, view)
+def show(context: CommandContext, id: ASSEMBLY_ID) -> None:
+    """Show an assembly: what was requested, its state, its URL and when that expires."""
+    with context.open_store() as store:
+        view = _to_view(_find_assembly(store, id), store.now())
+    return context.print_json(view) if context.as_json else _print_assembly(context, view)
 
 
 def get(
-    desk: Desk,
-    id: ID,
+    context: CommandContext,
+    id: ASSEMBLY_ID,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is stdout.")],
-    force: saving.FORCE = False,
+    force: support.FORCE = False,
 ) -> None:
-    """Get the archive of an assembly that is ready, where its URL cannot be reached."""
-    have = outfit(desk)
-    with desk.store() as store:
-        record, now = _named(store, id), store.now()
-    packed = record.docs.get("packed")
+    """Get the archive of a completed assembly without its URL."""
+    resources = resources_of(context)
+    with context.open_store() as store:
+        record, now = _find_assembly(store, id), store.now()
+    packed = record.documents.get("packed")
     if record.state == "Completed" and isinstance(packed, dict) and packed.get("expires", now) < now:
-        when = shapes.local(views.moment(packed["expires"]))
-        raise Missing(f"{record.ref} expired {when}, and its archive is not given out any more. {_again(record)}")
-    if record.state != "Completed" or not isinstance(packed, dict):
-        raise Missing(
-            f"{record.ref} is {record.state}, and there is no archive of it {'any more' if packed else 'yet'}."
+        when = format_local_time(views.format_time(packed["expires"]))
+        raise NameNotFound(
+            f"{record.ref} expired {when}, and its archive is no longer available. {_suggest_request(record)}"
         )
-    target = saving.place(desk, output, force)
-    saving.save(
-        target, saving.verified(have.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}")
+    if record.state != "Completed" or not isinstance(packed, dict):
+        raise NameNotFound(
+            f"{record.ref} is {record.state}: its archive {'no longer exists' if packed else 'is not ready yet'}."
+        )
+    target = support.resolve_output(context, output, force)
+    support.save_chunks(
+        target,
+        support.verify_chunks(resources.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"),
     )
-    if desk.as_json:
-        return desk.print_json(
+    if context.as_json:
+        return context.print_json(
             {"id": record.id, "file": str(target), "bytes": packed["size"], "sha256": packed["sha256"]}
         )
-    return desk.note(f"{target or record.ref}: {size_of(packed['size'])}, SHA-256 {packed['sha256']}")
+    return context.print_note(f"{target or record.ref}: {format_size(packed['size'])}, SHA-256 {packed['sha256']}")
 
 
-def _again(record: Record) -> str:
+def _suggest_request(record: Record) -> str:
     order = order_of(record)
     if order is None:
-        return "Whoever asked for it must ask again."
+        return "It must be requested again."
     more = f" --content {order.content}" if order.content != "full" else ""
-    return f"`waybill ingest access request {order.object} --version {order.version} --form {order.form}{more}` asks for it again."
+    return f"`waybill ingest access request {order.object} --version {order.version} --form {order.form}{more}` requests it again."
 
 
-def requeue(desk: Desk, id: ID, why: WHY = "") -> None:
-    """Try a failed assembly again."""
-    return _act(desk, id, "requeue", why, False)
+def requeue(context: CommandContext, id: ASSEMBLY_ID, why: WHY = "") -> None:
+    """Retry a failed assembly."""
+    return _act(context, id, "requeue", why, False)
 
 
-def delete(desk: Desk, id: ID, yes: YES = False, why: WHY = "") -> None:
-    """Remove an assembly that is ready or failed; its URL stops working."""
-    return _act(desk, id, "delete", why, yes)
+def delete(context: CommandContext, id: ASSEMBLY_ID, yes: YES = False, why: WHY = "") -> None:
+    """Remove a completed or failed assembly; its URL stops working."""
+    return _act(context, id, "delete", why, yes)
 
 
-def _act(desk: Desk, id: str, action: str, why: str, yes: bool) -> None:
-    with desk.engine() as engine:
-        record = _named(engine.store, id)
-        wanted = desk.machine(record.kind).action(action)
+def _act(context: CommandContext, id: str, action: str, why: str, yes: bool) -> None:
+    with context.open_engine() as engine:
+        record = _find_assembly(engine.store, id)
+        wanted = context.get_machine(record.kind).find_action(action)
         assert wanted is not None
-        confirmed = agreed(desk, wanted, wanted.question(record, engine.store), str(record.ref), yes)
-        acted = engine.act(record.ref, action, who=desk.who, why=why, confirmed=confirmed).record
-    if desk.as_json:
-        return desk.print_json({"queue": acted.kind.partition("-")[2], "id": acted.id, "state": acted.state})
-    return desk.say(f"{acted.ref}: {acted.state}")
+        confirmed = confirm_action(context, wanted, wanted.get_confirmation(record, engine.store), str(record.ref), yes)
+        acted = engine.act(record.ref, action, who=context.who, why=why, confirmed=confirmed).record
+    if context.as_json:
+        return context.print_json({"queue": acted.kind.partition("-")[2], "id": acted.id, "state": acted.state})
+    return context.print_line(f"{acted.ref}: {acted.state}")

@@ -1,4 +1,4 @@
-"""Commands that look at deposits: all of them together, batches, one batch with what failed in it, its report, jobs."""
+"""Commands that show deposits: `waybill ingest` (the overview), `batches`, `batch`, `jobs` and `report`."""
 
 from __future__ import annotations
 
@@ -10,220 +10,249 @@ import typer
 from rich.text import Text
 
 from waybill import views
-from waybill.apps.ingest import service, submission
-from waybill.apps.ingest.commands.counter import LIMIT, NO_WORKER, serve, size_of
-from waybill.cli import shapes
-from waybill.cli.desk import Desk
-from waybill.cli.problems import Misuse
+from waybill.apps.ingest import service
+from waybill.apps.ingest.batch_report import ReportedJob
+from waybill.apps.ingest.commands.support import (
+    LIMIT,
+    NO_WORKER,
+    format_size,
+    pluralize,
+    register_command,
+    resources_of,
+)
+from waybill.apps.ingest.submission import Submission
+from waybill.cli import terminal
+from waybill.cli.command_context import WHY, CommandContext
+from waybill.cli.problems import NameNotFound, UsageError
 from waybill.cli.records import check_state
-from waybill.record import MAX_PAGE, Record, Ref, Store
-from waybill.views import PageTokens, Query
+from waybill.manifests import record_lists
+from waybill.record import Record, RecordNotFound, Ref, Store
+from waybill.text_format import clip_line, format_age, format_local_time
+from waybill.views import ListQuery, PageTokens
 
 PANEL = "Deposits"
 KINDS = ("batch", "job", "access-small", "access-large")
-AS_COMMANDS = {"report": "waybill ingest {} {} --send"}  # actions whose command is not their name alone
-FAILURES = 20  # failed jobs that a batch shows
+ACTION_COMMANDS = {"report": "waybill ingest {} {} --send"}  # actions whose command is more than their name
+MAX_FAILURES = 20  # failed jobs shown with a batch or a report
 
 STATE = Annotated[str | None, typer.Option("--state", help="Only those in this state.")]
-TOKEN = Annotated[
-    str | None, typer.Option("--token", help="Go on after an earlier page; it is printed with that page.")
+PAGE_TOKEN = Annotated[
+    str | None, typer.Option("--page-token", help="Continue after an earlier page, which printed this token.")
 ]
 OLDEST = Annotated[bool, typer.Option("--oldest", help="Oldest first.")]
 BATCH = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or its batchID (bid-UUID).")]
 
 
 def register(app: typer.Typer) -> None:
-    serve(app, alone=True, examples=("waybill ingest", "waybill ingest --json"))(overview)
-    serve(
+    register_command(app, "overview", without_subcommand=True, examples=("waybill ingest", "waybill ingest --json"))(
+        show_overview
+    )
+    register_command(
         app,
+        "batches",
         panel=PANEL,
         examples=(
             "waybill ingest batches",
             "waybill ingest batches --state Failed",
             "waybill ingest batches --limit 10 --json",
         ),
-    )(batches)
-    serve(
+    )(list_batches)
+    register_command(
         app,
+        "batch",
         panel=PANEL,
         examples=(
             "waybill ingest batch bid0000000001",
             "waybill ingest batch bid-5f0c7f0e-7d2b-4c6e-9d0a-3f1b2c4d5e6f --json",
         ),
-    )(batch)
-    serve(
+    )(show_batch)
+    register_command(
         app,
+        "jobs",
         panel=PANEL,
         examples=(
             "waybill ingest jobs --state Failed",
             "waybill ingest jobs --batch bid0000000001",
             "waybill ingest jobs --limit 10 --json",
         ),
-    )(jobs)
+    )(list_jobs)
+    register_command(
+        app,
+        "report",
+        panel=PANEL,
+        examples=(
+            "waybill ingest report bid0000000001",
+            "waybill ingest report bid0000000001 --jobs --json",
+            "waybill ingest report bid0000000001 --send --why 'everything repairable is repaired'",
+        ),
+    )(report)
 
 
-def overview(desk: Desk) -> None:
-    """Count deposits and assemblies by state, and say what is on hold or paused."""
-    with desk.store() as store:
-        tallies = [views.tally(desk.machine(kind), store.tally(kind)) for kind in KINDS]
-        marks = {
-            name: about for name, about in sorted(store.marks().items()) if name.startswith(("collections/", "queue/"))
+def show_overview(context: CommandContext) -> None:
+    """Count deposits and assemblies by state, and show what is on hold or paused."""
+    with context.open_store() as store:
+        counts_by_kind = [
+            views.to_state_counts_view(context.get_machine(kind), store.count_by_state(kind)) for kind in KINDS
+        ]
+        holds = {
+            name: description
+            for name, description in sorted(store.list_holds().items())
+            if name.startswith(("collections/", "queue/"))
         }
-        workers = len(views.living(store))
-    if desk.as_json:
-        return desk.print_json({"kinds": tallies, "marks": marks, "workers": workers})
-    made = shapes.table("", "", "states")
-    for tally in tallies:
-        states = "  ".join(f"{count['state']} {count['count']}" for count in tally["states"] if count["count"])
-        made.add_row(desk.machine(tally["kind"]).plural, str(tally["total"]), states)
-    desk.out.print(made)
-    for name, about in marks.items():
-        desk.say(
-            f"{'on hold' if name.startswith('collections/') else 'paused'}: {name.partition('/')[2]} ({about.rstrip(': ')})"
+        workers = len(views.list_live_sessions(store))
+    if context.as_json:
+        return context.print_json({"kinds": counts_by_kind, "holds": holds, "workers": workers})
+    table = terminal.make_table("", "", "states")
+    for counts in counts_by_kind:
+        states = "  ".join(f"{count['state']} {count['count']}" for count in counts["states"] if count["count"])
+        table.add_row(context.get_machine(counts["kind"]).plural, str(counts["total"]), states)
+    context.out.print(table)
+    for name, description in holds.items():
+        context.print_line(
+            f"{'on hold' if name.startswith('collections/') else 'paused'}: {name.partition('/')[2]} ({description.rstrip(': ')})"
         )
     if not workers:
-        desk.note(NO_WORKER)
+        context.print_note(NO_WORKER)
     return None
 
 
-def found(
-    desk: Desk,
+def find_page(
+    context: CommandContext,
     store: Store,
     kind: str,
     state: str | None,
     parent: Ref | None,
     limit: int,
-    token: str | None,
+    page_token: str | None,
     newest: bool,
 ) -> tuple[list[Record], str | None]:
-    """A page of records with their documents, and the token of the next one."""
-    query, after = Query(kind, state, parent, None, newest), None
-    if token is not None:
-        query, after = PageTokens.of(store).verify(token)
+    """Return a page of records with their documents, and the token of the next page."""
+    query, after = ListQuery(kind, state, parent, None, newest), None
+    if page_token is not None:
+        query, after = PageTokens.from_store(store).verify(page_token)
         if query.kind != kind:
-            raise Misuse(f"This token belongs to a list of {query.kind}; give it there, or begin again without it.")
-    check_state(desk.machine(kind), query.state, store)
+            raise UsageError(
+                f"This page token belongs to a list of {query.kind}; use it there, or start again without it."
+            )
+    check_state(context.get_machine(kind), query.state, store)
     page = store.find(
-        kind, state=query.state, parent=query.parent, after=after, newest=query.newest, limit=limit, docs=True
+        kind, state=query.state, parent=query.parent, after=after, newest=query.newest, limit=limit, documents=True
     )
-    return list(page.records), PageTokens.of(store).sign(query, page.after) if page.after is not None else None
+    return list(page.records), PageTokens.from_store(store).sign(query, page.after) if page.after is not None else None
 
 
-def batches(desk: Desk, state: STATE = None, limit: LIMIT = 30, token: TOKEN = None, oldest: OLDEST = False) -> None:
-    """List batches, the newest first, with how many of their jobs are in which state."""
-    with desk.engine() as engine:
-        records, further = found(desk, engine.store, "batch", state, None, limit, token, not oldest)
-        rows = [service.batch_view(engine, record) for record in records]
-    if desk.as_json:
-        return desk.print_json({"batches": rows, "next": further})
+def list_batches(
+    context: CommandContext,
+    state: STATE = None,
+    limit: LIMIT = 30,
+    page_token: PAGE_TOKEN = None,
+    oldest: OLDEST = False,
+) -> None:
+    """List batches, the newest first, with the number of their jobs in each state."""
+    with context.open_engine() as engine:
+        records, next_token = find_page(context, engine.store, "batch", state, None, limit, page_token, not oldest)
+        rows = [service.build_batch_view(engine, record) for record in records]
+    if context.as_json:
+        return context.print_json({"batches": rows, "next": next_token})
     if not rows:
         if state:
-            return desk.note(f"No batch is {state}; `waybill ingest` counts them.")
-        return desk.note("There are no batches here. `waybill ingest submit FILE --profile P` makes one.")
-    made = shapes.table("id", "state", "profile", "submitted", "jobs", "message")
+            return context.print_note(f"No batch is {state}; `waybill ingest` counts them.")
+        return context.print_note("There are no batches here. `waybill ingest submit FILE --profile P` makes one.")
+    table = terminal.make_table("id", "state", "profile", "submitted", "jobs", "message")
     for row in rows:
-        made.add_row(
+        table.add_row(
             row["id"],
-            _state(desk, "batch", row["state"]),
+            _style_state(context, "batch", row["state"]),
             row["profile"],
-            shapes.age(row["submitted"]),
-            counts(row),
-            shapes.clip(row["message"]),
+            format_age(row["submitted"]),
+            format_job_counts(row),
+            clip_line(row["message"]),
         )
-    desk.out.print(made)
-    if further:
-        desk.note(f"There are more: waybill ingest batches --token {further}")
+    context.out.print(table)
+    if next_token:
+        context.print_note(f"There are more: waybill ingest batches --page-token {next_token}")
     return None
 
 
-def _state(desk: Desk, kind: str, name: str) -> Text:
-    state = desk.machine(kind).state(name)
-    return shapes.state(name, state.sort if state is not None else None)
+def _style_state(context: CommandContext, kind: str, name: str) -> Text:
+    state = context.get_machine(kind).find_state(name)
+    return terminal.style_state(name, state.type if state is not None else None)
 
 
-def counts(view: dict[str, Any]) -> str:
+def format_job_counts(view: dict[str, Any]) -> str:
     return ", ".join(f"{count} {state}" for state, count in view["jobs"]["states"].items() if count)
 
 
-def batch(desk: Desk, id: BATCH) -> None:
-    """Show a batch: what was submitted, how its jobs stand, what failed in it and why, and its last report."""
-    with desk.engine() as engine:
+def show_batch(context: CommandContext, id: BATCH) -> None:
+    """Show a batch: what was submitted, the states of its jobs, what failed and why, and its last report."""
+    with context.open_engine() as engine:
         record = service.find_batch(engine, id)
-        view = service.batch_view(engine, record) | what_failed(engine.store, record)
-        possible = views.record(record, desk.depot.machines, store=engine.store)["actions"]
-    if desk.as_json:
-        return desk.print_json(view)
-    desk.out.print(
-        shapes.fields(
+        view = service.build_batch_view(engine, record) | find_failures(engine.store, record)
+        possible = views.to_record_view(record, context.environment.machines, store=engine.store)["actions"]
+    if context.as_json:
+        return context.print_json(view)
+    context.out.print(
+        terminal.make_field_table(
             [
                 ("batch", view["id"]),
                 ("batchID", view["batch_id"]),
-                ("state", _state(desk, "batch", view["state"])),
-                ("", view["state_doc"]),
+                ("state", _style_state(context, "batch", view["state"])),
+                ("", view["state_description"]),
                 ("message", view["message"]),
                 ("profile", view["profile"]),
                 ("title", view["title"]),
-                ("payload", view["filename"] or submission.of_batch(record).url),
+                ("payload", view["filename"] or Submission.from_batch(record).url),
                 ("type", view["type"]),
                 ("mode", "update" if view["update"] else "add"),
                 ("submitter", view["submitter"]),
-                ("submitted", shapes.local(view["submitted"])),
-                ("updated", shapes.local(view["updated"])),
-                ("jobs", counts(view) or "none yet"),
+                ("submitted", format_local_time(view["submitted"])),
+                ("updated", format_local_time(view["updated"])),
+                ("jobs", format_job_counts(view) or "none yet"),
             ]
         )
     )
     for remark in view["remarks"]:
-        desk.say(f"  {remark}")
-    say_failures(desk, view)
+        context.print_line(f"  {remark}")
+    print_failures(context, view)
     if view["report"] is not None:
-        desk.note(f"\nwaybill ingest report {view['id']}: What the depositor was told.")
+        context.print_note(f"\nwaybill ingest report {view['id']}: the last report to the depositor")
     for action in possible:
         if not action["why_not"]:
-            desk.note(
-                f"{AS_COMMANDS.get(action['name'], 'waybill ingest {} {}').format(action['name'], record.id)}: {action['doc']}"
+            context.print_note(
+                f"{ACTION_COMMANDS.get(action['name'], 'waybill ingest {} {}').format(action['name'], record.id)}: {action['description']}"
             )
     return None
 
 
-def what_failed(store: Store, batch: Record) -> dict[str, Any]:
-    """The first of its jobs that failed, and why."""
-    failed = store.tally("job", parent=batch.ref).get("Failed", 0)
-    jobs = (job for job in jobs_of(store, batch.ref) if job.state == "Failed")
-    return {"failures": [_failure(job) for job in islice(jobs, min(failed, FAILURES))]}
+def find_failures(store: Store, batch: Record) -> dict[str, Any]:
+    """Return the first failed jobs of a batch, and why they failed."""
+    failed = store.count_by_state("job", parent=batch.ref).get("Failed", 0)
+    jobs = (job for job in store.each("job", parent=batch.ref, documents=True) if job.state == "Failed")
+    return {"failures": [_to_failure_view(job) for job in islice(jobs, min(failed, MAX_FAILURES))]}
 
 
-def say_failures(desk: Desk, view: dict[str, Any]) -> None:
-    for complaint in (view["trouble"] or {}).get("reasons", []):
-        desk.say(f"  {complaint}")
+def print_failures(context: CommandContext, view: dict[str, Any]) -> None:
+    for reason in (view["failure"] or {}).get("reasons", []):
+        context.print_line(f"  {reason}")
     if not view["failures"]:
         return
-    made = shapes.table("failed", "what", "after", "why")
+    table = terminal.make_table("failed", "what", "after", "why")
     for job in view["failures"]:
-        made.add_row(job["id"], job["what"], job["last_done"] or "", job["reason"])
-    desk.say("")
-    desk.out.print(made)
+        table.add_row(job["id"], job["what"], job["last_done"] or "", job["reason"])
+    context.print_line("")
+    context.out.print(table)
     more = view["jobs"]["states"].get("Failed", 0) - len(view["failures"])
     if more > 0:
-        desk.note(f"and {more} more: waybill ingest jobs --batch {view['id']} --state Failed")
+        context.print_note(f"and {more} more: waybill ingest jobs --batch {view['id']} --state Failed")
     if any(job["can_be_resumed"] for job in view["failures"]):
-        desk.note(f"waybill ingest resume --batch {view['id']} tries all again that can be.")
+        context.print_note(f"waybill ingest resume --batch {view['id']} resumes those that can be.")
 
 
-def jobs_of(store: Store, batch: Ref) -> Iterator[Record]:
-    after: int | None = None
-    while True:
-        page = store.find("job", parent=batch, after=after, limit=MAX_PAGE, docs=True)
-        yield from page.records
-        if (after := page.after) is None:
-            return
-
-
-def _failure(job: Record) -> dict[str, Any]:
-    refusal = job.docs.get("refusal") or {}
+def _to_failure_view(job: Record) -> dict[str, Any]:
+    refusal = job.documents.get("refusal") or {}
     return {
         "id": job.id,
-        "what": what(job),
+        "what": describe_job(job),
         "last_done": job.last_done,
         "reason": job.message,
         "reasons": refusal.get("reasons", []),
@@ -231,83 +260,188 @@ def _failure(job: Record) -> dict[str, Any]:
     }
 
 
-def what(job: Record) -> str:
-    """What a person knows it by."""
-    said = submission.of_job(job)
-    return said.title or "; ".join(said.local_ids) or said.filename or said.url
+def describe_job(job: Record) -> str:
+    """Return what a user knows a job by: its title, local ids, file name or URL."""
+    deposit = Submission.from_job(job)
+    return deposit.title or "; ".join(deposit.local_ids) or deposit.filename or deposit.url
 
 
-def jobs(
-    desk: Desk,
+def list_jobs(
+    context: CommandContext,
     batch: Annotated[str | None, typer.Option("--batch", metavar="BATCH", help="Only jobs of this batch.")] = None,
     state: STATE = None,
     limit: LIMIT = 30,
-    token: TOKEN = None,
+    page_token: PAGE_TOKEN = None,
     oldest: OLDEST = False,
 ) -> None:
-    """List jobs, the newest first: where each is, what it waits for, and why it failed."""
-    with desk.engine() as engine:
+    """List jobs, the newest first: the state of each, what it waits for, and why it failed."""
+    with context.open_engine() as engine:
         store = engine.store
         parent = service.find_batch(engine, batch).ref if batch is not None else None
-        # the store has an index for one of them: the batch is the narrower
+        # the store filters by one of them: by the batch, which is narrower
         if parent is not None and state is not None:
-            if token is not None:
-                raise Misuse("With --batch and --state together there are no pages: raise --limit.")
-            check_state(desk.machine("job"), state, store)
-            records, further = list(islice((job for job in jobs_of(store, parent) if job.state == state), limit)), None
+            if page_token is not None:
+                raise UsageError("With --batch and --state together there are no pages: raise --limit.")
+            check_state(context.get_machine("job"), state, store)
+            records, next_token = (
+                list(
+                    islice(
+                        (job for job in store.each("job", parent=parent, documents=True) if job.state == state), limit
+                    )
+                ),
+                None,
+            )
         else:
-            records, further = found(desk, store, "job", state, parent, limit, token, not oldest)
-        progress = views.progress_of(store.sessions())
-        marks = store.marks() if any(record.state == "Held" for record in records) else {}
-        rows = [_job_view(desk, record, progress, marks) for record in records]
-    if desk.as_json:
-        return desk.print_json({"jobs": rows, "next": further})
+            records, next_token = find_page(context, store, "job", state, parent, limit, page_token, not oldest)
+        progress = views.progress_of(store.list_sessions())
+        holds = store.list_holds() if any(record.state == "Held" for record in records) else {}
+        rows = [_to_job_view(context, record, progress, holds) for record in records]
+    if context.as_json:
+        return context.print_json({"jobs": rows, "next": next_token})
     if not rows:
-        return desk.note("There are no jobs here.")
-    made = shapes.table("id", "batch", "state", "prio", "what", "object", "space", "", "message")
+        return context.print_note("There are no jobs here.")
+    table = terminal.make_table("id", "batch", "state", "prio", "what", "object", "space", "", "message")
     for row in rows:
-        made.add_row(
+        table.add_row(
             row["id"],
             row["batch"],
-            shapes.state(row["state"], row["sort"]),
+            terminal.style_state(row["state"], row["type"]),
             str(row["priority"]),
-            shapes.clip(row["what"], 40),
+            clip_line(row["what"], 40),
             row["object"],
-            size_of(row["space_needed"]),
-            shapes.progress(row["progress"]) or shapes.where(row),
-            shapes.clip(row["message"]),
+            format_size(row["space_needed"]),
+            terminal.format_progress(row["progress"]) or terminal.describe_wait(row),
+            clip_line(row["message"]),
         )
-    desk.out.print(made)
-    if further:
-        desk.note(f"There are more: waybill ingest jobs --token {further}")
+    context.out.print(table)
+    if next_token:
+        context.print_note(f"There are more: waybill ingest jobs --page-token {next_token}")
     return None
 
 
-def _job_view(desk: Desk, job: Record, progress: dict[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:
-    view: dict[str, Any] = dict(views.record(job, desk.depot.machines, progress=progress))
-    said = submission.of_job(job)
-    space = job.docs.get("space_needed")
-    kept = (
+def _to_job_view(
+    context: CommandContext, job: Record, progress: dict[str, Any], holds: Mapping[str, str]
+) -> dict[str, Any]:
+    view: dict[str, Any] = dict(views.to_record_view(job, context.environment.machines, progress=progress))
+    deposit = Submission.from_job(job)
+    space = job.documents.get("space_needed")
+    copied = (
         "id",
         "state",
-        "sort",
+        "type",
         "priority",
         "message",
         "last_done",
-        "retries",
+        "resume_count",
         "session",
-        "parked",
+        "blocked_by",
         "wake_at",
-        "keys",
+        "locks",
         "progress",
     )
-    return {name: view[name] for name in kept} | {
-        "message": views.message(desk.machine("job"), job, marks),
+    return {name: view[name] for name in copied} | {
+        "message": views.compose_record_message(context.get_machine("job"), job, holds),
         "batch": job.parent.id if job.parent else "",
-        "object": said.primary_id,
-        "local_ids": said.local_ids,
-        "what": what(job),
+        "object": deposit.primary_id,
+        "local_ids": deposit.local_ids,
+        "what": describe_job(job),
         "space_needed": space if isinstance(space, int) else None,
         "created": view["created"],
         "updated": view["updated"],
     }
+
+
+def report(
+    context: CommandContext,
+    id: BATCH,
+    jobs: Annotated[
+        bool,
+        typer.Option("--jobs", help="List every job of the report, with its state at that time and why it failed."),
+    ] = False,
+    send: Annotated[
+        bool, typer.Option("--send", help="Send a new report: what has changed since the last one.")
+    ] = False,
+    why: WHY = "",
+) -> None:
+    """Show the last report of a batch; or, after repairs, have the next one written and sent."""
+    if send and jobs:
+        raise UsageError("--send requests a report that does not exist yet; leave out --jobs.")
+    with context.open_engine() as engine:
+        batch = service.find_batch(engine, id)
+        if send:
+            acted = engine.act(batch.ref, "report", who=context.who, why=why)
+            if context.as_json:
+                return context.print_json({"id": batch.id, "state": acted.record.state})
+            return context.print_line(
+                f"{batch.id} is {acted.record.state}: the report is written and sent when none of its jobs is open."
+            )
+        last_report = batch.documents.get("status-report")
+        if not isinstance(last_report, dict):
+            raise NameNotFound(
+                f"{batch.id} is {batch.state} and has no report yet. `waybill ingest batch {batch.id}` shows its state."
+            )
+        rows = list(_iter_failures(engine.store, last_report)) if not context.as_json else []
+    if context.as_json:
+        shown = {key: value for key, value in last_report.items() if key != "jobs"}
+        return context.print_json(
+            {**shown, "jobs": [row.to_document() for row in _iter_report_jobs(context, last_report)]} if jobs else shown
+        )
+    _print_report(context, batch, last_report, rows)
+    for row in _iter_report_jobs(context, last_report) if jobs else ():
+        context.print_line(f"  {row.id}  {row.state}{f': {row.message}' if row.message else ''}")
+        for warning in row.reasons if row.state == "Completed" else ():
+            context.print_line(f"    {warning}")
+    return None
+
+
+def _print_report(
+    context: CommandContext, batch: Record, report: dict[str, Any], failures: list[tuple[str, str, str, str]]
+) -> None:
+    counts, since = report.get("counts") or {}, report.get("since")
+    context.out.print(
+        terminal.make_field_table(
+            [
+                ("batch", batch.id),
+                ("report", report.get("report")),
+                ("written", report.get("last_modified")),
+                ("result", report.get("status")),
+                ("", report.get("reason")),
+                ("completed", counts.get("completed")),
+                ("failed", counts.get("failed")),
+                ("deleted", counts.get("deleted")),
+            ]
+        )
+    )
+    if report.get("warnings"):
+        context.print_line(
+            f"{pluralize(report['warnings'], 'object')} completed with warnings: waybill ingest report {batch.id} --jobs lists them."
+        )
+    if isinstance(since, dict):
+        context.print_line(
+            f"Since {since.get('last_modified')}: {since.get('completed', 0)} completed, {since.get('deleted', 0)} deleted, "
+            f"{since.get('unresolved', 0)} unresolved."
+        )
+    for reason in (batch.documents.get("failure") or {}).get("reasons", []):
+        context.print_line(f"  {reason}")
+    if failures:
+        table = terminal.make_table("failed", "what", "now", "why")
+        for row in failures:
+            table.add_row(*row)
+        context.out.print(table)
+
+
+def _iter_failures(store: Store, report: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the first failed jobs of a report with their state now."""
+    for id in report.get("failed_jobs", [])[:MAX_FAILURES]:
+        try:
+            job = store.get("job", id)
+            yield id, describe_job(job), job.state, job.message
+        except RecordNotFound:
+            yield id, "", "removed", ""
+
+
+def _iter_report_jobs(context: CommandContext, report: dict[str, Any]) -> Iterator[ReportedJob]:
+    jobs = report.get("jobs")
+    return (
+        record_lists.read_list(resources_of(context).objects, jobs, ReportedJob) if isinstance(jobs, dict) else iter(())
+    )

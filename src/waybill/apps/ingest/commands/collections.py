@@ -1,4 +1,4 @@
-"""Commands about collections: objects that belong together, and are put on hold together."""
+"""`waybill ingest collection`: collections, groups of objects that are put on hold together."""
 
 from __future__ import annotations
 
@@ -7,83 +7,89 @@ from typing import Annotated, Any
 
 import typer
 
-from waybill.apps.ingest.commands.counter import YES, serve
-from waybill.apps.ingest.commands.kept import act, merged, read_file
+from waybill.apps.ingest.commands.profiles import act_on_document, merge_options, read_document
+from waybill.apps.ingest.commands.support import YES, register_command
 from waybill.apps.ingest.profile import Collection, from_document, to_document
 from waybill.apps.ingest.service import COLLECTIONS
-from waybill.cli import shapes
-from waybill.cli.desk import WHY, Desk
-from waybill.cli.problems import Misuse
+from waybill.cli import terminal
+from waybill.cli.command_context import WHY, CommandContext
+from waybill.cli.problems import UsageError
 from waybill.engine import Engine
 from waybill.record import Record
 from waybill.step import New
 
 MNEMONIC = Annotated[str, typer.Argument(metavar="MNEMONIC", help="The collection's short name.")]
 FILE = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="The collection as JSON; other options stand before it.")
+    Path | None, typer.Option("--file", metavar="FILE", help="The collection as JSON; other options override it.")
 ]
-NAME = Annotated[str | None, typer.Option("--name", help="Its name, for people.")]
+NAME = Annotated[str | None, typer.Option("--name", help="Its display name.")]
 ARK = Annotated[str | None, typer.Option("--ark", metavar="ARK", help="Its identifier, by which profiles name it.")]
 OWNER = Annotated[str | None, typer.Option("--owner", metavar="ARK", help="Who owns it.")]
 DESCRIPTION = Annotated[str | None, typer.Option("--description", help="What it holds.")]
 
 
 def register(ingest: typer.Typer) -> None:
-    app = typer.Typer(name="ingest collection", help="Objects that belong together, and are put on hold together.")
+    app = typer.Typer(name="ingest collection", help="Groups of objects that are put on hold together.")
     ingest.add_typer(app, name="collection", rich_help_panel="Profiles and collections")
-    serve(app, alone=True, examples=("waybill ingest collection", "waybill ingest collection --json"))(list_collections)
-    serve(app, "list", examples=("waybill ingest collection list",))(list_collections)
-    serve(app, "show", examples=("waybill ingest collection show demo",))(show)
-    serve(
+    register_command(
+        app, without_subcommand=True, examples=("waybill ingest collection", "waybill ingest collection --json")
+    )(list_collections)
+    register_command(app, "list", examples=("waybill ingest collection list",))(list_collections)
+    register_command(app, "show", examples=("waybill ingest collection show demo",))(show)
+    register_command(
         app, "add", examples=("waybill ingest collection add demo --name 'A demonstration' --ark ark:/99999/fk4demo",)
     )(add)
-    serve(app, "change", examples=("waybill ingest collection change demo --name 'Another name'",))(change)
-    serve(app, "retire", examples=("waybill ingest collection retire demo",))(retire)
-    serve(app, "restore", examples=("waybill ingest collection restore demo",))(restore)
-    serve(app, "delete", examples=("waybill ingest collection delete demo --yes",))(delete)
+    register_command(app, "change", examples=("waybill ingest collection change demo --name 'Another name'",))(change)
+    register_command(app, "retire", examples=("waybill ingest collection retire demo",))(retire)
+    register_command(app, "restore", examples=("waybill ingest collection restore demo",))(restore)
+    register_command(app, "delete", examples=("waybill ingest collection delete demo --yes",))(delete)
 
 
-def _view(record: Record, marks: dict[str, str]) -> dict[str, Any]:
+def _to_view(record: Record, holds: dict[str, str]) -> dict[str, Any]:
     return {
         "mnemonic": record.id,
         "state": record.state,
-        "on_hold": marks.get(f"collections/{record.id}"),
-        "collection": record.docs.get("collection", {}),
+        "on_hold": holds.get(f"collections/{record.id}"),
+        "collection": record.documents.get("collection", {}),
     }
 
 
-def list_collections(desk: Desk) -> None:
+def list_collections(context: CommandContext) -> None:
     """List the collections, and which of them are on hold."""
-    with desk.engine() as engine:
-        marks = dict(engine.store.marks())
-        found = [_view(record, marks) for record in COLLECTIONS.each(engine)]
-    if desk.as_json:
-        return desk.print_json({"collections": found})
-    if not found:
-        return desk.note("There are no collections yet: `waybill ingest collection add MNEMONIC` makes one.")
-    made = shapes.table("mnemonic", "state", "on hold", "ark", "name")
-    for row in found:
-        about = row["collection"]
-        made.add_row(row["mnemonic"], row["state"], row["on_hold"] or "", about.get("ark", ""), about.get("name", ""))
-    desk.out.print(made)
+    with context.open_engine() as engine:
+        holds = dict(engine.store.list_holds())
+        collections = [_to_view(record, holds) for record in COLLECTIONS.read_all(engine)]
+    if context.as_json:
+        return context.print_json({"collections": collections})
+    if not collections:
+        return context.print_note("There are no collections yet: `waybill ingest collection add MNEMONIC` adds one.")
+    table = terminal.make_table("mnemonic", "state", "on hold", "ark", "name")
+    for row in collections:
+        document = row["collection"]
+        table.add_row(
+            row["mnemonic"], row["state"], row["on_hold"] or "", document.get("ark", ""), document.get("name", "")
+        )
+    context.out.print(table)
     return None
 
 
-def show(desk: Desk, mnemonic: MNEMONIC) -> None:
+def show(context: CommandContext, mnemonic: MNEMONIC) -> None:
     """Show a collection."""
-    with desk.engine() as engine:
-        view = _view(COLLECTIONS.record(engine, mnemonic), dict(engine.store.marks()))
-    if desk.as_json:
-        return desk.print_json(view)
-    about = view["collection"]
-    fields = [(key, about.get(key, "")) for key in ("name", "ark", "owner", "description")]
-    return desk.out.print(
-        shapes.fields([("mnemonic", mnemonic), ("state", view["state"]), ("on hold", view["on_hold"]), *fields])
+    with context.open_engine() as engine:
+        view = _to_view(COLLECTIONS.get_record(engine, mnemonic), dict(engine.store.list_holds()))
+    if context.as_json:
+        return context.print_json(view)
+    document = view["collection"]
+    fields = [(key, document.get(key, "")) for key in ("name", "ark", "owner", "description")]
+    return context.out.print(
+        terminal.make_field_table(
+            [("mnemonic", mnemonic), ("state", view["state"]), ("on hold", view["on_hold"]), *fields]
+        )
     )
 
 
 def add(
-    desk: Desk,
+    context: CommandContext,
     mnemonic: MNEMONIC,
     file: FILE = None,
     name: NAME = None,
@@ -92,16 +98,16 @@ def add(
     description: DESCRIPTION = None,
     why: WHY = "",
 ) -> None:
-    """Make a collection."""
-    given = _given(name, ark, owner, description)
-    collection = from_document(Collection, merged({**read_file(file), "mnemonic": mnemonic}, given))
-    with desk.engine() as engine:
-        engine.submit(New("collection", {"collection": to_document(collection)}, id=mnemonic), who=desk.who, why=why)
-        return _told(desk, engine, mnemonic, f"The collection {mnemonic} is there.")
+    """Add a collection."""
+    given = _collect_options(name, ark, owner, description)
+    collection = from_document(Collection, merge_options({**read_document(file), "mnemonic": mnemonic}, given))
+    with context.open_engine() as engine:
+        engine.submit(New("collection", {"collection": to_document(collection)}, id=mnemonic), who=context.who, why=why)
+        return _print_collection(context, engine, mnemonic, f"The collection {mnemonic} is added.")
 
 
 def change(
-    desk: Desk,
+    context: CommandContext,
     mnemonic: MNEMONIC,
     file: FILE = None,
     name: NAME = None,
@@ -110,39 +116,39 @@ def change(
     description: DESCRIPTION = None,
     why: WHY = "",
 ) -> None:
-    """Change what is given and keep the rest; with --file, everything."""
-    given = _given(name, ark, owner, description)
+    """Change the given fields; with --file, replace everything."""
+    given = _collect_options(name, ark, owner, description)
     if file is None and not given:
-        raise Misuse("Say what to change: --name, --ark, --owner, --description or --file.")
-    with desk.engine() as engine:
-        before = COLLECTIONS.record(engine, mnemonic).docs["collection"]
-        base = read_file(file) if file is not None else before
-        collection = from_document(Collection, merged({**base, "mnemonic": mnemonic}, given))
-        COLLECTIONS.change(engine, mnemonic, to_document(collection), who=desk.who, why=why)
-        return _told(desk, engine, mnemonic, f"The collection {mnemonic} is changed.")
+        raise UsageError("Give what to change: --name, --ark, --owner, --description or --file.")
+    with context.open_engine() as engine:
+        before = COLLECTIONS.get_record(engine, mnemonic).documents["collection"]
+        base = read_document(file) if file is not None else before
+        collection = from_document(Collection, merge_options({**base, "mnemonic": mnemonic}, given))
+        COLLECTIONS.change(engine, mnemonic, to_document(collection), who=context.who, why=why)
+        return _print_collection(context, engine, mnemonic, f"The collection {mnemonic} is changed.")
 
 
-def _given(name: str | None, ark: str | None, owner: str | None, description: str | None) -> dict[str, Any]:
-    said = {"name": name, "ark": ark, "owner": owner, "description": description}
-    return {key: value for key, value in said.items() if value is not None}
+def _collect_options(name: str | None, ark: str | None, owner: str | None, description: str | None) -> dict[str, Any]:
+    options = {"name": name, "ark": ark, "owner": owner, "description": description}
+    return {key: value for key, value in options.items() if value is not None}
 
 
-def _told(desk: Desk, engine: Engine, mnemonic: str, sentence: str) -> None:
-    if desk.as_json:
-        return desk.print_json(_view(engine.store.get("collection", mnemonic), dict(engine.store.marks())))
-    return desk.say(sentence)
+def _print_collection(context: CommandContext, engine: Engine, mnemonic: str, sentence: str) -> None:
+    if context.as_json:
+        return context.print_json(_to_view(engine.store.get("collection", mnemonic), dict(engine.store.list_holds())))
+    return context.print_line(sentence)
 
 
-def retire(desk: Desk, mnemonic: MNEMONIC, why: WHY = "") -> None:
-    """Let no new deposit go into it; those under way go on."""
-    return act(desk, COLLECTIONS, mnemonic, "retire", why)
+def retire(context: CommandContext, mnemonic: MNEMONIC, why: WHY = "") -> None:
+    """Accept no new deposits into it; those in progress go on."""
+    return act_on_document(context, COLLECTIONS, mnemonic, "retire", why)
 
 
-def restore(desk: Desk, mnemonic: MNEMONIC, why: WHY = "") -> None:
-    """Let deposits go into a retired collection again."""
-    return act(desk, COLLECTIONS, mnemonic, "restore", why)
+def restore(context: CommandContext, mnemonic: MNEMONIC, why: WHY = "") -> None:
+    """Accept deposits into a retired collection again."""
+    return act_on_document(context, COLLECTIONS, mnemonic, "restore", why)
 
 
-def delete(desk: Desk, mnemonic: MNEMONIC, yes: YES = False, why: WHY = "") -> None:
+def delete(context: CommandContext, mnemonic: MNEMONIC, yes: YES = False, why: WHY = "") -> None:
     """Remove a retired collection; the objects in it stay."""
-    return act(desk, COLLECTIONS, mnemonic, "delete", why, yes)
+    return act_on_document(context, COLLECTIONS, mnemonic, "delete", why, yes)

@@ -1,6 +1,6 @@
-"""Commands about profiles: what holds for every deposit that names one.
+"""`waybill ingest profile`: profiles, the rules for all deposits that name one.
 
-Kept as records, so that each has a history of who changed what.
+A profile is a record, so it has a history of who changed what. The last functions are shared with `collections`.
 """
 
 from __future__ import annotations
@@ -9,63 +9,68 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from waybill.apps.ingest.commands.counter import YES, serve
-from waybill.apps.ingest.commands.kept import act, merged, read_file
+from waybill.apps.ingest.commands.support import YES, confirm_action, register_command
 from waybill.apps.ingest.profile import Profile, from_document, to_document
 from waybill.apps.ingest.service import COLLECTIONS, PROFILES
-from waybill.cli import shapes
-from waybill.cli.desk import WHY, Desk
-from waybill.cli.problems import Misuse
+from waybill.apps.ingest.service.managed_documents import ManagedDocuments
+from waybill.cli import terminal
+from waybill.cli.command_context import WHY, CommandContext
+from waybill.cli.problems import UsageError
 from waybill.engine import Engine
 from waybill.record import Record
-from waybill.rules import Refused
+from waybill.rules import ActionRefused
 from waybill.step import New
+from waybill.text_format import clip_line
 
-MASK = "***"
+PASSWORD_MASK = "***"
 NAME = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
 FILE = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="The profile as JSON; other options stand before it.")
+    Path | None, typer.Option("--file", metavar="FILE", help="The profile as JSON; other options override it.")
 ]
 DESCRIPTION = Annotated[str | None, typer.Option("--description", help="What it is for.")]
 OWNER = Annotated[
-    str | None, typer.Option("--owner", metavar="ARK", help="Who owns what is deposited; local ids are his.")
+    str | None, typer.Option("--owner", metavar="ARK", help="The owner of the deposits and of their local ids.")
 ]
 COLLECTION = Annotated[
     list[str] | None,
-    typer.Option("--collection", metavar="MNEMONIC|ARK", help="A collection in which objects lie; may be repeated."),
+    typer.Option("--collection", metavar="MNEMONIC|ARK", help="A collection of the objects; may be repeated."),
 ]
 MAIL = Annotated[list[str] | None, typer.Option("--mail", metavar="ADDRESS", help="Who gets reports; may be repeated.")]
-QUIET = Annotated[bool | None, typer.Option("--quiet/--tell", help="Send no mail, or do.", show_default=False)]
+NO_MAIL = Annotated[
+    bool | None, typer.Option("--no-mail/--mail-reports", help="Send no report mail, or do.", show_default=False)
+]
 CALLBACK = Annotated[
     str | None, typer.Option("--callback", metavar="URL", help="Called for each job: POST URL/mc/JOB.")
 ]
-USER = Annotated[
-    str | None, typer.Option("--callback-user", metavar="NAME", help="The user name that a callback shows.")
-]
+USER = Annotated[str | None, typer.Option("--callback-user", metavar="NAME", help="The user name that callbacks send.")]
 PASSWORD = Annotated[
-    Path | None, typer.Option("--callback-password-file", metavar="FILE", help="A file that holds its password.")
+    Path | None, typer.Option("--callback-password-file", metavar="FILE", help="A file with the password.")
 ]
 PRIORITY = Annotated[int | None, typer.Option("--priority", min=0, max=99, help="Of its jobs: 0 to 99, lower first.")]
-NAAN = Annotated[str | None, typer.Option("--naan", help="The number of the authority under which ARKs are minted.")]
+NAAN = Annotated[str | None, typer.Option("--naan", help="The name assigning authority number of minted ARKs.")]
 SHOULDER = Annotated[str | None, typer.Option("--shoulder", help="What minted ARKs begin with, after the NAAN.")]
 MINTER = Annotated[
-    str | None, typer.Option("--minter", metavar="URL", help="EZID's URL of the shoulder; without it Waybill mints.")
+    str | None,
+    typer.Option("--minter", metavar="URL", help="EZID's URL of the shoulder; without it Waybill mints ARKs itself."),
 ]
 
 
 def register(ingest: typer.Typer) -> typer.Typer:
-    app = typer.Typer(name="ingest profile", help="What holds for every deposit that names a profile.")
+    app = typer.Typer(name="ingest profile", help="The rules for all deposits that name a profile.")
     ingest.add_typer(app, name="profile", rich_help_panel="Profiles and collections")
-    serve(app, alone=True, examples=("waybill ingest profile", "waybill ingest profile --json"))(list_profiles)
-    serve(app, "list", examples=("waybill ingest profile list",))(list_profiles)
-    serve(
+    register_command(
+        app, without_subcommand=True, examples=("waybill ingest profile", "waybill ingest profile --json")
+    )(list_profiles)
+    register_command(app, "list", examples=("waybill ingest profile list",))(list_profiles)
+    register_command(
         app,
         "show",
         examples=("waybill ingest profile show demo_content", "waybill ingest profile show demo_content --json"),
     )(show)
-    serve(
+    register_command(
         app,
         "add",
         examples=(
@@ -73,7 +78,7 @@ def register(ingest: typer.Typer) -> typer.Typer:
             "waybill ingest profile add demo_content --file demo.json",
         ),
     )(add)
-    serve(
+    register_command(
         app,
         "change",
         examples=(
@@ -81,73 +86,75 @@ def register(ingest: typer.Typer) -> typer.Typer:
             "waybill ingest profile change demo_content --callback https://example.org/done",
         ),
     )(change)
-    serve(app, "retire", examples=("waybill ingest profile retire demo_content --why 'replaced by demo2'",))(retire)
-    serve(app, "restore", examples=("waybill ingest profile restore demo_content",))(restore)
-    serve(app, "delete", examples=("waybill ingest profile delete demo_content --yes",))(delete)
+    register_command(app, "retire", examples=("waybill ingest profile retire demo_content --why 'replaced by demo2'",))(
+        retire
+    )
+    register_command(app, "restore", examples=("waybill ingest profile restore demo_content",))(restore)
+    register_command(app, "delete", examples=("waybill ingest profile delete demo_content --yes",))(delete)
     return app
 
 
-def list_profiles(desk: Desk) -> None:
+def list_profiles(context: CommandContext) -> None:
     """List the profiles."""
-    with desk.engine() as engine:
-        found = [shown(record) for record in PROFILES.each(engine)]
-    if desk.as_json:
-        return desk.print_json({"profiles": found})
-    if not found:
-        return desk.note(
-            "There are no profiles yet: `waybill ingest profile add NAME` makes one, `import` takes over Merritt's."
+    with context.open_engine() as engine:
+        profiles = [to_view(record) for record in PROFILES.read_all(engine)]
+    if context.as_json:
+        return context.print_json({"profiles": profiles})
+    if not profiles:
+        return context.print_note(
+            "There are no profiles yet: `waybill ingest profile add NAME` adds one, `import` imports Merritt's."
         )
-    made = shapes.table("name", "state", "owner", "collections", "mail", "description")
-    for row in found:
+    table = terminal.make_table("name", "state", "owner", "collections", "mail", "description")
+    for row in profiles:
         profile = row["profile"]
-        made.add_row(
+        table.add_row(
             row["name"],
-            shapes.state(row["state"], "rest" if row["state"] == "Retired" else "end"),
+            terminal.style_state(row["state"], "rest" if row["state"] == "Retired" else "end"),
             profile.get("owner", ""),
             " ".join(profile.get("collections", [])),
             " ".join(profile.get("mail", {}).get("to", [])),
-            shapes.clip(profile.get("description", ""), 40),
+            clip_line(profile.get("description", ""), 40),
         )
-    desk.out.print(made)
+    context.out.print(table)
     return None
 
 
-def shown(record: Record) -> dict[str, Any]:
-    """A profile as it may be seen: its callback's password is not part of it."""
-    document = dict(record.docs["profile"]) if isinstance(record.docs.get("profile"), dict) else {}
+def to_view(record: Record) -> dict[str, Any]:
+    """Return a profile with the password of its callback masked."""
+    document = dict(record.documents["profile"]) if isinstance(record.documents.get("profile"), dict) else {}
     callback = document.get("callback")
     if isinstance(callback, dict) and callback.get("password"):
-        document["callback"] = {**callback, "password": MASK}
+        document["callback"] = {**callback, "password": PASSWORD_MASK}
     return {"name": record.id, "state": record.state, "profile": document}
 
 
-def show(desk: Desk, name: NAME) -> None:
+def show(context: CommandContext, name: NAME) -> None:
     """Show a profile; the password of its callback is masked."""
-    with desk.engine() as engine:
-        view = shown(PROFILES.record(engine, name))
-    if desk.as_json:
-        return desk.print_json(view)
-    desk.say(f"{name} ({view['state']})")
-    return desk.out.print(shapes.fields(list(_flat(view["profile"]))))
+    with context.open_engine() as engine:
+        view = to_view(PROFILES.get_record(engine, name))
+    if context.as_json:
+        return context.print_json(view)
+    context.print_line(f"{name} ({view['state']})")
+    return context.out.print(terminal.make_field_table(list(_flatten(view["profile"]))))
 
 
-def _flat(document: dict[str, Any], above: str = "") -> Iterable[tuple[str, str]]:
+def _flatten(document: dict[str, Any], above: str = "") -> Iterable[tuple[str, str]]:
     for key, value in document.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
+            yield from _flatten(value, f"{above}{key}.")
         elif value not in (None, "", []) and key != "v":
             yield f"{above}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def add(
-    desk: Desk,
+    context: CommandContext,
     name: NAME,
     file: FILE = None,
     description: DESCRIPTION = None,
     owner: OWNER = None,
     collection: COLLECTION = None,
     mail: MAIL = None,
-    quiet: QUIET = None,
+    no_mail: NO_MAIL = None,
     callback: CALLBACK = None,
     callback_user: USER = None,
     callback_password_file: PASSWORD = None,
@@ -157,15 +164,15 @@ def add(
     minter: MINTER = None,
     why: WHY = "",
 ) -> None:
-    """Make a profile."""
-    with desk.engine() as engine:
-        given = _given(
+    """Add a profile."""
+    with context.open_engine() as engine:
+        given = _collect_options(
             engine,
             description,
             owner,
             collection,
             mail,
-            quiet,
+            no_mail,
             callback,
             callback_user,
             callback_password_file,
@@ -174,20 +181,22 @@ def add(
             shoulder,
             minter,
         )
-        profile = from_document(Profile, merged({**read_file(file), "name": name}, given))
-        engine.submit(New("profile", {"profile": to_document(profile)}, id=name), who=desk.who, why=why)
-        return _told(desk, engine, name, f"The profile {name} is there: waybill ingest submit FILE --profile {name}")
+        profile = from_document(Profile, merge_options({**read_document(file), "name": name}, given))
+        engine.submit(New("profile", {"profile": to_document(profile)}, id=name), who=context.who, why=why)
+        return _print_profile(
+            context, engine, name, f"The profile {name} is added: waybill ingest submit FILE --profile {name}"
+        )
 
 
 def change(
-    desk: Desk,
+    context: CommandContext,
     name: NAME,
     file: FILE = None,
     description: DESCRIPTION = None,
     owner: OWNER = None,
     collection: COLLECTION = None,
     mail: MAIL = None,
-    quiet: QUIET = None,
+    no_mail: NO_MAIL = None,
     callback: CALLBACK = None,
     callback_user: USER = None,
     callback_password_file: PASSWORD = None,
@@ -197,16 +206,16 @@ def change(
     minter: MINTER = None,
     why: WHY = "",
 ) -> None:
-    """Change what is given and keep the rest; with --file, everything. Deposits that begin from now on follow it."""
-    with desk.engine() as engine:
-        before = PROFILES.record(engine, name).docs["profile"]
-        given = _given(
+    """Change the given fields; with --file, replace everything. It applies to deposits that start from now on."""
+    with context.open_engine() as engine:
+        before = PROFILES.get_record(engine, name).documents["profile"]
+        given = _collect_options(
             engine,
             description,
             owner,
             collection,
             mail,
-            quiet,
+            no_mail,
             callback,
             callback_user,
             callback_password_file,
@@ -216,28 +225,28 @@ def change(
             minter,
         )
         if file is None and not given:
-            raise Misuse("Say what to change: `waybill ingest profile change --help` lists what a profile has.")
-        base = _keeping_password(read_file(file), before) if file is not None else before
-        profile = from_document(Profile, merged({**base, "name": name}, given))
-        PROFILES.change(engine, name, to_document(profile), who=desk.who, why=why)
-        return _told(desk, engine, name, f"The profile {name} is changed.")
+            raise UsageError("Give what to change: `waybill ingest profile change --help` lists the options.")
+        base = _restore_password(read_document(file), before) if file is not None else before
+        profile = from_document(Profile, merge_options({**base, "name": name}, given))
+        PROFILES.change(engine, name, to_document(profile), who=context.who, why=why)
+        return _print_profile(context, engine, name, f"The profile {name} is changed.")
 
 
-def _keeping_password(document: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """What was shown with its password masked can be given back as it was shown."""
+def _restore_password(document: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Put the stored password back into a document that was shown with it masked."""
     callback = document.get("callback")
-    if isinstance(callback, dict) and callback.get("password") == MASK:
+    if isinstance(callback, dict) and callback.get("password") == PASSWORD_MASK:
         return {**document, "callback": {**callback, "password": before.get("callback", {}).get("password", "")}}
     return document
 
 
-def _given(
+def _collect_options(
     engine: Engine,
     description: str | None,
     owner: str | None,
     collections: list[str] | None,
     mail: list[str] | None,
-    quiet: bool | None,
+    no_mail: bool | None,
     callback: str | None,
     user: str | None,
     password: Path | None,
@@ -246,13 +255,13 @@ def _given(
     shoulder: str | None,
     minter: str | None,
 ) -> dict[str, Any]:
-    """The options as parts of a document."""
-    said: dict[str, Any] = {
+    """Return the given options as a document."""
+    options: dict[str, Any] = {
         "description": description,
         "owner": owner,
         "priority": priority,
         "collections": [_ark_of(engine, each) for each in collections] if collections else None,
-        "mail": {"to": mail or None, "suppressed": quiet},
+        "mail": {"to": mail or None, "suppressed": no_mail},
         "callback": {
             "url": callback,
             "user": user,
@@ -262,39 +271,78 @@ def _given(
     }
     parts = {
         key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
-        for key, value in said.items()
+        for key, value in options.items()
     }
     return {key: value for key, value in parts.items() if value not in (None, {})}
 
 
 def _ark_of(engine: Engine, collection: str) -> str:
-    """A collection is named by its mnemonic or its ARK; a profile holds the ARK."""
+    """Return the ARK of a collection that is named by its mnemonic or ARK; profiles hold the ARK."""
     if collection.startswith("ark:"):
         return collection
-    found = COLLECTIONS.read(COLLECTIONS.record(engine, collection))
-    if not found.ark:
-        raise Refused(
-            f"The collection {collection} has no ARK: `waybill ingest collection change {collection} --ark ARK` gives it one."
+    found_collection = COLLECTIONS.read(COLLECTIONS.get_record(engine, collection))
+    if not found_collection.ark:
+        raise ActionRefused(
+            f"The collection {collection} has no ARK: `waybill ingest collection change {collection} --ark ARK` sets one."
         )
-    return found.ark
+    return found_collection.ark
 
 
-def _told(desk: Desk, engine: Engine, name: str, sentence: str) -> None:
-    if desk.as_json:
-        return desk.print_json(shown(engine.store.get("profile", name)))
-    return desk.say(sentence)
+def _print_profile(context: CommandContext, engine: Engine, name: str, sentence: str) -> None:
+    if context.as_json:
+        return context.print_json(to_view(engine.store.get("profile", name)))
+    return context.print_line(sentence)
 
 
-def retire(desk: Desk, name: NAME, why: WHY = "") -> None:
-    """Let no new deposit name it; those under way go on."""
-    return act(desk, PROFILES, name, "retire", why)
+def retire(context: CommandContext, name: NAME, why: WHY = "") -> None:
+    """Accept no new deposits with it; those in progress go on."""
+    return act_on_document(context, PROFILES, name, "retire", why)
 
 
-def restore(desk: Desk, name: NAME, why: WHY = "") -> None:
-    """Let deposits name a retired profile again."""
-    return act(desk, PROFILES, name, "restore", why)
+def restore(context: CommandContext, name: NAME, why: WHY = "") -> None:
+    """Accept deposits with a retired profile again."""
+    return act_on_document(context, PROFILES, name, "restore", why)
 
 
-def delete(desk: Desk, name: NAME, yes: YES = False, why: WHY = "") -> None:
+def delete(context: CommandContext, name: NAME, yes: YES = False, why: WHY = "") -> None:
     """Remove a retired profile."""
-    return act(desk, PROFILES, name, "delete", why, yes)
+    return act_on_document(context, PROFILES, name, "delete", why, yes)
+
+
+def read_document(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        document = msgspec.json.decode(file.read_bytes())
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{file} is not JSON: {error}.") from error
+    return document if isinstance(document, dict) else {}
+
+
+def merge_options(document: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with the given options; tables are merged."""
+    merged = dict(document)
+    for key, value in given.items():
+        before = merged.get(key)
+        merged[key] = {**before, **value} if isinstance(value, dict) and isinstance(before, dict) else value
+    return merged
+
+
+def act_on_document(
+    context: CommandContext, documents: ManagedDocuments[Any], name: str, action: str, why: str, yes: bool = False
+) -> None:
+    """Apply an action to a profile or a collection."""
+    with context.open_engine() as engine:
+        wanted = context.get_machine(documents.kind).find_action(action)
+        assert wanted is not None
+        confirmed = confirm_action(
+            context,
+            wanted,
+            wanted.get_confirmation(documents.get_record(engine, name), engine.store),
+            f"{documents.kind} {name}",
+            yes,
+        )
+        record = documents.act(engine, name, action, who=context.who, why=why, confirmed=confirmed)
+    if context.as_json:
+        return context.print_json({"name": name, "state": record.state})
+    return context.print_line(f"The {documents.kind} {name} is {record.state.lower()}.")

@@ -1,25 +1,37 @@
-"""Inventory: objects, versions, files, local ids, owners and collections in SQL, searchable, rebuilt from storage
-whenever one likes.
+"""Inventory: objects, versions, files, local ids, owners and collections in SQL, searchable, and rebuilt from storage
+at any time.
 """
 
-from waybill.apps.ingest.inventory.about import About
-from waybill.apps.ingest.inventory.catalogue import Contradiction, InventoryCatalogue, LocalIdTaken, Overtaken, Source
-from waybill.apps.ingest.inventory.elsewhere import KeptElsewhere
-from waybill.apps.ingest.inventory.inventory import BadSearch, Inventory, Page
-from waybill.apps.ingest.inventory.rebuilding import Rebuilt, rebuild_object, rebuild_some
+from waybill.apps.ingest.inventory.catalogue import (
+    ConcurrentRecording,
+    InventoryCatalogue,
+    InventoryConflict,
+    InventoryDescription,
+    LocalIdTaken,
+    StoredElsewhereError,
+    VersionSource,
+)
+from waybill.apps.ingest.inventory.inventory import (
+    InvalidSearch,
+    Inventory,
+    InventoryPage,
+    RebuildResult,
+    rebuild_object,
+    rebuild_page,
+)
 
 __all__ = [
-    "About",
-    "BadSearch",
-    "Contradiction",
+    "ConcurrentRecording",
+    "InvalidSearch",
     "Inventory",
     "InventoryCatalogue",
-    "KeptElsewhere",
+    "InventoryConflict",
+    "InventoryDescription",
+    "InventoryPage",
     "LocalIdTaken",
-    "Overtaken",
-    "Page",
-    "Rebuilt",
-    "Source",
+    "RebuildResult",
+    "StoredElsewhereError",
+    "VersionSource",
     "rebuild_object",
-    "rebuild_some",
+    "rebuild_page",
 ]

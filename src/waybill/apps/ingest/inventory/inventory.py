@@ -1,97 +1,121 @@
-"""Inventory: what is at rest, for people to find and for audits to go through, built from storage manifests alone.
+"""Inventory: what is in storage, for searches and audits, built from the manifests of versions alone.
 
     inventory = Inventory(index)
-    inventory.record(stored, storage)                    a version, once; a second time changes nothing
-    inventory.search(owner=..., text="husky chicken")    a page of objects, and from where the next one begins
-    rebuild_object(inventory, storage, ark)              one object again from storage; rebuild_some goes through all (rebuilding.py)
+    inventory.record(stored, storage)                    records a version; a repetition changes nothing
+    inventory.search(owner=..., text="husky chicken")    a page of objects, and the cursor of the next page
+    rebuild_object(inventory, storage, ark)              records one object again from storage; rebuild_page some of all
 
-It is never the truth: the storage is.
+The storage is authoritative, never the inventory.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from waybill.apps.ingest.inventory.about import words_of
-from waybill.apps.ingest.inventory.catalogue import PORTION, InventoryCatalogue, Source
-from waybill.apps.ingest.inventory.elsewhere import is_elsewhere
-from waybill.apps.ingest.storage import Finding, StorageService, Stored
+from waybill.apps.ingest.inventory.catalogue import (
+    ROWS_PER_TRANSACTION,
+    InventoryCatalogue,
+    InventoryDescription,
+    LocalIdTaken,
+    StoredElsewhereError,
+    VersionSource,
+    is_foreign_place,
+    words_of,
+)
+from waybill.apps.ingest.storage import (
+    NotInStorage,
+    StorageDamaged,
+    StorageError,
+    StorageFinding,
+    StorageService,
+    StoredVersion,
+)
 from waybill.index import Index, Row
+from waybill.manifests import ManifestError
+from waybill.objects import ObjectNotFound
 
-PAGE = 100
-MOST = 1000  # rows of a page
-MOST_TERMS = 4  # words that a search may have
+PAGE_SIZE = 100
+MAX_ROWS = 1000  # of a page
+MAX_TERMS = 4  # words in a search
 
-_FIELDS = ("object", "version", "request", "created", "place", "sha256", "size")
+_VERSION_FIELDS = ("object", "version", "request", "created", "place", "sha256", "size")
 
 
-class BadSearch(Exception):
-    """This cannot be searched for."""
+class InvalidSearch(Exception):
+    """This search is not possible."""
 
     permanent = True
 
 
-class Page(NamedTuple):
-    """Some rows, and what to say as `after` for the next ones; empty at the end."""
+class InventoryPage(NamedTuple):
+    """Some rows, and the value of `after` for the next page; empty at the end."""
 
     rows: list[Row]
     next: str = ""
 
 
 class Inventory:
-    """The catalogue of one index. One connection, so one thread."""
+    """The inventory in one index. One connection, so one thread."""
 
     def __init__(self, index: Index) -> None:
         self.catalogue = InventoryCatalogue()
-        self.shelf = index.shelf(self.catalogue)
+        self.tables = index.open_catalogue(self.catalogue)
 
-    def record(self, stored: Stored, storage: StorageService, *, fix: bool = False) -> bool:
-        """Enter a version from its manifest; whether anything had to be done."""
-        return self.catalogue.record(self.shelf, Source(stored, storage.manifest), fix=fix)
+    def record(self, stored: StoredVersion, storage: StorageService, *, fix: bool = False) -> bool:
+        """Record a version from its manifest; return whether anything was changed."""
+        return self.catalogue.record(self.tables, VersionSource(stored, storage.open_manifest), fix=fix)
 
-    def object(self, ark: str) -> Row | None:
-        """An object with its collections and local ids (the first thousand of each)."""
-        rows = self.shelf.query("object", ark=ark)
+    def get_object(self, ark: str) -> Row | None:
+        """Return an object with its collections and local ids (the first thousand of each)."""
+        rows = self.tables.query("object", ark=ark)
         if not rows:
             return None
-        collections = [row["collection"] for row in self.shelf.query("members", ark=ark, portion=MOST)]
-        localids = [row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST)]
+        collections = [row["collection"] for row in self.tables.query("members", ark=ark, row_limit=MAX_ROWS)]
+        localids = [row["localid"] for row in self.tables.query("localids", ark=ark, row_limit=MAX_ROWS)]
         return {**rows[0], "collections": collections, "local_ids": localids}
 
-    def local_ids(self, ark: str, owner: str) -> tuple[str, ...]:
-        """The local ids that the owner gave an object (of the first thousand)."""
+    def list_local_ids(self, ark: str, owner: str) -> tuple[str, ...]:
+        """Return the local ids that the owner gave an object (of the first thousand)."""
         return tuple(
-            row["localid"] for row in self.shelf.query("localids", ark=ark, portion=MOST) if row["owner"] == owner
+            row["localid"]
+            for row in self.tables.query("localids", ark=ark, row_limit=MAX_ROWS)
+            if row["owner"] == owner
         )
 
     def ark_of(self, owner: str, localid: str) -> str | None:
-        """The object to which the owner gave this local id."""
-        rows = self.shelf.query("localid", owner=owner, localid=localid)
+        """Return the object to which the owner gave this local id."""
+        rows = self.tables.query("localid", owner=owner, localid=localid)
         return str(rows[0]["ark"]) if rows else None
 
-    def versions(self, ark: str, *, after: int = 0, most: int = PAGE) -> list[Row]:
-        return self.shelf.query("versions", ark=ark, after=after, portion=_most(most))
+    def list_versions(self, ark: str, *, after: int = 0, limit: int = PAGE_SIZE) -> list[Row]:
+        return self.tables.query("versions", ark=ark, after=after, row_limit=_check_limit(limit))
 
-    def stored(self, ark: str, number: int) -> Stored | None:
-        """A version as the storage told it."""
-        rows = self.shelf.query("version", ark=ark, number=number)
+    def get_version(self, ark: str, number: int) -> StoredVersion | None:
+        """Return a version as the storage returned it."""
+        rows = self.tables.query("version", ark=ark, number=number)
         if not rows:
             return None
-        told = {**rows[0], "object": ark, "version": number}
-        return Stored(**{name: told[name] for name in _FIELDS})
+        values = {**rows[0], "object": ark, "version": number}
+        return StoredVersion(**{name: values[name] for name in _VERSION_FIELDS})
 
-    def kept_elsewhere(self, ark: str) -> bool:
-        """Whether another storage service keeps the newest version of an object."""
-        rows = self.shelf.query("head", ark=ark)
-        return bool(rows) and is_elsewhere(rows[0]["place"])
+    def is_stored_elsewhere(self, ark: str) -> bool:
+        """Whether another storage service stores the newest version of an object."""
+        rows = self.tables.query("head", ark=ark)
+        return bool(rows) and is_foreign_place(rows[0]["place"])
 
-    def files(self, ark: str, number: int, *, after: str = "", most: int = PAGE) -> Page:
-        """The files of a version by their paths, with the place by which the storage finds their bytes."""
-        return _page(self.shelf.query("files", ark=ark, number=number, after=after, portion=_most(most)), most, "path")
+    def list_files(self, ark: str, number: int, *, after: str = "", limit: int = PAGE_SIZE) -> InventoryPage:
+        """Return a page of the files of a version, ordered by path, with their places in storage."""
+        return _to_page(
+            self.tables.query("files", ark=ark, number=number, after=after, row_limit=_check_limit(limit)),
+            limit,
+            "path",
+        )
 
-    def file(self, ark: str, number: int, path: str) -> Row | None:
-        rows = self.shelf.query("file", ark=ark, number=number, path=path)
+    def get_file(self, ark: str, number: int, path: str) -> Row | None:
+        rows = self.tables.query("file", ark=ark, number=number, path=path)
         return rows[0] if rows else None
 
     def search(
@@ -103,25 +127,27 @@ class Inventory:
         collection: str = "",
         text: str = "",
         after: str = "",
-        most: int = PAGE,
-    ) -> Page:
-        """Objects in the order of their ARKs: one ARK; or by local id, by words of title, creator and date, by
+        limit: int = PAGE_SIZE,
+    ) -> InventoryPage:
+        """Return a page of objects, ordered by ARK: one ARK; or by local id, by words of title, creator and date, by
         collection, by owner.
 
-        An owner narrows each of them, a collection narrows words; everything else is one or the other.
+        `owner` can be combined with each of them, `collection` with words; other combinations raise InvalidSearch.
         """
         if sum(map(bool, (ark, local_id, text or collection))) > 1:
-            raise BadSearch("Search by ARK, by local id, or by words and collection: one of them at a time.")
+            raise InvalidSearch("Search by ARK, by local id, or by words and collection: one of them at a time.")
         if ark:
-            return Page([row for row in self.shelf.query("object", ark=ark) if not owner or row["owner"] == owner])
-        values: dict[str, Any] = {"after": after, "portion": _most(most), "owner": owner}
+            return InventoryPage(
+                [row for row in self.tables.query("object", ark=ark) if not owner or row["owner"] == owner]
+            )
+        values: dict[str, Any] = {"after": after, "row_limit": _check_limit(limit), "owner": owner}
         if local_id:
             statement, values = "search_localid", {**values, "localid": local_id}
         elif text:
-            terms = sorted(words_of(text), key=len, reverse=True)  # long words are rare: the longest leads
-            if not 1 <= len(terms) <= MOST_TERMS:
-                raise BadSearch(f"A search takes 1 to {MOST_TERMS} words; {text[:80]!r} has {len(terms)}.")
-            words = {f"word{n}": terms[n - 1] if n <= len(terms) else "" for n in range(1, MOST_TERMS + 1)}
+            terms = sorted(words_of(text), key=len, reverse=True)  # long words are rare, so the longest comes first
+            if not 1 <= len(terms) <= MAX_TERMS:
+                raise InvalidSearch(f"A search takes 1 to {MAX_TERMS} words; {text[:80]!r} has {len(terms)}.")
+            words = {f"word{n}": terms[n - 1] if n <= len(terms) else "" for n in range(1, MAX_TERMS + 1)}
             statement, values = "search_word", {**values, **words, "collection": collection}
         elif collection:
             statement, values = "search_collection", {**values, "collection": collection}
@@ -129,64 +155,147 @@ class Inventory:
             statement = "search_owner" if owner else "search"
             if not owner:
                 del values["owner"]
-        return _page(self.shelf.query(statement, **values), most, "ark")
+        return _to_page(self.tables.query(statement, **values), limit, "ark")
 
-    def to_audit(self, before: datetime, *, most: int = PAGE) -> list[Row]:
-        """Content that was not audited since, the longest ago first."""
-        return self.shelf.query("to_audit", before=_time(before), portion=_most(most))
+    def list_due_audits(self, before: datetime, *, limit: int = PAGE_SIZE) -> list[Row]:
+        """Return content that was not audited since, the oldest audit first."""
+        return self.tables.query("list_due_audits", before=_format_time(before), row_limit=_check_limit(limit))
 
-    def audited(self, row: Row, finding: Finding | None, when: datetime) -> None:
-        """Note the outcome for a row of `to_audit`."""
-        result = finding.words if finding else ""
-        self.shelf.execute(
-            "audited", ark=row["ark"], place=row["place"], sha256=row["sha256"], audited=_time(when), result=result
+    def record_audit(self, row: Row, finding: StorageFinding | None, when: datetime) -> None:
+        """Record the result for a row of `list_due_audits`."""
+        result = finding.message if finding else ""
+        self.tables.execute(
+            "record_audit",
+            ark=row["ark"],
+            place=row["place"],
+            sha256=row["sha256"],
+            audited=_format_time(when),
+            result=result,
         )
 
-    def found_damaged(self, ark: str, finding: Finding, when: datetime) -> None:
-        """Note what a reading of the whole object has found."""
-        self.shelf.execute("found_damaged", ark=ark, place=finding.place, audited=_time(when), result=finding.words)
+    def record_damage(self, ark: str, finding: StorageFinding, when: datetime) -> None:
+        """Record what the verification of a whole object has found."""
+        self.tables.execute(
+            "record_damage", ark=ark, place=finding.place, audited=_format_time(when), result=finding.message
+        )
 
-    def damaged(self, *, after: tuple[str, str] = ("", ""), most: int = PAGE) -> list[Row]:
-        """Content whose last audit found something, with the files that need it (the first few)."""
-        rows = self.shelf.query("damaged", after_ark=after[0], after_place=after[1], portion=_most(most))
+    def list_damaged(self, *, after: tuple[str, str] = ("", ""), limit: int = PAGE_SIZE) -> list[Row]:
+        """Return content whose last audit found damage, with the files that need it (the first few)."""
+        rows = self.tables.query(
+            "list_damaged", after_ark=after[0], after_place=after[1], row_limit=_check_limit(limit)
+        )
         for row in rows:
-            paths = self.shelf.query("paths_of", ark=row["ark"], place=row["place"], portion=10)
+            paths = self.tables.query("paths_of", ark=row["ark"], place=row["place"], row_limit=10)
             row["files"] = [f"v{path['number']} {path['path']}" for path in paths]
         return rows
 
-    def damaged_of(self, ark: str) -> list[Row]:
-        """Content of one object whose last audit found something (the first thousand)."""
-        return self.shelf.query("damaged_of", ark=ark, portion=MOST)
+    def list_damaged_of(self, ark: str) -> list[Row]:
+        """Return the content of one object whose last audit found damage (the first thousand)."""
+        return self.tables.query("list_damaged_of", ark=ark, row_limit=MAX_ROWS)
 
     def forget(self, ark: str) -> None:
         """Remove everything about an object."""
-        with self.shelf.transaction():
+        with self.tables.transaction():
             for statement in ("forget_object", "forget_localids", "forget_members", "forget_words"):
-                self.shelf.execute(statement, ark=ark)
-        while versions := self.versions(ark):
+                self.tables.execute(statement, ark=ark)
+        while versions := self.list_versions(ark):
             for row in versions:
-                self.catalogue.forget_version(self.shelf, ark, row["number"])
+                self.catalogue.forget_version(self.tables, ark, row["number"])
         self.forget_contents(ark)
 
     def forget_contents(self, ark: str) -> None:
-        """Remove the content to which no version of an object refers any more, and files that never came to be of
-        one.
+        """Remove the content that no version of an object refers to any more, and files of replacements that were not
+        finished.
         """
-        while self.shelf.execute("forget_beside", ark=ark, portion=PORTION):
+        while self.tables.execute("forget_replacements", ark=ark, row_limit=ROWS_PER_TRANSACTION):
             pass
-        while self.shelf.execute("forget_contents", ark=ark, portion=PORTION):
+        while self.tables.execute("forget_contents", ark=ark, row_limit=ROWS_PER_TRANSACTION):
             pass
 
 
-def _page(rows: list[Row], most: int, key: str) -> Page:
-    return Page(rows, str(rows[-1][key]) if len(rows) == most else "")
+def _to_page(rows: list[Row], limit: int, key: str) -> InventoryPage:
+    return InventoryPage(rows, str(rows[-1][key]) if len(rows) == limit else "")
 
 
-def _most(most: int) -> int:
-    if not 1 <= most <= MOST:
-        raise BadSearch(f"A page has 1 to {MOST} rows, not {most}.")
-    return most
+def _check_limit(limit: int) -> int:
+    if not 1 <= limit <= MAX_ROWS:
+        raise InvalidSearch(f"A page has 1 to {MAX_ROWS} rows, not {limit}.")
+    return limit
 
 
-def _time(when: datetime) -> str:
+def _format_time(when: datetime) -> str:
     return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class RebuildResult(NamedTuple):
+    """The result of a page: the cursor of the next one (empty at the end), the number of objects, and the errors."""
+
+    cursor: str
+    objects: int
+    errors: tuple[str, ...] = ()
+
+
+def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> int:
+    """Record all versions of an object again as they are in storage, and delete the others; return how many there are.
+
+    Versions in another storage service stay unchanged: they cannot be recorded from our storage.
+    """
+    known = dict(_list_places(inventory, ark))
+    known_local_ids = inventory.tables.query("localids", ark=ark, row_limit=MAX_ROWS)
+    is_known = bool(known) or inventory.get_object(ark) is not None
+    foreign = {number for number, place in known.items() if is_foreign_place(place)}
+    try:
+        versions = storage.list_versions(ark)
+    except NotInStorage:
+        if foreign:
+            raise StoredElsewhereError(
+                f"Another storage service keeps {ark}: it cannot be recorded again from this one."
+            ) from None
+        if is_known:
+            inventory.forget(ark)
+        return 0
+    numbers = {version.number for version in versions}
+    if both := foreign & numbers:
+        raise StoredElsewhereError(
+            f"Another storage service keeps version {min(both)} of {ark}, and this one has a version of that number too."
+        )
+    for number in known.keys() - numbers - foreign:
+        inventory.catalogue.forget_version(inventory.tables, ark, number)
+    inventory.tables.execute("lower_head", ark=ark, number=max(numbers | foreign))
+    local_ids: set[tuple[str, str]] = set()
+    for version in versions:
+        stored = storage.get_version(ark, version.number)
+        inventory.record(stored, storage, fix=True)
+        with storage.open_manifest(stored) as reader:
+            about = InventoryDescription.from_header(reader.header)
+        local_ids.update((about.owner, localid) for localid in about.local_ids)
+    # Local ids are deleted last, one by one: until then each must be found, or a deposit would create a second object
+    # for it.
+    for row in known_local_ids:
+        if not foreign and (row["owner"], row["localid"]) not in local_ids:
+            inventory.tables.execute("forget_localid", ark=ark, owner=row["owner"], localid=row["localid"])
+    inventory.forget_contents(ark)
+    return len(versions)
+
+
+def _list_places(inventory: Inventory, ark: str) -> Iterator[tuple[int, str]]:
+    """Yield the versions in the inventory, each with the place of its manifest."""
+    after = 0
+    while rows := inventory.list_versions(ark, after=after):
+        yield from ((row["number"], row["place"]) for row in rows)
+        after = rows[-1]["number"]
+
+
+def rebuild_page(inventory: Inventory, storage: StorageService, cursor: str = "", *, limit: int = 100) -> RebuildResult:
+    """Record the next objects of the storage again. An error in one of them does not stop the others."""
+    errors: list[str] = []
+    count = 0
+    for at, ark in itertools.islice(storage.list_objects(cursor), limit):
+        try:
+            if not ark:
+                raise StorageDamaged(f"The object at {at} has an invalid OCFL inventory.")
+            rebuild_object(inventory, storage, ark)
+        except (StorageError, ManifestError, LocalIdTaken, ObjectNotFound) as error:
+            errors.append(f"{ark or at}: {error}")
+        cursor, count = at, count + 1
+    return RebuildResult(cursor if count == limit else "", count, tuple(errors))

@@ -1,11 +1,11 @@
--- The statements of the inventory. Every list is a page: in order of its key, after the last one of the page before.
+-- The statements of the inventory. Every list is a page: ordered by its key, after the last row of the previous page.
 
 -- name: version
 select ark, number, request, created, place, sha256, size, files, bytes from inventory_version where ark = :ark and number = :number
 
 -- name: versions
 select ark, number, request, created, place, sha256, size, files, bytes from inventory_version
-where ark = :ark and number > :after order by number limit :portion
+where ark = :ark and number > :after order by number limit :row_limit
 
 -- name: head
 select place from inventory_version where ark = :ark order by number desc limit 1
@@ -14,8 +14,8 @@ select place from inventory_version where ark = :ark order by number desc limit 
 select ark, owner, head, title, creator, date, created, modified, embargo from inventory_object where ark = :ark
 
 -- name: enter_object
--- A version that is older than the newest one changes nothing of what is said about the object. One that names no owner takes nobody's
--- object away: whoever came next would be its owner.
+-- A version that is older than the newest one does not change the object's row. A version without an owner does not remove the owner:
+-- otherwise the next depositor would become the owner.
 insert into inventory_object (ark, owner, head, title, creator, date, created, modified, embargo)
 values (:ark, :owner, :number, :title, :creator, :date, :created, :created, :embargo)
 on conflict (ark) do update set
@@ -25,7 +25,7 @@ on conflict (ark) do update set
 where excluded.head >= inventory_object.head
 
 -- name: lower_head
--- Only the storage knows which version is the newest; but one that is recorded was not unknown to it.
+-- The storage says which version is the newest; a newer version that was recorded meanwhile stays.
 update inventory_object set head = :number where ark = :ark and head > :number
 and not exists (select 1 from inventory_version v where v.ark = inventory_object.ark and v.number > :number)
 
@@ -41,7 +41,7 @@ insert into inventory_file (ark, number, path, size, sha256, mime, place) values
 on conflict (ark, number, path) do update set size = excluded.size, sha256 = excluded.sha256, mime = excluded.mime, place = excluded.place
 
 -- name: enter_content
--- What was audited stays audited.
+-- The result of an audit stays.
 insert into inventory_content (ark, place, size, sha256) values (:ark, :place, :size, :sha256) on conflict (ark, place) do nothing
 
 -- name: correct_content
@@ -51,7 +51,7 @@ where inventory_content.size <> excluded.size or inventory_content.sha256 <> exc
 
 -- name: files
 select path, size, sha256, mime, place from inventory_file
-where ark = :ark and number = :number and path > :after order by path limit :portion
+where ark = :ark and number = :number and path > :after order by path limit :row_limit
 
 -- name: file
 select path, size, sha256, mime, place from inventory_file where ark = :ark and number = :number and path = :path
@@ -61,24 +61,24 @@ delete from inventory_version where ark = :ark and number = :number
 
 -- name: forget_files
 delete from inventory_file where ark = :ark and number = :number and path in (
-    select path from inventory_file where ark = :ark and number = :number order by path limit :portion)
+    select path from inventory_file where ark = :ark and number = :number order by path limit :row_limit)
 
 -- name: move_files
--- The files of a version that were entered beside the one that they replace.
-update inventory_file set number = :number where ark = :ark and number = :beside
+-- The new files of a version that is replaced, which were inserted under the negative number.
+update inventory_file set number = :number where ark = :ark and number = :replacement
 
--- name: forget_beside
--- What a replacement that was broken off has left.
+-- name: forget_replacements
+-- The files of a replacement that was interrupted.
 delete from inventory_file where ark = :ark and number < 0 and (number, path) in (
-    select number, path from inventory_file where ark = :ark and number < 0 limit :portion)
+    select number, path from inventory_file where ark = :ark and number < 0 limit :row_limit)
 
 -- name: forget_contents
--- Content that no version refers to and that is no manifest of one.
+-- Content that no version refers to and that is not the manifest of one.
 delete from inventory_content where ark = :ark and place in (
     select c.place from inventory_content c where c.ark = :ark
     and not exists (select 1 from inventory_file f where f.ark = c.ark and f.place = c.place)
     and not exists (select 1 from inventory_version v where v.ark = c.ark and v.place = c.place)
-    order by c.place limit :portion)
+    order by c.place limit :row_limit)
 
 -- name: forget_object
 delete from inventory_object where ark = :ark
@@ -90,7 +90,7 @@ insert into inventory_localid (owner, localid, ark) values (:owner, :localid, :a
 select ark from inventory_localid where owner = :owner and localid = :localid
 
 -- name: localids
-select owner, localid from inventory_localid where ark = :ark order by owner, localid limit :portion
+select owner, localid from inventory_localid where ark = :ark order by owner, localid limit :row_limit
 
 -- name: forget_localid
 delete from inventory_localid where owner = :owner and localid = :localid and ark = :ark
@@ -102,7 +102,7 @@ delete from inventory_localid where ark = :ark
 insert into inventory_member (collection, ark) values (:collection, :ark) on conflict (collection, ark) do nothing
 
 -- name: members
-select collection from inventory_member where ark = :ark order by collection limit :portion
+select collection from inventory_member where ark = :ark order by collection limit :row_limit
 
 -- name: forget_members
 delete from inventory_member where ark = :ark
@@ -116,27 +116,27 @@ delete from inventory_word where ark = :ark
 -- name: search
 select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo from inventory_object o
 where o.ark > :after
-order by o.ark limit :portion
+order by o.ark limit :row_limit
 
 -- name: search_owner
 select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo from inventory_object o
 where o.owner = :owner and o.ark > :after
-order by o.ark limit :portion
+order by o.ark limit :row_limit
 
 -- name: search_localid
 select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo
 from inventory_localid l join inventory_object o on o.ark = l.ark
 where l.localid = :localid and l.ark > :after and (:owner = '' or l.owner = :owner)
-order by l.ark limit :portion
+order by l.ark limit :row_limit
 
 -- name: search_collection
 select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo
 from inventory_member m join inventory_object o on o.ark = m.ark
 where m.collection = :collection and m.ark > :after and (:owner = '' or o.owner = :owner)
-order by m.ark limit :portion
+order by m.ark limit :row_limit
 
 -- name: search_word
--- The first word leads, the others (empty if there are fewer) are looked up for each object that it finds.
+-- The first word selects objects, the others (empty if there are fewer) are looked up for each of them.
 select o.ark, o.owner, o.head, o.title, o.creator, o.date, o.created, o.modified, o.embargo
 from inventory_word w join inventory_object o on o.ark = w.ark
 where w.word = :word1 and w.ark > :after and (:owner = '' or o.owner = :owner)
@@ -144,47 +144,47 @@ where w.word = :word1 and w.ark > :after and (:owner = '' or o.owner = :owner)
   and (:word2 = '' or exists (select 1 from inventory_word x where x.word = :word2 and x.ark = w.ark))
   and (:word3 = '' or exists (select 1 from inventory_word x where x.word = :word3 and x.ark = w.ark))
   and (:word4 = '' or exists (select 1 from inventory_word x where x.word = :word4 and x.ark = w.ark))
-order by w.ark limit :portion
+order by w.ark limit :row_limit
 
--- name: to_audit
+-- name: list_due_audits
 select ark, place, size, sha256, audited from inventory_content
-where audited < :before order by audited, ark, place limit :portion
+where audited < :before order by audited, ark, place limit :row_limit
 
--- name: audited
--- Only for the bytes that were read: a version that was recorded again meanwhile may have changed what they should be.
+-- name: record_audit
+-- Only for the content that was read: a version that was recorded again meanwhile may have changed its SHA-256.
 update inventory_content set audited = :audited, result = :result where ark = :ark and place = :place and sha256 = :sha256
 
--- name: found_damaged
+-- name: record_damage
 update inventory_content set audited = :audited, result = :result where ark = :ark and place = :place
 
--- name: damaged
+-- name: list_damaged
 select ark, place, size, sha256, audited, result from inventory_content
 where result <> '' and (ark > :after_ark or (ark = :after_ark and place > :after_place))
-order by ark, place limit :portion
+order by ark, place limit :row_limit
 
--- name: damaged_of
-select ark, place, size, sha256, audited, result from inventory_content where ark = :ark and result <> '' order by place limit :portion
+-- name: list_damaged_of
+select ark, place, size, sha256, audited, result from inventory_content where ark = :ark and result <> '' order by place limit :row_limit
 
 -- name: paths_of
-select number, path from inventory_file where ark = :ark and place = :place and number > 0 order by number desc, path limit :portion
+select number, path from inventory_file where ark = :ark and place = :place and number > 0 order by number desc, path limit :row_limit
 
 -- name: clear_files
-delete from inventory_file where (ark, number, path) in (select ark, number, path from inventory_file limit :portion)
+delete from inventory_file where (ark, number, path) in (select ark, number, path from inventory_file limit :row_limit)
 
 -- name: clear_contents
-delete from inventory_content where (ark, place) in (select ark, place from inventory_content limit :portion)
+delete from inventory_content where (ark, place) in (select ark, place from inventory_content limit :row_limit)
 
 -- name: clear_versions
-delete from inventory_version where (ark, number) in (select ark, number from inventory_version limit :portion)
+delete from inventory_version where (ark, number) in (select ark, number from inventory_version limit :row_limit)
 
 -- name: clear_localids
-delete from inventory_localid where (owner, localid) in (select owner, localid from inventory_localid limit :portion)
+delete from inventory_localid where (owner, localid) in (select owner, localid from inventory_localid limit :row_limit)
 
 -- name: clear_members
-delete from inventory_member where (collection, ark) in (select collection, ark from inventory_member limit :portion)
+delete from inventory_member where (collection, ark) in (select collection, ark from inventory_member limit :row_limit)
 
 -- name: clear_words
-delete from inventory_word where (word, ark) in (select word, ark from inventory_word limit :portion)
+delete from inventory_word where (word, ark) in (select word, ark from inventory_word limit :row_limit)
 
 -- name: clear_objects
-delete from inventory_object where ark in (select ark from inventory_object limit :portion)
+delete from inventory_object where ark in (select ark from inventory_object limit :row_limit)

@@ -1,27 +1,33 @@
-"""The machines of assemblies: what users asked to get back, packed, in a small and a large queue."""
+"""The machines of assemblies: objects, or parts of them, packed for users who requested them. Small and large assemblies
+have a queue each.
+"""
 
 from __future__ import annotations
 
-from waybill.apps.ingest.machine.holding import PATIENT
+from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF
+from waybill.apps.ingest.machine.state_names import StateNames
 from waybill.machine import Document, Machine, action, end, rest, work
 
+_STATES = (
+    work("Pending", "Processing", "Requested; waits in its queue.", on_fail=None, backoff=PATIENT_BACKOFF),
+    work("Processing", "Completed", "It is being packed.", backoff=PATIENT_BACKOFF),
+    rest("Completed", "Ready to be fetched until it expires.", settled=True),
+    rest("Failed", "It could not be packed.", settled=True),
+    end("Deleted", "Expired or given up; its file is removed with it."),
+)
+ASSEMBLY = StateNames.from_states(_STATES)
 
-def access_machine(size: str) -> Machine:
+
+def build_access_machine(size: str) -> Machine:
     return Machine(
         name=f"access-{size}",
         plural=f"{size} assemblies",
         prefix="qid",
-        doc=f"A {size} assembly: an object, or a part of it, packed for a user who asked for it.",
+        description=f"A {size} assembly: an object, or a part of it, packed for a user who requested it.",
         made_by="POST /api/v1/ingest/access, or by `waybill ingest access request`",
         queue=f"queue/access{size.capitalize()}",
-        begins=("Processing", "Completed", "Failed", "Deleted"),
-        states=(
-            work("Pending", "Processing", "Asked for; it waits for its turn.", fails=None, backoff=PATIENT),
-            work("Processing", "Completed", "It is being packed.", backoff=PATIENT),
-            rest("Completed", "Ready to be fetched until it expires.", settled=True),
-            rest("Failed", "It could not be packed.", settled=True),
-            end("Deleted", "Expired or given up; its file is removed with it."),
-        ),
+        initial_states=("Processing", "Completed", "Failed", "Deleted"),
+        states=_STATES,
         actions=(
             action("requeue", "Failed", "Pending", "Try again."),
             action("delete", "Failed Completed", "Deleted", "Remove it; its URL stops working."),
@@ -30,11 +36,11 @@ def access_machine(size: str) -> Machine:
             Document(
                 "token",
                 "step",
-                "The token, the URL and when it is ready, in the words of the services that share the tree.",
+                "The token, the URL and when it is ready, in the vocabulary of the services that share the tree.",
                 v=None,
                 secret=("token", "url"),
             ),
-            Document("order", "service", "What was asked for."),
-            Document("packed", "step", "The file that was made."),
+            Document("order", "service", "What was requested."),
+            Document("packed", "step", "The packed file."),
         ),
     )

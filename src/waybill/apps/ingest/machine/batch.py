@@ -1,64 +1,68 @@
-"""The machine of batches: one submission, its jobs, and the report."""
+"""The machine of batches: one submission, its jobs, and the report to the depositor."""
 
 from __future__ import annotations
 
-from waybill.apps.ingest import submission
-from waybill.apps.ingest.machine.holding import PATIENT, PAUSE, collection_is_open, gates
-from waybill.apps.ingest.machine.job import LIVE
-from waybill.apps.ingest.signatures import unsigned
-from waybill.machine import Document, Folder, Machine, action, end, join, rest, work
+from collections.abc import Collection
+
+from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
+from waybill.apps.ingest.machine.state_names import StateNames
+from waybill.apps.ingest.signed_urls import strip_document_secrets
+from waybill.apps.ingest.submission import Submission, choose_folder_name
+from waybill.machine import Document, Machine, WorkingFolder, action, end, join, rest, work
 from waybill.record import Record, Store
 
 DAY = 86400.0
 
+_STATES = (
+    work("Pending", "Processing", "Submitted; its payload has not been read.", on_fail=None, on_hold="Held", backoff=PATIENT_BACKOFF),
+    rest("Held", "Its collection is on hold; an operator releases it when the hold is over."),
+    join("Processing", "Reporting", "Its jobs are created, one for each object, and run.", children_document="spawned"),
+    join("Reporting", "Completed", "Every job has settled: the depositor gets the report.", or_to=["Failed"], children_document="spawned"),
+    rest("Failed", "A job failed, or the payload could not be read; an operator repairs it, and has the rest reported.", settled=True),
+    join("UpdateReporting", "Completed", "The depositor gets a report of what has changed since the last one.", or_to=["Failed"]),
+    end("Completed", "Reported: everything in it was stored, recorded and announced, or deleted.", keep=30 * DAY),
+    end("Deleted", "Given up by an operator; it is removed with its jobs.", keep=0.0),
+)  # fmt: skip
+BATCH = StateNames.from_states(_STATES)
 
-def no_job_runs(batch: Record, store: Store) -> str | None:
-    tally = store.tally("job", parent=batch.ref)
-    running = {state: count for state, count in tally.items() if count and state in LIVE.split()}
-    said = ", ".join(f"{count} {state}" for state, count in running.items())
-    return f"Jobs of it are at work: {said}. Wait for them, or fail them first." if running else None
+
+def _folder_of_batch(batch: Record) -> tuple[str, ...]:
+    return (choose_folder_name(Submission.from_batch(batch).batch_id, batch.id),)
 
 
-def _batch_folder(batch: Record) -> tuple[str, ...]:
-    return (submission.folder_name(submission.of_batch(batch).batch_id, batch.id),)
+def build_batch_machine(live_job_states: Collection[str]) -> Machine:
+    """`live_job_states`: a batch is not deleted while one of its jobs is in one of them."""
 
+    def check_no_job_runs(batch: Record, store: Store) -> str | None:
+        counts = store.count_by_state("job", parent=batch.ref)
+        running = ", ".join(f"{count} {state}" for state, count in counts.items() if count and state in live_job_states)
+        return f"Jobs of it are running: {running}. Wait for them, or fail them first." if running else None
 
-def batch_machine() -> Machine:
     return Machine(
         name="batch",
         plural="batches",
         prefix="bid",
         made_by="POST /api/v1/ingest/batches, or by `waybill ingest submit`",
-        doc="One submission: a job for each object of it, and a report when all have settled.",
-        queue=PAUSE,
-        gates=gates,
-        folder=Folder("queue", _batch_folder),
-        begins=("Held", "Processing", "Completed"),
-        states=(
-            work("Pending", "Processing", "Submitted; its payload has not been looked at.", fails=None, holds="Held", backoff=PATIENT),
-            rest("Held", "Its collection is on hold; an operator releases it when that is over."),
-            join("Processing", "Reporting", "Its jobs are made, one for each object, and go their way.", opens="spawned"),
-            join("Reporting", "Completed", "Every job has settled: the depositor is told what became of them.", also=["Failed"],
-                 opens="spawned"),
-            rest("Failed", "A job failed, or the payload could not be read; an operator mends, and has the rest reported.", settled=True),
-            join("UpdateReporting", "Completed", "The depositor is told what has changed since the last report.", also=["Failed"]),
-            end("Completed", "Reported: everything in it was stored, recorded and announced, or deleted.", keep=30 * DAY),
-            end("Deleted", "Given up by an operator; it is removed with its jobs.", keep=0.0),
-        ),
+        description="One submission: a job for each object, and a report when all jobs have settled.",
+        queue=PAUSE_HOLD,
+        hold_names=hold_names_of,
+        folder=WorkingFolder("queue", _folder_of_batch),
+        initial_states=("Held", "Processing", "Completed"),
+        states=_STATES,
         actions=(
-            action("hold", "Pending", "Held", "Do not begin it yet.", claimed="wait"),
-            action("release", "Held", "Pending", "Let it go on.", guard=collection_is_open),
-            action("report", "Failed", "UpdateReporting", "Mending has ended: tell the depositor what has changed."),
-            action("delete", "Failed Held", "Deleted", "Remove it with its jobs and their working folders.", guard=no_job_runs,
-                   confirm="The depositor will not be told, and its jobs go with it."),
+            action("hold", "Pending", "Held", "Do not start it yet.", when_claimed="wait"),
+            action("release", "Held", "Pending", "Let it continue.", guard=check_collection_is_open),
+            action("report", "Failed", "UpdateReporting", "The repair is over: report to the depositor what has changed."),
+            action("delete", "Failed Held", "Deleted", "Remove it with its jobs and their working folders.", guard=check_no_job_runs,
+                   confirm="The depositor gets no report, and its jobs are removed with it."),
         ),
         documents=(
-            Document("submission", "service", "What was submitted, in the words of the services that share the tree.", v=None,
-                     shown=unsigned),
-            Document("collections", "step", "The collections by which it is held, by its profile, where another service submitted it."),
-            Document("plan", "step", "Where the list of its objects lies, and how many there are.", shown=unsigned),
-            Document("spawned", "step", "How many of its jobs have been made, and what is worth knowing of the manifest."),
-            Document("trouble", "step", "Why no jobs could be made of it, with line numbers."),
-            Document("status-report", "step", "The last report: counts, the first ids, and where all of them are listed.", v=None),
+            Document("submission", "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
+                     redact=strip_document_secrets),
+            Document("collections", "step", "The collections that can hold it, from its profile, if another service submitted it."),
+            Document("plan", "step", "Where the list of its objects is, and how many there are.", redact=strip_document_secrets),
+            Document("spawned", "step", "How many of its jobs were created, and remarks on the manifest."),
+            Document("failure", "step", "Why no jobs could be created, with line numbers."),
+            Document("status-report", "step", "The last report: counts, the first ids, and where the full list is.", v=None),
         ),
     )  # fmt: skip

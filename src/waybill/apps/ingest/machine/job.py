@@ -1,4 +1,8 @@
-"""The machine of jobs: one object of a deposit, from queued to stored, recorded and announced."""
+"""The machine of jobs: one object of a deposit, from queued to stored, recorded and announced.
+
+Read from the table, for the rest of ingest: JOB (its states by what they mean), SPACE_STATES, UNRECORDED_STATES,
+STORING_STATE and RECORDING_STATE.
+"""
 
 from __future__ import annotations
 
@@ -6,199 +10,217 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from waybill.apps.ingest import submission
-from waybill.apps.ingest.machine.holding import PATIENT, PAUSE, collection_is_open, gates
-from waybill.apps.ingest.signatures import unsigned
+from waybill.apps.ingest.machine.batch import BATCH
+from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
+from waybill.apps.ingest.machine.state_names import StateNames
+from waybill.apps.ingest.signed_urls import strip_document_secrets
+from waybill.apps.ingest.submission import Submission, choose_folder_name
 from waybill.machine import (
     RESUME,
     Action,
     Document,
-    Folder,
-    Keys,
+    LockFamily,
     Machine,
     MachineError,
     State,
+    WorkingFolder,
     action,
     end,
     rest,
     work,
 )
-from waybill.record import NotFound, Record, Store
+from waybill.record import Record, RecordNotFound, Store
 
-LIVE = "Pending Estimating Provisioning Downloading Processing Storing Recording Notify"
-
-
-# --- what guards ask
+# --- the states
 
 
-def can_be_mended(job: Record, store: Store) -> str | None:
-    refusal = job.docs.get("refusal")
-    if refusal and refusal.get("final"):
-        return f"{refusal['reason']} This cannot be resumed: submit it again."
-    return goes_with_its_batch(job, store)
-
-
-def can_be_released(job: Record, store: Store) -> str | None:
-    return collection_is_open(job, store) or goes_with_its_batch(job, store)
-
-
-def goes_with_its_batch(job: Record, store: Store) -> str | None:
-    """A job of a deleted batch would be stored and recorded, and its record removed: nobody would ever hear of it."""
-    try:
-        batch = store.get(*job.parent) if job.parent is not None else None
-    except NotFound:
-        return None
-    deleted = batch is not None and batch.state == "Deleted"
-    return "Its batch was deleted, and it goes with it: submit it again." if deleted else None
-
-
-def batch_is_over(job: Record, store: Store) -> bool:
-    """Whether no report will follow in which the depositor could hear of the job.
-
-    After one that failed there may be another.
-    """
-    if job.parent is None:
-        return True
-    try:
-        return store.get(*job.parent).state in ("Completed", "Deleted")
-    except NotFound:
-        return True
-
-
-# --- what is known from documents
-
-
-def _arks(job: Record) -> Iterable[str]:
-    ark = submission.of_job(job).primary_id
-    return [ark] if ark else []
-
-
-def _local_ids(job: Record) -> Iterable[str]:
-    said = submission.of_job(job)
-    return [f"{local}_{said.owner}" for local in said.local_ids]
-
-
-def _job_folder(job: Record) -> tuple[str, ...]:
-    said = submission.of_job(job)
-    batch = job.parent.id if job.parent else ""
-    return (submission.folder_name(said.batch_id, batch), submission.folder_name(said.job_id, job.id))
-
-
-# --- the table
-
-
-def _job_states(storing: bool) -> Iterable[State]:
-    yield work("Pending", "Estimating", "Waiting to begin. A wrong digest or a corrupt manifest fails here for good.", holds="Held",
-               backoff=PATIENT, tries=5)  # fmt: skip
+def _build_states(storing_state: bool) -> Iterable[State]:
+    yield work("Pending", "Estimating", "Waiting to start. A wrong digest or a corrupt manifest fails here for good.", on_hold="Held",
+               backoff=PATIENT_BACKOFF, max_tries=5)  # fmt: skip
     yield rest("Held", "Its collection is on hold, or an operator held it.")
     yield work(
-        "Estimating", "Provisioning", "Each URL is asked for its size. This never fails.", fails=None, backoff=PATIENT
+        "Estimating",
+        "Provisioning",
+        "The server of each file is asked for its size. This never fails.",
+        on_fail=None,
+        backoff=PATIENT_BACKOFF,
     )
-    yield work("Provisioning", "Downloading", "Waits until the working disk has room for it.", every=30.0, leaves_files=True,
-               backoff=PATIENT, tries=10)  # fmt: skip
+    yield work("Provisioning", "Downloading", "Waits until disk space is reserved for it.", poll_interval=30.0, leaves_files=True,
+               backoff=PATIENT_BACKOFF, max_tries=10)  # fmt: skip
     yield work("Downloading", "Processing", "Each file is fetched into the working folder and checked.", leaves_files=True,
-               remakes="Provisioning", backoff=PATIENT, tries=5)  # fmt: skip
-    after = "Storing" if storing else "Recording"
+               on_host_lost="Provisioning", backoff=PATIENT_BACKOFF, max_tries=5)  # fmt: skip
+    after = "Storing" if storing_state else "Recording"
     yield work("Processing", after, "Its identifier is found or minted, it is described, and handed to storage.", leaves_files=True,
-               remakes="Provisioning", needs=("localid", "storage"), backoff=PATIENT, tries=8)  # fmt: skip
-    if storing:
-        yield work("Storing", "Recording", "Storage writes a version of it and reads it back.", leaves_files=True, remakes="Provisioning",
-                   needs=("localid", "storage"), backoff=PATIENT, tries=8)  # fmt: skip
+               on_host_lost="Provisioning", locks=("localid", "storage"), backoff=PATIENT_BACKOFF, max_tries=8)  # fmt: skip
+    if storing_state:
+        yield work("Storing", "Recording", "Storage writes a version of it and reads it back.", leaves_files=True,
+                   on_host_lost="Provisioning", locks=("localid", "storage"), backoff=PATIENT_BACKOFF, max_tries=8)  # fmt: skip
     yield work(
         "Recording",
         "Notify",
         "It is entered into the inventory.",
-        needs=("localid", "inventory"),
-        backoff=PATIENT,
-        tries=8,
+        locks=("localid", "inventory"),
+        backoff=PATIENT_BACKOFF,
+        max_tries=8,
     )
-    yield work("Notify", "Completed", "Whoever the profile names is called.", backoff=PATIENT, tries=4)
-    yield rest("Failed", "A step gave up; resume goes on after the last one that was done.", settled=True)
+    yield work("Notify", "Completed", "The callback of the profile is called.", backoff=PATIENT_BACKOFF, max_tries=4)
+    yield rest("Failed", "A step gave up; resume continues after the last step that was done.", settled=True)
     yield end("Completed", "Stored, recorded and announced.")
     yield end("Deleted", "Given up by an operator; the report counts it, and it is removed with its batch.")
 
 
-def _left_outside(state: State) -> State:
-    """The same place in the table, where nobody here works: another service does, and leads the record on."""
-    # Nor are its keys held here meanwhile: that service takes the same locks itself.
-    doc = f"{state.doc} Another service does this."
-    return dataclasses.replace(state, sort="rest", doc=doc, remakes=None, leaves_files=False, needs=())
+_TABLE = {state.name: state for state in _build_states(storing_state=True)}  # with every state that the settings allow
+JOB = StateNames.from_states(_TABLE.values())
+_FETCHING = next(state.on_host_lost for state in _TABLE.values() if state.on_host_lost)
+# where a job has disk space reserved: the state to which a lost working folder leads, and the next, which fetches the files
+SPACE_STATES = tuple(name for name in (_FETCHING, _TABLE[_FETCHING].to) if name)
+# where a job is not yet in the inventory: the last live state comes after that
+UNRECORDED_STATES = JOB.live[:-1]
+STORING_STATE = next(
+    name for name in JOB.live if name not in {state.name for state in _build_states(storing_state=False)}
+)
+RECORDING_STATE = next(name for name in JOB.live if "inventory" in _TABLE[name].locks)
 
 
-def job_machine(storing: bool, outside: Iterable[str]) -> Machine:
-    left = tuple(outside)
-    states = tuple(_left_outside(s) if s.name in left else s for s in _job_states(storing))
-    works = {s.name for s in states if s.then is not None}
-    if unknown := sorted(set(left) - works):
+# --- guards
+
+
+def check_can_resume(job: Record, store: Store) -> str | None:
+    refusal = job.documents.get("refusal")
+    if refusal and refusal.get("final"):
+        return f"{refusal['reason']} This cannot be resumed: submit it again."
+    return check_batch_not_deleted(job, store)
+
+
+def check_can_release(job: Record, store: Store) -> str | None:
+    return check_collection_is_open(job, store) or check_batch_not_deleted(job, store)
+
+
+def check_batch_not_deleted(job: Record, store: Store) -> str | None:
+    """A job of a deleted batch would be stored and recorded, and then removed with the batch: no report would name it."""
+    try:
+        batch = store.get(*job.parent) if job.parent is not None else None
+    except RecordNotFound:
+        return None
+    deleted = batch is not None and batch.state == BATCH.deleted
+    return "Its batch was deleted, and it is removed with the batch: submit it again." if deleted else None
+
+
+def is_batch_over(job: Record, store: Store) -> bool:
+    """Whether no further report can name the job. After a batch has failed another report may follow."""
+    if job.parent is None:
+        return True
+    try:
+        return store.get(*job.parent).state in BATCH.ended
+    except RecordNotFound:
+        return True
+
+
+# --- lock names and the working folder, from the documents
+
+
+def _arks_of(job: Record) -> Iterable[str]:
+    ark = Submission.from_job(job).primary_id
+    return [ark] if ark else []
+
+
+def _local_ids_of(job: Record) -> Iterable[str]:
+    submission = Submission.from_job(job)
+    return [f"{local}_{submission.owner}" for local in submission.local_ids]
+
+
+def _folder_of_job(job: Record) -> tuple[str, ...]:
+    submission = Submission.from_job(job)
+    batch = job.parent.id if job.parent else ""
+    return (choose_folder_name(submission.batch_id, batch), choose_folder_name(submission.job_id, job.id))
+
+
+# --- the machine
+
+
+def _make_external(state: State) -> State:
+    """The same place in the table, without a step: another service does the work and moves the record on."""
+    # The record owns no locks meanwhile: that service takes the same locks itself.
+    description = f"{state.description} Another service does this."
+    return dataclasses.replace(
+        state, type="rest", description=description, on_host_lost=None, leaves_files=False, locks=()
+    )
+
+
+def build_job_machine(storing_state: bool, external_states: Iterable[str]) -> Machine:
+    external = tuple(external_states)
+    states = tuple(_make_external(s) if s.name in external else s for s in _build_states(storing_state))
+    works = {s.name for s in states if s.to is not None}
+    if unknown := sorted(set(external) - works):
         raise MachineError(
-            f"{unknown[0]} cannot be left to another service; these states can: {', '.join(sorted(works))}."
+            f"external_states names {unknown[0]}, which cannot be left to another service; these states can: {', '.join(sorted(works))}."
         )
-    live = " ".join(name for name in LIVE.split() if name in works)
+    live = " ".join(name for name in JOB.live if name in works)
     return Machine(
         name="job",
         plural="jobs",
         prefix="jid",
         parent="batch",
         made_by="its batch: POST /api/v1/ingest/batches, or `waybill ingest submit`",
-        doc="One object of a deposit, from queued to stored, recorded and announced.",
-        queue=PAUSE,
-        gates=gates,
-        folder=Folder("queue", _job_folder),
-        begins=("Held", "Estimating", "Recording", "Failed", "Completed", "Deleted"),
+        description="One object of a deposit, from queued to stored, recorded and announced.",
+        queue=PAUSE_HOLD,
+        hold_names=hold_names_of,
+        folder=WorkingFolder("queue", _folder_of_job),
+        initial_states=("Held", "Estimating", "Recording", "Failed", "Completed", "Deleted"),
         states=states,
         actions=(
-            action("hold", "Pending", "Held", "Do not begin it yet.", claimed="wait"),
-            action("release", "Held", "Pending", "Let it go on.", guard=can_be_released),
-            action("resume", "Failed", RESUME, "Go on after the last step that was done.", guard=can_be_mended),
-            action("restart", "Failed", "Estimating", "Begin again, with a new download.", guard=can_be_mended, writes=_restarted),
-            action("fail", live, "Failed", "Stop it now, whatever it does.", claimed="wait", confirm="What it does now is given up."),
+            action("hold", "Pending", "Held", "Do not start it yet.", when_claimed="wait"),
+            action("release", "Held", "Pending", "Let it continue.", guard=check_can_release),
+            action("resume", "Failed", RESUME, "Continue after the last step that was done.", guard=check_can_resume),
+            action("restart", "Failed", "Estimating", "Start again, with a new download.", guard=check_can_resume, writes=_count_restart),
+            action("fail", live, "Failed", "Stop it now, in any state.", when_claimed="wait", confirm="Its present step is given up."),
             action("delete", "Failed Held", "Deleted", "Give it up and remove its working folder.",
-                   confirm="Its batch is not completed: the depositor will not hear of this job any more.", unless=batch_is_over),
-            *_finishes(s for s in states if s.name in left),
+                   confirm="Its batch is not completed: no report will name this job any more.", skip_confirm=is_batch_over),
+            *_build_finish_actions(s for s in states if s.name in external),
         ),
-        keys=(
-            Keys("localid", "One job at a time looks up or mints for a local id of an owner.", of=_local_ids),
-            Keys("storage", "One writer for an object in storage.", of=_arks),
-            Keys("inventory", "One writer for an object in the inventory.", of=_arks),
+        locks=(
+            LockFamily("localid", "One job at a time looks up or mints for a local id of an owner.", names_of=_local_ids_of),
+            LockFamily("storage", "One writer for an object in storage.", names_of=_arks_of),
+            LockFamily("inventory", "One writer for an object in the inventory.", names_of=_arks_of),
         ),
         documents=(
-            Document("configuration", "service", "What was submitted, in the words of the services that share the tree.", v=None,
-                     shown=unsigned),
+            Document("configuration", "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
+                     redact=strip_document_secrets),
             Document("identifiers", "step", "Its ARK and its local ids.", v=None),
-            Document("owner", "step", "Whose its local ids are, by its profile, where another service submitted it."),
-            Document("collections", "step", "The collections by which it is held, by its profile, where another service submitted it."),
-            Document("minted", "step", "The ARK that was minted for it and is registered with EZID."),
+            Document("owner", "step", "The owner of its local ids, from its profile, if another service submitted it."),
+            Document("collections", "step", "The collections that can hold it, from its profile, if another service submitted it."),
+            Document("minted", "step", "The ARK that was minted for it, to be registered with EZID."),
             Document("metadata", "step", "Who, what, when and where.", v=None),
             Document("space_needed", "step", "Bytes that it needs on the working disk; -1: unknown.", v=None),
-            Document("store", "step", "What storage is asked to write.", v=None, shown=unsigned),
-            Document("inventory", "step", "The manifest from which the inventory is written.", v=None, shown=unsigned),
-            Document("files", "step", "Where the list of its files lies, before they were fetched.", shown=unsigned),
-            Document("room", "step", "Since when it waits for room, and what was said about it."),
-            Document("downloaded", "step", "Where the list of its files lies, as they were fetched."),
+            Document("store", "step", "What storage is asked to write.", v=None, redact=strip_document_secrets),
+            Document("inventory", "step", "The manifest from which the inventory is written.", v=None, redact=strip_document_secrets),
+            Document("files", "step", "Where the list of the files to fetch is.", redact=strip_document_secrets),
+            Document("disk_space", "step", "Since when it waits for disk space, and why."),
+            Document("downloaded", "step", "Where the list of the fetched files is."),
             Document("stored", "step", "What storage answered."),
-            Document("warnings", "step", "What is worth knowing of the version that was stored: damaged files that it keeps."),
-            Document("called", "step", "What the callback answered."),
-            Document("refusal", "step", "Why it failed for good, with all reasons."),
-            Document("restarted", "service", "How often it was begun again."),
+            Document("warnings", "step", "Warnings about the stored version: damaged files that it keeps."),
+            Document("callback", "step", "What the callback answered."),
+            Document("refusal", "step", "Why the submission was refused, with all reasons."),
+            Document("restarts", "service", "How often it was started again."),
         ),
     )  # fmt: skip
 
 
-def _restarted(job: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"restarted": {"count": job.docs.get("restarted", {}).get("count", 0) + 1}}
+def _count_restart(job: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"restarts": {"count": job.documents.get("restarts", {}).get("count", 0) + 1}}
 
 
-def _finishes(left: Iterable[State]) -> Iterable[Action]:
-    for state in left:
-        assert state.then is not None
+def _build_finish_actions(external: Iterable[State]) -> Iterable[Action]:
+    for state in external:
+        assert state.to is not None
         yield action(
             f"finish-{state.name.lower()}",
             state.name,
-            state.then,
+            state.to,
             f"Another service has done {state.name}.",
-            writes=_told_by_others,
+            writes=_accept_foreign_documents,
         )
 
 
-def _told_by_others(job: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+def _accept_foreign_documents(job: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: body for name, body in args.items() if name in ("inventory", "store", "identifiers")}

@@ -1,12 +1,12 @@
-"""Batches over HTTP: submit, look at, release.
+"""Batches over HTTP: submit, list, show, release.
 
     POST /api/v1/ingest/batches                    JSON with a URL, or a form: the part `submission` (the same JSON), then the part `file`
     GET  /api/v1/ingest/batches                    the newest first, page by page
-    GET  /api/v1/ingest/batches/<id or batchID>    one, with how its jobs stand and what was reported
-    GET  /api/v1/ingest/batches/<...>/report       every job that the last report tells of, one JSON line each
-    POST /api/v1/ingest/batches/<...>/release      it, and its jobs, if they are held
+    GET  /api/v1/ingest/batches/<id or batchID>    one batch, with the states of its jobs and its last report
+    GET  /api/v1/ingest/batches/<...>/report       every job of the last report, one JSON line each
+    POST /api/v1/ingest/batches/<...>/release      release the batch and its jobs, if they are held
 
-What else can be done to batches and jobs is done as to all records: /api/v1/records/job/<id>/<action>.
+All other actions on batches and jobs are those of all records: /api/v1/records/job/<id>/<action>.
 """
 
 from __future__ import annotations
@@ -23,43 +23,53 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from waybill import views
-from waybill.apps.ingest import lists, service
-from waybill.apps.ingest.report import Told
-from waybill.apps.ingest.routes.arriving import Berth
-from waybill.apps.ingest.routes.counter import At, Counter, refusals, role, router
-from waybill.apps.ingest.routes.form import BadForm, Part, read_form
-from waybill.apps.ingest.routes.shapes import AcceptedView, BatchesView, BatchView, BulkView, NewBatch, Why
+from waybill.apps.ingest import service
+from waybill.apps.ingest.batch_report import ReportedJob
+from waybill.apps.ingest.routes.context import (
+    IngestRequest,
+    IngestRequestContext,
+    make_router,
+    require_role,
+    translate_refusals,
+)
+from waybill.apps.ingest.routes.schemas import AcceptedView, BatchesView, BatchView, BulkView, NewBatch
+from waybill.apps.ingest.routes.uploads import BadForm, FormPart, UploadSlots, read_form
 from waybill.apps.ingest.submission import Submission
-from waybill.http.errors import Problem, responses
+from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.holds_and_sessions import ReasonBody
+from waybill.http.json_io import Name, to_json_response
 from waybill.http.records import check_state
-from waybill.http.wire import Name, answer
-from waybill.record import encode
-from waybill.views import BadToken
+from waybill.manifests import record_lists
+from waybill.record import encode_document
+from waybill.views import BadPageToken
 
-LINES = "application/x-ndjson"
-KEY = r"^[\x21-\x7e]{1,200}$"
+NDJSON = "application/x-ndjson"
+IDEMPOTENCY_KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
 BatchName = Annotated[str, Path(max_length=200, description="Its id, or its batchID.")]
 
-_FORM = {
+_FORM_SCHEMA = {
     "type": "object",
     "required": ["submission", "file"],
     "properties": {
-        "submission": {"type": "string", "description": "What is submitted, as JSON; it comes before the file."},
+        "submission": {"type": "string", "description": "The submission as JSON; it comes before the file."},
         "file": {"type": "string", "format": "binary"},
     },
 }
 
 
-def routes(berth: Berth) -> APIRouter:
-    made = router("ingest batches")
-    taken = {"application/json": {"schema": NewBatch.model_json_schema()}, "multipart/form-data": {"schema": _FORM}}
+def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
+    router = make_router("ingest batches")
+    content = {
+        "application/json": {"schema": NewBatch.model_json_schema()},
+        "multipart/form-data": {"schema": _FORM_SCHEMA},
+    }
 
-    @made.post(
+    @router.post(
         "/batches",
         summary="Submit a deposit",
         status_code=201,
         response_model=AcceptedView,
-        responses=responses(
+        responses=describe_responses(
             400,
             401,
             403,
@@ -71,187 +81,196 @@ def routes(berth: Berth) -> APIRouter:
             422,
             503,
             504,
-            also={
+            extra={
                 200: {
                     "model": AcceptedView,
-                    "description": "The batchID or the key was known: this is the batch that was made first.",
+                    "description": "The batchID or the key is known: this is the first batch with it.",
                 }
             },
         ),
-        **role("submitter", requestBody={"required": True, "content": taken}),
+        **require_role("submitter", requestBody={"required": True, "content": content}),
     )
     async def submit(
-        at: At,
+        context: IngestRequest,
         request: Request,
         idempotency_key: Annotated[
-            str | None, Header(pattern=KEY, description="Asked twice with one key, made once.")
+            str | None,
+            Header(pattern=IDEMPOTENCY_KEY_PATTERN, description="Submitting twice with one key makes one batch."),
         ] = None,
     ) -> Response:
-        """The payload is at the `url`, or comes as a file; it is hashed as it comes.
+        """The payload is at the `url`, or is uploaded as a file and hashed while it arrives.
 
-        What it holds is looked at later, by the batch.
+        Its contents are checked later, by the batch.
         """
         if request.headers.get("content-type", "").lower().startswith("multipart/"):
-            accepted = await berth.take(request, lambda chunks: _uploaded(at, chunks, idempotency_key))
+            accepted = await upload_slots.take(request, lambda chunks: _submit_upload(context, chunks, idempotency_key))
         else:
-            said = _said(await request.json(), at, idempotency_key)
-            accepted = await run_in_threadpool(_fetched_later, at, said)
-        return await run_in_threadpool(_accepted, at, accepted)
+            submission = _parse_submission(await request.json(), context, idempotency_key)
+            accepted = await run_in_threadpool(_submit_url, context, submission)
+        return await run_in_threadpool(_respond_accepted, context, accepted)
 
-    @made.get(
+    @router.get(
         "/batches",
         summary="Batches, the newest first, page by page",
         response_model=BatchesView,
-        responses=responses(400, 401, 403, 422, 503),
-        **role("reader"),
+        responses=describe_responses(400, 401, 403, 422, 503),
+        **require_role("reader"),
     )
-    def find(
-        at: At,
+    def list_batches(
+        context: IngestRequest,
         state: Annotated[Name | None, Query(description="Only those in this state.")] = None,
         submitter: Annotated[Name | None, Query(description="Only those of this submitter.")] = None,
-        token: Annotated[str | None, Query(description="The `next` of the page before; it knows the filter.")] = None,
+        page_token: Annotated[
+            str | None, Query(description="The `next` of the page before; it includes the filter.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
     ) -> Response:
         if state is not None and submitter is not None:
-            raise Problem(400, "bad-query", "A list has at most one filter.", "Leave state or submitter away.")
-        query, after = views.Query("batch", state, None, submitter, True), None
-        with at.engine() as engine:
-            tokens = at.pages(engine.store)
-            if token is not None:
-                asked, after = tokens.verify(token)
-                if asked.kind != "batch" or asked.parent is not None or not asked.newest:
-                    raise BadToken
-                query = asked
+            raise HttpProblem(400, "bad-query", "A list has at most one filter.", "Leave out state or submitter.")
+        query, after = views.ListQuery("batch", state, None, submitter, True), None
+        with context.open_engine() as engine:
+            tokens = context.page_tokens_of(engine.store)
+            if page_token is not None:
+                query, after = tokens.verify(page_token)
+                if query.kind != "batch" or query.parent is not None or not query.newest:
+                    raise BadPageToken
             elif state is not None:
                 check_state(engine.machines["batch"], state, engine.store)
             page = engine.store.find(
-                "batch", state=query.state, owner=query.owner, after=after, newest=True, limit=limit, docs=True
+                "batch", state=query.state, owner=query.owner, after=after, newest=True, limit=limit, documents=True
             )
-            found = [service.batch_view(engine, record) for record in page.records]
-            return answer({"batches": found, "next": tokens.sign(query, page.after)})
+            batches = [service.build_batch_view(engine, record) for record in page.records]
+            return to_json_response({"batches": batches, "next": tokens.sign(query, page.after)})
 
-    @made.get(
+    @router.get(
         "/batches/{name}",
         summary="One batch",
         response_model=BatchView,
-        responses=responses(401, 403, 404, 422, 503),
-        **role("reader"),
+        responses=describe_responses(401, 403, 404, 422, 503),
+        **require_role("reader"),
     )
-    def one(at: At, name: BatchName) -> Response:
-        with at.engine() as engine:
-            return answer(service.batch_view(engine, service.find_batch(engine, name)))
+    def get_batch(context: IngestRequest, name: BatchName) -> Response:
+        with context.open_engine() as engine:
+            return to_json_response(service.build_batch_view(engine, service.find_batch(engine, name)))
 
-    @made.get(
+    @router.get(
         "/batches/{name}/report",
-        summary="Every job that the last report tells of, one JSON line each",
+        summary="Every job of the last report, one JSON line each",
         response_class=Response,
-        responses=responses(
+        responses=describe_responses(
             401,
             403,
             404,
             422,
             503,
-            also={
+            extra={
                 200: {
-                    "content": {LINES: {"schema": {"type": "string"}}},
-                    "description": "Its id and state then; of a failure, why.",
+                    "content": {NDJSON: {"schema": {"type": "string"}}},
+                    "description": "Its id, its state at that time, and why it failed.",
                 }
             },
         ),
-        **role("reader"),
+        **require_role("reader"),
     )
-    def report(at: At, name: BatchName) -> Response:
-        with at.engine() as engine:
+    def stream_report(context: IngestRequest, name: BatchName) -> Response:
+        with context.open_engine() as engine:
             batch = service.find_batch(engine, name)
-        told = batch.docs.get("status-report")
-        jobs = told.get("jobs") if isinstance(told, dict) else None
+        report = batch.documents.get("status-report")
+        jobs = report.get("jobs") if isinstance(report, dict) else None
         if not isinstance(jobs, dict):
-            raise Problem(
-                404, "not-found", f"{batch.ref} has not been reported yet.", "Ask again when it is Completed or Failed."
+            raise HttpProblem(
+                404, "not-found", f"{batch.ref} has no report yet.", "Ask again when it is Completed or Failed."
             )
-        rows = lists.each(at.outfit.objects, jobs, Told)
-        return StreamingResponse((encode(row.shown()) + b"\n" for row in rows), media_type=LINES)
+        rows = record_lists.read_list(context.resources.objects, jobs, ReportedJob)
+        return StreamingResponse((encode_document(row.to_document()) + b"\n" for row in rows), media_type=NDJSON)
 
-    @made.post(
+    @router.post(
         "/batches/{name}/release",
         summary="Release a batch and its jobs, if they are held",
         response_model=BulkView,
-        responses=responses(400, 401, 403, 404, 409, 413, 415, 422, 503, 504),
-        **role("operator"),
+        responses=describe_responses(400, 401, 403, 404, 409, 413, 415, 422, 503, 504),
+        **require_role("operator"),
     )
-    def release(at: At, name: BatchName, body: Why | None = None) -> Response:
-        """What a collection's hold still stops is refused, each with its sentence."""
-        with at.engine() as engine:
-            bulk = service.release_batch(
-                engine, service.find_batch(engine, name), who=at.who, why=body.why if body is not None else ""
+    def release_batch(context: IngestRequest, name: BatchName, body: ReasonBody | None = None) -> Response:
+        """Records that a hold of their collection still stops are refused, each with its reason."""
+        with context.open_engine() as engine:
+            result = service.release_batch(
+                engine, service.find_batch(engine, name), who=context.who, why=body.why if body is not None else ""
             )
-        at.changed()
-        return answer(msgspec.to_builtins(bulk))
+        context.notify_change()
+        return to_json_response(msgspec.to_builtins(result))
 
-    return made
+    return router
 
 
-def _said(body: Any, at: Counter, key: str | None) -> Submission:
+def _parse_submission(body: Any, context: IngestRequestContext, idempotency_key: str | None) -> Submission:
     try:
-        said = NewBatch.model_validate(body).said()
+        submission = NewBatch.model_validate(body).to_submission()
     except ValidationError as error:
         raise RequestValidationError(
             [{**each, "loc": ("body", *each["loc"])} for each in error.errors(include_input=False)]
         ) from None
-    if key is None:
-        return said
-    derived = service.batch_id_of(key, at.who)
-    if said.batch_id not in ("", derived):
-        raise Problem(400, "bad-query", "There are an Idempotency-Key and a batch_id.", "Send one of them.")
-    return replace(said, batch_id=derived)
+    if idempotency_key is None:
+        return submission
+    batch_id = service.batch_id_of(idempotency_key, context.who)
+    if submission.batch_id not in ("", batch_id):
+        raise HttpProblem(400, "bad-query", "There are an Idempotency-Key and a batch_id.", "Send one of them.")
+    return replace(submission, batch_id=batch_id)
 
 
-def _fetched_later(at: Counter, said: Submission) -> service.Accepted:
-    with refusals():
-        with at.connection() as engine:
-            complete, profile = service.ready(engine, at.outfit, said, who=at.who)
-        whole = service.located(at.outfit, complete)
-        with at.connection() as engine:
-            return service.enter(engine, whole, profile, who=at.who)
+def _submit_url(context: IngestRequestContext, submission: Submission) -> service.AcceptedDeposit:
+    with translate_refusals():
+        with context.open_connection() as engine:
+            completed, profile = service.complete_submission(engine, context.resources, submission, who=context.who)
+        completed = service.add_url_payload(context.resources, completed)
+        with context.open_connection() as engine:
+            return service.make_batch(engine, completed, profile, who=context.who)
 
 
-def _uploaded(at: Counter, chunks: Iterator[bytes], key: str | None) -> service.Accepted:
-    with refusals(), service.uploading(at.outfit) as keep:
-        said, received = None, None
-        for part in read_form(chunks, at.request.headers.get("content-type", "")):
-            if part.name == "submission" and said is None:
-                said = _said(_json(part), at, key)
-                if said.url:
-                    raise service.Unfit("Give a file or a URL, not both.")
-                with at.connection() as engine:
-                    complete, profile = service.ready(engine, at.outfit, said, who=at.who)
-            elif part.name == "file" and said is not None and received is None:
-                wanted = [said.digest_type] if said.digest_type else []
-                received = service.receive(
-                    at.outfit, complete.batch_id, said.filename or part.filename or "", part.data, digests=wanted
+def _submit_upload(
+    context: IngestRequestContext, chunks: Iterator[bytes], idempotency_key: str | None
+) -> service.AcceptedDeposit:
+    with translate_refusals(), service.remove_uploads_on_refusal(context.resources) as keep:
+        submission, received = None, None
+        for part in read_form(chunks, context.request.headers.get("content-type", "")):
+            if part.name == "submission" and submission is None:
+                submission = _parse_submission(_decode_json(part), context, idempotency_key)
+                if submission.url:
+                    raise service.InvalidRequest("Give a file or a URL, not both.")
+                with context.open_connection() as engine:
+                    completed, profile = service.complete_submission(
+                        engine, context.resources, submission, who=context.who
+                    )
+            elif part.name == "file" and submission is not None and received is None:
+                received = service.receive_upload(
+                    context.resources,
+                    completed.batch_id,
+                    submission.filename or part.filename or "",
+                    part.data,
+                    digests=[submission.digest_type] if submission.digest_type else [],
                 )
                 keep(received)
             else:
                 raise BadForm(
                     f"The part {part.name[:60]!r} is not expected here: send `submission` first, then one `file`, and nothing else."
                 )
-        if said is None or received is None:
-            raise BadForm("The form is not whole: send `submission`, then `file`.")
-        whole = service.arrived(at.outfit, complete, received)
-        with at.connection() as engine:
-            accepted = service.enter(engine, whole, profile, who=at.who)
-        return service.settle(at.outfit, accepted, received)
+        if submission is None or received is None:
+            raise BadForm("The form is incomplete: send `submission`, then `file`.")
+        completed = service.add_upload_payload(context.resources, completed, received)
+        with context.open_connection() as engine:
+            accepted = service.make_batch(engine, completed, profile, who=context.who)
+        return service.remove_unused_upload(context.resources, accepted, received)
 
 
-def _json(part: Part) -> Any:
+def _decode_json(part: FormPart) -> Any:
     try:
-        return msgspec.json.decode(part.text())
+        return msgspec.json.decode(part.read_text())
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadForm(f"The part `submission` is not JSON: {error}.") from None
 
 
-def _accepted(at: Counter, accepted: service.Accepted) -> Response:
-    at.changed()
-    with at.engine() as engine:
-        view = {**service.batch_view(engine, accepted.batch), "repeated": accepted.repeated, "warnings": []}
-    return answer(view, 200 if accepted.repeated else 201, {"Location": view["links"]["batch"]})
+def _respond_accepted(context: IngestRequestContext, accepted: service.AcceptedDeposit) -> Response:
+    context.notify_change()
+    with context.open_engine() as engine:
+        view = {**service.build_batch_view(engine, accepted.batch), "is_repeated": accepted.is_repeated, "warnings": []}
+    return to_json_response(view, 200 if accepted.is_repeated else 201, {"Location": view["links"]["batch"]})

@@ -1,46 +1,62 @@
-"""The inventory over HTTP: search and browse objects, versions and files, and fetch what is at rest.
+"""The inventory over HTTP: search and browse objects, versions and files, and download stored content.
 
     GET /api/v1/ingest/objects                                    a page of objects; by ARK, owner, local id, collection, words
     GET /api/v1/ingest/objects/<ark>                              one object
     GET /api/v1/ingest/objects/<ark>/versions                     its versions
     GET /api/v1/ingest/objects/<ark>/versions/<n>                 one version; 0: the newest
-    GET /api/v1/ingest/objects/<ark>/versions/<n>/manifest        its storage manifest, as it is at rest; also by a signed URL
+    GET /api/v1/ingest/objects/<ark>/versions/<n>/manifest        its storage manifest as stored; also by a signed URL
     GET /api/v1/ingest/objects/<ark>/versions/<n>/files           its files
     GET /api/v1/ingest/objects/<ark>/versions/<n>/files/<path>    the bytes of one, or a range of them
     GET /api/v1/ingest/damaged                                    content that the last audits found damaged
+    GET /m/<ark>                                                  redirects to the object; the target of ARKs registered with EZID
 
-An ARK in a path may be quoted (`ark%3A%2F99999%2Ffk4x`) or stand as it is.
+An ARK in a path may be percent-encoded (`ark%3A%2F99999%2Ffk4x`) or not.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 
-from waybill.apps.ingest.access.asking import LISTED, SEARCH
-from waybill.apps.ingest.inventory import BadSearch, Inventory
-from waybill.apps.ingest.names import shown
-from waybill.apps.ingest.outfit import Outfit
-from waybill.apps.ingest.routes.answers import answer, file_path, object_path, refusal, version_path
-from waybill.apps.ingest.routes.closing import closed_to
-from waybill.apps.ingest.routes.counter import STRICT
-from waybill.apps.ingest.routes.sealed import signed_or
-from waybill.apps.ingest.routes.sending import Sent, send
-from waybill.apps.ingest.storage import MANIFEST
-from waybill.http.errors import responses
+from waybill.apps.ingest.access.orders import FILES_HINT, SEARCH_HINT
+from waybill.apps.ingest.identifiers.noid import is_ark
+from waybill.apps.ingest.inventory import InvalidSearch, Inventory
+from waybill.apps.ingest.names import quote_text
+from waybill.apps.ingest.resources import IngestResources
+from waybill.apps.ingest.routes.context import (
+    STRICT_PARAMETERS,
+    error_response,
+    file_path_of,
+    object_path_of,
+    version_path_of,
+)
+from waybill.apps.ingest.routes.downloads import DownloadContent, refuse_embargoed, send
+from waybill.apps.ingest.storage import MANIFEST_PATH
+from waybill.http.authentication import check_role
+from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.json_io import to_json_response
 from waybill.index import Row
-from waybill.record import NotFound
+from waybill.record import RecordNotFound
 
 if TYPE_CHECKING:
-    from waybill.depot import Depot
+    from waybill.environment import Environment
+    from waybill.http.api_services import ApiServices
+    from waybill.record import Store
 
-LONGEST = 1000  # characters of anything that is looked for
+
+T = TypeVar("T")
+BAD_SIGNATURE = "This URL was not signed here, was changed, or has expired."
+MAX_TEXT_LENGTH = 1000  # characters of a search parameter
 
 
 class ArkConvertor(Convertor[str]):
-    """A whole ARK, in which there are slashes; what follows it in a path can hold any names."""
+    """A whole ARK, which contains slashes; any path may follow it."""
 
     regex = "ark:/?[^/]+/[^/]+"
 
@@ -53,154 +69,221 @@ class ArkConvertor(Convertor[str]):
 
 register_url_convertor("ark", ArkConvertor())
 
-Ark = Annotated[str, Path(max_length=LONGEST, description="The object's ARK.")]
-Number = Annotated[int, Path(ge=0, le=2**31, description="The number of the version; 0: the newest.")]
-Word = Annotated[str, Query(max_length=LONGEST)]
+Ark = Annotated[str, Path(max_length=MAX_TEXT_LENGTH, description="The object's ARK.")]
+VersionNumber = Annotated[int, Path(ge=0, le=2**31, description="The number of the version; 0: the newest.")]
+SearchText = Annotated[str, Query(max_length=MAX_TEXT_LENGTH)]
 Expires = Annotated[int, Query(ge=0, le=2**53, description="Until when a signed URL works, in seconds since 1970.")]
-Signature = Annotated[str, Query(max_length=LONGEST, description="Of a signed URL, which needs no token.")]
+Signature = Annotated[str, Query(max_length=MAX_TEXT_LENGTH, description="Of a signed URL, which needs no token.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Rows in a page.")]
 
 
-def router(depot: Depot) -> APIRouter:
-    refusals = responses(400, 401, 403, 404, 416, 422, 500, 503)
-    routes = APIRouter(prefix="/api/v1/ingest", tags=["ingest objects"], responses=refusals, dependencies=STRICT)
+def build_object_router(environment: Environment) -> APIRouter:
+    refusals = describe_responses(400, 401, 403, 404, 416, 422, 500, 503)
+    router = APIRouter(
+        prefix="/api/v1/ingest", tags=["ingest objects"], responses=refusals, dependencies=STRICT_PARAMETERS
+    )
 
-    def outfit() -> Outfit:
-        return cast(Outfit, depot.outfit("job"))
+    def get_resources() -> IngestResources:
+        return cast(IngestResources, environment.get_resources("job"))
 
-    @routes.get("/objects", summary="Objects in the order of their ARKs, page by page")
+    @router.get("/objects", summary="Objects in the order of their ARKs, page by page")
     def search(
-        ark: Word = "",
-        owner: Word = "",
-        local_id: Word = "",
-        collection: Word = "",
-        text: Word = "",
-        after: Word = "",
+        ark: SearchText = "",
+        owner: SearchText = "",
+        local_id: SearchText = "",
+        collection: SearchText = "",
+        text: SearchText = "",
+        after: SearchText = "",
         limit: Limit = 100,
     ) -> Response:
-        """By ARK, by local id, or by words of title, creator and date; a collection narrows words, an owner
-        everything.
-        """
+        """By ARK, local id, or words of title, creator and date; a collection narrows words, an owner everything."""
         try:
-            page = outfit().inventory.search(
+            page = get_resources().inventory.search(
                 ark=_clean(ark),
                 owner=_clean(owner),
                 local_id=_clean(local_id),
                 collection=_clean(collection),
                 text=_clean(text),
                 after=_clean(after),
-                most=limit,
+                limit=limit,
             )
-        except BadSearch as error:
-            return refusal(400, "bad-search", str(error), "Leave something away.")
-        return answer({"objects": [_object(row) for row in page.rows], "next": page.next or None})
+        except InvalidSearch as error:
+            return error_response(400, "bad-search", str(error), "Use fewer filters.")
+        return to_json_response({"objects": [_to_object_view(row) for row in page.rows], "next": page.next or None})
 
-    @routes.get("/objects/{ark:ark}", summary="One object")
-    def one(ark: Ark) -> Response:
-        return answer(_object(_found(outfit().inventory, ark)))
+    @router.get("/objects/{ark:ark}", summary="One object")
+    def get_object(ark: Ark) -> Response:
+        return to_json_response(_to_object_view(_find_object(get_resources().inventory, ark)))
 
-    @routes.get("/objects/{ark:ark}/versions", summary="Versions of an object, oldest first")
-    def versions(ark: Ark, after: Annotated[int, Query(ge=0, le=2**31)] = 0, limit: Limit = 100) -> Response:
-        inventory = outfit().inventory
-        _found(inventory, ark)
-        rows = inventory.versions(ark, after=after, most=limit)
-        return answer(
-            {"versions": [_version(row) for row in rows], "next": rows[-1]["number"] if len(rows) == limit else None}
+    @router.get("/objects/{ark:ark}/versions", summary="Versions of an object, oldest first")
+    def list_versions(ark: Ark, after: Annotated[int, Query(ge=0, le=2**31)] = 0, limit: Limit = 100) -> Response:
+        inventory = get_resources().inventory
+        _find_object(inventory, ark)
+        rows = inventory.list_versions(ark, after=after, limit=limit)
+        return to_json_response(
+            {
+                "versions": [_to_version_view(row) for row in rows],
+                "next": rows[-1]["number"] if len(rows) == limit else None,
+            }
         )
 
-    @routes.get("/objects/{ark:ark}/versions/{number}", summary="One version of an object")
-    def version(ark: Ark, number: Number) -> Response:
-        return answer(_version(_numbered(outfit().inventory, ark, number)))
+    @router.get("/objects/{ark:ark}/versions/{number}", summary="One version of an object")
+    def get_version(ark: Ark, number: VersionNumber) -> Response:
+        return to_json_response(_to_version_view(_find_version(get_resources().inventory, ark, number)))
 
-    @routes.get("/objects/{ark:ark}/versions/{number}/files", summary="Files of a version by their paths, page by page")
-    def files(ark: Ark, number: Number, after: Word = "", limit: Limit = 100) -> Response:
-        inventory = outfit().inventory
-        row = _numbered(inventory, ark, number)
-        page = inventory.files(ark, row["number"], after=_clean(after), most=limit)
-        return answer({"files": [_file(ark, row["number"], each) for each in page.rows], "next": page.next or None})
+    @router.get("/objects/{ark:ark}/versions/{number}/files", summary="Files of a version by their paths, page by page")
+    def list_files(ark: Ark, number: VersionNumber, after: SearchText = "", limit: Limit = 100) -> Response:
+        inventory = get_resources().inventory
+        row = _find_version(inventory, ark, number)
+        page = inventory.list_files(ark, row["number"], after=_clean(after), limit=limit)
+        return to_json_response(
+            {"files": [_to_file_view(ark, row["number"], each) for each in page.rows], "next": page.next or None}
+        )
 
-    def fetch(request: Request, ark: Ark, number: Number, path: Annotated[str, Path(max_length=LONGEST)]) -> Response:
-        row = _numbered(outfit().inventory, ark, number)
-        if closed := closed_to(request, _found(outfit().inventory, ark)):
-            return closed
-        return _send(request, ark, row["number"], path)
-
-    def manifest(
-        request: Request, ark: Ark, number: Number, expires: Expires = 0, signature: Signature = ""
+    def fetch_file(
+        request: Request, ark: Ark, number: VersionNumber, path: Annotated[str, Path(max_length=MAX_TEXT_LENGTH)]
     ) -> Response:
-        row = _numbered(outfit().inventory, ark, number)
-        return _send(request, ark, row["number"], MANIFEST)
+        row = _find_version(get_resources().inventory, ark, number)
+        if refusal := refuse_embargoed(request, _find_object(get_resources().inventory, ark)):
+            return refusal
+        return send_file(request, ark, row["number"], path)
 
-    def _send(request: Request, ark: str, number: int, path: str) -> Response:
-        found = outfit().inventory.file(ark, number, path) if path == _clean(path) else None
-        if found is None:
-            raise NotFound(f"Version {number} of {ark} has no file {shown(path)}.", LISTED)
-        storage = outfit().storage
-        words = f"{shown(path)} in version {number} of {ark}"
-        place, size, sha256, mime = found["place"], found["size"], found["sha256"], found["mime"]
-        opened = lambda start, end: storage.read(ark, place, start=start, end=end)  # noqa: E731 - typed by Sent
-        return send(request, Sent(opened, size, sha256, mime, path.rpartition("/")[2], words))
+    def fetch_manifest(
+        request: Request, ark: Ark, number: VersionNumber, expires: Expires = 0, signature: Signature = ""
+    ) -> Response:
+        row = _find_version(get_resources().inventory, ark, number)
+        return send_file(request, ark, row["number"], MANIFEST_PATH)
+
+    def send_file(request: Request, ark: str, number: int, path: str) -> Response:
+        row = get_resources().inventory.get_file(ark, number, path) if path == _clean(path) else None
+        if row is None:
+            raise RecordNotFound(f"Version {number} of {ark} has no file {quote_text(path)}.", FILES_HINT)
+        storage = get_resources().storage
+        content = DownloadContent(
+            lambda start, end: storage.read(ark, row["place"], start=start, end=end),
+            row["size"],
+            row["sha256"],
+            row["mime"],
+            path.rpartition("/")[2],
+            f"{quote_text(path)} in version {number} of {ark}",
+        )
+        return send(request, content)
 
     for pattern, function, summary, more in (
         (
             "/objects/{ark:ark}/versions/{number}/manifest",
-            manifest,
+            fetch_manifest,
             "The storage manifest of a version",
-            signed_or("reader"),
+            allow_signed_url("reader"),
         ),
         (
             "/objects/{ark:ark}/versions/{number}/files/{path:path}",
-            fetch,
+            fetch_file,
             "The bytes of a file, or a range of them",
             {},
         ),
     ):
-        routes.get(pattern, summary=summary, response_class=Response, **more)(function)
-        routes.head(pattern, include_in_schema=False, **more)(function)
+        router.get(pattern, summary=summary, response_class=Response, **more)(function)
+        router.head(pattern, include_in_schema=False, **more)(function)
 
-    @routes.get("/damaged", summary="Content that the last audits found damaged, page by page")
-    def damaged(after: Word = "", limit: Limit = 100) -> Response:
+    @router.get("/damaged", summary="Content that the last audits found damaged, page by page")
+    def list_damaged(after: SearchText = "", limit: Limit = 100) -> Response:
         """`after` is the `next` of the page before."""
         ark, _, place = _clean(after).partition(" ")
-        rows = outfit().inventory.damaged(after=(ark, place), most=limit)
-        following = f"{rows[-1]['ark']} {rows[-1]['place']}" if len(rows) == limit else None
-        return answer({"damaged": rows, "next": following})
+        rows = get_resources().inventory.list_damaged(after=(ark, place), limit=limit)
+        next_place = f"{rows[-1]['ark']} {rows[-1]['place']}" if len(rows) == limit else None
+        return to_json_response({"damaged": rows, "next": next_place})
 
-    return routes
+    return router
 
 
 def _clean(text: str) -> str:
-    """As the database can compare it."""
+    """Return the text without what the database cannot compare."""
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
-def _found(inventory: Inventory, ark: str) -> Row:
-    row = inventory.object(ark) if ark == _clean(ark) else None
+def _find_object(inventory: Inventory, ark: str) -> Row:
+    row = inventory.get_object(ark) if ark == _clean(ark) else None
     if row is None:
-        raise NotFound(f"There is no object {shown(ark)} in the inventory.", SEARCH)
+        raise RecordNotFound(f"There is no object {quote_text(ark)} in the inventory.", SEARCH_HINT)
     return row
 
 
-def _numbered(inventory: Inventory, ark: str, number: int) -> Row:
-    head = int(_found(inventory, ark)["head"])
-    rows = inventory.versions(ark, after=(number or head) - 1, most=1)
+def _find_version(inventory: Inventory, ark: str, number: int) -> Row:
+    head = int(_find_object(inventory, ark)["head"])
+    rows = inventory.list_versions(ark, after=(number or head) - 1, limit=1)
     if not rows or rows[0]["number"] != (number or head):
-        raise NotFound(f"{ark} has no version {number}; its newest is {head}.", SEARCH)
+        raise RecordNotFound(f"{ark} has no version {number}; its newest is {head}.", SEARCH_HINT)
     return rows[0]
 
 
-def _object(row: Row) -> dict[str, Any]:
-    return {**row, "url": object_path(row["ark"])}
+def _to_object_view(row: Row) -> dict[str, Any]:
+    return {**row, "url": object_path_of(row["ark"])}
 
 
-def _version(row: Row) -> dict[str, Any]:
-    url = version_path(row["ark"], row["number"])
+def _to_version_view(row: Row) -> dict[str, Any]:
+    url = version_path_of(row["ark"], row["number"])
     shown = {name: row[name] for name in ("ark", "number", "request", "created", "files", "bytes")}
     return {**shown, "url": url, "manifest": {"url": f"{url}/manifest", "size": row["size"], "sha256": row["sha256"]}}
 
 
-def _file(ark: str, number: int, row: Row) -> dict[str, Any]:
+def _to_file_view(ark: str, number: int, row: Row) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("path", "size", "sha256", "mime")},
-        "url": file_path(ark, number, row["path"]),
+        "url": file_path_of(ark, number, row["path"]),
     }
+
+
+def allow_signed_url(role: str) -> dict[str, Any]:
+    """Declare that a route with `ark` and `number` in its path is open to signed URLs; without one it needs the role."""
+
+    async def check(request: Request) -> None:
+        signature = request.query_params.get("signature", "")
+        if signature:
+            is_valid: bool = await run_in_threadpool(lambda: _is_signature_valid(request, signature))
+            if is_valid:
+                return
+        services = cast("ApiServices", request.app.state.services)
+        try:
+            await services.authenticator.authenticate(request)
+        except HttpProblem as error:
+            if signature and error.code == "no-token":
+                raise HttpProblem(403, "bad-signature", BAD_SIGNATURE, "Send a token, or get a new URL.") from error
+            raise
+        check_role(request.state.identity, role)
+
+    return {"dependencies": [Depends(check)], "openapi_extra": {"x-role": "open"}}
+
+
+def _is_signature_valid(request: Request, signature: str) -> bool:
+    services = cast("ApiServices", request.app.state.services)
+    resources = cast(IngestResources, services.environment.get_resources("job"))
+    path, expires = request.path_params, request.query_params.get("expires", "")
+
+    def run_on_store(question: Callable[[Store], T]) -> T:
+        with services.connections.open_store() as store:
+            return question(store)
+
+    signer, now = resources.get_manifest_signer(run_on_store), run_on_store(lambda store: store.now())
+    return signer.is_valid(str(path["ark"]), str(path["number"]), expires, signature, now)
+
+
+def build_landing_router() -> APIRouter:
+    router = APIRouter(tags=["ingest objects"])
+
+    @router.get(
+        "/m/{ark:path}",
+        summary="Redirect an ARK to its object",
+        status_code=307,
+        response_class=RedirectResponse,
+        responses=describe_responses(404, 422),
+        openapi_extra={"x-role": "open"},
+    )
+    def redirect_ark(ark: str) -> Response:
+        """The ARK may be percent-encoded once or twice, as Merritt's targets are."""
+        wanted = unquote(ark)
+        if not is_ark(wanted):
+            raise HttpProblem(404, "not-found", "This is not an ARK.", "It is written as ark:/99999/fk4abc.")
+        return RedirectResponse(f"/api/v1/ingest/objects/{quote(wanted, safe='')}", 307)
+
+    return router

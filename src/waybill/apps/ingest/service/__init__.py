@@ -1,91 +1,108 @@
-"""What users of ingest call: the API, the form and the command line all come through here.
+"""The service layer of ingest: the API, the form and the command line all call these functions.
 
-Every function takes the engine (one store connection, one thread) and, where bytes or settings matter, the outfit
-(`depot.outfit("batch")`). `who` is written into histories. What cannot be done is refused with a sentence: `Refused`,
-or its kinds here, Unfit (what was sent), Missing (what was named; NotKept: a profile or a collection), TooLarge,
-OtherBatch (a batchID that is taken).
+Every function takes the engine (one store connection, one thread) and, where bytes or settings matter, the resources
+(`environment.get_resources("batch")`). `who` is written into histories. What cannot be done is refused with a sentence:
+ActionRefused, or one of its subclasses here: InvalidRequest, TargetNotFound (ManagedDocumentNotFound for a profile or a
+collection), PayloadTooLarge, BatchIdConflict.
 
     from waybill.apps.ingest import service
-    from waybill.apps.ingest.submission import Submission, Type
+    from waybill.apps.ingest.submission import Submission
 
-    said = Submission(profile="demo", url="https://example.org/a.zip", title="A", local_ids=("x1",), update=False)
-    accepted = service.submit(engine, outfit, said, who="ada")                     # the payload is at a URL
-    with open("a.zip", "rb") as file:                                              # or is uploaded
-        accepted = service.submit(engine, outfit, replace(said, url="", filename="a.zip"), file, who="ada")
-    accepted.batch (the Record), accepted.batch_id ("bid-<uuid>"), accepted.repeated
+    submission = Submission(profile="demo", url="https://example.org/a.zip", title="A", local_ids=("x1",))
+    accepted = service.submit_deposit(engine, resources, submission, who="ada")                  # the payload is at a URL
+    with open("a.zip", "rb") as file:                                                            # or is uploaded
+        accepted = service.submit_deposit(engine, resources, replace(submission, url="", filename="a.zip"), file, who="ada")
+    accepted.batch (the Record), accepted.batch_id ("bid-<uuid>"), accepted.is_repeated
 
-submitting.py    submit = ready (deposits.py) -> receive (receiving.py), arrived, or located -> enter; guess
-shelf.py         PROFILES and COLLECTIONS: put, change, act (retire, restore, delete), page, each, record, read
-profiles.py      import_profile (Merritt's properties)
-batches.py       find_batch (by id or batchID), find_job, batch_view
-holding.py       marks, hold, release (all of a collection), release_batch, pause, unpause
-locking.py       locks, lock, unlock
-checking.py      check_payload: a manifest, a container or a bag, before it is submitted
+    deposits.py             submit_deposit: complete_submission, then receive_upload (uploads.py) and add_upload_payload,
+                            or add_url_payload, then make_batch
+    managed_documents.py    PROFILES and COLLECTIONS: put, change, act (retire, restore, delete), get_page, read_all, get_record, read;
+                            import_profile
+    batches.py              find_batch (by id or batchID), find_job, build_batch_view
+    holds.py                list_active_holds, hold_collection, release_collection, release_batch, pause_queue, unpause_queue
+    operator_locks.py       list_active_locks, set_operator_lock, release_operator_lock
+    payload_check.py        check_payload: a manifest, a container or a bag, before it is submitted
 """
 
-from waybill.apps.ingest.service.batches import batch_view, find_batch, find_job
-from waybill.apps.ingest.service.checking import Note, Report, at_most, check_payload
-from waybill.apps.ingest.service.deposits import batch_id_of, new_batch_id, ready
-from waybill.apps.ingest.service.holding import (
-    QUEUES,
-    Bulk,
-    Mark,
-    Queue,
-    hold,
-    marks,
-    pause,
-    release,
-    release_batch,
-    unpause,
+from waybill.apps.ingest.service.batches import build_batch_view, find_batch, find_job
+from waybill.apps.ingest.service.deposits import (
+    AcceptedDeposit,
+    add_upload_payload,
+    add_url_payload,
+    batch_id_of,
+    complete_submission,
+    guess_payload_type,
+    make_batch,
+    new_batch_id,
+    remove_unused_upload,
+    remove_uploads_on_refusal,
+    submit_deposit,
 )
-from waybill.apps.ingest.service.locking import lock, locks, unlock
-from waybill.apps.ingest.service.profiles import import_profile
-from waybill.apps.ingest.service.receiving import Received, forget, receive
-from waybill.apps.ingest.service.refusals import Missing, NotKept, OtherBatch, TooLarge, Unfit
-from waybill.apps.ingest.service.shelf import COLLECTIONS, PROFILES
-from waybill.apps.ingest.service.submitting import Accepted, arrived, enter, guess, located, settle, submit, uploading
+from waybill.apps.ingest.service.holds import (
+    QUEUE_HOLDS,
+    ActiveHold,
+    BulkActionResult,
+    PausableQueue,
+    hold_collection,
+    list_active_holds,
+    pause_queue,
+    release_batch,
+    release_collection,
+    unpause_queue,
+)
+from waybill.apps.ingest.service.managed_documents import COLLECTIONS, PROFILES, import_profile
+from waybill.apps.ingest.service.operator_locks import list_active_locks, release_operator_lock, set_operator_lock
+from waybill.apps.ingest.service.payload_check import PayloadCheckReport, PayloadRemark, check_payload, limit_bytes
+from waybill.apps.ingest.service.refusals import (
+    BatchIdConflict,
+    InvalidRequest,
+    ManagedDocumentNotFound,
+    PayloadTooLarge,
+    TargetNotFound,
+)
+from waybill.apps.ingest.service.uploads import ReceivedUpload, receive_upload, remove_upload
 
 __all__ = [
     "COLLECTIONS",
     "PROFILES",
-    "QUEUES",
-    "Accepted",
-    "Bulk",
-    "Mark",
-    "Missing",
-    "NotKept",
-    "Note",
-    "OtherBatch",
-    "Queue",
-    "Received",
-    "Report",
-    "TooLarge",
-    "Unfit",
-    "arrived",
-    "at_most",
+    "QUEUE_HOLDS",
+    "AcceptedDeposit",
+    "ActiveHold",
+    "BatchIdConflict",
+    "BulkActionResult",
+    "InvalidRequest",
+    "ManagedDocumentNotFound",
+    "PausableQueue",
+    "PayloadCheckReport",
+    "PayloadRemark",
+    "PayloadTooLarge",
+    "ReceivedUpload",
+    "TargetNotFound",
+    "add_upload_payload",
+    "add_url_payload",
     "batch_id_of",
-    "batch_view",
+    "build_batch_view",
     "check_payload",
-    "enter",
+    "complete_submission",
     "find_batch",
     "find_job",
-    "forget",
-    "guess",
-    "hold",
+    "guess_payload_type",
+    "hold_collection",
     "import_profile",
-    "located",
-    "lock",
-    "locks",
-    "marks",
+    "limit_bytes",
+    "list_active_holds",
+    "list_active_locks",
+    "make_batch",
     "new_batch_id",
-    "pause",
-    "ready",
-    "receive",
-    "release",
+    "pause_queue",
+    "receive_upload",
     "release_batch",
-    "settle",
-    "submit",
-    "unlock",
-    "unpause",
-    "uploading",
+    "release_collection",
+    "release_operator_lock",
+    "remove_unused_upload",
+    "remove_upload",
+    "remove_uploads_on_refusal",
+    "set_operator_lock",
+    "submit_deposit",
+    "unpause_queue",
 ]

@@ -1,90 +1,96 @@
-"""Batches and their jobs, as their depositors and operators look at them."""
+"""Batches and their jobs, as depositors and operators see them."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from waybill.apps.ingest import names, submission
-from waybill.apps.ingest.service.refusals import Missing
+from waybill.apps.ingest import names
+from waybill.apps.ingest.machine.batch import BATCH
+from waybill.apps.ingest.service.refusals import TargetNotFound
+from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
-from waybill.record import NotFound, Record
-from waybill.rules import bad_id
-from waybill.views import message, moment
+from waybill.record import Record, RecordNotFound
+from waybill.rules import find_id_problem
+from waybill.views import compose_record_message, format_time
 
-_OF_STORE = re.compile(r"bid[0-9]{10,}")
+_STORE_ID = re.compile(r"bid[0-9]{10,}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def find_batch(engine: Engine, name: str) -> Record:
-    """A batch by its id, or by its batchID, with or without the `bid-` before the uuid; Missing if there is none."""
+def find_batch(engine: Engine, id_or_batch_id: str) -> Record:
+    """A batch by its id, or by its batchID, with or without `bid-` before the uuid; raises TargetNotFound if there is none."""
     try:
-        if _OF_STORE.fullmatch(name):
-            return engine.store.get("batch", name)
-        if bad_id(name) is None:
-            return engine.store.requested("batch", f"bid-{name}" if _UUID.fullmatch(name) else name)
-    except NotFound:
+        if _STORE_ID.fullmatch(id_or_batch_id):
+            return engine.store.get("batch", id_or_batch_id)
+        if find_id_problem(id_or_batch_id) is None:
+            return engine.store.get_by_idempotency_key(
+                "batch", f"bid-{id_or_batch_id}" if _UUID.fullmatch(id_or_batch_id) else id_or_batch_id
+            )
+    except RecordNotFound:
         pass
-    raise Missing(f"There is no batch {names.shown(name)}: look at the id. Completed ones are removed after a while.")
+    raise TargetNotFound(
+        f"There is no batch {names.quote_text(id_or_batch_id)}: check the id. Completed batches are removed after a while."
+    )
 
 
 def find_job(engine: Engine, id: str) -> Record:
     try:
-        if bad_id(id) is None:
+        if find_id_problem(id) is None:
             return engine.store.get("job", id)
-    except NotFound:
+    except RecordNotFound:
         pass
-    raise Missing(f"There is no job {names.shown(id)}: look at the id. Jobs are removed with their batch.")
+    raise TargetNotFound(f"There is no job {names.quote_text(id)}: check the id. Jobs are removed with their batch.")
 
 
-def batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
-    """A batch in the words of its depositor: what was asked for, how its jobs stand, what was reported.
+def build_batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
+    """A batch for its depositor: what was submitted, the states of its jobs, and the last report.
 
     `batch` has its documents.
     """
-    said = submission.of_batch(batch)
-    jobs = engine.store.tally("job", parent=batch.ref)
-    state = engine.machines["batch"].state(batch.state)
+    submission = Submission.from_batch(batch)
+    jobs = engine.store.count_by_state("job", parent=batch.ref)
+    state = engine.machines["batch"].find_state(batch.state)
     return {
         "id": batch.id,
-        "batch_id": said.batch_id,
+        "batch_id": submission.batch_id,
         "state": batch.state,
-        "state_doc": state.doc if state is not None else "",
-        "message": message(engine.machines["batch"], batch, engine.store.marks())
-        if batch.state == "Held"
+        "state_description": state.description if state is not None else "",
+        "message": compose_record_message(engine.machines["batch"], batch, engine.store.list_holds())
+        if batch.state == BATCH.held
         else batch.message,
-        "profile": said.profile,
-        "collections": list(said.collections),
-        "submitter": said.submitter,
-        "type": str(said.type) if said.type is not None else None,
-        "update": said.update,
-        "filename": said.filename,
-        "size": said.size,
-        "digests": said.received,
-        "title": said.title,
-        "creator": said.creator,
-        "date": said.date,
-        "primary_id": said.primary_id,
-        "local_ids": list(said.local_ids),
-        "note": said.note,
-        "submitted": said.submitted or moment(batch.created),
-        "updated": moment(batch.updated),
+        "profile": submission.profile,
+        "collections": list(submission.collections),
+        "submitter": submission.submitter,
+        "type": str(submission.type) if submission.type is not None else None,
+        "update": submission.update,
+        "filename": submission.filename,
+        "size": submission.size,
+        "digests": submission.received_digests,
+        "title": submission.title,
+        "creator": submission.creator,
+        "date": submission.date,
+        "primary_id": submission.primary_id,
+        "local_ids": list(submission.local_ids),
+        "note": submission.note,
+        "submitted": submission.submitted_at or format_time(batch.created),
+        "updated": format_time(batch.updated),
         "jobs": {"total": sum(jobs.values()), "states": jobs},
-        "report": batch.docs.get("status-report"),
-        "trouble": batch.docs.get("trouble"),
-        "remarks": _remarks(batch),
+        "report": batch.documents.get("status-report"),
+        "failure": batch.documents.get("failure"),
+        "remarks": _remarks_of(batch),
         "links": links_of(batch),
     }
 
 
-def _remarks(batch: Record) -> list[str]:
-    """What is no fault of its manifest but worth knowing, each with its line."""
-    spawned = batch.docs.get("spawned")
+def _remarks_of(batch: Record) -> list[str]:
+    """Remarks on its manifest that are no faults, each with its line."""
+    spawned = batch.documents.get("spawned")
     return list(spawned.get("remarks", ())) if isinstance(spawned, dict) else []
 
 
 def links_of(batch: Record) -> dict[str, str]:
-    """Where its parts are found, from the root of the server."""
+    """The paths of the batch and its parts on the server."""
     return {
         "batch": f"/api/v1/ingest/batches/{batch.id}",
         "jobs": f"/api/v1/records/job?parent=batch:{batch.id}",

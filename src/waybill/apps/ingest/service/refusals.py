@@ -1,33 +1,30 @@
-"""Refusals: why something that a user asked of ingest is not done, in sentences.
-
-All are `Refused`, so that every caller can tell them.
-"""
+"""Why a request to ingest is refused, in sentences. All are ActionRefused, so that every caller can show them."""
 
 from __future__ import annotations
 
 from waybill.apps.ingest import names
-from waybill.rules import Refused
+from waybill.rules import ActionRefused
 
 
-class Unfit(Refused):
-    """What was sent cannot be taken as it is."""
+class InvalidRequest(ActionRefused):
+    """What was sent cannot be accepted as it is."""
 
 
-class Missing(Unfit):
-    """What was named is not there."""
+class TargetNotFound(InvalidRequest):
+    """What was named does not exist."""
 
 
-class NotKept(Missing):
-    """There is no profile, or no collection, of this name. Each caller adds how those that there are can be listed."""
+class ManagedDocumentNotFound(TargetNotFound):
+    """There is no profile, or no collection, of this name. Each caller adds how to list those that exist."""
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"There is no {kind} {names.shown(name)}.")
+        super().__init__(f"There is no {kind} {names.quote_text(name)}.")
         self.kind = kind
 
 
-class TooLarge(Unfit):
-    """What was sent is larger than is taken."""
+class PayloadTooLarge(InvalidRequest):
+    """What was sent is larger than the limit."""
 
 
-class OtherBatch(Refused):
+class BatchIdConflict(ActionRefused):
     """The batchID belongs to another submission."""

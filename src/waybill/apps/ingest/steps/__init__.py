@@ -1,57 +1,34 @@
-"""The steps of ingest, one file for each state (or two that belong together), and which machine's state each of them
-works in.
+"""The steps of ingest, one module for each work state: steps/<machine>/<state>.py.
+
+A module is bound to its state by its name: steps/job/downloading.py holds the step of the state Downloading of the
+machine `job`. Its function `run_step` takes the record and the step's context and returns an outcome. No step imports
+another one; what several of them need is a module beside this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
+from importlib import import_module
 
-from waybill.apps.ingest.steps.admitting import pending_batch, processing_batch
-from waybill.apps.ingest.steps.assembling import pending_assembly, processing_assembly
-from waybill.apps.ingest.steps.downloading import downloading
-from waybill.apps.ingest.steps.estimating import estimating
-from waybill.apps.ingest.steps.locking import asking
-from waybill.apps.ingest.steps.notifying import notify
-from waybill.apps.ingest.steps.pending import pending
-from waybill.apps.ingest.steps.processing import processing
-from waybill.apps.ingest.steps.provisioning import provisioning
-from waybill.apps.ingest.steps.rebuilding import rebuilding
-from waybill.apps.ingest.steps.recording import recording
-from waybill.apps.ingest.steps.reporting import reporting, update_reporting
-from waybill.apps.ingest.steps.storing import storing
 from waybill.machine import Machine
-from waybill.step import Step
-
-STEPS: Mapping[str, Mapping[str, Step]] = {
-    "batch": {
-        "Pending": pending_batch,
-        "Processing": processing_batch,
-        "Reporting": reporting,
-        "UpdateReporting": update_reporting,
-    },
-    "job": {
-        "Pending": pending,
-        "Estimating": estimating,
-        "Provisioning": provisioning,
-        "Downloading": downloading,
-        "Processing": processing,
-        "Storing": storing,
-        "Recording": recording,
-        "Notify": notify,
-    },
-    "access-small": {"Pending": pending_assembly, "Processing": processing_assembly},
-    "access-large": {"Pending": pending_assembly, "Processing": processing_assembly},
-    "rebuild": {"Rebuilding": rebuilding},
-    "lock": {"Asking": asking},
-}
 
 
-def equip(machines: Iterable[Machine]) -> tuple[Machine, ...]:
-    """The machines with the steps of the states in which work is done here."""
-    equipped = tuple(machines)
-    for machine in equipped:
-        for name, step in STEPS.get(machine.name, {}).items():
-            state = machine.state(name)
-            if state is not None and state.works:
-                machine.step(name)(step)
-    return equipped
+def attach_steps(machines: Iterable[Machine]) -> tuple[Machine, ...]:
+    """The machines, with a step for each state in which Waybill works; a state left to another service has none."""
+    attached = tuple(machines)
+    for machine in attached:
+        for state in machine.list_work_states():
+            module = import_module(f"{__name__}.{_package_of(machine)}.{_to_snake_case(state.name)}")
+            machine.step(state.name)(module.run_step)
+    return attached
+
+
+def _package_of(machine: Machine) -> str:
+    """Small and large assemblies have the same steps."""
+    return "access" if machine.name.startswith("access-") else machine.name.replace("-", "_")
+
+
+def _to_snake_case(name: str) -> str:
+    """UpdateReporting -> update_reporting"""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -1,42 +1,43 @@
-"""Storage: deposits become versions of objects at rest, in an OCFL 1.1 storage root or behind another service.
+"""Storage: deposits become stored versions of objects, in an OCFL 1.1 storage root or in another storage service.
 
-protocol.py is the contract between an ingest and its storage; ocfl.py keeps it on the objects layer.
+protocol.py is the interface between ingest and its storage; ocfl_storage.py implements it on an object store,
+http_client.py with a service over HTTP, which http_server.py serves.
 """
 
-from waybill.apps.ingest.storage.ocfl import OcflStorage
+from waybill.apps.ingest.storage.ocfl_storage import OcflStorage
 from waybill.apps.ingest.storage.protocol import (
-    MANIFEST,
+    MANIFEST_PATH,
+    ConcurrentWrite,
+    DeletionTargetMissing,
     Deposit,
     FileToStore,
-    Finding,
-    Late,
-    NoSuchFile,
-    NotStorable,
-    NotStored,
-    Recovered,
-    Sources,
+    InvalidDeposit,
+    NotInStorage,
+    RecoveryResult,
+    SourceOpener,
+    StorageDamaged,
     StorageError,
+    StorageFinding,
     StorageService,
-    Stored,
-    Unsound,
-    Version,
+    StoredVersion,
+    VersionSummary,
 )
 
 __all__ = [
-    "MANIFEST",
+    "MANIFEST_PATH",
+    "ConcurrentWrite",
+    "DeletionTargetMissing",
     "Deposit",
     "FileToStore",
-    "Finding",
-    "Late",
-    "NoSuchFile",
-    "NotStorable",
-    "NotStored",
+    "InvalidDeposit",
+    "NotInStorage",
     "OcflStorage",
-    "Recovered",
-    "Sources",
+    "RecoveryResult",
+    "SourceOpener",
+    "StorageDamaged",
     "StorageError",
+    "StorageFinding",
     "StorageService",
-    "Stored",
-    "Unsound",
-    "Version",
+    "StoredVersion",
+    "VersionSummary",
 ]

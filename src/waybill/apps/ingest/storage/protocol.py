@@ -1,35 +1,40 @@
-"""What a storage service takes and answers, wherever it runs: the nouns and verbs between an ingest and its storage.
+"""The interface between ingest and a storage service, in this process or over HTTP.
 
-A `Deposit` is a storage manifest: which files make the next version of an object, and where each can be fetched. The
-service fetches them, checks that they are what was promised, keeps them, and answers with `Stored`: which version it
-became and where the **manifest of that version** lies, which lists every file of it. Whoever records the version
-afterwards reads nothing else.
+A `Deposit` is a storage manifest: which files make the next version of an object, and where each can be read. The
+service reads them, checks size and SHA-256, stores them, and returns a `StoredVersion`: the number of the version and
+the place of the **manifest of that version**, which lists all its files. Recording the version afterwards needs nothing
+else.
 
-    write(deposit)  ->  Stored           once for each request: asked again it gives the same answer and makes no second version
-    look(object, request)  ->  Stored    what became of a request that nobody waited for; None while nothing did
+    write(deposit)  ->  StoredVersion                     once for each request: repeated, it returns the same version
+    find_by_request(object, request)  ->  StoredVersion   the version that a request made; None if it made none
 
-Everything here can be said in JSON, so that a service over HTTP can stand where the one in this package stands.
+Over HTTP (http_client.py, http_server.py) the content is sent first, each file under its SHA-256; then the deposit as
+JSON lines: first a DepositHead, then [path, size, sha256, mime] for each file. Errors have the codes of ERROR_CODES.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from waybill.manifests import Reader
-from waybill.objects import Body, Data
+from waybill.manifests import ManifestReader
+from waybill.objects import ContentMismatch, ObjectBody, ObjectData, ObjectNotFound, ObjectsError
 
-MANIFEST = "system/storage-manifest.jsonl"  # the path of a version's manifest among its files
+MANIFEST_PATH = "system/storage-manifest.jsonl"  # the path of a version's manifest among its files
+MAX_LINE_BYTES = 1024 * 1024  # of one line of a deposit over HTTP
+STAGED_PREFIX = "ingest/staged"  # of the content that was sent to a server, among its objects
+SHA256_PATTERN = re.compile("[0-9a-f]{64}")
 
-Sources = Callable[[str], AbstractContextManager[Data]]  # opens what the source of a file names
-Mode = Literal["add", "update"]
+SourceOpener = Callable[[str], AbstractContextManager[ObjectData]]  # opens the source of a file
+DepositMode = Literal["add", "update"]
 
 
 class StorageError(Exception):
-    """The storage could not do this."""
+    """The storage service could not do this."""
 
     permanent: ClassVar[bool] = True
 
@@ -37,30 +42,30 @@ class StorageError(Exception):
         super().__init__(message or (self.__doc__ or "").strip())
 
 
-class NotStored(StorageError):
-    """There is nothing of this name in the storage."""
+class NotInStorage(StorageError):
+    """The storage has no such object, version or file."""
 
 
-class NotStorable(StorageError):
-    """This deposit cannot be stored as it is."""
+class InvalidDeposit(StorageError):
+    """This deposit is not valid."""
 
 
-class NoSuchFile(NotStorable):
-    """What is to be deleted is not there."""
+class DeletionTargetMissing(InvalidDeposit):
+    """A file to be deleted does not exist."""
 
 
-class Unsound(StorageError):
-    """What the storage holds is damaged."""
+class StorageDamaged(StorageError):
+    """The stored data is damaged."""
 
 
-class Late(StorageError):
-    """Someone else has written this object meanwhile."""
+class ConcurrentWrite(StorageError):
+    """Another writer has written this object meanwhile."""
 
     permanent = False
 
 
 class FileToStore(NamedTuple):
-    """One file of a deposit: what it is to be called, what it must turn out to be, and where it can be fetched."""
+    """One file of a deposit: its path, the size and SHA-256 it must have, and its source."""
 
     path: str
     size: int
@@ -75,19 +80,20 @@ class Deposit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     object: str
-    request: str  # names this deposit among all of the object; a line of text
+    request: str  # identifies this deposit among those of the object; one line of text
     files: Iterable[FileToStore]  # iterated once
-    mode: Mode = "add"
+    mode: DepositMode = "add"
     deletions: Sequence[str] = ()
     message: str = ""
     user: str = "waybill"
     address: str = ""  # of the user, a URI: mailto:someone@example.org
-    about: Mapping[str, Any] = {}  # what the inventory will want to know; kept in the version's manifest
-    damaged: Sequence[str] = ()  # places that audits found damaged: what of them the deposit brings is written again
+    about: Mapping[str, Any] = {}  # the description for the inventory; stored in the version's manifest
+    # places that audits found damaged: those whose content is in the deposit are written again
+    damaged_places: Sequence[str] = ()
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A version that is at rest: every byte of it was read back and compared."""
+class StoredVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A version in storage: every byte of it was read back and compared."""
 
     object: str
     version: int
@@ -98,8 +104,8 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     size: int  # of the version's manifest
 
 
-class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a version without its files."""
+class VersionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A version without its files."""
 
     number: int
     created: str
@@ -108,63 +114,128 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     request: str
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not as it should be, and where."""
+class StorageFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """Damage, and where it is."""
 
     kind: Literal["changed", "missing", "extra", "inventory", "declaration"]
     place: str
-    files: tuple[str, ...] = ()  # the logical files that need it, as `v2 producer/a.txt`; the first few
-    words: str
+    files: tuple[str, ...] = ()  # the logical files that need this content, as `v2 producer/a.txt`; the first few
+    message: str
 
 
-class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a recovery did: places that were written again, and leftovers that were removed."""
 
-    mended: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    trouble: str = ""  # why nothing was done
+    repaired_places: tuple[str, ...] = ()
+    removed_places: tuple[str, ...] = ()
+    error: str = ""  # why nothing was done
 
 
 class StorageService(Protocol):
-    """The verbs. `place` is the storage's own word for where some bytes lie, opaque to everybody else."""
+    """A storage service. A `place` locates content inside an object; it is opaque to callers."""
 
-    def write(self, deposit: Deposit, *, check: Callable[[], None] = ...) -> Stored:
-        """Make a version of the deposit; all of it, verified, or none. The caller holds the object's exclusive key.
+    def write(self, deposit: Deposit, *, check: Callable[[], None] = ...) -> StoredVersion:
+        """Store the deposit as a version: all of it, verified, or nothing. The caller owns the object's lock.
 
-        `check` is called in long work and right before the version becomes visible, and raises if the caller is no
-        longer in charge.
+        `check` is called during long work and right before the version becomes visible, and raises if the caller has
+        lost its claim.
         """
 
-    def look(self, object_id: str, request: str) -> Stored | None:
-        """The version that the request made; None if it made none."""
+    def find_by_request(self, object_id: str, request: str) -> StoredVersion | None:
+        """Return the version that the request made; None if it made none."""
 
-    def versions(self, object_id: str) -> list[Version]:
-        """All versions, oldest first; NotStored if there is no such object."""
+    def list_versions(self, object_id: str) -> list[VersionSummary]:
+        """Return all versions, oldest first. Raises NotInStorage."""
 
-    def stored(self, object_id: str, number: int = 0) -> Stored:
-        """A version, as `write` answered it; by default the newest."""
+    def get_version(self, object_id: str, number: int = 0) -> StoredVersion:
+        """Return a version as `write` returned it; by default the newest."""
 
-    def manifest(self, stored: Stored) -> Reader:
-        """The manifest of a version: an entry for each file, with its `place` and `mime` as further fields, in the
-        order of the paths.
+    def open_manifest(self, stored: StoredVersion) -> ManifestReader:
+        """Open the manifest of a version: an entry for each file, with `place` and `mime` as further fields, ordered
+        by path.
         """
 
-    def read(self, object_id: str, place: str, *, start: int = 0, end: int | None = None) -> Body:
-        """The bytes at a place, or a range of them."""
+    def read(self, object_id: str, place: str, *, start: int = 0, end: int | None = None) -> ObjectBody:
+        """Open the content at a place, or a range of it."""
 
-    def open(self, object_id: str, path: str, number: int = 0, *, start: int = 0, end: int | None = None) -> Body:
-        """The bytes of a file of a version, by default of the newest."""
+    def open_file(
+        self, object_id: str, path: str, number: int = 0, *, start: int = 0, end: int | None = None
+    ) -> ObjectBody:
+        """Open a file of a version, by default of the newest."""
 
-    def check(self, object_id: str, place: str, size: int, sha256: str) -> Finding | None:
-        """Read one place and compare; None if all is well."""
+    def check(self, object_id: str, place: str, size: int, sha256: str) -> StorageFinding | None:
+        """Read one place and compare; None if it is intact."""
 
-    def verify(self, object_id: str) -> Iterator[Finding]:
-        """Read the whole object and compare it with what it says of itself."""
+    def verify(self, object_id: str) -> Iterator[StorageFinding]:
+        """Read the whole object and compare it with its inventory; yield all damage."""
 
-    def recover(self, object_id: str) -> Recovered:
-        """Remove or finish what an interrupted write left. The caller holds the object's exclusive key."""
+    def recover(self, object_id: str) -> RecoveryResult:
+        """Finish or remove what an interrupted write left. The caller owns the object's lock."""
 
-    def objects(self, after: str = "") -> Iterator[tuple[str, str]]:
-        """Every object as (cursor, id), in the storage's own order, from a cursor on; without an id if it is too
-        damaged to have one.
+    def list_objects(self, after: str = "") -> Iterator[tuple[str, str]]:
+        """Yield every object as (cursor, id), in the storage's own order, after a cursor; with an empty id if its
+        inventory is damaged.
         """
+
+
+ERROR_CODES: dict[str, tuple[int, type[StorageError | ObjectsError]]] = {  # code: status, error
+    "not-in-storage": (404, NotInStorage),
+    "object-not-found": (404, ObjectNotFound),
+    "deletion-target-missing": (422, DeletionTargetMissing),  # before its base class
+    "invalid-deposit": (422, InvalidDeposit),
+    "content-mismatch": (422, ContentMismatch),
+    "storage-damaged": (409, StorageDamaged),
+    "concurrent-write": (409, ConcurrentWrite),
+}
+
+
+class DepositHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of a deposit over HTTP; the fields are those of Deposit."""
+
+    mode: DepositMode = "add"
+    deletions: tuple[str, ...] = ()
+    message: str = ""
+    user: str = "waybill"
+    address: str = ""
+    about: dict[str, Any] = {}
+    damaged_places: tuple[str, ...] = ()
+
+
+_head_decoder = msgspec.json.Decoder(DepositHead)
+_file_decoder = msgspec.json.Decoder(tuple[str, int, str, str])
+
+
+def encode_deposit(head: DepositHead, files: Iterable[FileToStore]) -> Iterator[bytes]:
+    yield msgspec.json.encode(head) + b"\n"
+    for file in files:
+        yield msgspec.json.encode((file.path, file.size, file.sha256, file.mime)) + b"\n"
+
+
+def decode_head(line: bytes) -> DepositHead:
+    try:
+        return _head_decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidDeposit(f"The first line of the deposit cannot be read: {error}.") from None
+
+
+def decode_file(line: bytes, number: int, source: str) -> FileToStore:
+    """Decode a file of the deposit; its source is this prefix and its SHA-256."""
+    try:
+        path, size, sha256, mime = _file_decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidDeposit(f"Line {number} of the deposit cannot be read: {error}.") from None
+    if not SHA256_PATTERN.fullmatch(sha256):
+        raise InvalidDeposit(f"Line {number} of the deposit has no SHA-256 in lower-case hex.")
+    return FileToStore(path, size, sha256, source + sha256, mime)
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a body. Raises InvalidDeposit for a line that is too long."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > MAX_LINE_BYTES:
+            raise InvalidDeposit(f"A line of the deposit is longer than {MAX_LINE_BYTES} bytes.")
+    if rest:
+        raise InvalidDeposit("The deposit is cut: it does not end with a newline.")

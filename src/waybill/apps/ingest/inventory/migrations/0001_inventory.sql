@@ -1,4 +1,4 @@
--- What is at rest: objects, their versions, the files of each, and by what names people look for them.
+-- What is in storage: objects, their versions, the files of each version, and the values that searches use.
 
 create table inventory_object (
     ark text not null primary key,
@@ -8,11 +8,12 @@ create table inventory_object (
     creator text not null,
     date text not null,
     created text not null,
-    modified text not null
+    modified text not null,
+    embargo text not null default '' -- a time until which the files must not be shown; empty without an embargo
 );
 create index inventory_object_owner on inventory_object (owner, ark);
 
--- A version is entered last, after its files: one that is here is here whole.
+-- A version is inserted after its files: a version that is in this table is complete.
 create table inventory_version (
     ark text not null,
     number bigint not null check (number >= 1),
@@ -26,6 +27,7 @@ create table inventory_version (
     primary key (ark, number)
 );
 
+-- Rows with a negative number are the files of a version that is being replaced, until the last transaction moves them.
 create table inventory_file (
     ark text not null,
     number bigint not null,
@@ -38,7 +40,8 @@ create table inventory_file (
 );
 create index inventory_file_place on inventory_file (ark, place);
 
--- Bytes, once for all versions that have them: this is what a fixity audit reads. `audited` is a time, or empty before the first audit.
+-- Content, one row for all versions that share it: what a fixity audit reads. `audited` is a time, or empty before the first audit. Content
+-- in another storage service has no row: it is not ours to audit.
 create table inventory_content (
     ark text not null,
     place text not null,
@@ -51,7 +54,7 @@ create table inventory_content (
 create index inventory_content_audited on inventory_content (audited, ark, place);
 create index inventory_content_result on inventory_content (ark, place) where result <> '';
 
--- A local id belongs to one object of its owner, for ever.
+-- A local id belongs to one object of its owner, permanently.
 create table inventory_localid (
     owner text not null,
     localid text not null,
@@ -68,7 +71,7 @@ create table inventory_member (
 );
 create index inventory_member_ark on inventory_member (ark, collection);
 
--- The words of title, creator and date, folded, so that a search is a look into an index on both databases.
+-- The words of title, creator and date, folded, so that a search is an index lookup on both databases.
 create table inventory_word (
     word text not null,
     ark text not null,

@@ -1,0 +1,1 @@
+"""ARKs: how they are written (noid), counted (minter) and registered (ezid)."""

@@ -1,0 +1,56 @@
+"""Refusals: jobs that fail because of what was submitted, with every reason, and whether only a new submission helps.
+
+    raise save_refusal(ctx, error)      saves the document `refusal`, and returns the `Fail` to raise
+
+Of many reasons the document holds the first hundred; all of them are in a list beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from waybill.manifests import record_lists
+from waybill.record import Record
+from waybill.step import Fail, StepContext
+
+MAX_REASONS = 100  # reasons that the document holds
+MAX_MESSAGE_REASONS = 5  # reasons that the message holds
+MAX_REASON_LENGTH = 1000  # characters of one reason
+
+
+class SubmissionRefused(Exception):
+    """What was submitted cannot be ingested. `is_final`: only a new submission helps; otherwise the cause may be
+    repaired and the job resumed.
+    """
+
+    def __init__(self, reason: str, reasons: Sequence[str] = (), *, is_final: bool = True) -> None:
+        super().__init__(reason)
+        self.reason, self.reasons, self.is_final = reason, list(reasons), is_final
+
+
+class TransientFetchError(Exception):
+    """A payload could not be fetched because of the network or a server; it is tried again."""
+
+
+def save_refusal(ctx: StepContext, error: SubmissionRefused) -> Fail:
+    """Save the reasons, and return what to raise. Safe to repeat: a second run writes the document again."""
+    reasons = [each[:MAX_REASON_LENGTH] for each in error.reasons[:MAX_REASONS]]
+    document: dict[str, Any] = {"final": error.is_final, "reason": error.reason, "reasons": reasons}
+    if len(error.reasons) > MAX_REASONS:
+        document["list"] = record_lists.write_list(
+            ctx.objects, f"ingest/lists/job/{ctx.record.id}/{ctx.claim_version}/reasons", error.reasons
+        )
+    ctx.save({"refusal": document})
+    return Fail(error.reason + (" It cannot be resumed: submit it again." if error.is_final else ""))
+
+
+def join_first_reasons(reasons: Sequence[str]) -> str:
+    """The first reasons in one message."""
+    more = f" (and {len(reasons) - MAX_MESSAGE_REASONS} more)" if len(reasons) > MAX_MESSAGE_REASONS else ""
+    return " ".join(each[:MAX_REASON_LENGTH] for each in reasons[:MAX_MESSAGE_REASONS]) + more
+
+
+def cleared_refusal_documents(job: Record) -> dict[str, Any]:
+    """Removes the refusal of an earlier attempt, for a step that has succeeded."""
+    return {"refusal": None} if "refusal" in job.documents else {}

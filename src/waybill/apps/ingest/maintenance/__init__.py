@@ -1,0 +1,29 @@
+"""The maintenance routines of ingest: audit stored content, finish interrupted writes, remove expired assemblies and
+unneeded uploads, lists and staged files.
+"""
+
+from waybill.apps.ingest.maintenance.assembly_expiry import AssemblyExpiryRoutine
+from waybill.apps.ingest.maintenance.audit import ContentAuditRoutine
+from waybill.apps.ingest.maintenance.list_removal import ListRemovalRoutine
+from waybill.apps.ingest.maintenance.staging_removal import StagingRemovalRoutine
+from waybill.apps.ingest.maintenance.storage_recovery import StorageRecoveryRoutine
+from waybill.apps.ingest.maintenance.upload_removal import UploadRemovalRoutine
+
+ROUTINES = (
+    ContentAuditRoutine(),
+    StorageRecoveryRoutine(),
+    AssemblyExpiryRoutine(),
+    UploadRemovalRoutine(),
+    ListRemovalRoutine(),
+    StagingRemovalRoutine(),
+)
+
+__all__ = [
+    "ROUTINES",
+    "AssemblyExpiryRoutine",
+    "ContentAuditRoutine",
+    "ListRemovalRoutine",
+    "StagingRemovalRoutine",
+    "StorageRecoveryRoutine",
+    "UploadRemovalRoutine",
+]

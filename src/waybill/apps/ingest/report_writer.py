@@ -1,0 +1,269 @@
+"""Writes the report of a batch when every job of it has settled.
+
+    write_report        counts, lists and mail of all jobs -> Completed, or Failed if a job failed or none could be created
+    write_next_report   the same after repairs: what has changed since the last report
+
+Jobs are read page by page and written as they are read. The report keeps the list of all jobs beside the record, to be
+compared by the next report. Mail and webhook deliveries are created in the commit that ends the state, never without it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from typing import IO, Any
+
+from waybill.apps.ingest import job_warnings
+from waybill.apps.ingest.batch_report import (
+    MAX_NAMED_JOBS,
+    BatchFindings,
+    JobCounts,
+    ReportedJob,
+    build_report_document,
+    build_report_messages,
+    choose_recipients,
+    job_entry_of,
+    reasons_of,
+    summarize_findings,
+)
+from waybill.apps.ingest.machine.batch import BATCH
+from waybill.apps.ingest.machine.job import JOB
+from waybill.apps.ingest.merritt.unfinished_batches import JobComparison, make_failure, missing_jobs_failure
+from waybill.apps.ingest.profile import Profile
+from waybill.apps.ingest.resources import resources_of
+from waybill.apps.ingest.submission import Submission
+from waybill.manifests import record_lists
+from waybill.notify import MailAttachment
+from waybill.objects import ObjectNotFound
+from waybill.record import Record, encode_document
+from waybill.record import RecordNotFound as NoRecord
+from waybill.step import Done, Fail, Outcome, StepContext
+
+PAGE_SIZE = 500  # jobs read at a time
+MAX_INLINE_BYTES = 4000  # bytes of a file that is attached inside the mail record itself
+MAX_MEMORY_BYTES = 1024 * 1024  # bytes of a file before it goes to disk
+MAX_ID_BYTES = 200_000  # bytes of all ids in the document: a znode must stay well below a megabyte
+REPORTED_STATES = {JOB.completed: "completed", JOB.failed: "failed", JOB.deleted: "deleted"}
+
+
+def missing_jobs_documents(batch: Record, comparison: JobComparison) -> dict[str, Any]:
+    """The documents that say which jobs another service has not created; they replace those of an earlier report."""
+    failure = missing_jobs_failure(comparison)
+    documents: dict[str, Any] = {"plan": {"compared": comparison.job_count}} if comparison.is_complete else {}
+    return {**documents, "failure": failure} if failure or "failure" in batch.documents else documents
+
+
+def write_next_report(batch: Record, ctx: StepContext, documents: dict[str, Any], note: str = "") -> Outcome:
+    previous = batch.documents.get("status-report")
+    previous_report = previous if isinstance(previous, dict) else {}
+    number = previous_report.get("report")
+    return write_report(batch, ctx, documents, number + 1 if isinstance(number, int) else 2, previous_report, note)
+
+
+def write_report(
+    batch: Record,
+    ctx: StepContext,
+    documents: dict[str, Any],
+    number: int,
+    previous_report: Mapping[str, Any] | None,
+    note: str,
+) -> Outcome:
+    resources, submission, now = resources_of(ctx), Submission.from_batch(batch), ctx.now()
+    try:
+        profile = resources.get_profile(ctx, submission)
+    except Fail:  # then the report has no recipients; it is written all the same
+        profile = Profile(name=submission.profile)
+    with_files = any(choose_recipients(submission, profile, resources))
+    findings = _collect_findings(batch, ctx, previous_report, with_files)
+    findings.number, findings.since = number, str((previous_report or {}).get("last_modified", ""))
+    findings.failure, findings.remark = documents.get("failure", batch.documents.get("failure")), note
+    if not findings.counts.total and not findings.failure:
+        findings.failure = make_failure("No job was created for it. Submit it again.")
+        documents = {**documents, "failure": findings.failure}
+    if findings.failure and with_files:
+        findings.attachments.append(MailAttachment("failure.json", text=encode_document(findings.failure).decode()))
+    url = resources.api_url_of("batches", batch.id, "report")
+    documents = {
+        **documents,
+        "status-report": build_report_document(findings, now, resources.settings.notifications.max_ids, url),
+    }
+    message = (
+        findings.failure["reason"]
+        if findings.failure
+        else ". ".join(filter(None, (summarize_findings(findings), findings.remark)))
+    )
+    # Safe to repeat: mail and webhook deliveries are created in this commit alone, and their keys are derived from the
+    # batch and the number of the report.
+    return Done(
+        documents,
+        to=BATCH.completed if findings.is_success else BATCH.failed,
+        message=message,
+        spawn=build_report_messages(batch, submission, profile, resources, findings, now),
+    )
+
+
+# --- reading all jobs
+
+
+def _collect_findings(
+    batch: Record, ctx: StepContext, previous_report: Mapping[str, Any] | None, with_files: bool
+) -> BatchFindings:
+    with ExitStack() as stack:
+        jobs_pass = _SettledJobsPass(batch, ctx, previous_report, with_files, stack)
+        # Safe to repeat: the name is this attempt's own.
+        job_list = record_lists.write_list(ctx.objects, f"{jobs_pass.object_prefix}/jobs.jsonl", jobs_pass.read_jobs())
+        jobs_pass.count_removed()
+        return BatchFindings(
+            counts=jobs_pass.counts,
+            changes=jobs_pass.changes,
+            failed_ids=jobs_pass.ids[JOB.failed],
+            completed_ids=jobs_pass.ids[JOB.completed],
+            job_list=job_list,
+            first_failures=jobs_pass.first_failures,
+            first_completed=jobs_pass.first_completed,
+            attachments=jobs_pass.build_attachments(),
+            first_warned=jobs_pass.first_warned,
+            warning_count=jobs_pass.warning_count,
+        )
+
+
+class _SettledJobsPass:
+    """One pass over the jobs of a batch, side by side with the job list of the previous report."""
+
+    def __init__(
+        self,
+        batch: Record,
+        ctx: StepContext,
+        previous_report: Mapping[str, Any] | None,
+        with_files: bool,
+        stack: ExitStack,
+    ) -> None:
+        self._batch, self._ctx, self._stack = batch, ctx, stack
+        self._update = previous_report is not None
+        self._with_files = (
+            with_files  # files are attached for a recipient; otherwise the documents of jobs are not read
+        )
+        self.object_prefix = f"ingest/reports/{batch.id}/{ctx.claim_version}"
+        self.counts, self.changes = JobCounts(), JobCounts()
+        self.ids: dict[str, list[str]] = {JOB.completed: [], JOB.failed: []}
+        self.first_failures: list[dict[str, Any]] = []
+        self.first_completed: list[dict[str, Any]] = []
+        self.first_warned: list[dict[str, Any]] = []
+        self.warning_count = 0
+        self._id_bytes = 0
+        self._files: dict[str, _ReportFile] = {}
+        previous_list = previous_report.get("jobs") if previous_report else None
+        self._known: Iterator[ReportedJob] = (
+            record_lists.read_list(ctx.objects, previous_list, ReportedJob)
+            if isinstance(previous_list, dict)
+            else iter(())
+        )
+        try:
+            self._next = next(self._known, None)
+        except ObjectNotFound:  # then every job counts as changed
+            self._known, self._next = iter(()), None
+
+    def read_jobs(self) -> Iterator[ReportedJob]:
+        """Yields every job in the order of creation, and counts and writes each on the way."""
+        after: int | None = None
+        while True:
+            page = self._ctx.find(
+                "job", parent=self._batch.ref, after=after, limit=PAGE_SIZE, documents=self._with_files
+            )
+            for job in page.records:
+                self._count_job(job)
+                has_reasons = job.state == JOB.failed or job_warnings.has_warnings(job)
+                yield ReportedJob.from_record(self._read_with_documents(job) if has_reasons else job)
+            if page.after is None:
+                break
+            after = page.after
+        while self._next is not None:
+            self._count_gone(self._next)
+
+    def _read_with_documents(self, job: Record) -> Record:
+        """The job with its documents, which hold the reasons."""
+        if self._with_files:
+            return job
+        with suppress(NoRecord):  # it is being removed: then it is reported as it was read
+            return self._ctx.get("job", job.id)
+        return job
+
+    def count_removed(self) -> None:
+        """Count jobs that were created and no longer exist as deleted: other services remove a deleted job at once."""
+        created = self._batch.documents["spawned"].get("jobs", 0) if "spawned" in self._batch.documents else 0
+        self.counts.deleted += max(0, int(created) - self.counts.total)
+
+    def build_attachments(self) -> list[MailAttachment]:
+        return [
+            self._files[state].to_attachment(self._ctx, self.object_prefix)
+            for state in ("failed", "completed", "deleted")
+            if state in self._files
+        ]
+
+    def _count_job(self, job: Record) -> None:
+        state = REPORTED_STATES.get(job.state)
+        previous_state = self._state_before(job)
+        if state is None:
+            return  # it was resumed: then the commit of this report is refused, and the report is written again later
+        setattr(self.counts, state, getattr(self.counts, state) + 1)
+        if state != "deleted" and self._id_bytes < MAX_ID_BYTES:
+            self._id_bytes += len(job.id) + 3
+            self.ids[job.state].append(job.id)
+        has_warnings = job_warnings.has_warnings(job)
+        self.warning_count += has_warnings
+        if self._update and previous_state == job.state and state != "failed":
+            return
+        setattr(self.changes, state, getattr(self.changes, state) + 1)
+        if self._with_files:
+            entry = job_entry_of(job, reasons_of(self._ctx.objects, job))
+            self._get_file(state).write(entry)
+            named = {"failed": self.first_failures, "completed": self.first_completed}.get(state)
+            if named is not None and len(named) < MAX_NAMED_JOBS:
+                named.append(entry)
+            if has_warnings and len(self.first_warned) < MAX_NAMED_JOBS and entry.get("warnings"):
+                self.first_warned.append(entry)
+
+    def _state_before(self, job: Record) -> str | None:
+        """The state of the job in the previous report. Both lists are in the order of creation, so one pass is enough."""
+        while self._next is not None and self._next.seq < job.seq:
+            self._count_gone(self._next)
+        if self._next is not None and self._next.id == job.id:
+            state, self._next = self._next.state, next(self._known, None)
+            return state
+        return None
+
+    def _count_gone(self, known: ReportedJob) -> None:
+        self._next = next(self._known, None)
+        if known.state == JOB.failed:
+            self.changes.deleted += 1
+
+    def _get_file(self, state: str) -> _ReportFile:
+        if state not in self._files:
+            self._files[state] = _ReportFile(state, self._stack)
+        return self._files[state]
+
+
+class _ReportFile:
+    """A file of the report, written job by job: {"failedJobs": [...]}."""
+
+    def __init__(self, state: str, stack: ExitStack) -> None:
+        self._name = f"{state}.json"
+        # the stack closes it
+        self._body: IO[bytes] = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=MAX_MEMORY_BYTES))  # noqa: SIM115
+        self._body.write(b'{"%sJobs":[' % state.encode())
+        self._empty = True
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._body.write((b"\n" if self._empty else b",\n") + encode_document(row))
+        self._empty = False
+
+    def to_attachment(self, ctx: StepContext, object_prefix: str) -> MailAttachment:
+        self._body.write(b"\n]}\n")
+        size = self._body.tell()
+        self._body.seek(0)
+        if size <= MAX_INLINE_BYTES:
+            return MailAttachment(self._name, text=self._body.read().decode())
+        # Safe to repeat: the name is this attempt's own.
+        ctx.objects.put(f"{object_prefix}/{self._name}", self._body, size=size)
+        return MailAttachment(self._name, object=f"{object_prefix}/{self._name}")

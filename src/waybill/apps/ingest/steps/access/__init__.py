@@ -1,0 +1,1 @@
+"""The steps of assemblies, small and large alike, one module for each work state."""

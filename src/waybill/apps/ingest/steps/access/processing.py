@@ -1,0 +1,110 @@
+"""Processing: an assembly is packed into an archive, streamed to the objects, and every file is verified on the way.
+
+    content -> archive -> <place>/<attempt>/<name>     the commit that ends the step says which attempt counts
+
+An assembly without an order was created by another service, which keeps its data elsewhere: it is left to that service,
+and nothing of it is changed. One that was imported from an old queue, and requeued, fails: no service packs those any
+more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from waybill.apps.ingest.access import tokens
+from waybill.apps.ingest.access.archives import (
+    ArchiveContents,
+    ArchiveSourceDamaged,
+    ZipPacker,
+    compress_gzip,
+    pack_tar,
+)
+from waybill.apps.ingest.access.orders import (
+    ASK_AGAIN,
+    AssemblyOrder,
+    content_bytes_of,
+    is_imported,
+    leave_to_other_service,
+    order_of,
+)
+from waybill.apps.ingest.machine.access import ASSEMBLY
+from waybill.apps.ingest.resources import UploadPartSizes, resources_of
+from waybill.apps.ingest.storage import NotInStorage, StorageDamaged
+from waybill.manifests import ManifestError
+from waybill.objects import MAX_PART_NUMBER, DirectoryObjects, ObjectInfo, Objects
+from waybill.record import Record
+from waybill.step import Done, Fail, Outcome, StepContext
+
+
+def run_step(record: Record, ctx: StepContext) -> Outcome:
+    order, resources = order_of(record), resources_of(ctx)
+    token = tokens.token_of(record)
+    if is_imported(record):
+        raise Fail(ASK_AGAIN)
+    if order is None or not token:
+        return leave_to_other_service(record)
+    total = content_bytes_of(record)
+
+    def report_progress(done: int) -> None:
+        ctx.check()
+        ctx.report_progress(done, total or None, "bytes")
+
+    contents = ArchiveContents(resources.storage, ctx.objects, order, report_progress)
+    name = f"{tokens.place_of(token)}/{ctx.claim_version}/{order.file_name}"
+    try:
+        # Safe to repeat: the name holds the attempt, and an incomplete archive is not stored at all.
+        info = _store_archive(ctx.objects, name, _build_archive(order, contents, ctx), total, resources.part_sizes)
+    except (ArchiveSourceDamaged, NotInStorage, StorageDamaged, ManifestError) as error:
+        ctx.save(
+            {"token": {**record.documents["token"], "status": ASSEMBLY.failed}}
+        )  # safe to repeat: the same each time
+        raise Fail(str(error)) from error
+    packed = {
+        "name": name,
+        "size": info.size,
+        "sha256": info.sha256,
+        "files": contents.files,
+        "bytes": contents.bytes,
+        "expires": ctx.now() + resources.settings.access.keep_seconds,
+        "renamed": contents.names.renames,
+    }
+    token_document = {
+        **record.documents["token"],
+        "status": ASSEMBLY.completed,
+        "anticipated-availability-time": tokens.to_rfc3339(ctx.now()),
+    }
+    return Done({"packed": packed, "token": token_document})
+
+
+def _store_archive(
+    objects: Objects, name: str, archive: Iterator[bytes], content: int, part_sizes: UploadPartSizes
+) -> ObjectInfo:
+    """A very long archive is uploaded to S3 in large enough parts, because its final length is not known."""
+    if content < part_sizes.min_content or isinstance(objects, DirectoryObjects):
+        return objects.put(name, archive)
+    size, digest = max(part_sizes.min_part, content // (MAX_PART_NUMBER // 2)), hashlib.sha256()
+    with objects.upload(name) as upload:
+        for number, part in enumerate(_split_parts(archive, size), 1):
+            digest.update(part)
+            upload.put_part(number, part)
+        return upload.complete(sha256=digest.hexdigest())
+
+
+def _split_parts(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    part = bytearray()
+    for chunk in chunks:
+        part += chunk
+        if len(part) >= size:
+            yield bytes(part)
+            part.clear()
+    if part:
+        yield bytes(part)
+
+
+def _build_archive(order: AssemblyOrder, contents: ArchiveContents, ctx: StepContext) -> Iterator[bytes]:
+    if order.form == "tar":
+        return pack_tar(contents)
+    if order.form == "tar.gz":
+        return compress_gzip(pack_tar(contents))
+    return ZipPacker(deflate=order.form == "zip", folder=str(ctx.workdir)).pack(contents)

@@ -1,0 +1,1 @@
+"""The steps of batches, one module for each work state."""

@@ -1,0 +1,1 @@
+"""The steps of jobs, one module for each work state."""

@@ -1,0 +1,240 @@
+"""Downloading: the files of a job are fetched into its working folder, and compared with what was promised.
+
+    1. Disk space is reserved, as in Provisioning, where it was normally granted. But another service may have moved the job here, or its
+       reservation was removed as stale.
+    2. The files are fetched, several at a time, into the folder of this attempt; files of earlier attempts are reused or resumed.
+    3. The members of a container are listed. What it unpacks to needs space too; without it the job waits, and keeps the container. After
+       a while it gives the container up as well: two jobs that wait for each other's space would wait for ever.
+    4. The container is unpacked. A file that was submitted as a file is not opened, whatever it is.
+    5. All of it becomes `producer/` of the job's folder, and the document `downloaded` lists every file with its digest.
+
+A server may announce another size when a file is fetched than when it was asked: then space is reserved before anything
+of the file is written (OfferedSizes). It may also send more than it announced: then space is granted in small chunks, as
+long as there is any. job_space.py says what happens to a job for which there is none.
+
+A file that can never be fetched (404, a wrong digest) fails the job, with a reason for each; other errors are tried
+again. If the payload itself is a file or a container, a wrong digest is final.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from waybill.apps.ingest import payload
+from waybill.apps.ingest.disk_space import FULL_DISK_ERRORS
+from waybill.apps.ingest.fetched_files import FetchResult, FileFetcher, count_finished_bytes
+from waybill.apps.ingest.formats.checkm import ManifestRow
+from waybill.apps.ingest.job_refusal import (
+    SubmissionRefused,
+    TransientFetchError,
+    cleared_refusal_documents,
+    join_first_reasons,
+    save_refusal,
+)
+from waybill.apps.ingest.job_space import (
+    OfferedSizes,
+    adjust_job_priority,
+    cleared_space_documents,
+    release_after_patience,
+    remove_earlier_attempts,
+    reserve_space,
+    space_needed_of,
+    to_space_needed,
+    wait_for_full_disk,
+    wait_for_offered_size,
+    wait_for_outgrown_job,
+)
+from waybill.apps.ingest.merritt.foreign_records import find_owner_document
+from waybill.apps.ingest.object_paths import PRODUCER
+from waybill.apps.ingest.payload_contents import list_files
+from waybill.apps.ingest.resources import resources_of
+from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.apps.ingest.unpacked_container import measure_unpacked, unpack_container
+from waybill.apps.ingest.working_files import StagedFile, publish_folder, staged_file_of
+from waybill.manifests import record_lists
+from waybill.record import Record
+from waybill.step import Done, Outcome, StepContext, Wait
+
+_CONTAINER = "container"
+
+
+def run_step(job: Record, ctx: StepContext) -> Outcome:
+    reservations = resources_of(ctx).space_reservations
+    try:
+        outcome = _download(job, ctx)
+    except SubmissionRefused as error:
+        reservations.remove(job.id)  # safe to repeat; otherwise it is removed as stale
+        raise save_refusal(ctx, error) from None
+    except OSError as error:
+        if error.errno not in FULL_DISK_ERRORS:
+            raise
+        return wait_for_full_disk(job, ctx)
+    if isinstance(outcome, Done):
+        reservations.remove(job.id)
+    return outcome
+
+
+def _download(job: Record, ctx: StepContext) -> Outcome:
+    wait = _reserve_space(job, ctx)
+    if wait:
+        return wait
+    documents: dict[str, Any] = {}
+    if "files" not in job.documents:  # another service moved it here
+        documents["files"] = list_files(job, ctx)
+    files: dict[str, Any] = documents.get("files") or job.documents["files"]
+    staged_files = (
+        _fetch_container(job, ctx, files)
+        if files.get("type") == PayloadType.CONTAINER
+        else _fetch_files(job, ctx, files)
+    )
+    if isinstance(staged_files, Wait):
+        return staged_files
+    return _publish_files(job, ctx, documents, files, staged_files)
+
+
+def _reserve_space(job: Record, ctx: StepContext) -> Wait | None:
+    """Reserve space for the whole job, minus what earlier attempts left on disk. Wait if there is not enough."""
+    need = space_needed_of(job)
+    wait = reserve_space(job, ctx, need)
+    if wait and (have := count_finished_bytes(ctx)):
+        wait = reserve_space(job, ctx, need, have=have)
+    if wait:
+        release_after_patience(job, ctx)
+    return wait
+
+
+def _measure_folder(folder: Path) -> int:
+    """The bytes of all files in the folder."""
+    return sum((Path(place) / name).lstat().st_size for place, _, files in os.walk(folder) for name in files)
+
+
+# --- the files
+
+
+def _fetch_files(job: Record, ctx: StepContext, files: dict[str, Any]) -> list[StagedFile] | Wait:
+    """The rows of a manifest, or the one file, in their order."""
+    rows = list(record_lists.read_list(ctx.objects, files, ManifestRow))  # at most the rows of one manifest
+    single = files.get("type") != PayloadType.OBJECT
+    fetched = _fetch_rows(job, ctx, rows, PRODUCER, single=single, many=len(rows) > 1)
+    if isinstance(fetched, Wait):
+        return fetched
+    return [
+        staged_file_of(row.name, fetched.files[row.name].size, fetched.files[row.name].sha256, row.mime) for row in rows
+    ]
+
+
+def _fetch_rows(
+    job: Record, ctx: StepContext, rows: list[ManifestRow], folder: str, *, single: bool, many: bool
+) -> FetchResult | Wait:
+    reservations, total, is_full = resources_of(ctx).space_reservations, space_needed_of(job), False
+    granted = resources_of(ctx).settings.disk_space.unknown_size_bytes if total is None else total
+    limit = min(granted, reservations.growth_chunk)  # a small job never reports its usage
+    offered = OfferedSizes(ctx, job.id, granted)
+
+    def report_progress(count: int) -> None:
+        nonlocal limit, is_full
+        ctx.report_progress(count, total, "bytes")
+        offered.bytes_on_disk = count
+        if count > limit and not is_full:
+            allowed = reservations.report_usage(job.id, count, ctx.now())
+            limit, is_full = allowed or limit, allowed is None
+
+    promised = payload.payload_of(Submission.from_job(job)) if single else None
+    fetcher = FileFetcher(
+        ctx,
+        ctx.workdir / folder,
+        note_all=many,
+        is_full=lambda: is_full or offered.is_refused,
+        on_bytes=report_progress,
+        accept_size=offered.accept_size,
+    )
+    result = fetcher.fetch_rows(rows, promised)
+    if not result.failures:
+        return result
+    if offered.is_refused:
+        return wait_for_offered_size(job, ctx, offered.total_bytes, result.failures)
+    if is_full or reservations.is_full():
+        have = _measure_folder(ctx.workdir)
+        return (
+            wait_for_full_disk(job, ctx)
+            if have <= offered.granted_bytes
+            else wait_for_outgrown_job(job, ctx, rows, have, result.failures)
+        )
+    reasons = result.reasons
+    if any(each.permanent for each in result.failures):
+        final = single and any(each.mismatch for each in result.failures)
+        subject = "The payload" if single else f"{len(reasons)} of {len(rows)} files"
+        raise SubmissionRefused(
+            f"{subject} could not be fetched: {join_first_reasons(reasons)}", reasons, is_final=final
+        )
+    raise TransientFetchError(
+        f"{len(reasons)} of {len(rows)} files could not be fetched: {join_first_reasons(reasons)}"
+    )
+
+
+# --- a container
+
+
+def _fetch_container(job: Record, ctx: StepContext, files: dict[str, Any]) -> Iterable[StagedFile] | Wait:
+    (row,) = record_lists.read_list(ctx.objects, files, ManifestRow)
+    # under a name of our own: the container is removed after it is unpacked
+    row = ManifestRow(0, row.url, _CONTAINER, row.algorithm, row.digest, row.size)
+    fetched = _fetch_rows(job, ctx, [row], _CONTAINER, single=True, many=True)
+    if isinstance(fetched, Wait):
+        return fetched
+    path, packed = ctx.workdir / _CONTAINER / _CONTAINER, fetched.files[_CONTAINER].size
+    unpacked = measure_unpacked(ctx, path)
+    wait = reserve_space(job, ctx, packed + unpacked, have=packed, documents={"space_needed": packed + unpacked})
+    if wait:
+        return wait
+    done = 0
+
+    def report_unpacked(count: int) -> None:
+        nonlocal done
+        done += count
+        ctx.report_progress(done, unpacked, "bytes unpacked")
+
+    container = unpack_container(ctx, path, ctx.workdir / PRODUCER, report_unpacked)
+    path.unlink()
+    return (staged_file_of(file.name, file.size, file.sha256) for file in container.read_files())
+
+
+# --- the result
+
+
+def _publish_files(
+    job: Record, ctx: StepContext, documents: dict[str, Any], files: dict[str, Any], staged_files: Iterable[StagedFile]
+) -> Done:
+    total = 0
+
+    def count_bytes() -> Iterable[StagedFile]:
+        nonlocal total
+        for file in staged_files:
+            total += file.size
+            yield file
+
+    # Safe to repeat: the name holds the attempt.
+    file_list = record_lists.write_list(
+        ctx.objects, f"ingest/lists/job/{job.id}/{ctx.claim_version}/downloaded", count_bytes()
+    )
+    publish_folder(ctx, PRODUCER)
+    remove_earlier_attempts(ctx)
+    documents["downloaded"] = {**file_list, "attempt": ctx.claim_version, "bytes": total}
+    if job.documents.get("space_needed") != to_space_needed(total):
+        documents["space_needed"] = to_space_needed(total)
+    priority, changed = adjust_job_priority(
+        job, files, to_space_needed(total), resources_of(ctx).settings.fetch.large_job_bytes
+    )
+    return Done(
+        {
+            **documents,
+            **changed,
+            **find_owner_document(job, ctx),
+            **cleared_space_documents(job),
+            **cleared_refusal_documents(job),
+        },
+        priority=priority,
+    )

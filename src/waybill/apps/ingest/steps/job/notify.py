@@ -1,0 +1,115 @@
+"""Notify: the callback of the profile is called when a job is stored and recorded.
+
+    POST <callback url>/mc/<jobID>          {"job:jobState": {"job:jobID": ..., "job:jobStatus": "COMPLETED", "job:primaryID": ...}}
+
+The form is that of Merritt's services, so that receivers need not change. By the time of the call the object is in the
+inventory. A receiver that cannot be reached, or answers 5xx, is tried again as often as the state allows; after that,
+and at once if it refuses the call (4xx), the job fails, and resume calls again. There is no call for a failed job: it
+may be repaired, and then there is one call, as completed; until then the report of its batch and the event name it.
+
+Webhooks get an event for every completed job, created in the commit that completes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+from urllib.parse import quote
+
+from waybill.apps.ingest import job_warnings
+from waybill.apps.ingest.batch_report import build_webhook_deliveries
+from waybill.apps.ingest.machine.job import JOB
+from waybill.apps.ingest.profile import ProfileCallback
+from waybill.apps.ingest.resources import resources_of
+from waybill.apps.ingest.signed_urls import strip_url_secrets
+from waybill.apps.ingest.submission import Submission
+from waybill.notify import HttpPostError
+from waybill.record import Record, encode_document
+from waybill.step import Done, Fail, Outcome, StepContext
+
+NAMESPACE = "http://uc3.cdlib.org/ontology/mrt/ingest/job"
+
+
+def run_step(job: Record, ctx: StepContext) -> Outcome:
+    resources, submission, at = resources_of(ctx), Submission.from_job(job), ctx.now()
+    callback = resources.get_profile(ctx, submission).callback
+    documents: dict[str, Any] = {}
+    if callback.url and not _was_called(job):
+        documents["callback"] = _call_receiver(job, ctx, callback, at)
+    data = {
+        "job": job.id,
+        "jobID": submission.job_id,
+        "batch": job.parent.id if job.parent else "",
+        "batchID": submission.batch_id,
+        "status": JOB.completed,
+        "profile": submission.profile,
+        "primary_id": submission.primary_id,
+        "local_id": list(submission.local_ids),
+        "version": _version_of(job),
+    }
+    # Safe to repeat: the events are created in this commit alone, and their ids are derived from the job.
+    spawn = build_webhook_deliveries(
+        resources, "org.waybill.ingest.job.completed", submission.job_id, data, f"{job.ref} {submission.job_id}", at
+    )
+    return Done(documents, message=job_warnings.format_message(job), spawn=spawn)
+
+
+def _call_receiver(job: Record, ctx: StepContext, callback: ProfileCallback, at: float) -> dict[str, Any]:
+    """Call the receiver. A second run after a crash calls again, with the same job in the same state at the same URL."""
+    resources, submission = resources_of(ctx), Submission.from_job(job)
+    url = f"{callback.url.rstrip('/')}/mc/{quote(submission.job_id, safe='')}"
+    headers = {"content-type": "application/json; charset=utf-8", "idempotency-key": submission.job_id}
+    if callback.user or callback.password:
+        headers["authorization"] = "Basic " + base64.b64encode(f"{callback.user}:{callback.password}".encode()).decode()
+    try:
+        answer = resources.post(
+            url,
+            encode_document(job_state_of(job, at)),
+            headers,
+            reach=resources.address_policy,
+            timeout=resources.settings.notifications.callback_timeout,
+        )
+    except HttpPostError as error:
+        message = f"The callback to {strip_url_secrets(callback.url)} failed: {error}"
+        if error.permanent:
+            raise Fail(f"{message} Correct the receiver or the profile, then resume.") from None
+        raise HttpPostError(message, permanent=False) from None
+    return {"status": answer.status, "at": at, "version": _version_of(job)}
+
+
+def _was_called(job: Record) -> bool:
+    """Whether the receiver was called for this version: then the job was stopped after the call, and resumed."""
+    callback = job.documents.get("callback")
+    return (
+        isinstance(callback, dict) and callback.get("version") is not None and callback["version"] == _version_of(job)
+    )
+
+
+def job_state_of(job: Record, at: float) -> dict[str, Any]:
+    """The job in the form that receivers expect, without empty fields."""
+    submission = Submission.from_job(job)
+    fields = {
+        "xmlns:job": NAMESPACE,
+        "job:jobID": submission.job_id,
+        "job:batchID": submission.batch_id,
+        "job:jobStatus": "COMPLETED",
+        "job:primaryID": submission.primary_id,
+        "job:localID": "; ".join(submission.local_ids),
+        "job:packageName": strip_url_secrets(submission.filename),
+        "job:objectCreator": submission.creator,
+        "job:objectTitle": submission.title,
+        "job:objectDate": submission.date,
+        "job:note": submission.note,
+        "job:submissionDate": submission.submitted_at,
+        "job:completionDate": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(at)),
+        "job:updateFlag": submission.update,
+        "job:versionID": _version_of(job),
+    }
+    return {"job:jobState": {name: value for name, value in fields.items() if value not in ("", None)}}
+
+
+def _version_of(job: Record) -> int | None:
+    stored = job.documents.get("stored")
+    version = stored.get("version") if isinstance(stored, dict) else None
+    return version if isinstance(version, int) else None

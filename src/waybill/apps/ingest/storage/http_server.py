@@ -1,0 +1,364 @@
+"""Our storage as an HTTP service, so that one Waybill can store what another one ingests (http_client.py).
+
+The routes are below /api/v1/ingest/storage: readers may use those that only read, operators also those that write.
+
+A deposit arrives in two steps. Its content is staged first, each file as an object named by its SHA-256, in a place of
+its own below ingest/staged/. Then the deposit itself is sent; a DepositReceiver stores it as a version and removes what
+was staged. While a client or a write works on a place, an object `in-use` in it is touched, so that maintenance removes
+only places that were not touched for a day. Two requests for one object are not written at the same time in this
+process; two processes are kept apart by the conditional writes of the storage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from waybill.apps.ingest.settings import read as read_settings
+from waybill.apps.ingest.storage import protocol
+from waybill.apps.ingest.storage.ocfl_inventory import DigestAlgorithm
+from waybill.apps.ingest.storage.ocfl_storage import OcflStorage
+from waybill.apps.ingest.storage.protocol import (
+    ConcurrentWrite,
+    DeletionTargetMissing,
+    Deposit,
+    FileToStore,
+    InvalidDeposit,
+    NotInStorage,
+    StoredVersion,
+)
+from waybill.objects import ObjectBody, ObjectData, ObjectNotFound, Objects
+
+if TYPE_CHECKING:
+    from waybill.environment import Environment
+
+
+PREFIX = "/api/v1/ingest/storage"
+PAGE_SIZE = 1000
+
+T = TypeVar("T")
+QueryText = Annotated[str, Query(max_length=2000)]
+QueryCount = Annotated[int, Query(ge=0, le=2**63 - 1)]
+
+_STAGED_SCHEME = "staged:"
+_IN_USE_NAME = "in-use"  # the object that is touched in a place
+_TOUCH_INTERVAL_BYTES = 1024**3  # bytes between two touches
+_FILE_WEIGHT_BYTES = 1024**2  # counted for each file in addition to its content
+_MAX_COUNTED_PLACES = 1000  # at a time
+
+
+class RequestBodyReader(Protocol):
+    """Reads the body of a request in the thread that stores it."""
+
+    async def take(self, request: Request, work: Callable[[Iterator[bytes]], T]) -> T: ...
+
+
+def build_router(
+    environment: Environment,
+    body_reader: RequestBodyReader,
+    refuse_access: Callable[[Request, str], Response | None] = lambda http_request, object: None,
+) -> APIRouter:
+    """Build the routes of our storage; none if the settings name another storage service. `refuse_access` returns the
+    response if the content of an object must not be shown.
+    """
+    router = APIRouter(prefix=PREFIX, tags=["ingest storage"])
+    if read_settings(environment.config.app.get("ingest", {})).storage.url:
+        return router
+    receivers: list[DepositReceiver] = []
+    lock = threading.Lock()
+
+    def get_receiver() -> DepositReceiver:
+        with lock:
+            if not receivers:
+                settings = environment.get_resources("job").settings.storage
+                receivers.append(DepositReceiver(environment.objects, settings.prefix, settings.algorithm))
+            return receivers[0]
+
+    @router.get("/staged", summary="Content that is staged for a deposit")
+    def list_staged(object: QueryText, request: QueryText) -> Response:
+        rows = get_receiver().staged_files.list_files(staging_place_of(object, request))
+        return _to_lines_response({"sha256": sha256, "size": size} for sha256, size in rows)
+
+    @router.put("/staged", summary="Send the content of a file of a deposit", status_code=201)
+    async def stage(
+        http_request: Request, object: QueryText, request: QueryText, sha256: QueryText, size: QueryCount
+    ) -> Response:
+        def store_file(data: Iterator[bytes]) -> Response:
+            with _catch_refusals() as refused:
+                if not protocol.SHA256_PATTERN.fullmatch(sha256):
+                    raise InvalidDeposit("The SHA-256 is 64 digits of lower-case hex.")
+                is_new = get_receiver().staged_files.put(staging_place_of(object, request), sha256, size, data)
+                return _to_json_response({"sha256": sha256, "size": size}, 201 if is_new else 200)
+            return refused[0]
+
+        return await body_reader.take(http_request, store_file)
+
+    @router.post("/versions", summary="Store a deposit whose content is staged")
+    async def write(http_request: Request, object: QueryText, request: QueryText) -> Response:
+        def store(data: Iterator[bytes]) -> Response:
+            return _respond(lambda: get_receiver().write(object, request, data))
+
+        return await body_reader.take(http_request, store)
+
+    @router.get("/request", summary="The version that a request made")
+    def find_by_request(object: QueryText, request: QueryText) -> Response:
+        def find_version() -> StoredVersion:
+            stored = get_receiver().storage.find_by_request(object, request)
+            if stored is None:
+                raise NotInStorage(f"The request {request!r} made no version of {object}.")
+            return stored
+
+        return _respond(find_version)
+
+    @router.get("/versions", summary="All versions of an object")
+    def list_versions(object: QueryText) -> Response:
+        return _respond(lambda: get_receiver().storage.list_versions(object))
+
+    @router.get("/version", summary="One version, as it was returned when it was stored")
+    def get_version(object: QueryText, number: QueryCount = 0) -> Response:
+        return _respond(lambda: get_receiver().storage.get_version(object, number))
+
+    @router.get("/bytes", summary="The content at a place")
+    def read(
+        http_request: Request, object: QueryText, place: QueryText, start: QueryCount = 0, end: QueryCount | None = None
+    ) -> Response:
+        return refuse_access(http_request, object) or _respond_with_body(
+            lambda: get_receiver().storage.read(object, _check_place(place), start=start, end=end)
+        )
+
+    @router.get("/file", summary="The content of a file of a version")
+    def open_file(
+        http_request: Request,
+        object: QueryText,
+        path: QueryText,
+        number: QueryCount = 0,
+        start: QueryCount = 0,
+        end: QueryCount | None = None,
+    ) -> Response:
+        return refuse_access(http_request, object) or _respond_with_body(
+            lambda: get_receiver().storage.open_file(object, path, number, start=start, end=end)
+        )
+
+    @router.get("/check", summary="Read a place and compare")
+    def check(object: QueryText, place: QueryText, size: QueryCount, sha256: QueryText) -> Response:
+        return _respond(lambda: get_receiver().storage.check(object, _check_place(place), size, sha256))
+
+    @router.get("/findings", summary="Read an object and compare it with its inventory")
+    def verify(object: QueryText) -> Response:
+        with _catch_refusals() as refused:
+            findings = get_receiver().storage.verify(object)
+            first = list(_take_first(findings))
+            return _to_lines_response(chain(first, findings))
+        return refused[0]
+
+    @router.post("/recover", summary="Finish or remove what an interrupted write left")
+    def recover(object: QueryText) -> Response:
+        return _respond(lambda: get_receiver().storage.recover(object))
+
+    @router.get("/objects", summary="Objects, page by page")
+    def list_objects(after: QueryText = "", limit: Annotated[int, Query(ge=1, le=PAGE_SIZE)] = PAGE_SIZE) -> Response:
+        def list_page() -> Sequence[tuple[str, str]]:
+            return [row for row, _ in zip(get_receiver().storage.list_objects(after), range(limit), strict=False)]
+
+        return _respond(list_page)
+
+    return router
+
+
+def _take_first(found: Iterator[T]) -> Iterator[T]:
+    """Yield the first item, so that an unknown object is an error and not an empty response."""
+    for one in found:
+        yield one
+        return
+
+
+def _check_place(place: str) -> str:
+    """Return the place. It comes from a client: it must not lead out of the object."""
+    if any(part in ("", ".", "..") for part in place.split("/")):
+        raise InvalidDeposit(f"{place[:100]!r} is not a place.")
+    return place
+
+
+def _respond(query: Callable[[], Any]) -> Response:
+    with _catch_refusals() as refused:
+        return _to_json_response(query())
+    return refused[0]
+
+
+def _respond_with_body(query: Callable[[], ObjectBody]) -> Response:
+    with _catch_refusals() as refused:
+        body = query()
+        headers = {
+            "x-waybill-size": str(body.info.size),
+            "etag": f'"{body.info.etag}"',
+            "x-waybill-modified": body.info.modified.isoformat(),
+        }
+        if body.info.sha256:
+            headers["x-waybill-sha256"] = body.info.sha256
+        return StreamingResponse(_read_and_close(body), headers=headers, media_type="application/octet-stream")
+    return refused[0]
+
+
+def _read_and_close(body: ObjectBody) -> Iterator[bytes]:
+    with body:
+        yield from body
+
+
+@contextmanager
+def _catch_refusals() -> Iterator[list[Response]]:
+    """Turn an error of the storage into a response, which is appended to the list."""
+    refused: list[Response] = []
+    try:
+        yield refused
+    except tuple(error for _, error in protocol.ERROR_CODES.values()) as error:
+        code, status = next(
+            (code, status) for code, (status, kind) in protocol.ERROR_CODES.items() if isinstance(error, kind)
+        )
+        message = str(error).encode("utf-8", "replace").decode()
+        refused.append(_to_json_response({"error": {"code": code, "message": message, "hint": ""}}, status))
+
+
+def _to_json_response(view: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(view), status, media_type="application/json")
+
+
+def _to_lines_response(rows: Any) -> Response:
+    return StreamingResponse((msgspec.json.encode(row) + b"\n" for row in rows), media_type="application/jsonl")
+
+
+class StagedFiles:
+    """The staged content of deposits that are not stored yet."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._byte_counts: dict[str, int] = {}  # bytes since the last touch, by place
+        self._lock = threading.Lock()
+
+    def put(self, place: str, sha256: str, size: int, data: Iterator[bytes]) -> bool:
+        """Stage one file and return whether it is new. Raises ContentMismatch."""
+        name = f"{place}/{sha256}"
+        try:
+            if self._objects.head(name).size == size:
+                for _ in data:  # the client reads the response only after it has sent everything
+                    pass
+                self.touch(place)
+                return False
+        except ObjectNotFound:
+            pass
+        # safe to repeat: the name is the digest of the content
+        self._objects.put(name, self._count_chunks(place, data), size=size, sha256=sha256)
+        return True
+
+    def list_files(self, place: str) -> Iterator[tuple[str, int]]:
+        for info in self._objects.list(place):
+            if not info.name.endswith(f"/{_IN_USE_NAME}"):
+                yield info.name.rpartition("/")[2], info.size
+
+    def touch(self, place: str) -> None:
+        """Show that a client or a write works on this place."""
+        self._objects.put(f"{place}/{_IN_USE_NAME}", b"")  # safe to repeat: only its time matters
+
+    def _count_chunks(self, place: str, data: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the chunks of a file; the place is touched when many bytes have passed."""
+        self._count_bytes(place, _FILE_WEIGHT_BYTES)
+        for chunk in data:
+            yield chunk
+            self._count_bytes(place, len(chunk))
+
+    def _count_bytes(self, place: str, count: int) -> None:
+        with self._lock:
+            if len(self._byte_counts) > _MAX_COUNTED_PLACES:
+                self._byte_counts.clear()  # most are of clients that broke off; the others are touched a little later
+            count += self._byte_counts.get(place, 0)
+            self._byte_counts[place] = count % _TOUCH_INTERVAL_BYTES
+        if count >= _TOUCH_INTERVAL_BYTES:
+            self.touch(place)
+
+    def clear(self, place: str) -> None:
+        for info in self._objects.list(place):
+            self._objects.delete(info.name)  # safe to repeat
+        with self._lock:
+            self._byte_counts.pop(place, None)
+
+    @contextmanager
+    def open_source(self, name: str) -> Iterator[ObjectData]:
+        if not name.startswith(_STAGED_SCHEME):
+            raise InvalidDeposit(f"{name[:100]!r} is not a source of this storage.")
+        try:
+            with self._objects.get(name.removeprefix(_STAGED_SCHEME)) as body:
+                yield self._count_chunks(name.removeprefix(_STAGED_SCHEME).rpartition("/")[0], body)
+        except ObjectNotFound:
+            sha256 = name.rpartition("/")[2]
+            raise ConcurrentWrite(
+                f"The content of SHA-256 {sha256} is not staged, or was removed: send it, then the deposit again."
+            ) from None
+
+
+def staging_place_of(object_id: str, request: str) -> str:
+    """Return where the content of a deposit is staged."""
+    identity = msgspec.json.encode((object_id, request))
+    return f"{protocol.STAGED_PREFIX}/{hashlib.sha256(identity).hexdigest()[:40]}"
+
+
+class ObjectWriteLocks:
+    """One lock for each object that is being written in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._objects: set[str] = set()
+
+    @contextmanager
+    def lock_object(self, object_id: str) -> Iterator[None]:
+        with self._lock:
+            if object_id in self._objects:
+                raise ConcurrentWrite(f"{object_id} is being written by another request now: try again.")
+            self._objects.add(object_id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._objects.discard(object_id)
+
+
+class DepositReceiver:
+    """Stores the deposits that clients send."""
+
+    def __init__(self, objects: Objects, prefix: str, algorithm: DigestAlgorithm) -> None:
+        self.staged_files = StagedFiles(objects)
+        self.storage = OcflStorage(objects, prefix, self.staged_files.open_source, algorithm=algorithm)
+        self._write_locks = ObjectWriteLocks()
+
+    def write(self, object_id: str, request: str, chunks: Iterator[bytes]) -> StoredVersion:
+        place = staging_place_of(object_id, request)
+        with self._write_locks.lock_object(object_id):
+            stored = self.storage.find_by_request(object_id, request)
+            if stored is None:
+                self.staged_files.touch(place)  # keeps it for a day from now; reading it touches it again
+                lines = protocol.split_lines(chunks)
+                head = protocol.decode_head(next(lines, b""))
+                files = self._decode_files(lines, place)
+                fields = {name: getattr(head, name) for name in head.__struct_fields__}
+                try:
+                    stored = self.storage.write(Deposit(object=object_id, request=request, files=files, **fields))
+                except (InvalidDeposit, ConcurrentWrite) as error:
+                    # Another process may have finished the same request meanwhile, and removed what this one was reading.
+                    stored = self.storage.find_by_request(object_id, request)
+                    if stored is None:
+                        # refused permanently; a client that tries all the same stages the content again
+                        if isinstance(error, DeletionTargetMissing):
+                            self.staged_files.clear(place)
+                        raise
+            self.staged_files.clear(place)
+            return stored
+
+    def _decode_files(self, lines: Iterator[bytes], place: str) -> Iterator[FileToStore]:
+        for number, line in enumerate(lines, start=2):
+            yield protocol.decode_file(line, number, f"{_STAGED_SCHEME}{place}/")

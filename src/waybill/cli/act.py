@@ -1,0 +1,309 @@
+"""Commands that create records and move them: submit, act, priority."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from waybill import rules, views
+from waybill.cli.command_context import (
+    ID,
+    KIND,
+    WHY,
+    CommandContext,
+    command,
+    complete_action,
+    complete_initial_state,
+    complete_state,
+)
+from waybill.cli.problems import CONFLICT, FAILED, NameNotFound, UsageError
+from waybill.cli.records import PANEL, check_state
+from waybill.engine import ActionResult
+from waybill.machine import Action, Machine
+from waybill.record import Ref
+from waybill.rules import ActionRefused, ClaimedByWorker, inputs
+from waybill.step import New
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        panel=PANEL,
+        examples=(
+            """waybill submit shipment --document order='{"parcels": 3}'""",
+            "waybill submit shipment --document order=@order.json --idempotency-key order-17 --json",
+        ),
+    )(submit)
+    command(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill act parcel pcl0000000001 resume --why 'the carrier is back'",
+            "waybill act parcel pcl0000000001 readdress --arg address='7 Mill Lane'",
+            "waybill act parcel resume --all --state Failed --yes",
+            "waybill act parcel pcl0000000001 --to Packing",
+        ),
+    )(act)
+    command(app, panel=PANEL, examples=("waybill priority parcel pcl0000000001 0 --why urgent",))(priority)
+
+
+def submit(
+    context: CommandContext,
+    kind: KIND,
+    documents: Annotated[
+        list[str] | None, typer.Option("--document", metavar="NAME=JSON", help="A document; NAME=@FILE reads a file.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The id, for kinds whose records are named by their callers.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            help="The initial state, where the machine allows a choice.",
+            autocompletion=complete_initial_state,
+        ),
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="The owner of the record.")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=0, max=99, help="0 to 99, lower first.", show_default="5")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option("--idempotency-key", help="Your own key of this request: sent twice, it makes one record."),
+    ] = None,
+    why: WHY = "",
+) -> None:
+    """Create a record and print its id."""
+    machine = context.get_machine(kind)
+    if machine.made_by:
+        raise ActionRefused(
+            f"No {kind} is created here, where its documents would not be checked: it is made by {machine.made_by}."
+        )
+    _check_option("--owner", owner, inputs.check_owner)
+    _check_option("--idempotency-key", idempotency_key, inputs.check_idempotency_key)
+    new = New(
+        kind,
+        _parse_documents(documents),
+        id=id,
+        state=state,
+        owner=owner,
+        priority=priority,
+        idempotency_key=idempotency_key,
+    )
+    with context.open_engine() as engine:
+        with rules.translate_document_errors(machine):
+            rules.create(engine.machines, new)  # pure: wrong documents are found before any write
+        record = engine.submit(new, who=context.who, why=why)
+    if context.as_json:
+        return context.print_json(views.to_record_view(record, context.environment.machines))
+    return context.print_line(record.id)
+
+
+def _check_option(option: str, text: str | None, check: Callable[[str], str]) -> None:
+    if text is not None:
+        try:
+            check(text)
+        except ValueError as error:
+            raise UsageError(f"{option} {text!r} cannot be used: {error}.") from None
+
+
+def _parse_documents(pairs: list[str] | None) -> dict[str, Any]:
+    documents: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--document {pair!r} is not NAME=JSON.")
+        if name in documents:
+            raise UsageError(f"The document {name} is given twice.")
+        if text.startswith("@"):
+            text = _read_document_file(name, text[1:])
+        try:
+            documents[name] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = error if isinstance(error, ValueError) else "it is nested too deeply"
+            raise UsageError(f"The document {name} is not JSON: {reason}.") from error
+    return documents
+
+
+def _read_document_file(name: str, file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"The file {file!r} with the document {name} cannot be read: {error.strerror or error}."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The file {file!r} with the document {name} is not UTF-8.") from error
+
+
+def act(
+    context: CommandContext,
+    kind: KIND,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="The record's id; none with --all.")] = None,
+    action: Annotated[
+        str | None, typer.Argument(metavar="ACTION", help="The action; none with --to.", autocompletion=complete_action)
+    ] = None,
+    why: WHY = "",
+    arg: Annotated[
+        list[str] | None, typer.Option("--arg", metavar="NAME=VALUE", help="An argument of the action: JSON or text.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Confirm an action that asks for it.")] = False,
+    all_records: Annotated[
+        bool, typer.Option("--all", help="On all records that match --state, --parent or --owner.")
+    ] = False,
+    state: Annotated[
+        str | None, typer.Option("--state", help="With --all: those in this state.", autocompletion=complete_state)
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="KIND:ID", help="With --all: the children of this record.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="With --all: those of this owner.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="STATE", help="Move it by hand, out of a state that is no longer declared."),
+    ] = None,
+) -> int | None:
+    """Take an action on a record, or on all that match. `waybill show` and `waybill machines` list the actions."""
+    machine = context.get_machine(kind)
+    if all_records:
+        if action is not None or to is not None:
+            raise UsageError("With --all there is no ID: waybill act KIND ACTION --all --state STATE.")
+        return _act_on_all_records(context, machine, _get_action(machine, id), yes, why, state, parent, owner, arg)
+    if state or parent or owner:
+        raise UsageError("--state, --parent and --owner choose among many records: give --all as well.")
+    if id is None or (action is None) == (to is None):
+        raise UsageError("Give an ID and an ACTION, or an ID and --to STATE.")
+    ref = Ref(kind, id)
+    with context.open_engine() as engine:
+        if to is not None:
+            _print_action_result(context, f"moved to {to}", engine.move(ref, to, who=context.who, why=why))
+            return None
+        wanted = _get_action(machine, action)
+        needed = wanted.get_confirmation(engine.store.get(*ref), engine.store)
+        confirmed = yes or (needed is not None and _confirm_action(context, wanted, str(ref)))
+        with rules.translate_document_errors(machine, "arguments", is_read=wanted.writes is not None):
+            acted = engine.act(
+                ref, wanted.name, who=context.who, why=why, args=_parse_arguments(arg), confirmed=confirmed
+            )
+        _print_action_result(context, wanted.name, acted)
+        return None
+
+
+def _get_action(machine: Machine, name: str | None) -> Action:
+    action = machine.find_action(name) if name is not None else None
+    if action is None:
+        available = ", ".join(a.name for a in machine.actions) or "none"
+        if name is None:
+            raise UsageError(f"Give an ACTION; a {machine.name} has {available}.")
+        raise NameNotFound(f"A {machine.name} has no action {name!r}; it has {available}.")
+    return action
+
+
+def _confirm_action(context: CommandContext, action: Action, target: str) -> bool:
+    """Ask at a terminal; a script must give --yes."""
+    if action.confirm is None:
+        return False
+    if not context.is_interactive:
+        raise ActionRefused(f"{action.name} on {target} must be confirmed: {action.confirm} Add --yes to confirm it.")
+    context.err.print(action.confirm)
+    return typer.confirm(f"{action.name} {target}?", abort=True, err=True)
+
+
+def _parse_arguments(pairs: list[str] | None) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--arg {pair!r} is not NAME=VALUE.")
+        if name in values:
+            raise UsageError(f"The argument {name} is given twice.")
+        try:
+            values[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            values[name] = text
+    return values
+
+
+def _print_action_result(context: CommandContext, performed: str, acted: ActionResult) -> None:
+    record = acted.record
+    if context.as_json:
+        return context.print_json(
+            {"record": views.to_record_view(record, context.environment.machines), "pending": acted.pending}
+        )
+    if acted.pending:
+        return context.print_line(
+            f"{record.ref}: a worker has claimed it in {record.state}; it applies {performed} when its step has ended."
+        )
+    return context.print_line(f"{record.ref}: {performed}, now {record.state}")
+
+
+def _act_on_all_records(
+    context: CommandContext,
+    machine: Machine,
+    action: Action,
+    yes: bool,
+    why: str,
+    state: str | None,
+    parent: str | None,
+    owner: str | None,
+    arg: list[str] | None,
+) -> int | None:
+    if sum(given is not None for given in (state, parent, owner)) != 1:
+        raise UsageError("With --all give exactly one of --state, --parent and --owner.")
+    if arg:
+        raise UsageError("Arguments are for one record; leave out --arg or --all.")
+    selection = f"{machine.plural} " + (f"in {state}" if state else f"of {parent or owner}")
+    done = refused = claimed = 0
+    with context.open_engine() as engine:
+        check_state(machine, state, engine.store)
+        confirmed = yes or _confirm_action(context, action, f"all {selection}")
+        parent_ref = context.parse_ref(parent) if parent else None
+        for ref, result in engine.act_all(
+            machine.name,
+            action.name,
+            state=state,
+            parent=parent_ref,
+            owner=owner,
+            who=context.who,
+            why=why,
+            confirmed=confirmed,
+        ):
+            if isinstance(result, ActionRefused):
+                refused += 1
+                claimed += isinstance(result, ClaimedByWorker)
+            else:
+                done += 1
+            _print_one_result(context, ref, result)
+    if context.as_json:
+        context.print_json({"done": done, "refused": refused}, line=True)
+    else:
+        context.print_note(f"{action.name}: {done} done, {refused} refused.")
+    return (CONFLICT if claimed == refused else FAILED) if refused else None
+
+
+def _print_one_result(context: CommandContext, ref: Ref, result: ActionResult | ActionRefused) -> None:
+    refusal = str(result) if isinstance(result, ActionRefused) else None
+    state = None if isinstance(result, ActionRefused) else result.record.state
+    if context.as_json:
+        context.print_json({"kind": ref.kind, "id": ref.id, "state": state, "refused": refusal}, line=True)
+    else:
+        context.print_line(f"{ref}: {refusal or state}")
+
+
+def priority(
+    context: CommandContext,
+    kind: KIND,
+    id: ID,
+    number: Annotated[int, typer.Argument(metavar="PRIORITY", min=0, max=99, help="0 to 99, lower first.")],
+    why: WHY = "",
+) -> None:
+    """Change the priority of a record in any state; its queue position changes in the same commit."""
+    context.get_machine(kind)
+    with context.open_engine() as engine:
+        acted = engine.set_priority(Ref(kind, id), number, who=context.who, why=why)
+    return _print_action_result(context, f"priority {number}", acted)

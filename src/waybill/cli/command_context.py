@@ -1,0 +1,300 @@
+"""What every command receives: the common options, the settings, the store, and the ways to print.
+
+A command is a function whose first parameter is a `CommandContext`; `command` adds the options that all commands have
+and passes it one:
+
+    @command(app, examples=("waybill ls parcel --state Failed",))
+    def ls(context: CommandContext, kind: ...) -> int | None: ...
+
+It returns its exit code (None: 0) and raises its errors; `waybill.cli.main` reports them.
+"""
+
+from __future__ import annotations
+
+import getpass
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Annotated, Any, cast
+
+import msgspec
+import typer
+from rich.console import Console
+
+from waybill import config
+from waybill.cli.problems import NameNotFound, OutputPipeClosed
+from waybill.engine import Engine
+from waybill.environment import Environment
+from waybill.machine import Machine
+from waybill.record import Ref, Store
+
+COMMON_PANEL = "Common options"
+_TRAILING_SPACES = re.compile(r" +(?=\n)")
+PIPE_WIDTH = 2000  # columns of a table that goes into a file or a pipe
+
+
+def _make_common_option(name: str, help: str, metavar: str | None = None, default: str | bool = False) -> Any:
+    return typer.Option(name, help=help, metavar=metavar, show_default=default, rich_help_panel=COMMON_PANEL)
+
+
+_COMMON_OPTIONS: tuple[tuple[str, Any, Any], ...] = (
+    ("as_json", Annotated[bool, _make_common_option("--json", "Print JSON.")], False),
+    ("data", Annotated[Path | None, _make_common_option("--data", "The data folder.", "FOLDER", "waybill-data")], None),
+    (
+        "store",
+        Annotated[str | None, _make_common_option("--store", "The store's URL.", "URL", "in the data folder")],
+        None,
+    ),
+    (
+        "config_file",
+        Annotated[
+            Path | None,
+            _make_common_option("--config", "The settings file.", "FILE", "waybill.toml in the data folder"),
+        ],
+        None,
+    ),
+)
+
+EXAMPLES: dict[str, tuple[str, ...]] = {}  # by command, for the docs
+
+
+class PipeAwareConsole(Console):
+    def on_broken_pipe(self) -> None:
+        raise OutputPipeClosed
+
+
+class TrailingSpaceFilter:
+    """Output that goes into a file or a pipe, without the blanks that fill a table's last column."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        return self._file.write(_TRAILING_SPACES.sub("", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@dataclass
+class CommandContext:
+    as_json: bool = False
+    data: Path | None = None
+    store_url: str | None = None
+    config_file: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # given on the command line, by the settings' names
+
+    @cached_property
+    def config(self) -> config.Config:
+        given = {"data": self.data, "store": self.store_url, **self.settings}
+        return config.load(self.config_file, os.environ, given)
+
+    @cached_property
+    def environment(self) -> Environment:
+        return Environment.from_config(self.config)
+
+    @contextmanager
+    def open_store(self, *, migrate: bool = False) -> Iterator[Store]:
+        with closing(self.environment.open_store(migrate=migrate)) as store:
+            yield store
+
+    @contextmanager
+    def open_engine(self) -> Iterator[Engine]:
+        with self.open_store() as store:
+            yield self.environment.make_engine(store)
+
+    def get_machine(self, kind: str) -> Machine:
+        return self.environment.machines[kind]
+
+    def parse_ref(self, text: str) -> Ref:
+        """The reference that KIND:ID names."""
+        kind, colon, id = text.partition(":")
+        if not colon or not kind or not id:
+            raise NameNotFound(f"{text!r} names no record; write KIND:ID, such as shipment:shp0000000001.")
+        self.get_machine(kind)
+        return Ref(kind, id)
+
+    @property
+    def who(self) -> str:
+        """The user who runs the command, for the history."""
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):  # a user id without a name, as in some containers
+            return f"uid {os.getuid()}"
+
+    # --- output
+
+    @cached_property
+    def out(self) -> Console:
+        if sys.stdout.isatty():
+            return PipeAwareConsole(highlight=False, markup=False)
+        # Into a file or a pipe every line is written whole, so that it can be searched, unless COLUMNS is set.
+        width = None if os.environ.get("COLUMNS", "").isdecimal() else PIPE_WIDTH
+        return PipeAwareConsole(
+            file=cast(IO[str], TrailingSpaceFilter(sys.stdout)),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+            width=width,
+        )
+
+    @cached_property
+    def err(self) -> Console:
+        return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+    @property
+    def is_interactive(self) -> bool:
+        return sys.stdin.isatty() and sys.stderr.isatty() and not self.as_json
+
+    def print_json(self, value: Any, *, line: bool = False) -> None:
+        """One JSON value to stdout; as one line when it is one of many."""
+        body = msgspec.json.encode(value, enc_hook=str)
+        sys.stdout.write((body if line else msgspec.json.format(body)).decode() + "\n")
+        sys.stdout.flush()
+
+    def print_line(self, text: str) -> None:
+        """A line of text on stdout."""
+        self.out.print(text)
+
+    def print_note(self, text: str) -> None:
+        """A remark that is not part of the result: on stderr, and not at all with --json."""
+        if not self.as_json:
+            self.err.print(text)
+
+
+CommandFunction = Callable[..., int | None]
+
+
+def command(
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    examples: tuple[str, ...],
+    panel: str | None = None,
+    without_subcommand: bool = False,
+) -> Callable[[CommandFunction], CommandFunction]:
+    """Register a command, with the common options. `without_subcommand`: it runs when a group is called without the name
+    of one of its commands.
+    """
+
+    def register(function: CommandFunction) -> CommandFunction:
+        title = name or function.__name__
+        group = "" if app.info.name == "waybill" else str(app.info.name)
+        EXAMPLES[f"{group} {'' if without_subcommand else title}".strip()] = examples
+        epilog = "Examples:\n\n" + "\n\n".join(f"  $ {example}" for example in examples)
+        if without_subcommand:
+            app.callback(invoke_without_command=True, epilog=epilog)(
+                _add_common_options(function, without_subcommand=True)
+            )
+        else:
+            app.command(title, epilog=epilog, rich_help_panel=panel)(_add_common_options(function))
+        return function
+
+    return register
+
+
+def _add_common_options(function: CommandFunction, *, without_subcommand: bool = False) -> CommandFunction:
+    """The function as Typer reads it: its own parameters after the context, then the common ones."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    common = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for n, kind, default in _COMMON_OPTIONS
+    ]
+    context = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+
+    def run(context: typer.Context, **values: Any) -> int | None:
+        if without_subcommand and context.invoked_subcommand is not None:
+            return None
+        command_context = CommandContext(
+            values.pop("as_json"), values.pop("data"), values.pop("store"), values.pop("config_file")
+        )
+        try:
+            code = function(command_context, **values)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError as error:
+            raise OutputPipeClosed from error  # Typer would treat it as a failure
+
+    parameters = [*context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *common]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__doc__, run.__name__ = function.__doc__, function.__name__
+    return run
+
+
+# --- shell completion
+
+
+def _complete_from(names: Callable[[], Iterable[str]], incomplete: str) -> list[str]:
+    """The names that begin with the text; none when the settings cannot be read: a completion must not fail."""
+    try:
+        return [name for name in names() if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - see above
+        return []
+
+
+def _get_typed_machine(context: typer.Context) -> Machine:
+    """The machine of the kind that was typed; while the value of an option is completed, the kind is the first
+    remaining argument.
+    """
+    return CommandContext().get_machine(context.params.get("kind") or context.args[0])
+
+
+def complete_kind(incomplete: str) -> list[str]:
+    return _complete_from(lambda: sorted(CommandContext().environment.machines), incomplete)
+
+
+def complete_action(context: typer.Context, incomplete: str) -> list[str]:
+    return _complete_from(lambda: [action.name for action in _get_typed_machine(context).actions], incomplete)
+
+
+def complete_state(context: typer.Context, incomplete: str) -> list[str]:
+    return _complete_from(lambda: [state.name for state in _get_typed_machine(context).states], incomplete)
+
+
+def complete_initial_state(context: typer.Context, incomplete: str) -> list[str]:
+    """The initial states of the kind."""
+    return _complete_from(
+        lambda: dict.fromkeys((_get_typed_machine(context).initial_state, *_get_typed_machine(context).initial_states)),
+        incomplete,
+    )
+
+
+def complete_queue(incomplete: str) -> list[str]:
+    """The kinds that have work; after a dot, the work states of the kind."""
+
+    def list_queues() -> Iterable[str]:
+        machines = CommandContext().environment.machines
+        kind, dot, _ = incomplete.partition(".")
+        if dot:
+            return [f"{kind}.{state.name}" for state in machines[kind].list_work_states()]
+        return sorted(name for name, machine in machines.items() if machine.list_work_states())
+
+    return _complete_from(list_queues, incomplete)
+
+
+KIND = Annotated[
+    str, typer.Argument(metavar="KIND", help="The kind of record, such as parcel.", autocompletion=complete_kind)
+]
+ID = Annotated[str, typer.Argument(metavar="ID", help="The record's id.")]
+WHY = Annotated[str, typer.Option("--why", help="The reason, for the record's history.")]
+
+__all__ = [
+    "EXAMPLES",
+    "ID",
+    "KIND",
+    "WHY",
+    "CommandContext",
+    "command",
+    "complete_action",
+    "complete_initial_state",
+    "complete_kind",
+    "complete_queue",
+    "complete_state",
+]

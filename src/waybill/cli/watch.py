@@ -1,0 +1,265 @@
+"""The command that shows records moving: live in a terminal with progress bars, line by line in a pipe, JSON lines
+with --json.
+
+A snapshot holds the counts by state and the workers' progress. Between two snapshots it waits for the store to signal a
+change. Progress gives no signal (heartbeats would wake every worker), so it shows in the next snapshot. One record is
+followed by its history instead. When the store becomes unavailable, the command waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from waybill import views
+from waybill.cli import terminal
+from waybill.cli.command_context import CommandContext, command, complete_kind
+from waybill.machine import Machine
+from waybill.record import Ref, Store, StoreUnavailable
+from waybill.text_format import format_local_time
+from waybill.views.view_types import HistoryEntryView
+
+PANEL = "Records"
+INTERNAL_KINDS = ("maintenance", "webhook_delivery", "mail", "token")  # shown only when asked for
+MIN_INTERVAL = 0.2  # seconds between two snapshots, at least
+RETRY_PAUSE = 0.5  # seconds between two attempts to reach a store that is unavailable
+
+ReadResult = TypeVar("ReadResult")
+WatchSnapshot = dict[str, Any]
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        panel=PANEL,
+        examples=(
+            "waybill watch",
+            "waybill watch parcel",
+            "waybill watch parcel pcl0000000001",
+            "waybill watch parcel --until-settled --json",
+        ),
+    )(watch)
+
+
+def watch(
+    context: CommandContext,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="Only this kind.", autocompletion=complete_kind)
+    ] = None,
+    id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Only this record: each entry of its history, until it settles.")
+    ] = None,
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval",
+            min=MIN_INTERVAL,
+            max=3600,
+            help="Seconds between two snapshots, at most; progress shows in the next one.",
+        ),
+    ] = 1.0,
+    until_settled: Annotated[
+        bool, typer.Option("--until-settled", help="End when no watched record is open any more.")
+    ] = False,
+) -> None:
+    """Watch records move, live. It waits for a store that becomes unavailable; Ctrl-C ends it."""
+    chosen = (
+        [kind]
+        if kind is not None
+        else [name for name in sorted(context.environment.machines) if name not in INTERNAL_KINDS]
+    )
+    machines = [context.get_machine(name) for name in chosen]
+    with context.open_store() as store:
+        try:
+            if kind is not None and id is not None:
+                return _follow_record(context, store, Ref(kind, id), interval)
+            if context.out.is_terminal and not context.as_json:
+                return _show_live(context, store, machines, interval, until_settled)
+            return _print_changed_snapshots(context, store, machines, interval, until_settled)
+        except KeyboardInterrupt:
+            return None
+
+
+class StoreRetry:
+    """Calls a read until the store answers. While the store is unavailable it reports so once, and tries again until
+    the user interrupts it.
+    """
+
+    def __init__(self, report: Callable[[str], None], wait: Callable[[float], None] = time.sleep) -> None:
+        self._report = report
+        self._wait = wait
+
+    def __call__(self, read: Callable[[], ReadResult]) -> ReadResult:
+        is_unavailable = False
+        while True:
+            try:
+                result = read()
+            except StoreUnavailable as error:
+                if not is_unavailable:
+                    is_unavailable = True
+                    self._report(f"The store is unavailable: {str(error).rstrip('.')}; trying again.")
+                self._wait(RETRY_PAUSE)
+            else:
+                if is_unavailable:
+                    self._report("The store is back.")
+                return result
+
+
+def _read_snapshot(store: Store, machines: list[Machine]) -> WatchSnapshot:
+    now = store.now()
+    sessions = [views.to_session_view(s, now) for s in store.list_sessions()]
+    alive = [s for s in sessions if not s["expired"]]
+    return {
+        "kinds": [views.to_state_counts_view(m, store.count_by_state(m.name)) for m in machines],
+        "steps": [step for s in alive for step in s["steps"] if step["kind"] in {m.name for m in machines}],
+        "workers": len(alive),
+        "expired": len(sessions) - len(alive),
+    }
+
+
+def _poll_snapshots(
+    retry: StoreRetry, store: Store, machines: list[Machine], interval: float, until_settled: bool
+) -> Iterator[WatchSnapshot]:
+    while True:
+        started_at = time.monotonic()
+        snapshot = retry(lambda: _read_snapshot(store, machines))
+        yield snapshot
+        if until_settled and not _count_open(machines, snapshot):
+            return
+        _wait_for_change(retry, store, interval, started_at)
+
+
+def _wait_for_change(retry: StoreRetry, store: Store, interval: float, started_at: float) -> None:
+    """Wait until the store signals a change, at least MIN_INTERVAL and at most `interval` after the start."""
+    retry(lambda: store.watch(max(0.0, interval - (time.monotonic() - started_at))))
+    if (left := MIN_INTERVAL - (time.monotonic() - started_at)) > 0:
+        time.sleep(left)
+
+
+def _count_open(machines: list[Machine], snapshot: WatchSnapshot) -> int:
+    """How many records are open. A state that is not declared counts as open."""
+    count = 0
+    for machine, counts in zip(machines, snapshot["kinds"], strict=True):
+        for state in counts["states"]:
+            declared = machine.find_state(state["state"])
+            count += state["count"] if declared is None or declared.open else 0
+    return count
+
+
+def _show_live(
+    context: CommandContext, store: Store, machines: list[Machine], interval: float, until_settled: bool
+) -> None:
+    with Live(console=context.out, auto_refresh=False) as screen:
+        retry = StoreRetry(context.print_line)  # prints above the picture
+        for snapshot in _poll_snapshots(retry, store, machines, interval, until_settled):
+            screen.update(_render_snapshot(snapshot), refresh=True)
+
+
+def _render_snapshot(snapshot: WatchSnapshot) -> RenderableType:
+    parts: list[RenderableType] = []
+    for counts in snapshot["kinds"]:
+        total = max(1, counts["total"])
+        parts.append(Text(f"{counts['kind']}  {counts['total']}", style="bold"))
+        table = terminal.make_table("", "", "")
+        table.show_header = False
+        for state in counts["states"]:
+            if state["count"]:
+                bar = "█" * max(1, round(30 * state["count"] / total))
+                table.add_row(
+                    terminal.style_state(f"  {state['state']}", state["type"]),
+                    str(state["count"]),
+                    terminal.style_state(bar, state["type"]),
+                )
+        parts += [table, Text("")]
+    parts.append(Text(f"{snapshot['workers']} workers", style="dim"))
+    if snapshot["expired"]:
+        parts.append(Text(_format_expired(snapshot["expired"]), style="red"))
+    for step in snapshot["steps"][:20]:
+        parts.append(Text(f"  {step['kind']} {step['id']}  {terminal.format_progress(step['progress'])}"))
+    return Group(*parts)
+
+
+def _format_expired(count: int) -> str:
+    if count == 1:
+        return "1 worker has expired; the next worker frees its claims"
+    return f"{count} workers have expired; the next worker frees their claims"
+
+
+def _print_changed_snapshots(
+    context: CommandContext, store: Store, machines: list[Machine], interval: float, until_settled: bool
+) -> None:
+    """Print a line for whatever differs from the snapshot before."""
+    before: WatchSnapshot | None = None
+    retry = StoreRetry(context.print_note)
+    for snapshot in _poll_snapshots(retry, store, machines, interval, until_settled):
+        if snapshot == before:
+            continue
+        if context.as_json:
+            context.print_json({"at": views.format_time(time.time()), **snapshot}, line=True)
+        else:
+            _print_changes(context, snapshot, before)
+        before = snapshot
+
+
+def _print_changes(context: CommandContext, snapshot: WatchSnapshot, before: WatchSnapshot | None) -> None:
+    earlier = {counts["kind"]: counts for counts in before["kinds"]} if before is not None else {}
+    for counts in snapshot["kinds"]:
+        if counts != earlier.get(counts["kind"]):
+            states = ", ".join(f"{state['count']} {state['state']}" for state in counts["states"] if state["count"])
+            context.print_line(f"{counts['kind']}: {states or 'none'}")
+    if before is None or snapshot["steps"] != before["steps"]:
+        for step in snapshot["steps"]:
+            context.print_line(f"{step['kind']} {step['id']}: {terminal.format_progress(step['progress'])}")
+    if snapshot["expired"] and (before is None or snapshot["expired"] != before["expired"]):
+        context.print_line(_format_expired(snapshot["expired"]))
+    context.out.file.flush()
+
+
+def _follow_record(context: CommandContext, store: Store, ref: Ref, interval: float) -> None:
+    """One record: every new entry of its history, and its progress, until it settles."""
+    last_version = -1
+    last_progress: Any = None
+    last_expired: str | None = None
+    retry = StoreRetry(context.print_note)
+    while True:
+        started_at = time.monotonic()
+        record, history, sessions, now = retry(
+            lambda: (store.get(*ref), list(store.history(*ref)), list(store.list_sessions()), store.now())
+        )
+        for entry in history:
+            if entry.version > last_version:
+                last_version = entry.version
+                _print_history_entry(context, views.to_history_entry_view(entry))
+        progress = views.progress_of(sessions).get(str(ref))
+        if progress != last_progress and progress is not None:
+            view = views.to_record_view(record, context.environment.machines, progress={str(ref): progress})["progress"]
+            if context.as_json:
+                context.print_json({"progress": view}, line=True)
+            else:
+                context.print_line(f"{'':19}  {terminal.format_progress(view)}")
+        last_progress = progress
+        expired = next((s.name for s in sessions if s.name == record.session and s.expires <= now), None)
+        if expired != last_expired and expired is not None:
+            if context.as_json:
+                context.print_json({"expired": expired}, line=True)
+            else:
+                context.print_line(f"{'':19}  its worker is gone; the next one claims it again")
+        last_expired = expired
+        context.out.file.flush()
+        if not record.open:
+            return
+        _wait_for_change(retry, store, interval, started_at)
+
+
+def _print_history_entry(context: CommandContext, entry: HistoryEntryView) -> None:
+    if context.as_json:
+        return context.print_json(entry, line=True)
+    transition = terminal.format_transition(entry["before"], entry["after"])
+    why = f"  {entry['why']}" if entry["why"] else ""
+    return context.print_line(f"{format_local_time(entry['at'])}  {entry['cause']:8} {transition}{why}")

@@ -1,0 +1,74 @@
+"""The settings of a process as the code reads them, checked and complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    host: str
+    port: int
+    allowed_hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSettings:
+    root: Path
+    host: str
+    shared: bool
+    threads: int
+    processes: int
+    queues: tuple[str, ...]
+    claim_max: int
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    level: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class MailSettings:
+    """The mail server; without a URL no mail is sent."""
+
+    url: str = ""
+    sender: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """A receiver of events. `types`: which events, `*` for any part of a name; `secret`: the key that signs them."""
+
+    name: str
+    url: str
+    types: tuple[str, ...] = ("*",)
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The effective settings. `origins`: for each setting's name, where its value came from."""
+
+    data: Path
+    store: str
+    objects: str
+    index: str
+    open_loopback: bool
+    http: HttpSettings
+    work: WorkSettings
+    log: LogSettings
+    retention: Mapping[str, float]  # "kind.State" -> days
+    applications: tuple[str, ...] | None
+    demo: bool
+    app: Mapping[str, Mapping[str, Any]]  # [app.NAME]: an application's own settings, checked by the application
+    origins: Mapping[str, str] = field(default_factory=dict)
+    mail: MailSettings = MailSettings()
+    webhooks: tuple[WebhookSettings, ...] = ()

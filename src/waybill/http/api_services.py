@@ -1,0 +1,90 @@
+"""What every route receives: the environment, the connection pool, the authenticator, the page tokens and the change
+feed of one server.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from waybill.environment import Environment
+from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator
+from waybill.http.change_feed import ChangeFeed
+from waybill.http.connections import StoreConnectionPool
+from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.json_io import check_parameters, make_json_route
+from waybill.machine import Machine
+from waybill.record import RecordNotFound, Ref, Store
+from waybill.rules import find_id_problem
+from waybill.tokens import TOKEN
+from waybill.views import PageTokens
+
+API_PREFIX = "/api/v1"
+
+KindText = Annotated[str, Field(max_length=200)]
+IdText = Annotated[str, Field(max_length=600)]
+ParentText = Annotated[str, Field(max_length=800)]
+
+
+class ApiServices:
+    def __init__(
+        self,
+        environment: Environment,
+        connections: StoreConnectionPool,
+        authenticator: TokenAuthenticator,
+        change_feed: ChangeFeed,
+    ) -> None:
+        self.environment = environment
+        self.connections = connections
+        self.authenticator = authenticator
+        self.change_feed = change_feed
+        self._page_tokens: PageTokens | None = None
+        self._lock = threading.Lock()
+
+    def build_router(self, tag: str) -> APIRouter:
+        """A router whose routes check the token and the query parameters before they read the body."""
+
+        async def check(request: Request) -> None:
+            await self.authenticator.authenticate(request)
+            check_parameters(request)
+
+        return APIRouter(
+            prefix=API_PREFIX,
+            tags=[tag],
+            route_class=make_json_route(check),
+            dependencies=[TOKEN_SECURITY],
+            responses=describe_responses(400),
+        )
+
+    def get_page_tokens(self, store: Store) -> PageTokens:
+        """The store's page tokens; its secret is read once."""
+        with self._lock:
+            if self._page_tokens is None:
+                self._page_tokens = PageTokens.from_store(store)
+            return self._page_tokens
+
+    def get_visible_machine(self, kind: str) -> Machine:
+        """The machine of a kind. Raises for tokens, which have routes of their own: those show no hash, and no token is made
+        by hand.
+        """
+        machine = self.environment.machines[kind]
+        if machine.name == TOKEN.name:
+            raise HttpProblem(403, "forbidden", "Tokens cannot be read as records.", f"Use {API_PREFIX}/tokens.")
+        return machine
+
+    def make_ref(self, kind: str, id: str) -> Ref:
+        """The reference of a record that may exist."""
+        self.get_visible_machine(kind)
+        if problem := find_id_problem(id):
+            raise RecordNotFound(f"There is no {kind} of this id: {problem}")
+        return Ref(kind, id)
+
+    def parse_ref(self, text: str) -> Ref:
+        """The record that a filter names as KIND:ID."""
+        kind, colon, id = text.partition(":")
+        if not colon or not id:
+            raise HttpProblem(400, "bad-query", f"{text!r} names no record.", "A record is named as KIND:ID.")
+        return self.make_ref(kind, id)

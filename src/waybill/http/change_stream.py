@@ -1,0 +1,190 @@
+"""`GET /changes`: live changes as server-sent events, for pages and for any client with a token.
+
+    retry: 3000
+
+    event: counts
+    data: {"kind": "shipment", "total": 3, ...}
+
+A line that begins with a colon is a comment: a heartbeat, or why the stream ends. A stream starts with the present
+snapshot of all its topics, so after a break the client listens again and has missed nothing that is still true.
+Documents are not sent: a client that shows them reads the record again when its version has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from waybill import views
+from waybill.http.api_services import ApiServices, IdText, KindText, ParentText
+from waybill.http.authentication import require_role
+from waybill.http.change_feed import ChangeFeed, FeedFull, FeedListener, FeedTopic
+from waybill.http.errors import HttpProblem, describe_responses
+from waybill.record import BadStore, RecordNotFound, Store
+from waybill.rules import Machines
+from waybill.tokens import TOKEN, Identity
+
+HEARTBEAT = 15.0  # seconds of silence before a comment is sent; proxies cut silent streams
+SEND_TIMEOUT = 30.0  # seconds that a client may take to accept one message
+
+
+class ChangeStream(Response):
+    """Writes the messages of a listener until the feed ends it or the client disconnects."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, feed: ChangeFeed, listener: FeedListener, heartbeat: float = HEARTBEAT) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._feed = feed
+        self._listener = listener
+        self._heartbeat = heartbeat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        disconnected = asyncio.ensure_future(_wait_for_disconnect(receive))
+        try:
+            await _send_in_time(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await _send_in_time(send, _to_body_message(b"retry: 3000\n\n"))
+            while (text := await self._next(disconnected)) is not None:
+                await _send_in_time(send, _to_body_message(text))
+            await _send_in_time(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        except (TimeoutError, OSError):
+            return  # the client stopped reading: nothing can be sent to it
+        finally:
+            self._feed.remove_listener(self._listener)
+            disconnected.cancel()
+
+    async def _next(self, disconnected: asyncio.Future[None]) -> bytes | None:
+        received = asyncio.ensure_future(self._listener.queue.get())
+        either: set[asyncio.Future[Any]] = {received, disconnected}
+        await asyncio.wait(either, timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
+        if not received.done():
+            received.cancel()
+            return None if disconnected.done() else b": still here\n\n"
+        message = received.result()
+        if message is None:
+            return None
+        if isinstance(message, str):
+            return f": {message}\n\n".encode()
+        return b"event: %b\ndata: %b\n\n" % (message[0].encode(), message[1])
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _to_body_message(text: bytes) -> Message:
+    return {"type": "http.response.body", "body": text, "more_body": True}
+
+
+async def _send_in_time(send: Send, message: Message) -> None:
+    async with asyncio.timeout(SEND_TIMEOUT):
+        await send(message)
+
+
+def make_topic_reader(machines: Machines) -> Callable[[Store, Iterable[FeedTopic]], dict[FeedTopic, Any]]:
+    """How each topic is read. Sessions are read once for all topics: for their own, and for the progress of records."""
+
+    def read_topics(store: Store, topics: Iterable[FeedTopic]) -> dict[FeedTopic, Any]:
+        requested = list(topics)
+        sessions = store.list_sessions() if any(topic.type in ("sessions", "record") for topic in requested) else []
+        progress = views.progress_of(sessions)
+        now = store.now() if sessions else 0.0
+
+        def read_topic(topic: FeedTopic) -> Any:
+            if topic.type == "counts":
+                return views.to_state_counts_view(
+                    machines[topic.kind], store.count_by_state(topic.kind, parent=topic.parent), topic.parent
+                )
+            if topic.type == "holds":
+                return {"holds": [{"name": name, "about": about} for name, about in sorted(store.list_holds().items())]}
+            if topic.type == "sessions":
+                # `expires` moves with every heartbeat and is no change; `expired` is one.
+                return {
+                    "sessions": [
+                        {k: v for k, v in views.to_session_view(s, now).items() if k != "expires"} for s in sessions
+                    ]
+                }
+            try:
+                (record,) = views.refresh_messages([store.get(topic.kind, topic.id)], machines, store, documents=True)
+                return views.to_record_view(record, machines, progress=progress)
+            except RecordNotFound:
+                return {"kind": topic.kind, "id": topic.id, "removed": True}
+            # a damaged record is reported to its own listeners, and does not stop the others
+            except BadStore as error:
+                return {"kind": topic.kind, "id": topic.id, "problem": str(error)}
+
+        return {topic: read_topic(topic) for topic in requested}
+
+    return read_topics
+
+
+def build_router(services: ApiServices) -> APIRouter:
+    routes = services.build_router("changes")
+
+    @routes.get(
+        "/changes",
+        summary="Live changes, as server-sent events",
+        response_class=Response,
+        responses=describe_responses(
+            400,
+            401,
+            403,
+            404,
+            422,
+            503,
+            extra={
+                200: {
+                    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                    "description": "A stream that does not end.",
+                }
+            },
+        ),
+    )
+    async def stream_changes(
+        identity: Annotated[Identity, require_role("reader")],
+        kind: Annotated[KindText | None, Query(description="Only this kind of record.")] = None,
+        id: Annotated[IdText | None, Query(description="Only this record (with kind).")] = None,
+        parent: Annotated[
+            ParentText | None, Query(description="KIND:ID; only the counts of the children of this record (with kind).")
+        ] = None,
+    ) -> Response:
+        """Event names: `counts` (one kind), `sessions`, `holds`, `record` (with kind and id) and `store` (whether it is
+        available).
+        """
+        try:
+            listener = services.change_feed.add_listener(
+                _select_topics(services, identity, kind, id, parent), identity.token
+            )
+        except FeedFull as error:
+            message = "There are too many streams of live changes already, or the server is stopping."
+            raise HttpProblem(503, "unavailable", message, "Try again in a moment.", {"Retry-After": "5"}) from error
+        return ChangeStream(services.change_feed, listener)
+
+    return routes
+
+
+def _select_topics(
+    services: ApiServices, identity: Identity, kind: str | None, id: str | None, parent: str | None
+) -> list[FeedTopic]:
+    common = [FeedTopic("sessions"), FeedTopic("holds")]
+    if kind is None:
+        if id is not None or parent is not None:
+            raise HttpProblem(400, "bad-query", "An id or a parent needs a kind.", "Add kind=KIND.")
+        return [FeedTopic("counts", name) for name in services.environment.machines if name != TOKEN.name] + common
+    if id is not None and parent is not None:
+        raise HttpProblem(
+            400, "bad-query", "Listen to one record or to the children of one, not both.", "Leave out id or parent."
+        )
+    services.get_visible_machine(kind)
+    if id is not None:
+        return [FeedTopic("record", kind, services.make_ref(kind, id).id)]
+    if parent is not None:
+        return [FeedTopic("counts", kind, parent=services.parse_ref(parent))]
+    return [FeedTopic("counts", kind), *common]

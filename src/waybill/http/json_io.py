@@ -1,0 +1,109 @@
+"""JSON in and out.
+
+Bodies are read up to a limit and decoded strictly: no NaN, no lone surrogates, so that what is stored is what was
+sent. A JSON route checks the token before it reads the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from waybill.http.errors import HttpProblem
+from waybill.rules import inputs
+
+MAX_BODY = 1024 * 1024
+MAX_TEXT = 1000
+
+
+def _check_prose(text: str) -> str:
+    if not all(c.isprintable() or c in "\n\t\u00a0" for c in text):
+        raise ValueError("it holds a control character or something else that cannot be printed")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_check_prose), Field(max_length=MAX_TEXT)]  # prose
+Name = Annotated[str, AfterValidator(inputs.check_printable), Field(min_length=1, max_length=inputs.MAX_NAME_LENGTH)]
+
+
+class RequestBody(BaseModel):
+    """Every field of a body is declared: a misspelt one is refused, never ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class JsonRequest(Request):
+    async def body(self) -> bytes:
+        if not hasattr(self, "_body"):
+            stated = self.headers.get("content-length", "")
+            if stated.isdigit() and int(stated) > MAX_BODY:
+                raise make_too_large_problem()
+            parts, size = [], 0
+            async for part in self.stream():
+                size += len(part)
+                if size > MAX_BODY:
+                    raise make_too_large_problem()
+                parts.append(part)
+            self._body = b"".join(parts)
+            if self._body and "json" not in self.headers.get("content-type", ""):
+                raise HttpProblem(
+                    415, "not-json", "The body is not JSON.", "Send the header Content-Type: application/json."
+                )
+        return self._body
+
+    async def json(self) -> Any:
+        try:
+            return msgspec.json.decode(await self.body())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # msgspec's ValidationError (a number out of range) is a DecodeError too.
+            message = f"The body is not JSON that can be stored: {_describe_decode_error(error)}."
+            raise HttpProblem(400, "bad-json", message, "Send one JSON value in UTF-8.") from error
+
+
+def check_parameters(request: Request) -> None:
+    """Raise for an unknown parameter: if a misspelt filter were ignored, the response would be wrong."""
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    if unknown := sorted(set(request.query_params) - set(known)):
+        message = f"This route has no parameter {unknown[0][:100]!r}; it has {', '.join(known) or 'none'}."
+        raise HttpProblem(400, "bad-query", message, "Leave it out, or correct its spelling.")
+
+
+def _describe_decode_error(error: Exception) -> str:
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def make_too_large_problem() -> HttpProblem:
+    return HttpProblem(
+        413,
+        "too-large",
+        f"The body has more than {MAX_BODY} bytes.",
+        "Put bulk into a manifest in object storage and name that instead.",
+    )
+
+
+RequestCheck = Callable[[Request], Coroutine[Any, Any, None]]
+
+
+def make_json_route(check: RequestCheck) -> type[APIRoute]:
+    """A route class that first runs `check` (authentication), then reads JSON."""
+
+    class JsonRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def check_and_handle(request: Request) -> Response:
+                await check(request)
+                return await handle(JsonRequest(request.scope, request.receive))
+
+            return check_and_handle
+
+    return JsonRoute
+
+
+def to_json_response(view: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(view), status, headers, media_type="application/json")

@@ -1,0 +1,217 @@
+"""The words in which a machine is declared: states, actions, documents, lock families, the working folder.
+
+A state has one of five types:
+
+    work      a step runs
+    join      a work state with a built-in step: it lasts until the children have settled
+    rest      lasts until a person or an event acts
+    end       nothing leaves it
+    retired   being removed from the machine: no longer entered, still left
+
+`work`, `join`, `rest`, `end` and `retired` declare a state, `action` declares an action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from waybill.record import Record, Store
+
+StateType = Literal["work", "join", "rest", "end", "retired"]
+MAX_WAIT = 1e9  # seconds of one wait, at most: 31 years are as good as for ever, and every store can represent them
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds before the next try: first, first * factor, ... up to maximum."""
+
+    first: float = 1.0
+    factor: float = 2.0
+    maximum: float = 300.0
+
+    def compute_delay(self, error_count: int) -> float:
+        try:
+            return float(min(self.maximum, self.first * self.factor ** min(error_count, 64)))
+        except OverflowError:
+            return float(self.maximum)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    name: str
+    type: StateType
+    description: str  # one sentence, shown wherever the state is
+    to: str | None = None  # where Done leads
+    or_to: tuple[str, ...] = ()  # where Done(to=...) may lead instead
+    on_fail: str | None = None  # where a permanent error leads; None: the step is retried for ever
+    on_hold: str | None = None  # the rest state to which a hold in force sends a record that would be worked on
+    blocks_on_hold: bool = False  # a hold in force blocks the record in this state instead
+    max_tries: int = 3  # how many transient errors of the step make the record fail
+    backoff: Backoff = Backoff()
+    poll_interval: float = 1.0  # seconds of a Wait that does not say how long
+    settled: bool = False  # the parent does not wait for a record in this state
+    locks: tuple[str, ...] = ()  # the lock families of which a record owns locks while it is here
+    leaves_files: bool = False  # its step leaves files in the working folder of its host
+    on_host_lost: str | None = None  # where the record goes when the host that had its working files is lost
+    clears_files: bool = False  # the working folder is removed on entering
+    # of a join: the document that says whether all children are made; until it does, the step makes them
+    children_document: str | None = None
+    keep: float | None = None  # seconds after which a record that rests or ended here is removed; None: never
+
+    @property
+    def works(self) -> bool:
+        return self.type in ("work", "join", "retired")
+
+    @property
+    def open(self) -> bool:
+        """Whether the parent waits for a record in this state."""
+        return not (self.settled or self.type == "end")
+
+
+def work(
+    name: str,
+    to: str,
+    description: str,
+    *,
+    or_to: Iterable[str] = (),
+    on_fail: str | None = "Failed",
+    on_hold: str | None = None,
+    blocks_on_hold: bool = False,
+    max_tries: int = 3,
+    backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+    poll_interval: float = 1.0,
+    locks: Iterable[str] = (),
+    leaves_files: bool = False,
+    on_host_lost: str | None = None,
+) -> State:
+    """A state in which a step runs. An exception is a transient error and is retried; `Fail` and the last try lead to
+    `on_fail`.
+    """
+    return State(
+        name, "work", description, to, tuple(or_to), on_fail, on_hold, blocks_on_hold, max_tries, backoff, poll_interval,
+        locks=tuple(locks), leaves_files=leaves_files, on_host_lost=on_host_lost,
+    )  # fmt: skip
+
+
+def join(
+    name: str, to: str, description: str, *, or_to: Iterable[str] = (), on_fail: str | None = None, locks: Iterable[str] = (),
+    children_document: str | None = None,
+) -> State:  # fmt: skip
+    """A state that lasts until no child is open. A step registered for it runs then, and may choose among `or_to`.
+
+    With `children_document` the step makes the children too: it runs until that document, as `ctx.spawn_each` writes
+    it, says that all are made.
+    """
+    return State(
+        name, "join", description, to, tuple(or_to), on_fail, locks=tuple(locks), children_document=children_document
+    )
+
+
+def rest(
+    name: str,
+    description: str,
+    *,
+    settled: bool = False,
+    locks: Iterable[str] = (),
+    clears_files: bool = False,
+    keep: float | None = None,
+) -> State:
+    """A state that lasts until somebody acts."""
+    return State(name, "rest", description, settled=settled, locks=tuple(locks), clears_files=clears_files, keep=keep)
+
+
+def end(name: str, description: str, *, clears_files: bool = True, keep: float | None = None) -> State:
+    """A state that nothing leaves."""
+    return State(name, "end", description, settled=True, clears_files=clears_files, keep=keep)
+
+
+def retired(name: str, to: str, description: str = "No longer entered; records found here go on.") -> State:
+    """A state of the previous release, declared for one more release so that records in it can leave."""
+    return State(name, "retired", description, to)
+
+
+RESUME = "<resume>"  # target of an action: the state after the last one that was done
+STAY = "<stay>"  # target of an action that writes documents and leaves the state as it is
+
+ActionGuard = Callable[[Record, Store], str | None]  # returns why the action is not possible, or None
+# from an action's arguments to the documents that it writes
+DocumentWriter = Callable[[Record, Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A transition that a person, or another machine, requests."""
+
+    name: str
+    sources: tuple[str, ...]
+    target: str
+    description: str
+    guard: ActionGuard | None = None
+    confirm: str | None = None  # what the caller must confirm first
+    # while a worker has claimed the record: refuse, or request it of the worker, which stops the step and applies it
+    when_claimed: Literal["refuse", "wait"] = "refuse"
+    role: Literal["submitter", "operator", "admin"] = "operator"
+    writes: DocumentWriter | None = None
+    skip_confirm: Callable[[Record, Store], bool] | None = None  # when no confirmation is needed after all
+
+    def get_confirmation(self, record: Record, store: Store) -> str | None:
+        """Return what the caller must confirm first, for this record now; None: nothing."""
+        return (
+            None
+            if self.confirm is None or (self.skip_confirm is not None and self.skip_confirm(record, store))
+            else self.confirm
+        )
+
+
+def action(
+    name: str,
+    sources: str,
+    target: str,
+    description: str,
+    *,
+    guard: ActionGuard | None = None,
+    confirm: str | None = None,
+    when_claimed: Literal["refuse", "wait"] = "refuse",
+    role: Literal["submitter", "operator", "admin"] = "operator",
+    writes: DocumentWriter | None = None,
+    skip_confirm: Callable[[Record, Store], bool] | None = None,
+) -> Action:
+    """`sources` is a list of states, separated by spaces."""
+    return Action(
+        name, tuple(sources.split()), target, description, guard, confirm, when_claimed, role, writes, skip_confirm
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A named piece of JSON on a record. Whoever creates the record may write it; after that only its writer."""
+
+    name: str
+    writer: Literal["step", "service", "foreign"]
+    description: str
+    # the number in its "v"; readers accept this one and the one before. None: a foreign format without a version
+    v: int | None = 1
+    secret: tuple[str, ...] = ()  # fields that nobody is shown: "hash", or "callback.password" for a nested one
+    # returns what is shown instead, for a document that may hold something secret anywhere
+    redact: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LockFamily:
+    """A family of exclusive names, and which of them a record needs: known from its documents, or requested by its
+    step.
+    """
+
+    name: str
+    description: str
+    names_of: Callable[[Record], Iterable[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingFolder:
+    """Where the working folders of a machine's records are below the working root, if not under <kind>/<id>."""
+
+    top: str  # the first folder, which no other machine uses
+    path_of: Callable[[Record], tuple[str, ...]]  # the folders below it; the last one is the record's own

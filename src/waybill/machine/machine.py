@@ -1,0 +1,151 @@
+"""The machine of one kind of record: its states and actions, its arrows, and the steps registered for its states.
+
+Its life: declared -> checked when it is built -> steps registered -> read by all other parts, and never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from waybill.machine.declarations import RESUME, STAY, Action, Document, LockFamily, State, WorkingFolder
+from waybill.machine.validation import MachineError, check_machine
+from waybill.record import Record
+from waybill.step import Step
+
+
+class Arrow(NamedTuple):
+    source: str
+    target: str
+    label: str  # "done", "fail", "hold", "rebuild-files" or an action's name
+    by: Literal["step", "hold", "maintenance", "person"]
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    name: str
+    plural: str
+    description: str
+    states: tuple[State, ...]  # the first is where records begin
+    actions: tuple[Action, ...] = ()
+    prefix: str = ""  # of minted ids; "": the caller chooses the ids
+    parent: str | None = None  # the kind of the record that waits for these
+    initial_states: tuple[str, ...] = ()  # other states in which records may be created
+    documents: tuple[Document, ...] = ()
+    locks: tuple[LockFamily, ...] = ()  # in the order in which a record may acquire them
+    hold_names: Callable[[Record], Iterable[str]] | None = None  # the holds that can stop a record
+    queue: str = ""  # the hold that pauses all work of this machine; "": queue/<name>
+    folder: WorkingFolder | None = None  # None: <kind>/<id>
+    # the route or the part of the system that creates its records; "": anybody who may submit
+    made_by: str = ""
+    v: int = 1  # increases when a state is added or retired
+    steps: dict[str, Step] = field(default_factory=dict, repr=False)
+    _states_by_name: dict[str, State] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.queue:
+            object.__setattr__(self, "queue", f"queue/{self.name}")
+        self._states_by_name.update((s.name, s) for s in self.states)
+        check_machine(self)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def initial_state(self) -> str:
+        return self.states[0].name
+
+    def find_state(self, name: str) -> State | None:
+        """Return the state of that name, or None: a record may be in one that this release no longer, or not yet,
+        declares.
+        """
+        return self._states_by_name.get(name)
+
+    def find_action(self, name: str) -> Action | None:
+        return next((a for a in self.actions if a.name == name), None)
+
+    def find_document(self, name: str) -> Document | None:
+        return next((d for d in self.documents if d.name == name), None)
+
+    def find_resume_state(self, last_done: str | None) -> str:
+        """Return the state where a record resumes whose last success was `last_done`."""
+        done = self._states_by_name.get(last_done) if last_done else None
+        return done.to if done is not None and done.to is not None else self.initial_state
+
+    def find_last_done(self, state: str, last_done: str | None) -> str | None:
+        """Return what counts as last done when `state` failed, so that resume returns to it.
+
+        A record that was sent back (by an action, or because its files are lost) has done more than counts now; one
+        that took another way, or began here, has not done what leads here.
+        """
+        if self.find_resume_state(last_done) == state:
+            return last_done
+        if state == self.initial_state:
+            return None
+        return next((s.name for s in self.states if s.to == state), last_done)
+
+    def list_work_states(self) -> tuple[State, ...]:
+        return tuple(s for s in self.states if s.works)
+
+    def step(self, state: str) -> Callable[[Step], Step]:
+        """Register the function that does the work of `state`."""
+
+        def register(function: Step) -> Step:
+            if (declared := self.find_state(state)) is None or declared.type not in ("work", "join"):
+                names = ", ".join(s.name for s in self.list_work_states())
+                raise MachineError(f"{self.name}: no step runs in {state}; steps run in {names}.")
+            if state in self.steps:
+                raise MachineError(
+                    f"{self.name}: {state} has two steps, {self.steps[state].__name__} and {function.__name__}."
+                )
+            self.steps[state] = function
+            return function
+
+        return register
+
+    def list_states_without_step(self) -> tuple[str, ...]:
+        """Return the work states that have no step yet: a worker cannot serve them."""
+        return tuple(s.name for s in self.states if s.type == "work" and s.name not in self.steps)
+
+    def can_bind_to_host(self) -> bool:
+        """Return whether some state leaves working files, so that records may be bound to a host."""
+        return any(s.leaves_files or s.on_host_lost for s in self.states)
+
+    def iter_arrows(self) -> Iterator[Arrow]:
+        """Yield everything that can happen to a record, in the order of the declaration."""
+        for s in self.states:
+            for target in (s.to, *s.or_to):
+                if target:
+                    yield Arrow(s.name, target, "done", "step")
+            if s.on_fail:
+                yield Arrow(s.name, s.on_fail, "fail", "step")
+            if s.on_hold:
+                yield Arrow(s.name, s.on_hold, "hold", "hold")
+            if s.on_host_lost:
+                yield Arrow(s.name, s.on_host_lost, "rebuild-files", "maintenance")
+        for a in self.actions:
+            for source in a.sources:
+                for target in self.find_targets(a, source):
+                    yield Arrow(source, target, a.name, "person")
+
+    def find_targets(self, action: Action, source: str) -> tuple[str, ...]:
+        if action.target == STAY:
+            return (source,)
+        if action.target != RESUME:
+            return (action.target,)
+        # A failure leaves last_done at the state before the one that failed, so resume can lead to any state whose
+        # on_fail is `source`.
+        return tuple(s.name for s in self.states if s.on_fail == source and s.type != "retired") or (
+            self.initial_state,
+        )
+
+    def list_actions_from(self, source: str) -> tuple[Action, ...]:
+        """Return the actions of a record in that state."""
+        return tuple(a for a in self.actions if source in a.sources)
+
+    def compute_digest(self) -> str:
+        """Return a short digest of the arrows: workers of two releases are told apart by it."""
+        arrows = "\n".join(f"{a.source}>{a.target}:{a.label}" for a in self.iter_arrows())
+        return hashlib.sha256(arrows.encode()).hexdigest()[:12]

@@ -1,0 +1,82 @@
+"""The errors of a store. The docstring of an error is its default message, a sentence for the person who sees it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StoreError(Exception):
+    """The store refused; nothing was written."""
+
+    code: ClassVar[str] = "refused"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class RecordNotFound(StoreError):
+    """There is no such record."""
+
+    code = "not-found"
+
+    def __init__(self, message: str | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint  # what to do, where something other than a record is missing
+
+
+class Conflict(StoreError):
+    """The record has changed since it was read. Read it again, then decide again."""
+
+    code = "conflict"
+
+
+class ClaimLost(Conflict):
+    """The claim has ended; another worker may have claimed the record."""
+
+    code = "claim-lost"
+
+
+class LockUnavailable(StoreError):
+    """Another record owns a lock that this needs."""
+
+    code = "lock-unavailable"
+
+    def __init__(self, message: str | None = None, lock: str = "") -> None:
+        super().__init__(message)
+        self.lock = lock
+
+
+class RecordExists(StoreError):
+    """A record of this kind and id exists already."""
+
+    code = "exists"
+
+
+class SessionLost(StoreError):
+    """This session has ended, and its claims with it. Open a new one."""
+
+    code = "session-lost"
+
+
+class CommitOutcomeUnknown(StoreError):
+    """The connection was lost while writing: the commit may or may not have been written. Read the store to find out."""
+
+    code = "outcome-unknown"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or cannot write now; nothing was written. It is safe to try again."""
+
+    code = "unavailable"
+
+
+class CommitTooLarge(StoreError):
+    """More than a store takes in one commit. Put bulk into a manifest in object storage and name that instead."""
+
+    code = "too-large"
+
+
+class BadStore(StoreError):
+    """The store cannot be opened as it is."""
+
+    code = "bad-store"

@@ -1,0 +1,100 @@
+"""Checks of names and numbers that come from outside: owners, idempotency keys, ids, priorities, holds. The same on the
+command line and over HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+
+from waybill.machine import Machine
+from waybill.rules.errors import ActionRefused, BadHoldName, UnknownQueue
+from waybill.rules.machines import Machines
+
+MAX_NAME_LENGTH = 200  # characters
+IDEMPOTENCY_KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
+
+
+def check_printable(text: str) -> str:
+    """Return the text, or raise ValueError."""
+    if not text.isprintable():
+        raise ValueError("it holds a character that cannot be printed, such as a line break or a control character")
+    return text
+
+
+def check_owner(text: str) -> str:
+    if not 1 <= len(text) <= MAX_NAME_LENGTH:
+        raise ValueError(f"it has 1 to {MAX_NAME_LENGTH} characters")
+    return check_printable(text)
+
+
+def check_idempotency_key(text: str) -> str:
+    if not re.fullmatch(IDEMPOTENCY_KEY_PATTERN, text):
+        raise ValueError("it has 1 to 200 printable ASCII characters, and no blank")
+    return text
+
+
+# not in an id: slashes, spaces, control characters, lone surrogates
+_ID_FORBIDDEN = re.compile(r"[\x00-\x20/\x7f-\x9f\ud800-\udfff]")
+
+
+def find_id_problem(id: str) -> str | None:
+    """Return why this cannot be the id of a record, or None: ids are parts of paths, URLs and znode names."""
+    if not id or len(id.encode(errors="replace")) > 200:  # a name of a file has at most 255 bytes
+        return "An id has 1 to 200 characters, and fewer where they are not ASCII: 200 bytes."
+    if _ID_FORBIDDEN.search(id) or id in (".", "..") or id.endswith("*"):
+        return f"{id!r} is no id: no slash, no space, no control character, no star at its end, not . or .."
+    return None
+
+
+PRIORITY = "priority"  # the one action request that every machine accepts and that stops no step
+DEFAULT_PRIORITY = 5
+
+
+def check_priority(priority: int) -> None:
+    if not isinstance(priority, int) or not 0 <= priority <= 99:
+        raise ActionRefused(f"A priority is a number from 0 to 99, lower first; {priority} is not.")
+
+
+QUEUE_PREFIX = "queue/"  # of the holds that pause work: a machine's own queue, and queue/KIND.STATE
+MAX_HOLD_NAME = 200  # characters
+
+
+def check_hold_name(name: str) -> None:
+    """Raise BadHoldName for a name that not every store can keep.
+
+    The name of a hold is a path of a few words, such as carrier/mule. On ZooKeeper it is a node, and not every text can
+    name a node; what is refused there is refused everywhere.
+    """
+    if not 1 <= len(name) <= MAX_HOLD_NAME or not name.isprintable() or name != name.strip():
+        raise BadHoldName(
+            f"The name of a hold is 1 to {MAX_HOLD_NAME} printable characters without a blank at either end, such as carrier/mule."
+        )
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise BadHoldName(
+            f"{name!r} is not the name of a hold: its parts are separated by single slashes, such as carrier/mule."
+        )
+
+
+def list_pause_holds(machine: Machine, state: str) -> set[str]:
+    """Return the holds that pause work in a state: any one of them does."""
+    return {machine.queue, f"{QUEUE_PREFIX}{machine.name}.{state}"}
+
+
+def check_queue(name: str, machines: Machines) -> None:
+    """Raise UnknownQueue for a queue that no machine has: a hold with a misspelt name would pause nothing, and its
+    operator would believe that work is paused.
+    """
+    if not name.startswith(QUEUE_PREFIX) or name in (queues := {machine.queue for machine in machines.values()}):
+        return
+    kind, dot, state = name.removeprefix(QUEUE_PREFIX).partition(".")
+    if dot and kind in machines:
+        states = [s.name for s in machines[kind].list_work_states()]
+        if state not in states:
+            raise UnknownQueue(
+                f"{name} is no queue: no work is done on a {kind} in {state!r}, but in {', '.join(states) or 'no state'}."
+            )
+        return
+    there = ", ".join(sorted(queue for queue in queues if queue.startswith(QUEUE_PREFIX)))
+    raise UnknownQueue(
+        f"{name} is no queue; there are {there or 'none'}, and {QUEUE_PREFIX}KIND.STATE for a single state."
+    )

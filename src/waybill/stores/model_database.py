@@ -1,0 +1,300 @@
+"""The rules that all stores share, in plain dicts: what a commit group does, and which records may be claimed.
+
+A `ModelDatabase` has a clock and its contents, a `StoreSnapshot` of all that a store keeps. Groups are applied whole or
+not at all; locks are taken, dropped and offered to the next waiter; sessions end. The model store (model.py) is a
+connection to such a database, and the reference that every driver is compared with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from waybill.record import (
+    ActionRequest,
+    Change,
+    ClaimedRecord,
+    ClaimLost,
+    CommitAnswer,
+    CommitGroup,
+    CommitResult,
+    Conflict,
+    HistoryEntry,
+    LockUnavailable,
+    Record,
+    RecordExists,
+    Ref,
+    SessionInfo,
+    StoreError,
+)
+
+replace = msgspec.structs.replace
+
+
+class StoreSnapshot(msgspec.Struct):
+    """All that a store keeps. The values are never changed in place, so a copy of the dicts is a snapshot."""
+
+    records: dict[Ref, Record] = {}  # in creation order
+    history: dict[Ref, tuple[HistoryEntry, ...]] = {}
+    locks: dict[str, Ref] = {}
+    holds: dict[str, str] = {}
+    sessions: dict[str, tuple[SessionInfo, float]] = {}  # with the ttl
+    action_requests: dict[Ref, ActionRequest] = {}
+    remembered_values: dict[str, str] = {}
+    queue_positions: dict[str, int] = {}  # the highest position claimed, of each kind
+    seq: int = 0
+    session_count: int = 0  # sessions opened so far
+    change_count: int = 0  # how often something may have become claimable
+
+    def copy(self) -> StoreSnapshot:
+        fields: dict[str, Any] = {
+            n: dict(v) if isinstance(v, dict) else v for n, v in msgspec.structs.asdict(self).items()
+        }
+        return StoreSnapshot(**fields)
+
+
+class ModelDatabase:
+    """A clock and the contents. `contents.copy()` is a snapshot; assigned to `contents` it is restored."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.contents = StoreSnapshot()
+        self.change_condition = threading.Condition()
+
+    def notify_watchers(self) -> None:
+        self.contents.change_count += 1
+        with self.change_condition:
+            self.change_condition.notify_all()
+
+    # --- one group
+
+    def apply(self, group: CommitGroup) -> CommitAnswer:
+        """Write the group, or restore the contents and return the refusal."""
+        known = [self._find_by_idempotency_key(change) for change in group.changes]
+        if any(known):
+            return CommitResult(tuple(known))
+        saved = self.contents.copy()
+        now = self.clock()
+        try:
+            written = [self._write(change, now) for change in group.changes]
+            for change in group.changes:
+                if change.requires_children_settled and self.has_open_child(change.ref):
+                    raise Conflict(f"{change.ref} has a child that is open.")
+            for ref in group.wake:
+                self._wake(ref)
+        except StoreError as refusal:
+            self.contents = saved
+            return refusal
+        self.notify_watchers()
+        released = [
+            r.ref
+            for c, r in zip(group.changes, written, strict=True)
+            if r and not r.session and c.before and c.before.session
+        ]
+        return CommitResult(
+            tuple(written),
+            self._find_idle_parents(group),
+            tuple(self.contents.action_requests[ref] for ref in released if ref in self.contents.action_requests),
+        )
+
+    def _find_by_idempotency_key(self, change: Change) -> Record | None:
+        if change.before is not None or change.after is None or change.after.idempotency_key is None:
+            return None
+        kind, key = change.after.kind, change.after.idempotency_key
+        return next((r for r in self.contents.records.values() if r.kind == kind and r.idempotency_key == key), None)
+
+    def _find_idle_parents(self, group: CommitGroup) -> tuple[Ref, ...]:
+        closed = [
+            c.before.parent for c in group.changes if c.before and c.before.open and not (c.after and c.after.open)
+        ]
+        return tuple(
+            ref for ref in dict.fromkeys(closed) if ref in self.contents.records and not self.has_open_child(ref)
+        )
+
+    def _write(self, change: Change, now: float) -> Record | None:
+        before, after = change.before, change.after
+        if before is None:
+            assert after is not None
+            return self._create(change, after, now)
+        current = self.contents.records.get(before.ref)
+        if current is None or (current.version, current.session) != (before.version, before.session):
+            lost = before.session is not None and (current is None or current.session != before.session)
+            raise (ClaimLost if lost else Conflict)(f"{before.ref} is no longer as it was at version {before.version}.")
+        if change.answers_request:
+            self.contents.action_requests.pop(before.ref, None)
+        if after is None:
+            del self.contents.records[before.ref]
+            self.contents.history.pop(before.ref, None)
+            self.contents.action_requests.pop(before.ref, None)
+            # so that a later record with this id never reaches this version again
+            self.contents.seq = max(self.contents.seq, before.version)
+            self._drop_locks(current, ())
+            return None
+        return self._update(change, current, after, now)
+
+    def _create(self, change: Change, after: Record, now: float) -> Record:
+        contents = self.contents
+        contents.seq += 1
+        ref = Ref(after.kind, after.id if not after.id.endswith("*") else f"{after.id[:-1]}{contents.seq:010d}")
+        if ref in contents.records:
+            raise RecordExists(f"There is a {ref} already.")
+        position = after.queue_position
+        if position is None:
+            last = [
+                r.queue_position or 0
+                for r in contents.records.values()
+                if r.kind == ref.kind and r.parent == after.parent
+            ]
+            position = (
+                contents.seq
+                if after.parent is None
+                else max(contents.queue_positions.get(ref.kind, 0), last[-1] + 1 if last else 0)
+            )
+        blocked_by = _blocked_by_of(after)
+        created = replace(
+            after,
+            id=ref.id,
+            queue_position=position,
+            seq=contents.seq,
+            version=contents.seq,
+            blocked_by=blocked_by,
+            wake_at=now + change.delay if blocked_by == "wait" else 0.0,
+            wake_count=0,
+            created=now,
+            updated=now,
+            documents=after.documents.with_changes(change.documents),
+        )
+        contents.records[ref] = created
+        self._append_history(change, created, None, now)
+        return created
+
+    def _update(self, change: Change, current: Record, after: Record, now: float) -> Record:
+        ref, session, blocked_by = current.ref, after.session, _blocked_by_of(after)
+        if session is not None:
+            unavailable = self._find_unavailable_lock(after.locks, ref)
+            is_on_hold = any(name in self.contents.holds for name in after.hold_names)
+            if change.is_continuation and (unavailable or is_on_hold):
+                session = None
+            elif unavailable:
+                raise LockUnavailable(
+                    f"{unavailable} is owned by {self.contents.locks[unavailable]}.", lock=unavailable
+                )
+            else:
+                self.contents.locks.update(dict.fromkeys(after.locks, ref))
+        if blocked_by in ("wait", "children") and current.wake_count != wake_count_of(change):
+            blocked_by = None
+        updated = replace(
+            after,
+            session=session,
+            queue_position=current.queue_position if after.queue_position is None else after.queue_position,
+            seq=current.seq,
+            version=current.version + 1,
+            blocked_by=blocked_by,
+            wake_at=now + change.delay if blocked_by == "wait" else 0.0,
+            wake_count=current.wake_count,
+            created=current.created,
+            updated=now,
+            documents=current.documents.with_changes(change.documents),
+        )
+        self.contents.records[ref] = updated
+        self._drop_locks(current, after.locks)
+        self._append_history(change, updated, current.state, now)
+        loaded = after.documents.with_changes(change.documents)
+        return replace(
+            updated, documents=loaded, wake_count=updated.wake_count if session is None else wake_count_of(change)
+        )
+
+    def _append_history(self, change: Change, record: Record, before: str | None, now: float) -> None:
+        if change.cause:
+            entry = HistoryEntry(record.version, now, change.who, change.cause, before, record.state, change.why)
+            self.contents.history[record.ref] = (*self.contents.history.get(record.ref, ()), entry)
+
+    def _wake(self, ref: Ref) -> None:
+        record = self.contents.records.get(ref)
+        if record is not None:
+            unblocks = record.blocked_by in ("wait", "children")
+            self.contents.records[ref] = replace(
+                record,
+                wake_count=record.wake_count + 1,
+                blocked_by=None if unblocks else record.blocked_by,
+                wake_at=0.0 if unblocks else record.wake_at,
+            )
+
+    # --- locks and claims
+
+    def _find_unavailable_lock(self, locks: Sequence[str], ref: Ref) -> str | None:
+        return next((lock for lock in locks if self.contents.locks.get(lock, ref) != ref), None)
+
+    def _drop_locks(self, before: Record, keep: tuple[str, ...]) -> None:
+        """Drop the locks that the record does not keep; a lock that it did not take goes to the next waiter."""
+        for lock in before.locks:
+            if self.contents.locks.get(lock) == before.ref and lock not in keep:
+                del self.contents.locks[lock]
+        self.unblock_next_waiters(before.locks)
+
+    def unblock_next_waiters(self, locks: Sequence[str]) -> int:
+        """Unblock the first waiter of each of these locks that no record owns. Returns how many."""
+        unblocked = 0
+        for lock in locks:
+            waiters = [r for r in self.contents.records.values() if r.blocked_by == f"lock {lock}"]
+            if waiters and lock not in self.contents.locks:
+                first = min(waiters, key=urgency_of)
+                self.contents.records[first.ref] = replace(first, blocked_by=None)
+                unblocked += 1
+        return unblocked
+
+    def try_claim(self, ref: Ref, session: str, claims_on_hold: bool) -> ClaimedRecord | str:
+        """Claim the record, or return what it is blocked by."""
+        contents = self.contents
+        record = contents.records[ref]
+        hold = next((name for name in record.hold_names if name in contents.holds), None)
+        unavailable = self._find_unavailable_lock(record.locks, ref)
+        if hold is not None and not claims_on_hold:
+            return f"hold {hold}"
+        if hold is None and unavailable is not None:
+            return f"lock {unavailable}"
+        if hold is None:
+            contents.locks.update(dict.fromkeys(record.locks, ref))
+        contents.queue_positions[ref.kind] = max(contents.queue_positions.get(ref.kind, 0), record.queue_position or 0)
+        contents.records[ref] = replace(
+            record, session=session, version=record.version + 1, blocked_by=None, wake_at=0.0
+        )
+        self.unblock_next_waiters(record.locks)
+        return ClaimedRecord(contents.records[ref], hold, contents.action_requests.get(ref))
+
+    def block(self, ref: Ref, blocked_by: str) -> None:
+        self.contents.records[ref] = replace(self.contents.records[ref], blocked_by=blocked_by)
+        self.unblock_next_waiters(self.contents.records[ref].locks)
+
+    def unblock(self, matches: Callable[[str], bool], limit: int) -> int:
+        blocked = [r for r in self.contents.records.values() if r.blocked_by is not None and matches(r.blocked_by)]
+        for record in blocked[:limit]:
+            self.contents.records[record.ref] = replace(record, blocked_by=None)
+        return len(blocked[:limit])
+
+    def end_session(self, name: str) -> None:
+        self.contents.sessions.pop(name, None)
+        for record in list(self.contents.records.values()):
+            if record.session == name:
+                self.contents.records[record.ref] = replace(record, session=None, version=record.version + 1)
+        self.notify_watchers()
+
+    def has_open_child(self, ref: Ref) -> bool:
+        return any(r.parent == ref and r.open for r in self.contents.records.values())
+
+
+def _blocked_by_of(after: Record) -> str | None:
+    """What a change may be blocked by. Only a claim blocks on locks and holds: in a change they may be out of date."""
+    return after.blocked_by if after.blocked_by in ("wait", "children") else None
+
+
+def urgency_of(record: Record) -> tuple[int, int, int]:
+    return (record.priority, record.queue_position or 0, record.seq)
+
+
+def wake_count_of(change: Change) -> int:
+    assert change.before is not None
+    return change.before.wake_count

@@ -1,0 +1,130 @@
+"""get, find, count_by_state, history: each reads one snapshot. A page has at most one filter, and every filter its index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from waybill.record import (
+    MAX_PAGE,
+    ClaimLost,
+    Conflict,
+    HistoryEntry,
+    IdleParents,
+    Page,
+    Record,
+    RecordDocuments,
+    RecordNotFound,
+    Ref,
+)
+from waybill.stores import idle_parents
+from waybill.stores.sqlite.database import Execute, SqliteDatabase
+from waybill.stores.sqlite.rows import SQL, record_of
+
+NEWEST_FIRST = {
+    name: text.replace("seq > ?2", "seq < ?2").replace("order by seq", "order by seq desc")
+    for name, text in SQL.items()
+}
+AFTER_LAST_SEQ = (1 << 63) - 1
+
+
+def get(database: SqliteDatabase, kind: str, id: str) -> Record:
+    with database.read() as execute:
+        rows = execute(SQL["get"], (kind, id)).fetchall()
+        if not rows:
+            raise RecordNotFound(f"There is no {kind} {id}.")
+        (record,) = load_documents(execute, [record_of(rows[0])])
+    return record
+
+
+def get_by_idempotency_key(database: SqliteDatabase, kind: str, idempotency_key: str) -> Record:
+    with database.read() as execute:
+        rows = execute(SQL["get_by_idempotency_key"], (kind, idempotency_key)).fetchall()
+        if not rows:
+            raise RecordNotFound(f"No {kind} was created with the idempotency key {idempotency_key}.")
+        (record,) = load_documents(execute, [record_of(rows[0])])
+    return record
+
+
+def find(
+    database: SqliteDatabase,
+    kind: str,
+    state: str | None,
+    parent: Ref | None,
+    owner: str | None,
+    after: int | None,
+    newest: bool,
+    limit: int,
+    documents: bool,
+) -> Page:
+    filters: dict[str, tuple[str, ...]] = {}
+    if state is not None:
+        filters["find_by_state"] = (state,)
+    if owner is not None:
+        filters["find_by_owner"] = (owner,)
+    if parent is not None:
+        filters["find_by_parent"] = tuple(parent)
+    if len(filters) > 1:
+        raise ValueError("find by a state, a parent or an owner, not by several of them")
+    name, values = next(iter(filters.items()), ("find", ()))
+    limit = max(1, min(limit, MAX_PAGE))
+    start = after if after is not None else AFTER_LAST_SEQ if newest else 0
+    with database.read() as execute:
+        rows = execute((NEWEST_FIRST if newest else SQL)[name], (kind, start, limit + 1, *values)).fetchall()
+        records = [record_of(row) for row in rows[:limit]]
+        if documents:
+            records = load_documents(execute, records)
+    return Page(records, records[-1].seq if len(rows) > limit else None)
+
+
+def load_documents(execute: Execute, records: Sequence[Record]) -> list[Record]:
+    """The records with their documents."""
+    bodies: dict[int, dict[str, bytes]] = {}
+    seqs = msgspec.json.encode([record.seq for record in records]).decode()
+    for seq, name, body in execute(SQL["get_documents"], (seqs,)):
+        bodies.setdefault(seq, {})[name] = body
+    return [
+        msgspec.structs.replace(record, documents=RecordDocuments(bodies[record.seq]))
+        if record.seq in bodies
+        else record
+        for record in records
+    ]
+
+
+def count_by_state(database: SqliteDatabase, kind: str, parent: Ref | None) -> dict[str, int]:
+    with database.translate_errors():
+        return dict(database.execute(SQL["count_by_state"], (kind, *(parent or ("", "")))).fetchall())
+
+
+def parents_with_open_children(database: SqliteDatabase, refs: Sequence[Ref]) -> set[Ref]:
+    with database.read() as execute:
+        return {ref for ref in refs if execute(SQL["has_open_child"], ref).fetchall()}
+
+
+def find_idle_parents(database: SqliteDatabase, after: str, limit: int) -> IdleParents:
+    with database.translate_errors():
+        return idle_parents.idle_page_of(
+            database.execute(SQL["find_idle_parents"], (*idle_parents.parse_position(after), limit)).fetchall(), limit
+        )
+
+
+def get_history(database: SqliteDatabase, kind: str, id: str) -> list[HistoryEntry]:
+    with database.translate_errors():
+        return [HistoryEntry(*row) for row in database.execute(SQL["get_history"], (kind, id)).fetchall()]
+
+
+def conflict_of(execute: Execute, before: Record) -> Conflict:
+    """Why a row does not have the version and session with which it was read."""
+    rows = execute(SQL["get_version_and_session"], (before.seq, before.kind, before.id)).fetchall()
+    if before.session is not None and (not rows or rows[0][1] != before.session):
+        return ClaimLost(
+            f"{before.ref} is no longer claimed by {before.session}: the claim ended, and another worker may have claimed it."
+        )
+    if not rows:
+        return Conflict(f"{before.ref} is gone.")
+    version, session = rows[0]
+    claimed = f" and claimed by {session}" if session else ""
+    return Conflict(
+        f"{before.ref} was read at version {before.version} and is at {version}{claimed} now. Read it, then decide again."
+    )

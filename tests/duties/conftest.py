@@ -1,2 +1,0 @@
-from tests.worker.conftest import opener as opener
-from tests.worker.conftest import yard as yard
