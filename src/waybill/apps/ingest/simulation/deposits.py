@@ -290,7 +290,7 @@ class DepositScenario(Scenario):
             text = record.documents["mail"]["text"]
             if not any(fault.ark in text and fault.place in text for fault in self.faults.injected.values()):
                 raise InvariantViolation(f"an audit reports damage although there is none: {text}")
-        if record.kind == "job" and change.cause == "fail" and "have not come" in change.why:
+        if record.kind == "job" and change.cause == "fail" and "is not staged" in change.why:
             raise InvariantViolation(f"{record.ref} fails although it has sent what it says is missing: {change.why}")
         reported = record.kind == "batch" and change.cause == "done" and record.state in ("Completed", "Failed")
         if reported and self.world.simulation.checker.open_child_counts.get(record.ref):
