@@ -47,7 +47,7 @@ STEP_ERRORS: list[tuple[Callable[[Record, StepContext], Any], str]] = [
     (lambda chore, ctx: Done(spawn=(New("chore", {"note": object()}),)), "object"),
     (exit_program, "left the program with 3"),
     (raise_half_character, "half ? and ?"),
-    (raise_speechless, "Speechless, which raises ZeroDivisionError"),
+    (raise_speechless, "Speechless, whose text cannot be read: ZeroDivisionError"),
     (lambda chore, ctx: ctx.save([1]), "items"),  # type: ignore[arg-type]
     (lambda chore, ctx: ctx.save({5: {}}), "5 is no text"),  # type: ignore[dict-item]
     (lambda chore, ctx: ctx.save(locks=[5]), "int"),  # type: ignore[list-item]

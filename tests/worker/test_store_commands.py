@@ -113,6 +113,6 @@ def test_several_submissions_are_created_all_or_none() -> None:
     engine = Engine(ModelStore(database), machines)
     first = engine.submit_all([New("parcel", idempotency_key="a"), New("parcel", idempotency_key="b")])
     assert engine.submit_all([New("parcel", idempotency_key="a"), New("parcel", idempotency_key="b")]) == first
-    with pytest.raises(RecordExists, match="nothing was made now"):
+    with pytest.raises(RecordExists, match="nothing was created now"):
         engine.submit_all([New("parcel", idempotency_key="a"), New("parcel", idempotency_key="c")])
     assert engine.store.count_by_state("parcel") == {"Packing": 3}

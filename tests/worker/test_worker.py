@@ -226,7 +226,7 @@ def test_an_action_on_a_claimed_record_is_refused_or_waits_as_the_machine_says(s
     parcel = system.engine.submit(New("parcel"))
     system.start_worker()
     blocking_step.wait()
-    with pytest.raises(ActionRefused, match="A worker holds parcel"):
+    with pytest.raises(ActionRefused, match="A worker has claimed parcel"):
         system.engine.act(parcel.ref, "shake")
     acted = system.engine.act(parcel.ref, "drop", who="ann", why="no longer wanted")
     assert acted.pending
@@ -609,7 +609,7 @@ def test_a_record_with_a_claimed_child_is_not_removed(system: WorkerFixture) -> 
     system.stop_worker(worker)
     session = system.store.open_session(host="h1", ttl=15, about={})
     claimed = system.store.claim([WorkQueue("parcel", "Packing")], session, 1)[0].record
-    with pytest.raises(ClaimedByWorker, match="Workers hold 1 of the records below"):
+    with pytest.raises(ClaimedByWorker, match="Workers have claimed 1 of the records below"):
         system.engine.remove(crate.ref)
     assert system.get(crate).state == "Failed"
     assert system.store.count_by_state("parcel") == {"Packing": 1}

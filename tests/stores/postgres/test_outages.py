@@ -104,7 +104,7 @@ def test_a_restart_in_the_middle_of_commits_loses_nothing_that_was_answered(
         writer.stop.set()
         writer.thread.join(60)
         assert not writer.thread.is_alive()
-        assert set(writer.errors) <= {"unknown", "unavailable"}
+        assert set(writer.errors) <= {"outcome-unknown", "unavailable"}
         assert checker.get("parcel", writer.record.id) == writer.record
         lines = checker.history("parcel", writer.record.id)
         assert len(lines) == int(writer.record.message) + 1, "one line for each that was written, and none twice"
