@@ -9,17 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.budget import Budget
-from tests.walks.walker import Walker
 from tests.worker.worker_fixture import build_machines
+from waybill.application import load_applications
 from waybill.demo import DEMO
 from waybill.machine import Machine
 from waybill.record import Store
-from waybill.rules import Machines
 from waybill.step import New
 from waybill.stores import open_store
 from waybill.stores.model import ModelDatabase, ModelStore
+from waybill.testing import walk_machines
 
-SETS = {"demonstration": DEMO.machines, "worker fixture": build_machines()}
+SETS = {
+    "demonstration": DEMO.machines,
+    "worker fixture": build_machines(),
+    **{application.name: application.machines for application in load_applications()},
+}
 
 
 @pytest.fixture(params=["model", "sqlite", "postgres", "zookeeper"])
@@ -42,10 +46,11 @@ def make(machine: Machine) -> New:
 
 @pytest.mark.parametrize("name", SETS)
 def test_any_walk_stays_on_the_map(name: str, opener: Callable[[], Store], budget: Budget) -> None:
-    walker = Walker(opener, Machines.from_machines(SETS[name]), seed=1, make=make)
-    try:
-        for seed in range(budget.pick(small=3, long=60)):
-            walker.rng.seed(seed)
-            walker.walk(budget.pick(small=80, long=300))
-    finally:
-        walker.close()
+    walk_machines(
+        SETS[name],
+        make=make,
+        hold_names=("collections/a",),
+        open_store=opener,
+        seeds=budget.pick(small=3, long=60),
+        moves=budget.pick(small=80, long=300),
+    )

@@ -10,7 +10,7 @@ from waybill.apps.ingest.formats.checkm import ManifestRow, write_object_manifes
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.record import Record
 from waybill.step import New
-from waybill.worker import StepTransition, run_one_step
+from waybill.worker import StepTransition
 
 
 def sha256(data: bytes) -> str:
@@ -71,15 +71,7 @@ def upload(ingest: IngestFixture, name: str, data: bytes, **said: Any) -> dict[s
 
 def step(ingest: IngestFixture, job: Record) -> StepTransition:
     """One step of the job."""
-    arrow = run_one_step(
-        ingest.environment.open_store,
-        ingest.environment.machines,
-        host=ingest.environment.host,
-        work_root=ingest.root,
-        objects=ingest.environment.objects,
-        target=job.ref,
-        resources_of=ingest.environment.get_resources,
-    )
+    arrow = ingest.step(job.ref)
     assert arrow is not None
     return arrow
 

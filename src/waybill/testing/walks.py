@@ -1,14 +1,17 @@
-"""A random walk over a set of machines on a real store: claims, every outcome of a step, every action, holds, ended
-sessions.
+"""A random walk over a set of machines on a store: claims, every outcome of a step, every action, holds, ended sessions.
 
-One connection stands for the workers and one for the clients. The machine alone says what may happen; the walk checks that
-nothing else does.
+The steps do not run: the walk draws an outcome for each. One connection stands for the workers and one for the clients.
+The machine alone says what may happen; the walk checks that nothing else does, and that the store's counts, claims and
+history agree with its records.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
 from waybill import rules
 from waybill.engine import Engine
@@ -16,13 +19,50 @@ from waybill.machine import Machine
 from waybill.record import Change, ClaimedRecord, CommitGroup, CommitResult, Conflict, Record, Ref, Store, WorkQueue
 from waybill.rules import ActionRefused, Machines
 from waybill.step import Done, Fail, New, Outcome, Wait
+from waybill.stores.model import ModelDatabase, ModelStore
 
 
-class Walker:
+def make_empty(machine: Machine) -> New:
+    """A record without documents."""
+    return New(machine.name)
+
+
+def walk_machines(
+    machines: Iterable[Machine],
+    *,
+    make: Callable[[Machine], New] = make_empty,
+    hold_names: Iterable[str] = (),
+    open_store: Callable[[], Store] | None = None,
+    seeds: int = 3,
+    moves: int = 200,
+) -> None:
+    """Walk over these machines, once for each seed, on the model store or another. Raises AssertionError for what must
+    not happen.
+
+    `make` builds a new record of a machine, with the documents that it requires; `hold_names`: the holds that are set
+    and cleared meanwhile.
+    """
+    if open_store is None:
+        database = ModelDatabase(time.time)
+        open_store = partial(ModelStore, database)
+    walk = MachineWalk(open_store, Machines.from_machines(machines), make, hold_names)
+    try:
+        for seed in range(seeds):
+            walk.rng.seed(seed)
+            walk.walk(moves)
+    finally:
+        walk.close()
+
+
+class MachineWalk:
     def __init__(
-        self, open_store: Callable[[], Store], machines: Machines, seed: int, make: Callable[[Machine], New]
+        self,
+        open_store: Callable[[], Store],
+        machines: Machines,
+        make: Callable[[Machine], New] = make_empty,
+        hold_names: Iterable[str] = (),
     ) -> None:
-        self.rng, self.machines, self.make = random.Random(seed), machines, make
+        self.rng, self.machines, self.make = random.Random(0), machines, make
         self.worker, self.clients = open_store(), open_store()
         self.engine = Engine(self.clients, machines)
         self.session = self.worker.open_session(host="h", ttl=60, about={})
@@ -30,7 +70,7 @@ class Walker:
         self.queues = [
             WorkQueue(m.name, s.name, s.on_hold is not None) for m in machines.values() for s in m.list_work_states()
         ]
-        self.holds = {"collections/a"}
+        self.hold_names = tuple(hold_names)
 
     def walk(self, moves: int) -> None:
         for _ in range(moves):
@@ -51,8 +91,11 @@ class Walker:
 
     def submit(self) -> None:
         top = [m for m in self.machines.values() if m.parent is None]
-        machine = self.rng.choice(top)
-        self.engine.submit(self.make(machine), who="walker")
+        self.engine.submit(self._make(self.rng.choice(top)), who="walker")
+
+    def _make(self, machine: Machine) -> New:
+        new = self.make(machine)
+        return new if machine.prefix or new.id else replace(new, id=f"walked-{self.rng.getrandbits(64):016x}")
 
     def claim(self) -> None:
         for claimed in self.worker.claim(self.queues, self.session, self.rng.randint(1, 5)):
@@ -78,7 +121,7 @@ class Walker:
             self._commit(rules.wait_for_children(record, "walker"))
             return
         kinds = self.machines.children_of(record.kind) if state.type == "work" else []
-        spawn = [self.make(m) for m in kinds for _ in range(self.rng.randint(0, 3))]
+        spawn = [self._make(m) for m in kinds for _ in range(self.rng.randint(0, 3))]
         outcomes: list[Outcome | Exception] = [
             *(Done(to=to) for to in (state.to, *state.or_to)),
             Done(),
@@ -133,7 +176,9 @@ class Walker:
             return
 
     def toggle_hold(self) -> None:
-        name = self.rng.choice(sorted(self.holds))
+        if not self.hold_names:
+            return
+        name = self.rng.choice(self.hold_names)
         if name in self.clients.list_holds():
             self.clients.clear_hold(name)
         else:
