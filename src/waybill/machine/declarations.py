@@ -54,6 +54,7 @@ class State:
     settled: bool = False  # the parent does not wait for a record in this state
     locks: tuple[str, ...] = ()  # the lock families of which a record owns locks while it is here
     leaves_files: bool = False  # its step leaves files in the working folder of its host
+    reserves_space: bool = False  # a record may have disk space reserved here; elsewhere its reservation is removed
     on_host_lost: str | None = None  # where the record goes when the host that had its working files is lost
     clears_files: bool = False  # the working folder is removed on entering
     # of a join: the document that says whether all children are made; until it does, the step makes them
@@ -84,6 +85,7 @@ def work(
     poll_interval: float = 1.0,
     locks: Iterable[str] = (),
     leaves_files: bool = False,
+    reserves_space: bool = False,
     on_host_lost: str | None = None,
 ) -> State:
     """A state in which a step runs. An exception is a transient error and is retried; `Fail` and the last try lead to
@@ -91,7 +93,7 @@ def work(
     """
     return State(
         name, "work", description, to, tuple(or_to), on_fail, on_hold, blocks_on_hold, max_tries, backoff, poll_interval,
-        locks=tuple(locks), leaves_files=leaves_files, on_host_lost=on_host_lost,
+        locks=tuple(locks), leaves_files=leaves_files, reserves_space=reserves_space, on_host_lost=on_host_lost,
     )  # fmt: skip
 
 

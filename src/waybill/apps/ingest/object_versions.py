@@ -58,13 +58,8 @@ from waybill.apps.ingest.storage import (
 )
 from waybill.apps.ingest.storage.sources import FILE_SCHEME, SourceMissing
 from waybill.apps.ingest.submission import Submission
-from waybill.apps.ingest.working_files import (
-    DEPOSITOR_MANIFEST,
-    StagedFile,
-    find_changed_files,
-    list_working_files,
-    publish_folder,
-)
+from waybill.apps.ingest.working_files import DEPOSITOR_MANIFEST, StagedFile, find_changed_files, list_working_files
+from waybill.files.folders import publish_folder
 from waybill.manifests import ManifestEntry, ManifestError, record_lists
 from waybill.objects import ContentMismatch, ObjectNotFound
 from waybill.record import Record

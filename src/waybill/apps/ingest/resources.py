@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
-from waybill.apps.ingest.disk_space import SpaceReservations
 from waybill.apps.ingest.identifiers.ezid import EzidClient
 from waybill.apps.ingest.identifiers.minter import NumberBlocks, Shoulder, connect_ezid
 from waybill.apps.ingest.inventory import Inventory
@@ -26,6 +25,7 @@ from waybill.apps.ingest.storage import OcflStorage, StorageService
 from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission
+from waybill.disk_space import WorkingDisk
 from waybill.notify import post
 from waybill.objects import MIN_PART_SIZE, Objects
 from waybill.record import RecordNotFound, Store
@@ -112,8 +112,15 @@ class IngestResources:
             return self._ezid_clients[shoulder.ezid_url]
 
     @cached_property
-    def space_reservations(self) -> SpaceReservations:
-        return SpaceReservations(self.environment.config.work.root, self.settings.disk_space)
+    def working_disk(self) -> WorkingDisk:
+        environment, settings = self.environment, self.settings
+        return WorkingDisk(
+            environment.config.work.root,
+            environment.host,
+            environment.machines,
+            settings.disk_space,
+            admins=settings.notifications.admins,
+        )
 
     @cached_property
     def address_policy(self) -> AddressPolicy:

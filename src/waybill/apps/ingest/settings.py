@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from waybill.application import BadApplication
+from waybill.disk_space import DiskSpaceSettings
 from waybill.transfer import AddressPolicy
 
 GIGABYTE = 2**30
@@ -51,18 +52,6 @@ class FetchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def build_address_policy(self) -> AddressPolicy:
         """The addresses from which payloads may be fetched."""
         return AddressPolicy(allow=self.allow, setting="app.ingest.fetch.allow")
-
-
-class DiskSpaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a job gets space on the working disk."""
-
-    keep_free: Natural = GIGABYTE  # bytes that jobs leave free
-    unknown_size_bytes: Natural = 10 * GIGABYTE  # bytes that must be free for a job of unknown size
-    poll_interval: Seconds = 30.0  # seconds between two checks of the disk
-    patience: Seconds = 3600.0  # seconds; a job that has waited longer gets the next free space, before smaller jobs
-    alert_after: Seconds = DAY  # seconds; a job that has waited longer is reported to the admins by mail
-    hook: tuple[str, ...] = ()  # a command that may free space; environment variables tell it how much is needed
-    hook_interval: Seconds = 600.0  # seconds between two runs of the hook
 
 
 class StorageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

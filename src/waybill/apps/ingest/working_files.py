@@ -1,7 +1,6 @@
 """The working files of a job: what was fetched for it, as its document `downloaded` lists it, and what the depositor's
 own files say of the object.
 
-    publish_folder               a folder that was completed in the attempt's own place becomes the job's
     list_working_files           the fetched files; those of a job that another service fetched are found in the folder
     read_embedded_metadata_of    the descriptions among them, after the files were compared with the depositor's own list
     find_changed_files           the files that are not what was fetched
@@ -12,11 +11,9 @@ digest whenever it is read: the few that are read here, here; all of them by sto
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mimetypes
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +37,6 @@ from waybill.manifests import record_lists
 from waybill.objects import Objects
 from waybill.record import Record
 from waybill.step import Fail, StepContext
-from waybill.worker.working_folders import RECORD_FILE
 
 DEPOSITOR_MANIFEST = "mrt-manifest.txt"
 _MAX_COMPLAINTS = 5  # faults that the message names
@@ -71,25 +67,6 @@ def staged_file_of(name: str, size: int, sha256: str, mime: str = "") -> StagedF
         sha256,
         mime or _TYPES.guess_type(name, strict=False)[0] or "application/octet-stream",
     )
-
-
-def publish_folder(ctx: StepContext, name: str) -> None:
-    """Move `workdir/name` to `folder/name`, and remove an older one. Safe to repeat: each attempt makes its own, and the
-    last one is as good.
-    """
-    made, target, replaced = ctx.workdir / name, ctx.folder / name, ctx.workdir / f"{name}.replaced"
-    with open(ctx.folder / RECORD_FILE, "rb", buffering=0) as lock:  # any existing file would do
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        ctx.check()
-        try:
-            os.rename(target, replaced)
-        except FileNotFoundError:
-            first = True
-        else:
-            first = False
-        os.rename(made, target)
-    if not first:
-        shutil.rmtree(replaced)
 
 
 def list_working_files(job: Record, ctx: StepContext) -> Iterator[StagedFile]:

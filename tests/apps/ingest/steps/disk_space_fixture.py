@@ -8,18 +8,9 @@ from typing import Any
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps.new_jobs import resumed_after
 from tests.apps.ingest.steps.new_jobs import step as run_step
-from waybill.apps.ingest.disk_space import DiskUsage, SpaceReservations
+from tests.disk_space.fake_disk import FakeDisk
+from waybill.disk_space import WorkingDisk
 from waybill.record import Record
-
-
-class FakeDisk:
-    """A disk that a test fills."""
-
-    def __init__(self, total: int, free: int) -> None:
-        self.total, self.free = total, free
-
-    def __call__(self, root: Path) -> DiskUsage:
-        return DiskUsage(self.total, self.free)
 
 
 class DiskSpaceFixture:
@@ -39,10 +30,19 @@ class DiskSpaceFixture:
             folder, settings={"external_states": ["Processing"], "disk_space": limits, **settings}
         )
         self.disk = FakeDisk(total, free)
-        resources = self.ingest.resources
-        self.reservations = resources.space_reservations = SpaceReservations(
-            self.ingest.root, resources.settings.disk_space, self.disk
+        self.set_disk(self.disk)
+
+    def set_disk(self, disk: FakeDisk) -> None:
+        environment, resources = self.ingest.environment, self.ingest.resources
+        resources.working_disk = WorkingDisk(
+            self.ingest.root,
+            environment.host,
+            environment.machines,
+            resources.settings.disk_space,
+            admins=resources.settings.notifications.admins,
+            measure_disk=disk,
         )
+        self.reservations = resources.working_disk.reservations
 
     def job(self, size: int) -> Record:
         """A job in Provisioning that needs so many bytes; -1: unknown."""

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.apps.ingest.ingest_fixture import IngestFixture
-from tests.apps.ingest.steps.disk_space_fixture import DiskSpaceFixture, FakeDisk
+from tests.apps.ingest.steps.disk_space_fixture import DiskSpaceFixture
 from tests.apps.ingest.steps.new_jobs import (
     asked,
     folder_of,
@@ -31,11 +31,12 @@ from tests.apps.ingest.steps.new_jobs import (
     upload,
     walk,
 )
+from tests.disk_space.fake_disk import FakeDisk
 from tests.transfer.misbehaving import Misbehaving
 from waybill.apps.ingest import fetched_files, working_files
-from waybill.apps.ingest.disk_space import SpaceReservations
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.submission import PayloadType
+from waybill.disk_space import SpaceReservations
 from waybill.record import Record
 from waybill.rules import ActionRefused
 
@@ -76,7 +77,7 @@ def failed(ingest: IngestFixture, job: Record, *, final: bool) -> dict[str, Any]
                 engine.act(job.ref, "resume")
         else:
             assert engine.act(job.ref, "resume").record.state == "Downloading"
-    assert ingest.resources.space_reservations.list_reservations() == []
+    assert ingest.resources.working_disk.reservations.list_reservations() == []
     refusal: dict[str, Any] = job.documents["refusal"]
     return refusal
 
@@ -112,7 +113,7 @@ def test_a_single_file_comes_with_one_head_and_one_get(ingest: IngestFixture) ->
     assert sorted(path.name for path in folder_of(ingest, job).iterdir() if not path.name.startswith(".")) == sorted(
         ["producer", str(job.documents["downloaded"]["attempt"])]
     )
-    assert ingest.resources.space_reservations.list_reservations() == []
+    assert ingest.resources.working_disk.reservations.list_reservations() == []
 
 
 def test_an_upload_comes_without_a_request(ingest: IngestFixture) -> None:
@@ -623,9 +624,7 @@ def flooded(
     rules = {"keep_free": 4 * MEBIBYTE, "unknown_size_bytes": 0, **room}
     fixture = DiskSpaceFixture(folder, free=0, disk_space=rules, notifications={"admins": ["ops@example.org"]})
     disk = Disk(fixture.ingest.root, 32 * MEBIBYTE, others)
-    fixture.reservations = fixture.ingest.resources.space_reservations = SpaceReservations(
-        fixture.ingest.root, fixture.ingest.resources.settings.disk_space, disk
-    )
+    fixture.set_disk(disk)
     fixture.ingest.web.answers["/endless"] = endless
     return fixture, disk
 
@@ -725,7 +724,7 @@ def test_usage_is_reported_while_files_are_fetched(tmp_path: Path, monkeypatch: 
         job = walk(ingest, submit(ingest, ingest.web.put("a", BIG), PayloadType.FILE))
         assert job.state == "Processing"
     assert len(heard) in (3, 4)
-    assert all(id == job.id for id, _ in heard)
+    assert all(id == str(job.ref) for id, _ in heard)
     assert [have for _, have in heard] == sorted(have for _, have in heard)
 
 

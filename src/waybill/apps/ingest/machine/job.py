@@ -1,7 +1,7 @@
 """The machine of jobs: one object of a deposit, from queued to stored, recorded and announced.
 
-Read from the table, for the rest of ingest: JOB (its states by what they mean), SPACE_STATES, UNRECORDED_STATES,
-STORING_STATE and RECORDING_STATE.
+Read from the table, for the rest of ingest: JOB (its states by what they mean), UNRECORDED_STATES, STORING_STATE and
+RECORDING_STATE.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check
 from waybill.apps.ingest.machine.state_names import StateNames
 from waybill.apps.ingest.signed_urls import strip_document_secrets
 from waybill.apps.ingest.submission import Submission, choose_folder_name
+from waybill.disk_space import SPACE_DOCUMENT
 from waybill.machine import (
     RESUME,
     Action,
@@ -46,9 +47,9 @@ def _build_states(storing_state: bool) -> Iterable[State]:
         backoff=PATIENT_BACKOFF,
     )
     yield work("Provisioning", "Downloading", "Waits until disk space is reserved for it.", poll_interval=30.0, leaves_files=True,
-               backoff=PATIENT_BACKOFF, max_tries=10)  # fmt: skip
+               reserves_space=True, backoff=PATIENT_BACKOFF, max_tries=10)  # fmt: skip
     yield work("Downloading", "Processing", "Each file is fetched into the working folder and checked.", leaves_files=True,
-               on_host_lost="Provisioning", backoff=PATIENT_BACKOFF, max_tries=5)  # fmt: skip
+               reserves_space=True, on_host_lost="Provisioning", backoff=PATIENT_BACKOFF, max_tries=5)  # fmt: skip
     after = "Storing" if storing_state else "Recording"
     yield work("Processing", after, "Its identifier is found or minted, it is described, and handed to storage.", leaves_files=True,
                on_host_lost="Provisioning", locks=("localid", "storage"), backoff=PATIENT_BACKOFF, max_tries=8)  # fmt: skip
@@ -71,9 +72,6 @@ def _build_states(storing_state: bool) -> Iterable[State]:
 
 _TABLE = {state.name: state for state in _build_states(storing_state=True)}  # with every state that the settings allow
 JOB = StateNames.from_states(_TABLE.values())
-_FETCHING = next(state.on_host_lost for state in _TABLE.values() if state.on_host_lost)
-# where a job has disk space reserved: the state to which a lost working folder leads, and the next, which fetches the files
-SPACE_STATES = tuple(name for name in (_FETCHING, _TABLE[_FETCHING].to) if name)
 # where a job is not yet in the inventory: the last live state comes after that
 UNRECORDED_STATES = JOB.live[:-1]
 STORING_STATE = next(
@@ -195,7 +193,7 @@ def build_job_machine(storing_state: bool, external_states: Iterable[str]) -> Ma
             Document("store", "step", "What storage is asked to write.", v=None, redact=strip_document_secrets),
             Document("inventory", "step", "The manifest from which the inventory is written.", v=None, redact=strip_document_secrets),
             Document("files", "step", "Where the list of the files to fetch is.", redact=strip_document_secrets),
-            Document("disk_space", "step", "Since when it waits for disk space, and why."),
+            SPACE_DOCUMENT,
             Document("downloaded", "step", "Where the list of the fetched files is."),
             Document("stored", "step", "What storage answered."),
             Document("warnings", "step", "Warnings about the stored version: damaged files that it keeps."),

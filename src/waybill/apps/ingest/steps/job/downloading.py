@@ -9,8 +9,8 @@
     5. All of it becomes `producer/` of the job's folder, and the document `downloaded` lists every file with its digest.
 
 A server may announce another size when a file is fetched than when it was asked: then space is reserved before anything
-of the file is written (OfferedSizes). It may also send more than it announced: then space is granted in small chunks, as
-long as there is any. job_space.py says what happens to a job for which there is none.
+of the file is written. It may also send more than it announced: then space is granted in small chunks, as long as there
+is any. waybill.disk_space says what happens to a job for which there is none.
 
 A file that can never be fetched (404, a wrong digest) fails the job, with a reason for each; other errors are tried
 again. If the payload itself is a file or a container, a wrong digest is final.
@@ -18,13 +18,10 @@ again. If the payload itself is a file or a container, a wrong digest is final.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from waybill.apps.ingest import payload
-from waybill.apps.ingest.disk_space import FULL_DISK_ERRORS
+from waybill.apps.ingest import names, payload
 from waybill.apps.ingest.fetched_files import FetchResult, FileFetcher, count_finished_bytes
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.job_refusal import (
@@ -34,26 +31,16 @@ from waybill.apps.ingest.job_refusal import (
     join_first_reasons,
     save_refusal,
 )
-from waybill.apps.ingest.job_space import (
-    OfferedSizes,
-    adjust_job_priority,
-    cleared_space_documents,
-    release_after_patience,
-    remove_earlier_attempts,
-    reserve_space,
-    space_needed_of,
-    to_space_needed,
-    wait_for_full_disk,
-    wait_for_offered_size,
-    wait_for_outgrown_job,
-)
+from waybill.apps.ingest.job_space import adjust_job_priority, space_needed_of, to_space_needed
 from waybill.apps.ingest.merritt.foreign_records import find_owner_document
 from waybill.apps.ingest.object_paths import PRODUCER
 from waybill.apps.ingest.payload_contents import list_files
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.apps.ingest.unpacked_container import measure_unpacked, unpack_container
-from waybill.apps.ingest.working_files import StagedFile, publish_folder, staged_file_of
+from waybill.apps.ingest.working_files import StagedFile, staged_file_of
+from waybill.disk_space import NeverFits, cleared_space_document, is_disk_full
+from waybill.files.folders import publish_folder, remove_earlier_attempts
 from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext, Wait
@@ -62,18 +49,18 @@ _CONTAINER = "container"
 
 
 def run_step(job: Record, ctx: StepContext) -> Outcome:
-    reservations = resources_of(ctx).space_reservations
+    disk = resources_of(ctx).working_disk
     try:
         outcome = _download(job, ctx)
     except SubmissionRefused as error:
-        reservations.remove(job.id)  # safe to repeat; otherwise it is removed as stale
+        disk.release(ctx)
         raise save_refusal(ctx, error) from None
     except OSError as error:
-        if error.errno not in FULL_DISK_ERRORS:
+        if not is_disk_full(error):
             raise
-        return wait_for_full_disk(job, ctx)
+        return disk.wait_for_full_disk(ctx, space_needed_of(job))
     if isinstance(outcome, Done):
-        reservations.remove(job.id)
+        disk.release(ctx)
     return outcome
 
 
@@ -97,18 +84,13 @@ def _download(job: Record, ctx: StepContext) -> Outcome:
 
 def _reserve_space(job: Record, ctx: StepContext) -> Wait | None:
     """Reserve space for the whole job, minus what earlier attempts left on disk. Wait if there is not enough."""
-    need = space_needed_of(job)
-    wait = reserve_space(job, ctx, need)
+    disk, need = resources_of(ctx).working_disk, space_needed_of(job)
+    wait = disk.reserve(ctx, need)
     if wait and (have := count_finished_bytes(ctx)):
-        wait = reserve_space(job, ctx, need, have=have)
+        wait = disk.reserve(ctx, need, have=have)
     if wait:
-        release_after_patience(job, ctx)
+        disk.release_after_patience(ctx)
     return wait
-
-
-def _measure_folder(folder: Path) -> int:
-    """The bytes of all files in the folder."""
-    return sum((Path(place) / name).lstat().st_size for place, _, files in os.walk(folder) for name in files)
 
 
 # --- the files
@@ -129,40 +111,27 @@ def _fetch_files(job: Record, ctx: StepContext, files: dict[str, Any]) -> list[S
 def _fetch_rows(
     job: Record, ctx: StepContext, rows: list[ManifestRow], folder: str, *, single: bool, many: bool
 ) -> FetchResult | Wait:
-    reservations, total, is_full = resources_of(ctx).space_reservations, space_needed_of(job), False
-    granted = resources_of(ctx).settings.disk_space.unknown_size_bytes if total is None else total
-    limit = min(granted, reservations.growth_chunk)  # a small job never reports its usage
-    offered = OfferedSizes(ctx, job.id, granted)
-
-    def report_progress(count: int) -> None:
-        nonlocal limit, is_full
-        ctx.report_progress(count, total, "bytes")
-        offered.bytes_on_disk = count
-        if count > limit and not is_full:
-            allowed = reservations.report_usage(job.id, count, ctx.now())
-            limit, is_full = allowed or limit, allowed is None
-
+    disk, need = resources_of(ctx).working_disk, space_needed_of(job)
+    meter = disk.start_meter(ctx, need)
     promised = payload.payload_of(Submission.from_job(job)) if single else None
     fetcher = FileFetcher(
         ctx,
         ctx.workdir / folder,
         note_all=many,
-        is_full=lambda: is_full or offered.is_refused,
-        on_bytes=report_progress,
-        accept_size=offered.accept_size,
+        is_full=lambda: meter.must_stop,
+        on_bytes=meter.report_bytes,
+        accept_size=meter.accept_size,
     )
     result = fetcher.fetch_rows(rows, promised)
     if not result.failures:
         return result
-    if offered.is_refused:
-        return wait_for_offered_size(job, ctx, offered.total_bytes, result.failures)
-    if is_full or reservations.is_full():
-        have = _measure_folder(ctx.workdir)
-        return (
-            wait_for_full_disk(job, ctx)
-            if have <= offered.granted_bytes
-            else wait_for_outgrown_job(job, ctx, rows, have, result.failures)
-        )
+    try:
+        wait = disk.wait_if_short(ctx, meter, need, [row.size for row in rows], lambda need: {"space_needed": need})
+    except NeverFits as error:
+        begun = [f"{names.quote_text(each.name)}: {error.reason}" for each in result.failures if each.tries]
+        raise SubmissionRefused(str(error), begun, is_final=False) from None
+    if wait:
+        return wait
     reasons = result.reasons
     if any(each.permanent for each in result.failures):
         final = single and any(each.mismatch for each in result.failures)
@@ -187,7 +156,8 @@ def _fetch_container(job: Record, ctx: StepContext, files: dict[str, Any]) -> It
         return fetched
     path, packed = ctx.workdir / _CONTAINER / _CONTAINER, fetched.files[_CONTAINER].size
     unpacked = measure_unpacked(ctx, path)
-    wait = reserve_space(job, ctx, packed + unpacked, have=packed, documents={"space_needed": packed + unpacked})
+    need = packed + unpacked
+    wait = resources_of(ctx).working_disk.reserve(ctx, need, have=packed, documents={"space_needed": need})
     if wait:
         return wait
     done = 0
@@ -233,7 +203,7 @@ def _publish_files(
             **documents,
             **changed,
             **find_owner_document(job, ctx),
-            **cleared_space_documents(job),
+            **cleared_space_document(job),
             **cleared_refusal_documents(job),
         },
         priority=priority,

@@ -1,19 +1,20 @@
-"""Reservations of space on the working disk: every job of a host reserves what it will need before it fetches anything.
+"""Reservations of space on the working disk: whoever writes files there reserves what they will need before it begins.
 
-    reserve        a job asks for a number of bytes: they are granted; or refused with a reason, and the job is noted as waiting
-    report_usage   it says how much of that is on the disk by now, which the free bytes of the disk reflect already; what goes beyond
+    reserve        asks for a number of bytes: they are granted; or refused with a reason, and the reservation is noted as waiting
+    report_usage   says how much of that is on the disk by now, which the free bytes of the disk reflect already; what goes beyond
                    the grant is granted in small chunks
-    withdraw       it found the disk full: what was granted is free again, and the job waits
-    remove         it has all its files, or gave up
+    withdraw       the disk was found full: what was granted is free again, and the reservation waits
+    remove         all files are written, or were given up
 
-Free for a new job are: the free bytes of the disk, minus `keep_free`, minus what jobs with a grant have still to write.
-A job that has waited longer than `patience` comes first: no job that came later gets a grant unless enough for the older
-one is left. That does not apply to a job that exceeded its estimate: its final size is unknown.
+A reservation has an id; all of a host are beside each other, whatever they are for. Free for a new one are: the free
+bytes of the disk, minus `keep_free`, minus what those with a grant have still to write. One that has waited longer than
+`patience` comes first: none that came later gets a grant unless enough for the older one is left. That does not apply
+to one that exceeded its estimate: its final size is unknown.
 
 Reservations are JSON lines in a file below the working root, to which all workers of the host append under a lock
 (locked_log.py); a change costs the same however many there are. From time to time the file is rewritten without lines
-that no longer count. After a crash of the machine jobs reserve again, as they do when their reservation was removed as
-stale.
+that no longer count. After a crash of the machine everything is reserved again, as it is when a reservation was removed
+as stale.
 """
 
 from __future__ import annotations
@@ -27,17 +28,30 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from waybill.apps.ingest.locked_log import LockedLog
-from waybill.apps.ingest.settings import DiskSpaceSettings
+from waybill.disk_space.locked_log import LockedLog
 
 FOLDER = ".disk_space"
-FULL_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT}
 DISK_FULL_MESSAGE = "It waits for disk space: the working disk is full."
 _MIN_LOG_LINES = 64  # and four for each reservation: a longer file is rewritten
 _MEBIBYTE = 2**20
 _NEVER = float("-inf")
 
+_GIBIBYTE = 2**30
+
 ByteCount = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class DiskSpaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a record gets space on the working disk; part of the settings of an application."""
+
+    keep_free: ByteCount = _GIBIBYTE  # bytes that always stay free
+    unknown_size_bytes: ByteCount = 10 * _GIBIBYTE  # bytes that must be free for a record of unknown size
+    poll_interval: Seconds = 30.0  # seconds between two checks of the disk
+    patience: Seconds = 3600.0  # seconds; a record that has waited longer gets the next free space, before smaller ones
+    alert_after: Seconds = 86400.0  # seconds; a record that has waited longer is reported to the admins by mail
+    hook: tuple[str, ...] = ()  # a command that may free space; environment variables tell it how much is needed
+    hook_interval: Seconds = 600.0  # seconds between two runs of the hook
 
 
 class DiskUsage(NamedTuple):
@@ -45,14 +59,14 @@ class DiskUsage(NamedTuple):
     free: int
 
 
-class SpaceReservation(msgspec.Struct, frozen=True, omit_defaults=True, tag="job"):
+class SpaceReservation(msgspec.Struct, frozen=True, omit_defaults=True, tag="reservation"):
     id: str
     granted: ByteCount = 0
     on_disk: ByteCount = 0  # of these, written by now
     requested: ByteCount = 0  # if it waits; 0: it does not
     waiting_since: float = 0.0  # when it was first refused
     is_removed: bool = False
-    exceeds_estimate: bool = False  # more arrived than was granted: it waits, and no other job waits for it
+    exceeds_estimate: bool = False  # more arrived than was granted: it waits, and no other waits for it
 
     @property
     def outstanding(self) -> int:
@@ -83,20 +97,24 @@ def measure_disk(root: Path) -> DiskUsage:
     return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
+def is_disk_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def ignore_full_disk() -> Iterator[None]:
     """Suppress the error of a full disk: what could not be written is left undone."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL_DISK_ERRORS:
+        if not is_disk_full(error):
             raise
 
 
 class SpaceReservations:
     """The reservations of one working root; may be used from all threads of a process."""
 
-    # bytes after which a job reports its usage, and by which it may grow beyond its grant
+    # bytes after which usage is reported, and by which a reservation may grow beyond its grant
     growth_chunk = 64 * _MEBIBYTE
 
     _stale_removed_at: float
@@ -109,7 +127,7 @@ class SpaceReservations:
         self._hook_run_here_at = _NEVER  # when the disk was too full to write it to the log
         self._log = LockedLog(root / FOLDER / "reservations", self._reset, self._apply_line)
 
-    # --- for one job
+    # --- one reservation
 
     def reserve(self, id: str, need: int | None, now: float, *, have: int = 0) -> SpaceDecision:
         """Ask for `need` bytes in all (None: unknown), of which `have` are on the disk. Safe to repeat."""
@@ -181,7 +199,7 @@ class SpaceReservations:
             )
 
     def release_granted(self, id: str) -> None:
-        """Give back the grant, also what was written of it; the job goes on waiting for all of it."""
+        """Give back the grant, also what was written of it; the reservation goes on waiting for all of it."""
         with ignore_full_disk(), self._log.acquire():
             if id in self._reservations:
                 self._write_reservation(msgspec.structs.replace(self._reservations[id], granted=0, on_disk=0))
@@ -193,22 +211,22 @@ class SpaceReservations:
                 self._write_reservation(SpaceReservation(id, is_removed=True))
 
     def is_full(self) -> bool:
-        """Whether no job may write now."""
+        """Whether nothing may be written now."""
         return self._compute_spare(self._measure_disk(self._root)) <= 0
 
     def get_capacity(self) -> int:
-        """The bytes for a job that has the disk to itself."""
+        """The bytes for a reservation that has the disk to itself."""
         return self._measure_disk(self._root).total - self._settings.keep_free
 
-    # --- for all jobs
+    # --- all reservations
 
     def list_reservations(self) -> list[SpaceReservation]:
         with self._log.acquire():
             return list(self._reservations.values())
 
     def remove_stale(self, find_active: Callable[[Sequence[str]], Collection[str]], now: float) -> int:
-        """Remove the reservations of jobs that no longer need them; returns how many. `find_active` returns those jobs
-        of a list that do.
+        """Remove the reservations that are no longer needed; returns how many. `find_active` returns those of a list
+        that are.
 
         Runs at most once in `poll_interval` on the host, whichever worker calls. A reservation that changes while
         `find_active` runs stays. On a disk that is too full to write the log, nothing is removed.
@@ -252,7 +270,7 @@ class SpaceReservations:
         return disk.free - self._settings.keep_free - min(_MEBIBYTE, disk.total // 64)
 
     def _compute_promised(self, id: str, since: float, now: float, disk: DiskUsage) -> int:
-        """The bytes for jobs that have waited too long, and longer than this one; without those that can never fit."""
+        """The bytes for those that have waited too long, and longer than this one; without those that can never fit."""
         patience_start, capacity = now - self._settings.patience, disk.total - self._settings.keep_free
         return sum(
             max(0, entry.requested - entry.on_disk - entry.outstanding)
@@ -284,7 +302,7 @@ class SpaceReservations:
         self._stale_removed_at = self._hook_run_at = _NEVER
 
     def _apply_line(self, line: bytes) -> None:
-        with suppress(msgspec.DecodeError):  # a torn line: its job reserves again
+        with suppress(msgspec.DecodeError):  # a torn line: its writer reserves again
             entry = _read_line(line)
             if isinstance(entry, SpaceReservation):
                 self._apply_reservation(entry)

@@ -1,4 +1,4 @@
-"""The ledger of room: who is admitted, who waits, and that several processes agree."""
+"""Reservations: which are granted, which wait, and that several processes agree."""
 
 import errno
 import fcntl
@@ -14,10 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.apps.ingest.steps.disk_space_fixture import FakeDisk
-from waybill.apps.ingest.disk_space import DiskUsage, SpaceReservation, SpaceReservations, measure_disk
-from waybill.apps.ingest.locked_log import LockedLog
-from waybill.apps.ingest.settings import DiskSpaceSettings
+from tests.disk_space.fake_disk import FakeDisk
+from waybill.disk_space.locked_log import LockedLog
+from waybill.disk_space.reservations import (
+    DiskSpaceSettings,
+    DiskUsage,
+    SpaceReservation,
+    SpaceReservations,
+    measure_disk,
+)
 
 
 def make_reservations(root: Path, disk: FakeDisk, **more: object) -> SpaceReservations:
@@ -219,7 +224,7 @@ def test_a_torn_line_is_passed_over_and_spoils_no_other(tmp_path: Path) -> None:
     reservations = make_reservations(tmp_path, disk)
     reservations.reserve("a", 600, 0.0)
     with open(tmp_path / ".disk_space" / "reservations", "ab") as file:
-        file.write(b'{"type":"job","id":"b","ne')
+        file.write(b'{"type":"reservation","id":"b","ne')
     assert (
         [entry.id for entry in reservations.list_reservations()]
         == [entry.id for entry in reservations.list_reservations()]
@@ -263,7 +268,7 @@ def test_a_log_that_cannot_be_rewritten_is_read_again(tmp_path: Path, monkeypatc
     assert reservations.reserve("a", 600, 0.0).granted
 
     with monkeypatch.context() as patch:
-        patch.setattr("waybill.apps.ingest.disk_space._MIN_LOG_LINES", -100)
+        patch.setattr("waybill.disk_space.reservations._MIN_LOG_LINES", -100)
         patch.setattr(Path, "write_bytes", no_more)
         assert not reservations.reserve("b", 100, 0.0).granted
     assert reservations.list_reservations() == [SpaceReservation("a", granted=600)]
@@ -310,7 +315,9 @@ def test_a_lock_that_was_removed_is_made_again_for_all(tmp_path: Path) -> None:
 @given(
     st.lists(
         st.binary(max_size=60)
-        | st.sampled_from([b'{"type":"job","id":"x","need":-5}', b'{"type":"job","id":1}', b"{}", b"\n"])
+        | st.sampled_from(
+            [b'{"type":"reservation","id":"x","need":-5}', b'{"type":"reservation","id":1}', b"{}", b"\n"]
+        )
     )
 )
 @settings(max_examples=60, deadline=None)

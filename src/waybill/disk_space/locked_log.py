@@ -29,7 +29,7 @@ class LockedLog:
         self._path, self._lock = str(path), str(path.with_name("lock"))
         self._reset, self._apply_line = reset, apply_line
         self._thread_lock = threading.Lock()
-        self._lock_fd = self._lock_inode = -1  # stays open: it is locked and unlocked three times for a job
+        self._lock_fd = self._lock_inode = -1  # stays open: it is locked and unlocked three times for each reservation
         self._unlock: Callable[[], object] = lambda: None
         self._close: Callable[[], object] = lambda: None
         self._open_file(-1)
