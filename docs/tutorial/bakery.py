@@ -2,10 +2,13 @@
 
 import time
 
-from waybill.application import Application
-from waybill.machine import RESUME, Machine, action, end, rest, work
-from waybill.record import Record
-from waybill.step import Done, Outcome, StepContext
+from waybill import Application, Document, DocumentStruct, Done, Machine, Outcome, Record, StepContext
+from waybill.machine import RESUME, action, end, rest, work
+
+
+class OvenTime(DocumentStruct, frozen=True):
+    minutes: int
+
 
 LOAF = Machine(
     name="loaf", plural="loaves", prefix="loaf", description="One loaf of bread.",
@@ -16,20 +19,21 @@ LOAF = Machine(
         end("Baked", "Ready to eat."),
     ),
     actions=(action("resume", "Failed", RESUME, "Go on after the last step that was done."),),
+    documents=(Document("oven", OvenTime, "step", "How long it has been in the oven."),),
 )  # fmt: skip
 
 
 @LOAF.step("Kneading")
 def knead(loaf: Record, ctx: StepContext) -> Outcome:
-    return Done({"oven": {"minutes": 0}})
+    return Done(documents=(OvenTime(0),))
 
 
 @LOAF.step("Baking")
 def bake(loaf: Record, ctx: StepContext) -> Outcome:
-    for minute in range(loaf.documents["oven"]["minutes"] + 1, 11):
+    for minute in range(loaf.document(OvenTime).minutes + 1, 11):
         ctx.check()
         time.sleep(0.5)
-        ctx.save({"oven": {"minutes": minute}})
+        ctx.save((OvenTime(minute),))
         ctx.report_progress(minute, 10, "minutes")
     return Done(message="golden brown")
 

@@ -20,9 +20,9 @@ from waybill.machine import (
     retired,
     work,
 )
-from waybill.record import Record, RecordDocuments, Ref, Store, StoreError
+from waybill.record import DocumentError, DocumentStruct, Record, RecordDocuments, Ref, Store, StoreError
 from waybill.rules import ActionRefused, Machines, UnknownKind
-from waybill.step import Done, Fail, New, Outcome, StepContext, StepStopped, Wait
+from waybill.step import Done, Fail, New, Outcome, SpawnedChildren, StepContext, StepStopped, Wait
 from waybill.stores import open_store
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "Application",
     "Backoff",
     "Document",
+    "DocumentError",
+    "DocumentStruct",
     "Done",
     "Engine",
     "Fail",
@@ -45,6 +47,7 @@ __all__ = [
     "Record",
     "RecordDocuments",
     "Ref",
+    "SpawnedChildren",
     "StepContext",
     "StepStopped",
     "Store",

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from waybill.application import Application
 from waybill.engine import Engine
 from waybill.machine import RESUME, Backoff, Document, Machine, action, end, join, rest, work
-from waybill.record import Record, Store
-from waybill.step import Done, Fail, New, Outcome, StepContext, Wait
+from waybill.record import DocumentStruct, Record, Store
+from waybill.step import Done, Fail, New, Outcome, SpawnedChildren, StepContext, Wait
 
 if TYPE_CHECKING:
     from waybill.environment import Environment
@@ -32,6 +34,22 @@ PARCELS = 8  # in each shipment
 def _check_no_failed_parcel(shipment: Record, store: Store) -> str | None:
     failed = store.count_by_state("parcel", parent=shipment.ref).get("Failed", 0)
     return f"{failed} of its parcels failed; resume them or give them up first." if failed else None
+
+
+class ShipmentOrder(DocumentStruct, frozen=True):
+    """What to send."""
+
+    parcels: int
+
+
+class ParcelLabel(DocumentStruct, frozen=True):
+    number: int
+    carrier: str
+    address: str
+
+
+class ParcelTrip(DocumentStruct, frozen=True):
+    stops: int  # how many it has passed
 
 
 SHIPMENT = Machine(
@@ -59,18 +77,20 @@ SHIPMENT = Machine(
         ),
     ),
     documents=(
-        Document("order", "service", "What to send: how many parcels."),
-        Document("spawned", "step", "How many parcels have been made, so that a crash goes on from there."),
+        Document("order", ShipmentOrder, "service", "What to send: how many parcels."),
+        Document(
+            "spawned", SpawnedChildren, "step", "How many parcels have been made, so that a crash goes on from there."
+        ),
     ),
 )
 
 
 def _list_carrier_holds(parcel: Record) -> Iterable[str]:
-    return (f"carrier/{parcel.documents['label']['carrier']}",)
+    return (f"carrier/{parcel.document(ParcelLabel).carrier}",)
 
 
-def _write_new_address(parcel: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"label": {**parcel.documents["label"], "address": str(args.get("address", "corrected"))}}
+def _write_new_address(parcel: Record, args: Mapping[str, Any]) -> tuple[ParcelLabel]:
+    return (replace(parcel.document(ParcelLabel), address=str(args.get("address", "corrected"))),)
 
 
 PARCEL = Machine(
@@ -103,8 +123,8 @@ PARCEL = Machine(
         action("give-up", "Failed", "Returned", "Send it back.", confirm="A returned parcel is not sent again."),
     ),
     documents=(
-        Document("label", "service", "Its number, its carrier and its address."),
-        Document("trip", "step", "How many stops it has passed."),
+        Document("label", ParcelLabel, "service", "Its number, its carrier and its address."),
+        Document("trip", ParcelTrip, "step", "How many stops it has passed."),
     ),
     hold_names=_list_carrier_holds,
 )
@@ -112,19 +132,13 @@ PARCEL = Machine(
 
 @SHIPMENT.step("Sorting")
 def sort(shipment: Record, ctx: StepContext) -> Outcome:
-    order = shipment.documents.get("order")
-    count = order.get("parcels") if isinstance(order, dict) else None
-    if not isinstance(count, int) or isinstance(count, bool):
-        raise Fail(
-            """The order does not say how many parcels to send; submit another with --document order='{"parcels": 3}'."""
-        )
-    if count < 1:
+    order = shipment.find_document(ShipmentOrder)
+    if order is None:
+        raise Fail("""No order says how many parcels to send; submit another with --document order='{"parcels": 3}'.""")
+    if order.parcels < 1:
         raise Fail("The order names no parcel; a shipment has at least one.")
-    labels = (
-        {"number": n, "carrier": CARRIERS[n % len(CARRIERS)], "address": f"{n} Quay Street"}
-        for n in range(1, count + 1)
-    )
-    created = ctx.spawn_each(New("parcel", {"label": label}) for label in labels)
+    labels = (ParcelLabel(n, CARRIERS[n % len(CARRIERS)], f"{n} Quay Street") for n in range(1, order.parcels + 1))
+    created = ctx.spawn_each(New("parcel", (label,)) for label in labels)
     return Done(message=f"{created} parcels")
 
 
@@ -136,29 +150,29 @@ def arrive(shipment: Record, ctx: StepContext) -> Outcome:
 
 @PARCEL.step("Packing")
 def pack(parcel: Record, ctx: StepContext) -> Outcome:
-    return Done({"trip": {"stops": 0}})
+    return Done((ParcelTrip(0),))
 
 
 @PARCEL.step("Sending")
 def send(parcel: Record, ctx: StepContext) -> Outcome:
-    number = int(parcel.documents["label"]["number"])
-    stops = int(parcel.documents["trip"]["stops"])
-    if number % 11 == 5 and parcel.resume_count == 0 and parcel.documents["label"]["address"].endswith("Quay Street"):
+    label, stops = parcel.document(ParcelLabel), parcel.document(ParcelTrip).stops
+    number = label.number
+    if number % 11 == 5 and parcel.resume_count == 0 and label.address.endswith("Quay Street"):
         raise Fail("There is no such house in Quay Street; readdress the parcel, or resume it to try the neighbours.")
     if number % 7 == 3 and stops == 0 and parcel.error_count == 0:
         raise ConnectionError("the carrier does not answer")
     ctx.report_progress(stops, STOPS, "stops")
     if stops < STOPS:
-        return Wait(PAUSE + number % 3, f"passed {stops} of {STOPS} stops", {"trip": {"stops": stops + 1}})
+        return Wait(PAUSE + number % 3, f"passed {stops} of {STOPS} stops", (ParcelTrip(stops + 1),))
     return Done(message="signed for")
 
 
 def make_demo_records(environment: Environment, engine: Engine) -> None:
     """Create some shipments to look at. Safe to repeat."""
     for n in range(1, SHIPMENTS + 1):
-        order = {"parcels": PARCELS + n % 5}
+        order = ShipmentOrder(PARCELS + n % 5)
         engine.submit(
-            New("shipment", {"order": order}, owner="demo", priority=3 + n % 3, idempotency_key=f"demo {n}"), who="demo"
+            New("shipment", (order,), owner="demo", priority=3 + n % 3, idempotency_key=f"demo {n}"), who="demo"
         )
 
 

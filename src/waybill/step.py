@@ -12,12 +12,12 @@ repeated (`ctx.save`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from waybill.record import Page, Record, Ref, Store
+from waybill.record import Documents, DocumentStruct, Page, Record, Ref, Store, StructType
 
 if TYPE_CHECKING:
     from waybill.objects import Objects
@@ -30,7 +30,7 @@ class New:
     """A record to be created in the same commit as something else."""
 
     kind: str
-    documents: Mapping[str, Any] = field(default_factory=dict)
+    documents: Documents = ()
     id: str | None = None  # None: minted
     state: str | None = None  # None: the first state of its machine
     owner: str | None = None  # None: the maker's
@@ -49,11 +49,12 @@ class New:
 class Done:
     """The work of the state is done: go to its `to`, or to one of its `or_to`."""
 
-    documents: Mapping[str, Any] = field(default_factory=dict)  # None as a value removes the document
+    documents: Documents = ()
     to: str | None = None
     message: str = ""
     priority: int | None = None
     spawn: tuple[New, ...] = ()
+    remove: tuple[StructType, ...] = ()  # the types of the documents that it removes, if the record has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,15 @@ class Wait:
 
     seconds: float | None = None
     message: str = ""
-    documents: Mapping[str, Any] = field(default_factory=dict)
+    documents: Documents = ()
+    remove: tuple[StructType, ...] = ()
+
+
+class SpawnedChildren(DocumentStruct, frozen=True):
+    """How many children a step has created: the document that `ctx.spawn_each` writes under the name "spawned"."""
+
+    count: int = 0
+    whole: bool = False  # whether these are all
 
 
 class Fail(Exception):
@@ -118,13 +127,15 @@ class StepContext(Protocol):
     def now(self) -> float:
         """Return the time of the clock that was passed in."""
 
-    def save(self, documents: Mapping[str, Any] | None = None, *, locks: Iterable[str] = ()) -> Record:
+    def save(
+        self, documents: Documents = (), *, remove: tuple[StructType, ...] = (), locks: Iterable[str] = ()
+    ) -> Record:
         """Commit a checkpoint under the claim; it is on disk when this returns.
 
         A lock that another record owns ends the step; it runs again when the lock is free.
         """
 
-    def spawn(self, children: Iterable[New], documents: Mapping[str, Any] | None = None) -> list[Record]:
+    def spawn(self, children: Iterable[New], documents: Documents = ()) -> list[Record]:
         """Create one page of children together with a checkpoint (a cursor), all or nothing."""
 
     def spawn_each(self, children: Iterable[New], cursor: str = "spawned", page_size: int = 200) -> int:

@@ -23,17 +23,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from typing_extensions import TypedDict  # pydantic reads it, and before Python 3.12 only in this form
+
 from waybill.engine import Engine
 from waybill.machine import Document, Machine, action, end, rest
-from waybill.record import Record, RecordExists, RecordNotFound, Ref, Store
+from waybill.record import DocumentStruct, Record, RecordExists, RecordNotFound, Ref, Store
 from waybill.rules import ActionRefused
 from waybill.step import New
+from waybill.views import format_time
 
 Role = Literal["reader", "submitter", "operator", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "submitter", "operator", "admin")
 TOKEN_FILE = "admin.token"  # in the data folder
 TOKEN_VARIABLE = "WAYBILL_TOKEN"
 MAX_NAME = 100
+
+
+class TokenDocument(DocumentStruct, frozen=True):
+    """A token as it is stored."""
+
+    name: str
+    role: Role
+    hash: str
+
 
 TOKEN = Machine(
     name="token",
@@ -42,7 +54,11 @@ TOKEN = Machine(
     made_by="`waybill tokens new`, or by POST /api/v1/tokens",
     states=(rest("Active", "Its holder may do what its role allows.", settled=True), end("Revoked", "It is refused.")),
     actions=(action("revoke", "Active", "Revoked", "Refuse it from now on.", role="admin"),),
-    documents=(Document("token", "service", "Its name, its role, and the SHA-256 of its secret.", secret=("hash",)),),
+    documents=(
+        Document(
+            "token", TokenDocument, "service", "Its name, its role, and the SHA-256 of its secret.", secret=("hash",)
+        ),
+    ),
 )
 
 _TOKEN_PATTERN = re.compile(r"wb_([0-9a-z]{1,64})_([0-9A-Za-z_-]{43})")
@@ -64,6 +80,14 @@ class Identity(NamedTuple):
         return is_role_sufficient(self.role, role)
 
 
+class TokenView(TypedDict):
+    id: str
+    name: str
+    role: str
+    state: str
+    created: str | None
+
+
 class IssuedToken(NamedTuple):
     record: Record
     token: str  # shown once, and stored by nobody but its holder
@@ -72,6 +96,17 @@ class IssuedToken(NamedTuple):
 def is_role_sufficient(role: str, needed: str) -> bool:
     """Return whether a role includes the needed one. An unknown role allows nothing and is granted to nobody."""
     return role in ROLES and needed in ROLES and ROLES.index(role) >= ROLES.index(needed)
+
+
+def token_view_of(record: Record) -> TokenView:
+    document = record.document(TokenDocument)
+    return {
+        "id": record.id,
+        "name": document.name,
+        "role": document.role,
+        "state": record.state,
+        "created": format_time(record.created),
+    }
 
 
 def issue(engine: Engine, name: str, role: str, *, who: str = "") -> IssuedToken:
@@ -94,18 +129,11 @@ def identify(store: Store, token: str) -> Identity | None:
         record = store.get(TOKEN.name, id)
     except RecordNotFound:
         record = None
-    body = record.documents.get("token") if record is not None else None
-    stored = body.get("hash") if isinstance(body, dict) else None
-    is_same = hmac.compare_digest(_hash_secret(secret), stored if isinstance(stored, str) else _EMPTY_HASH)
-    if (
-        record is None
-        or not isinstance(body, dict)
-        or not is_same
-        or record.state != "Active"
-        or body.get("role") not in ROLES
-    ):
+    stored = record.find_document(TokenDocument) if record is not None else None
+    is_same = hmac.compare_digest(_hash_secret(secret), stored.hash if stored is not None else _EMPTY_HASH)
+    if record is None or stored is None or not is_same or record.state != "Active":
         return None
-    return Identity(str(body.get("name", "")), body["role"], id)
+    return Identity(stored.name, stored.role, id)
 
 
 def is_active(store: Store, id: str) -> bool:
@@ -167,7 +195,7 @@ def _register(engine: Engine, id: str, secret: str, name: str, role: str, who: s
         raise ActionRefused(f"{role!r} is no role; the roles are {', '.join(ROLES)}, each including those before it.")
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise ActionRefused(f"A token's name is 1 to {MAX_NAME} printable characters that say who holds it.")
-    new = New(TOKEN.name, {"token": {"name": name, "role": role, "hash": _hash_secret(secret)}}, id=id, owner=name)
+    new = New(TOKEN.name, (TokenDocument(name, role, _hash_secret(secret)),), id=id, owner=name)
     return IssuedToken(engine.submit(new, who=who, why=f"role {role}"), f"wb_{id}_{secret}")
 
 

@@ -82,7 +82,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any]]] = [
     ("needs a state", {"states": (), "actions": ()}),
     ("Packing is declared twice", {"states": (*S, end("Packing", "again"))}),
     ("action resume is declared twice", {"actions": (*GOOD["actions"], action("resume", "Held", "Packing", "again"))}),
-    ("document a is declared twice", {"documents": (Document("a", "step", ""), Document("a", "step", ""))}),
+    ("document a is declared twice", {"documents": (Document("a", None, "step", ""), Document("a", None, "step", ""))}),
     ("Packing goes to Nowhere, which is no state", {"states": (work("Packing", "Nowhere", ""), *S[1:])}),
     ("no path leads to Attic", {"states": (*S, end("Attic", "never entered"))}),
     (

@@ -71,9 +71,9 @@ PARCEL = Machine(
         ),
     ),
     documents=(
-        Document("label", "service", ""),
-        Document("weight", "step", ""),
-        Document("raw", "foreign", "", v=None),
+        Document("label", None, "service", ""),
+        Document("weight", None, "step", ""),
+        Document("raw", None, "foreign", "", v=None),
     ),
     locks=(
         LockFamily(
@@ -433,25 +433,6 @@ def test_an_illegal_transition_in_a_history_is_found() -> None:
         == "goes from Failed to Sent by done, which is no arrow"
     )
     assert rules.find_illegal_transition(PARCEL, [(None, "Sent", "submit")]) == "begins in Sent"
-
-
-def test_B15_a_document_is_read_in_its_version_and_the_one_before() -> None:
-    table = Machine(
-        name="m",
-        plural="ms",
-        description="",
-        states=(work("A", "B", "", on_fail=None), end("B", "")),
-        documents=(Document("d", "step", "", v=3),),
-    )
-
-    def holding(v: int) -> Record:
-        return Record("m", "1", "A", documents=RecordDocuments({"d": encode_document({"v": v, "later": 1})}))
-
-    assert rules.read_document(table, holding(3), "d") == {"v": 3, "later": 1}
-    assert rules.read_document(table, holding(2), "d")["later"] == 1
-    for version in (1, 4):
-        with pytest.raises(Fail, match=f"is of version {version}; this release reads 3 and 2"):
-            rules.read_document(table, holding(version), "d")
 
 
 def test_reasons_are_clipped_not_unbounded() -> None:

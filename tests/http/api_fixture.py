@@ -55,7 +55,7 @@ CRATE = Machine(
         ),
         action("forget", "Failed", "Scrapped", "As if it had never been.", role="admin"),
     ),
-    documents=(Document("label", "service", "To whom."), Document("weight", "step", "How heavy.")),
+    documents=(Document("label", None, "service", "To whom."), Document("weight", None, "step", "How heavy.")),
 )
 
 BOX = Machine(

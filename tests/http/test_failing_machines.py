@@ -45,7 +45,7 @@ MEMO = Machine(
         action("go", "Held", "Reading", "Go on.", guard=_guard),
         action("drop", "Held", "Read", "Do not read it.", confirm="Nobody will know.", skip_confirm=_unless),
     ),
-    documents=(Document("text", "step", "The words.", redact=_shown),),
+    documents=(Document("text", None, "step", "The words.", redact=_shown),),
     hold_names=lambda memo: (f"desk/{memo.documents['text']['by'].lower()}",),
 )
 

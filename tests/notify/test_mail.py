@@ -234,13 +234,13 @@ def test_no_text_adds_a_header_or_a_recipient(subject: str, text: str, addresses
     new = make_mail(
         to=parse_recipients(*nasty), subject=f"{subject}\r\nBcc: evil@example.org", text=text, key="k", at=AT
     )
-    body = new.documents["mail"]
-    written = MailMessage(tuple(body["to"]), body["subject"], body["text"], body["message_id"], AT)
+    (written,) = new.documents
+    assert isinstance(written, MailMessage)
     message = compose_message(written, "waybill@example.org", NO_OBJECTS)
     assert message["Bcc"] is None
     head = message.as_bytes().partition(b"\n\n")[0].replace(b"\r", b"")
     assert sum(line.lower().startswith(b"bcc:") for line in head.split(b"\n")) == 0
-    assert all("\n" not in each and "\r" not in each for each in (*body["to"], body["subject"]))
+    assert all("\n" not in each and "\r" not in each for each in (*written.to, written.subject))
 
 
 @given(st.lists(st.text(), max_size=5))

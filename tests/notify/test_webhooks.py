@@ -19,7 +19,7 @@ from tests.servers.ports import free_port
 from waybill.config import WebhookSettings
 from waybill.machine import Backoff
 from waybill.notify import HttpPostError, make_webhook_deliveries, post
-from waybill.notify.webhooks import SIGNATURE_HEADER, make_webhook_machine
+from waybill.notify.webhooks import SIGNATURE_HEADER, WebhookEvent, make_webhook_machine
 from waybill.record import Record
 from waybill.step import New
 from waybill.transfer import AddressPolicy
@@ -181,14 +181,18 @@ def test_a_webhook_gets_the_types_that_it_subscribes_to(types: tuple[str, ...], 
     assert bool(new_deliveries((WebhookSettings("a", "http://127.0.0.1", types),))) is subscribed
 
 
+def _event_id_of(new: New) -> str:
+    (document,) = new.documents
+    assert isinstance(document, WebhookEvent)
+    return str(document.event["id"])
+
+
 def test_the_id_follows_from_what_happened() -> None:
     hooks = (WebhookSettings("a", "http://127.0.0.1"), WebhookSettings("b", "http://127.0.0.1"))
-    first, second = (new.documents["event"]["event"]["id"] for new in new_deliveries(hooks))
-    (again, _) = (new.documents["event"]["event"]["id"] for new in new_deliveries(hooks, at=AT + 9))
-    (other, _) = (new.documents["event"]["event"]["id"] for new in new_deliveries(hooks, key="another"))
-    (kind, _) = (
-        new.documents["event"]["event"]["id"] for new in new_deliveries(hooks, type="org.waybill.ingest.job.failed")
-    )
+    first, second = (_event_id_of(new) for new in new_deliveries(hooks))
+    (again, _) = (_event_id_of(new) for new in new_deliveries(hooks, at=AT + 9))
+    (other, _) = (_event_id_of(new) for new in new_deliveries(hooks, key="another"))
+    (kind, _) = (_event_id_of(new) for new in new_deliveries(hooks, type="org.waybill.ingest.job.failed"))
     assert first == second == again
     assert len({first, other, kind}) == 3
 

@@ -69,9 +69,9 @@ CHORE = Machine(
         ),
     ),
     documents=(
-        Document("chore", "service", "What the step does wrong."),
-        Document("note", "step", "A note.", v=None),
-        Document("saying", "service", "What was said."),
+        Document("chore", None, "service", "What the step does wrong."),
+        Document("note", None, "step", "A note.", v=None),
+        Document("saying", None, "service", "What was said."),
     ),
 )
 

@@ -75,10 +75,10 @@ ORDER = Machine(
         ),
     ),
     documents=(
-        Document("order", "service", "How many items, and how they are."),
-        Document("made", "step", "How many items are created."),
-        Document("label", "step", "The label."),
-        Document("note", "service", "A note of the operator."),
+        Document("order", None, "service", "How many items, and how they are."),
+        Document("made", None, "step", "How many items are created."),
+        Document("label", None, "step", "The label."),
+        Document("note", None, "service", "A note of the operator."),
     ),
 )
 
@@ -120,7 +120,7 @@ ITEM = Machine(
             guard=_is_not_sold,
         ),
     ),
-    documents=(Document("item", "service", "Where it is."), Document("weight", "step", "What it weighs.")),
+    documents=(Document("item", None, "service", "Where it is."), Document("weight", None, "step", "What it weighs.")),
     hold_names=lambda record: (f"aisle/{record.documents['item']['aisle']}",),
 )
 
@@ -133,7 +133,7 @@ NOTICE = Machine(
         work("Telling", "Told", "Tells it.", on_fail=None, backoff=SHORT_BACKOFF),
         end("Told", "They know.", keep=30.0),
     ),
-    documents=(Document("notice", "service", "What to tell."),),
+    documents=(Document("notice", None, "service", "What to tell."),),
 )
 
 

@@ -48,7 +48,7 @@ STEP_ERRORS: list[tuple[Callable[[Record, StepContext], Any], str]] = [
     (exit_program, "left the program with 3"),
     (raise_half_character, "half ? and ?"),
     (raise_speechless, "Speechless, whose text cannot be read: ZeroDivisionError"),
-    (lambda chore, ctx: ctx.save([1]), "items"),  # type: ignore[arg-type]
+    (lambda chore, ctx: ctx.save([1]), "no document of the type int"),  # type: ignore[list-item]
     (lambda chore, ctx: ctx.save({5: {}}), "5 is no text"),  # type: ignore[dict-item]
     (lambda chore, ctx: ctx.save(locks=[5]), "int"),  # type: ignore[list-item]
     (lambda chore, ctx: ctx.spawn(["chore"]), "kind"),  # type: ignore[list-item]
@@ -56,7 +56,7 @@ STEP_ERRORS: list[tuple[Callable[[Record, StepContext], Any], str]] = [
     (lambda chore, ctx: ctx.spawn([New("chore", owner=5)]), "5 is no text"),  # type: ignore[arg-type]
     (lambda chore, ctx: ctx.report_progress(1, object()), "object"),  # type: ignore[arg-type]
     (lambda chore, ctx: ctx.run_on_store(lambda store: 1 // 0), "ZeroDivisionError"),
-    (lambda chore, ctx: Done([1]), "items"),  # type: ignore[arg-type]
+    (lambda chore, ctx: Done([1]), "no document of the type int"),  # type: ignore[list-item]
     (lambda chore, ctx: Done({"a\0b": {}}), "null character"),
     (lambda chore, ctx: Done({"": {}}), "a document needs a name"),
     (lambda chore, ctx: Done(spawn="chore"), "kind"),  # type: ignore[arg-type]

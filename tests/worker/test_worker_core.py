@@ -290,7 +290,7 @@ def test_a_refused_save_is_answered_to_the_step() -> None:
     driver = Driver().opened()
     driver.take(parcel())
     (step_run,) = started(driver)
-    driver.on(m.SaveRequested(step_run, {"a": {}}, (), (New("boat"),)))
+    driver.on(m.SaveRequested(step_run, {"a": {}}, children=(New("boat"),)))
     (reply,) = [c for c in driver.tick() if isinstance(c, m.ReplyCommand)]
     assert isinstance(reply.result, rules.UnknownKind)
     driver.on(m.SaveRequested(step_run, {"a": {}}))
@@ -302,7 +302,7 @@ def test_A9_an_unavailable_lock_ends_the_step_and_blocks_the_record() -> None:
     driver = Driver().opened()
     driver.take(parcel(state="Sending"))
     (step_run,) = started(driver)
-    driver.on(m.SaveRequested(step_run, {}, ("van/1",)))
+    driver.on(m.SaveRequested(step_run, locks=("van/1",)))
     driver.committed(driver.next(m.CommitCommand), LockUnavailable("held", "van/1"))
     assert isinstance(driver.next(m.ReplyCommand).result, StepStopped)
     change = done(driver, step_run, StepStopped()).entries[0].group.changes[0]

@@ -28,6 +28,7 @@ from waybill.record import (
     CommitOutcomeUnknown,
     CommitTooLarge,
     Conflict,
+    DocumentError,
     LockUnavailable,
     RecordExists,
     RecordNotFound,
@@ -118,7 +119,7 @@ def describe(error: BaseException) -> CliProblem | None:
             return CliProblem(STORE, error.code, text)
         case ObjectsError():
             return CliProblem(STORE, "objects", text)
-        case CommitTooLarge() | StoreError():
+        case CommitTooLarge() | StoreError() | DocumentError():
             return CliProblem(FAILED, error.code, text)
         case ActionRefused() | MachineError() | BadTokenFile():
             return CliProblem(FAILED, "refused", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,9 @@ from waybill import views
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext, command
 from waybill.cli.problems import UsageError
-from waybill.record import MAX_PAGE, Record
+from waybill.record import MAX_PAGE
 from waybill.text_format import format_age, format_local_time
-from waybill.tokens import TOKEN, Role, issue, revoke
+from waybill.tokens import TOKEN, Role, issue, revoke, token_view_of
 from waybill.views import ListQuery, PageTokens
 
 PANEL = "Workers and tokens"
@@ -45,7 +45,7 @@ def list_tokens(
         page = store.find(TOKEN.name, after=after, limit=limit, documents=True)
         # Signing the first token of a store writes its secret. A list of one page is readable even when the disk is full.
         next_token = PageTokens.from_store(store).sign(query, page.after) if page.after is not None else None
-    tokens = [_token_view_of(record) for record in page.records]
+    tokens = [token_view_of(record) for record in page.records]
     if context.as_json:
         return context.print_json({"tokens": tokens, "next": next_token})
     table = terminal.make_table("id", "name", "role", "state", "created")
@@ -55,17 +55,6 @@ def list_tokens(
     if next_token:
         context.print_note(f"There are more: waybill tokens list --page-token {next_token}")
     return None
-
-
-def _token_view_of(record: Record) -> dict[str, Any]:
-    document = record.documents.get("token") or {}
-    return {
-        "id": record.id,
-        "name": document.get("name", ""),
-        "role": document.get("role", ""),
-        "state": record.state,
-        "created": views.format_time(record.created),
-    }
 
 
 def create_token(

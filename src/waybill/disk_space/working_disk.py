@@ -45,7 +45,7 @@ from waybill.record import Record, RecordNotFound, Store
 from waybill.rules import Machines
 from waybill.step import Fail, New, StepContext, Wait
 
-SPACE_DOCUMENT = Document("disk_space", "step", "Since when it waits for disk space, and why.")
+SPACE_DOCUMENT = Document("disk_space", None, "step", "Since when it waits for disk space, and why.")
 _RECORDS_PER_READ = 100
 
 

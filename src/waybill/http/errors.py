@@ -113,6 +113,11 @@ ERROR_RESPONSE_RULES: tuple[tuple[type[Exception], str, ErrorResponseRule], ...]
         ),
     ),
     (
+        nouns.DocumentError,
+        nouns.DocumentError.code,
+        ErrorResponseRule(409, "GET the record to see its documents; its operator must examine what wrote them."),
+    ),
+    (
         MachineError,
         "bad-documents",
         ErrorResponseRule(422, "GET /api/v1/machines/{kind} says which documents the kind has and what writes them."),

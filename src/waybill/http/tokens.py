@@ -14,10 +14,10 @@ from waybill.http.api_services import ApiServices
 from waybill.http.authentication import require_role
 from waybill.http.errors import describe_responses
 from waybill.http.json_io import Name, RequestBody, to_json_response
-from waybill.record import MAX_PAGE, Record, RecordNotFound
+from waybill.record import MAX_PAGE, RecordNotFound
 from waybill.rules import find_id_problem
-from waybill.tokens import MAX_NAME, TOKEN, Identity, Role, issue, revoke
-from waybill.views import BadPageToken, format_time
+from waybill.tokens import MAX_NAME, TOKEN, Identity, Role, TokenView, issue, revoke, token_view_of
+from waybill.views import BadPageToken
 
 
 class NewTokenBody(RequestBody):
@@ -31,14 +31,6 @@ class IdentityView(TypedDict):
     token: str | None
 
 
-class TokenView(TypedDict):
-    id: str
-    name: str
-    role: str
-    state: str
-    created: str | None
-
-
 class TokensView(TypedDict):
     tokens: list[TokenView]
     next: str | None
@@ -46,17 +38,6 @@ class TokensView(TypedDict):
 
 class IssuedTokenView(TokenView):
     token: str  # shown this once
-
-
-def token_view_of(record: Record) -> TokenView:
-    document = record.documents.get("token") or {}
-    return {
-        "id": record.id,
-        "name": str(document.get("name", "")),
-        "role": str(document.get("role", "")),
-        "state": record.state,
-        "created": format_time(record.created),
-    }
 
 
 def build_router(services: ApiServices) -> APIRouter:

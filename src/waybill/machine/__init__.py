@@ -29,7 +29,6 @@ from waybill.machine.declarations import (
     Action,
     ActionGuard,
     Backoff,
-    Document,
     DocumentWriter,
     LockFamily,
     State,
@@ -44,6 +43,7 @@ from waybill.machine.declarations import (
 )
 from waybill.machine.machine import Arrow, Machine
 from waybill.machine.validation import MachineError, check_machine
+from waybill.record import Document
 
 __all__ = [
     "MAX_WAIT",

@@ -1,4 +1,5 @@
-"""The words in which a machine is declared: states, actions, documents, lock families, the working folder.
+"""The words in which a machine is declared: states, actions, lock families, the working folder; documents are declared
+by `waybill.record.documents`.
 
 A state has one of five types:
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waybill.record import Record, Store
+from waybill.record import Documents, Record, Store
 
 StateType = Literal["work", "join", "rest", "end", "retired"]
 MAX_WAIT = 1e9  # seconds of one wait, at most: 31 years are as good as for ever, and every store can represent them
@@ -139,7 +140,7 @@ STAY = "<stay>"  # target of an action that writes documents and leaves the stat
 
 ActionGuard = Callable[[Record, Store], str | None]  # returns why the action is not possible, or None
 # from an action's arguments to the documents that it writes
-DocumentWriter = Callable[[Record, Mapping[str, Any]], Mapping[str, Any]]
+DocumentWriter = Callable[[Record, Mapping[str, Any]], Documents]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +185,6 @@ def action(
     return Action(
         name, tuple(sources.split()), target, description, guard, confirm, when_claimed, role, writes, skip_confirm
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A named piece of JSON on a record. Whoever creates the record may write it; after that only its writer."""
-
-    name: str
-    writer: Literal["step", "service", "foreign"]
-    description: str
-    # the number in its "v"; readers accept this one and the one before. None: a foreign format without a version
-    v: int | None = 1
-    secret: tuple[str, ...] = ()  # fields that nobody is shown: "hash", or "callback.password" for a nested one
-    # returns what is shown instead, for a document that may hold something secret anywhere
-    redact: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

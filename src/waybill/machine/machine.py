@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from waybill.machine.declarations import RESUME, STAY, Action, Document, LockFamily, State, WorkingFolder
+from waybill.machine.declarations import RESUME, STAY, Action, LockFamily, State, WorkingFolder
 from waybill.machine.validation import MachineError, check_machine
-from waybill.record import Record
+from waybill.record import Document, Record, StructType
 from waybill.step import Step
 
 
@@ -43,11 +43,14 @@ class Machine:
     v: int = 1  # increases when a state is added or retired
     steps: dict[str, Step] = field(default_factory=dict, repr=False)
     _states_by_name: dict[str, State] = field(default_factory=dict, repr=False)
+    _documents: dict[str | StructType, Document] = field(default_factory=dict, repr=False)  # by name and by type
 
     def __post_init__(self) -> None:
         if not self.queue:
             object.__setattr__(self, "queue", f"queue/{self.name}")
         self._states_by_name.update((s.name, s) for s in self.states)
+        self._documents.update((d.name, d) for d in self.documents)
+        self._documents.update((d.type, d) for d in self.documents if d.type is not None)
         check_machine(self)
 
     def __hash__(self) -> int:
@@ -67,7 +70,10 @@ class Machine:
         return next((a for a in self.actions if a.name == name), None)
 
     def find_document(self, name: str) -> Document | None:
-        return next((d for d in self.documents if d.name == name), None)
+        return self._documents.get(name)
+
+    def find_document_of_type(self, type: StructType) -> Document | None:
+        return self._documents.get(type)
 
     def find_resume_state(self, last_done: str | None) -> str:
         """Return the state where a record resumes whose last success was `last_done`."""

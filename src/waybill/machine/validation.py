@@ -30,6 +30,7 @@ def check_machine(machine: Machine) -> None:
         ("state", [s.name for s in states]),
         ("action", [a.name for a in machine.actions]),
         ("document", [d.name for d in machine.documents]),
+        ("type of a document,", [d.type.__name__ for d in machine.documents if d.type is not None]),
         ("lock family", [k.name for k in machine.locks]),
     ):
         if twice := [n for i, n in enumerate(names) if n in names[:i]]:

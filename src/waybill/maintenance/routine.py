@@ -20,9 +20,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import msgspec
+
 from waybill.engine import Engine
 from waybill.machine import STAY, Backoff, Document, Machine, action, end, work
-from waybill.record import CommitOutcomeUnknown, Finding, Record, RecordExists, Ref, Store
+from waybill.record import CommitOutcomeUnknown, DocumentStruct, Finding, Record, RecordExists, Ref, Store
 from waybill.rules import Machines, triggered_maintenance
 from waybill.step import New, Outcome, StepContext, Wait
 from waybill.worker.step_context import OwnerThreadStore
@@ -94,9 +96,18 @@ def run_round(routine: MaintenanceRoutine, context: MaintenanceContext) -> int:
     return repaired
 
 
+class RoutineMemory(DocumentStruct, frozen=True):
+    """What a routine stores from round to round, and what its last round did."""
+
+    memory: dict[str, Any] = msgspec.field(default_factory=dict)
+    repaired: int = 0
+    at: float = 0.0
+
+
 def memory_of(record: Record) -> dict[str, Any]:
     """Return what the routine of this record stores from round to round."""
-    return dict(record.documents["memory"].get("memory", {})) if "memory" in record.documents else {}
+    found = record.find_document(RoutineMemory)
+    return dict(found.memory) if found is not None else {}
 
 
 MAINTENANCE = Machine(
@@ -110,7 +121,9 @@ MAINTENANCE = Machine(
     ),
     actions=(action("run", "Watching", STAY, "Do a round now.", when_claimed="wait"),),
     documents=(
-        Document("memory", "step", "What the routine stores from round to round, and what its last round did."),
+        Document(
+            "memory", RoutineMemory, "step", "What the routine stores from round to round, and what its last round did."
+        ),
     ),
 )
 
@@ -147,8 +160,8 @@ class MaintenanceScheduler:
             self.resources_of,
         )
         repaired = run_round(routine, context)
-        memory = {"memory": context.memory, "repaired": repaired, "at": ctx.now()}
-        return Wait(routine.poll_interval, documents={"memory": memory})
+        memory = RoutineMemory(context.memory, repaired, ctx.now())
+        return Wait(routine.poll_interval, documents=(memory,))
 
     def ensure_records(self, engine: Engine) -> None:
         """Create the records that do not exist yet. Safe to repeat and to race: an id exists once."""

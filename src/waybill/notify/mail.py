@@ -24,12 +24,13 @@ from email.policy import SMTP
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from waybill.config import MailSettings
 from waybill.machine import Backoff, Document, Machine, action, end, rest, work
 from waybill.notify.smtp import SmtpDelivery, SmtpRefused, send
 from waybill.objects import ObjectNotFound, Objects
-from waybill.record import Record
+from waybill.record import DocumentStruct, Record
 from waybill.rules import ActionRefused
 from waybill.step import Done, Fail, New, Outcome, Step, StepContext, Wait
 
@@ -53,7 +54,7 @@ class MailAttachment(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
 
 
-class MailMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+class MailMessage(DocumentStruct, frozen=True):
     to: tuple[str, ...]
     subject: str
     text: str
@@ -61,7 +62,14 @@ class MailMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float  # seconds since 1970: its date
     bcc: tuple[str, ...] = ()
     attachments: tuple[MailAttachment, ...] = ()
-    v: int = 1
+
+
+class MailDelivery(DocumentStruct, frozen=True):
+    """Who has the message, and who was refused and why."""
+
+    accepted: tuple[str, ...] = ()
+    refused: dict[str, str] = msgspec.field(default_factory=dict)  # by address
+    rounds: int = 0  # how often the server asked for another try
 
 
 def make_mail(
@@ -84,7 +92,7 @@ def make_mail(
         tuple(dict.fromkeys(bcc))[:MAX_RECIPIENTS],
         tuple(attachments),
     )
-    return New("mail", {"mail": msgspec.to_builtins(message)}, is_child=False, priority=5)
+    return New("mail", (message,), is_child=False, priority=5)
 
 
 def parse_recipients(*texts: str) -> tuple[str, ...]:
@@ -140,24 +148,28 @@ def make_mail_machine(settings: MailSettings) -> Machine:
             ),
         ),
         documents=(
-            Document("mail", "service", "To whom, what about, the text, and which objects go with it."),
-            Document("delivery", "step", "Who has had it, who was refused and why."),
+            Document("mail", MailMessage, "service", "To whom, what about, the text, and which objects go with it."),
+            Document("delivery", MailDelivery, "step", "Who has had it, who was refused and why."),
         ),
     )
     machine.step("Waiting")(make_send_step(settings))
     return machine
 
 
-def _write_new_recipients(record: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+def _write_new_recipients(record: Record, args: Mapping[str, Any]) -> tuple[msgspec.Struct, ...]:
     """Use other addresses, if some are given; everyone who has not received it is tried again."""
     new_recipients = args.get("to")
     if not new_recipients:
-        return {"delivery": {"accepted": record.documents.get("delivery", {}).get("accepted", [])}}
+        return (MailDelivery(_delivery_of(record).accepted),)
     texts = [new_recipients] if isinstance(new_recipients, str) else [str(each) for each in new_recipients]
     addresses = parse_recipients(*texts)
     if not addresses:
         raise ActionRefused("`to` names no mail address.")
-    return {"mail": {**record.documents["mail"], "to": addresses, "bcc": []}, "delivery": {}}
+    return (replace(record.document(MailMessage), to=addresses, bcc=()), MailDelivery())
+
+
+def _delivery_of(record: Record) -> MailDelivery:
+    return record.find_document(MailDelivery) or MailDelivery()
 
 
 def make_send_step(settings: MailSettings) -> Step:
@@ -165,11 +177,11 @@ def make_send_step(settings: MailSettings) -> Step:
         """Safe to repeat: recipients who have it are left out, and the Message-ID is the same."""
         if not settings.url:
             return Wait(600, "No mail server is named: set mail.url.")
-        mail = msgspec.convert(record.documents["mail"], MailMessage)
-        known = record.documents.get("delivery", {})
-        accepted, refused = list(known.get("accepted", ())), dict(known.get("refused", {}))
+        mail, known = record.document(MailMessage), _delivery_of(record)
         pending = [
-            each for each in dict.fromkeys((*mail.to, *mail.bcc)) if each not in accepted and each not in refused
+            each
+            for each in dict.fromkeys((*mail.to, *mail.bcc))
+            if each not in known.accepted and each not in known.refused
         ]
         if pending:
             message = compose_message(mail, settings.sender, ctx.objects)
@@ -180,22 +192,23 @@ def make_send_step(settings: MailSettings) -> Step:
                 raise Fail(str(error)) from None
         else:
             delivery = SmtpDelivery()
-        accepted, refused = accepted + delivery.accepted, refused | delivery.refused
+        total = MailDelivery((*known.accepted, *delivery.accepted), known.refused | delivery.refused)
+        refused = total.refused
         if delivery.deferred:
             why = "; ".join(f"{address}: {reply}" for address, reply in sorted(delivery.deferred.items())[:3])
-            delay = _BACKOFF.compute_delay(int(known.get("rounds", 0)))
-            documents = {
-                "delivery": {"accepted": accepted, "refused": refused, "rounds": int(known.get("rounds", 0)) + 1}
-            }
-            return Wait(delay, f"The mail server asks for another try: {why}", documents=documents)
-        if not accepted:
-            ctx.save({"delivery": {"accepted": [], "refused": refused}})
+            return Wait(
+                _BACKOFF.compute_delay(known.rounds),
+                f"The mail server asks for another try: {why}",
+                documents=(replace(total, rounds=known.rounds + 1),),
+            )
+        if not total.accepted:
+            ctx.save((total,))
             raise Fail(
                 "; ".join(f"{address}: {reply}" for address, reply in sorted(refused.items())[:3])
                 or "It has no recipient."
             )
         remark = f"Not for {', '.join(sorted(refused))}: refused." if refused else ""
-        return Done({"delivery": {"accepted": accepted, "refused": refused}}, message=remark)
+        return Done((total,), message=remark)
 
     return send_waiting
 

@@ -27,7 +27,7 @@ import msgspec
 from waybill.config import WebhookSettings
 from waybill.machine import Backoff, Document, Machine, action, end, rest, work
 from waybill.notify.http_post import HttpPostError, post
-from waybill.record import Record
+from waybill.record import DocumentStruct, Record
 from waybill.step import Done, Fail, New, Outcome, Step, StepContext, Wait
 from waybill.transfer import AddressPolicy
 
@@ -66,9 +66,15 @@ def make_webhook_deliveries(
         "data": dict(data),
     }
     return tuple(
-        New("webhook_delivery", {"event": {"webhook": name, "event": event}}, is_child=False, priority=5)
-        for name in subscribed
+        New("webhook_delivery", (WebhookEvent(name, event),), is_child=False, priority=5) for name in subscribed
     )
+
+
+class WebhookEvent(DocumentStruct, frozen=True):
+    """An event, and the name of the webhook that it is for."""
+
+    webhook: str
+    event: dict[str, Any]
 
 
 def make_webhook_machine(webhooks: Iterable[WebhookSettings]) -> Machine:
@@ -105,7 +111,7 @@ def make_webhook_machine(webhooks: Iterable[WebhookSettings]) -> Machine:
                 confirm="The receiver never gets it.",
             ),
         ),
-        documents=(Document("event", "service", "The event, and the webhook that it is for."),),
+        documents=(Document("event", WebhookEvent, "service", "The event, and the webhook that it is for."),),
     )
     machine.step("Waiting")(make_post_step({hook.name: hook for hook in webhooks}))
     return machine
@@ -114,14 +120,13 @@ def make_webhook_machine(webhooks: Iterable[WebhookSettings]) -> Machine:
 def make_post_step(webhooks: Mapping[str, WebhookSettings]) -> Step:
     def post_waiting(record: Record, ctx: StepContext) -> Outcome:
         """Safe to repeat: the id of the event is the same."""
-        delivery = record.documents["event"]
-        hook = webhooks.get(delivery["webhook"])
+        delivery = record.document(WebhookEvent)
+        hook = webhooks.get(delivery.webhook)
         if hook is None:
             return Wait(
-                3600,
-                f"There is no webhook {delivery['webhook']!r} in the settings; name it there, or drop the delivery.",
+                3600, f"There is no webhook {delivery.webhook!r} in the settings; name it there, or drop the delivery."
             )
-        body = msgspec.json.encode(delivery["event"])
+        body = msgspec.json.encode(delivery.event)
         try:
             response = post(hook.url, body, build_headers(hook, body), reach=_ANY_ADDRESS, timeout=TIMEOUT)
         except HttpPostError as error:

@@ -7,7 +7,8 @@ its steps:
 
     open_session -> claim -> (renew_session ...) -> commit: save | continue | release -> ... -> close_session
 
-`Store` (store.py) has these verbs; its errors are in errors.py. A store knows no rule of any machine.
+`Store` (store.py) has these verbs; its errors are in errors.py. A store knows no rule of any machine, and of documents
+(documents.py) only the bytes.
 """
 
 from waybill.record.commits import (
@@ -35,12 +36,25 @@ from waybill.record.commits import (
     WorkQueue,
     check_group_size,
 )
+from waybill.record.documents import (
+    DOCUMENT_ERRORS,
+    NO_DOCUMENTS,
+    Document,
+    Documents,
+    DocumentStruct,
+    RecordDocuments,
+    StructType,
+    document_of,
+    encode_document,
+    is_json,
+)
 from waybill.record.errors import (
     BadStore,
     ClaimLost,
     CommitOutcomeUnknown,
     CommitTooLarge,
     Conflict,
+    DocumentError,
     LockUnavailable,
     RecordExists,
     RecordNotFound,
@@ -48,19 +62,11 @@ from waybill.record.errors import (
     StoreError,
     StoreUnavailable,
 )
-from waybill.record.record import (
-    NO_DOCUMENTS,
-    BlockedBy,
-    Record,
-    RecordDocuments,
-    Ref,
-    encode_document,
-    is_json,
-    prepare_decoders,
-)
+from waybill.record.record import BlockedBy, Record, Ref, prepare_decoders
 from waybill.record.store import Store
 
 __all__ = [
+    "DOCUMENT_ERRORS",
     "FOREIGN_CAUSE",
     "MAX_CHANGES",
     "MAX_DOCUMENT",
@@ -81,6 +87,10 @@ __all__ = [
     "CommitResult",
     "CommitTooLarge",
     "Conflict",
+    "Document",
+    "DocumentError",
+    "DocumentStruct",
+    "Documents",
     "DueWaits",
     "Finding",
     "HistoryEntry",
@@ -99,8 +109,10 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreUnavailable",
+    "StructType",
     "WorkQueue",
     "check_group_size",
+    "document_of",
     "encode_document",
     "is_json",
     "prepare_decoders",

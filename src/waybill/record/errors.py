@@ -1,4 +1,4 @@
-"""The errors of a store. The docstring of an error is its default message, a sentence for the person who sees it."""
+"""The errors of a store and of documents. The docstring of an error is its default message, a sentence for the person who sees it."""
 
 from __future__ import annotations
 
@@ -80,3 +80,9 @@ class BadStore(StoreError):
     """The store cannot be opened as it is."""
 
     code = "bad-store"
+
+
+class DocumentError(Exception):
+    """A document is missing, damaged or of a version that this release does not read. Retrying cannot help."""
+
+    code: ClassVar[str] = "damaged-document"

@@ -1,20 +1,22 @@
-"""The record: its name, its documents and its fields.
+"""The record: its name and its fields.
 
 A `Record` is an immutable value, as one read of the store returned it. It is changed only by a commit
-(`waybill.record.commits`). Its documents are stored as the bytes that were written and decoded when they are read, so
-no store ever changes them.
+(`waybill.record.commits`). `document` and `find_document` read its documents (`waybill.record.documents`).
 """
 
 from __future__ import annotations
 
-import json
-import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
+
+from waybill.record.documents import DOCUMENT_ERRORS, NO_DOCUMENTS, RecordDocuments, document_of
+from waybill.record.errors import DocumentError
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 BlockedBy = str  # why a record cannot be claimed now: "wait", "children", "lock NAME" or "hold NAME"
 
@@ -27,81 +29,6 @@ class Ref(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id}"
-
-
-class RecordDocuments(Mapping[str, Any]):
-    """The documents of a record by name: stored as the bytes that were written, decoded when read."""
-
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: Mapping[str, bytes] | None = None) -> None:
-        self.raw: dict[str, bytes] = dict(raw) if raw else {}
-
-    def __getitem__(self, name: str) -> Any:
-        return msgspec.json.decode(self.raw[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.raw)
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordDocuments) and self.raw == other.raw
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self.raw.items()))
-
-    def __repr__(self) -> str:
-        return f"RecordDocuments({', '.join(self.raw)})"
-
-    def with_changes(self, changes: Mapping[str, bytes | None]) -> RecordDocuments:
-        """Return these documents after a change that writes some of them and removes those given as None."""
-        if not changes:
-            return self
-        merged = {name: body for name, body in {**self.raw, **changes}.items() if body is not None}
-        return RecordDocuments(merged)
-
-
-NO_DOCUMENTS = RecordDocuments()
-
-
-def is_json(body: bytes) -> bool:
-    """Return whether the bytes are JSON. Lone surrogates and numbers of any size are accepted, although not every
-    reader can decode them.
-    """
-    try:
-        msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        try:
-            json.loads(body.decode(), parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            return False
-    return True
-
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"JSON has no {word}")
-
-
-def encode_document(body: Any) -> bytes:
-    """Encode a document as every writer does. Raises ValueError for NaN and infinity, which JSON does not have."""
-    written = msgspec.json.encode(body)
-    if b"null" in written:
-        _refuse_non_finite_numbers(body)
-    return written
-
-
-def _refuse_non_finite_numbers(body: Any) -> None:
-    """Raise ValueError for NaN and infinity: the encoder would silently write them as null."""
-    if isinstance(body, float) and not math.isfinite(body):
-        raise ValueError(f"JSON has no number {body}; write it as a text, or leave it out")
-    if isinstance(body, msgspec.Struct):
-        body = msgspec.structs.asdict(body)
-    for each in (
-        body.values() if isinstance(body, Mapping) else body if isinstance(body, (list, tuple, set, frozenset)) else ()
-    ):
-        _refuse_non_finite_numbers(each)
 
 
 # gc=False, here and in the modules beside: an immutable struct whose parts existed before it cannot be part of a
@@ -144,6 +71,32 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     @property
     def ref(self) -> Ref:
         return Ref(self.kind, self.id)
+
+    def document(self, type: type[T]) -> T:
+        """Return the document of that type. Raises DocumentError when there is none, or when it cannot be read."""
+        if (body := self.find_document(type)) is None:
+            raise DocumentError(
+                f"{self.ref} has no document {document_of(type).name}, which its state needs. "
+                f"`waybill show {self.kind} {self.id}` shows what it has."
+            )
+        return body
+
+    def find_document(self, type: type[T]) -> T | None:
+        """Return the document of that type, None when there is none. Raises DocumentError when it cannot be read."""
+        documents = self.documents
+        if (body := documents.decoded.get(type)) is None:
+            declared = document_of(type)
+            if (raw := documents.raw.get(declared.name)) is None:
+                return None
+            try:
+                body = documents.decoded[type] = declared.decode(raw)
+            except DOCUMENT_ERRORS as error:
+                raise DocumentError(
+                    f"The document {declared.name} of {self.ref} cannot be read: {error}. Its writer ({declared.writer}) "
+                    f"must write it again, or the workers must be upgraded; then resume it."
+                ) from error
+        found: T = body
+        return found
 
 
 _prepare_lock = threading.Lock()

@@ -26,7 +26,7 @@ from waybill.rules.actions import (
     refuse_action_request,
     reprioritise,
 )
-from waybill.rules.documents import encode_documents, read_document, translate_document_errors
+from waybill.rules.documents import encode_documents, translate_document_errors
 from waybill.rules.errors import (
     ActionRefused,
     BadHoldName,
@@ -96,7 +96,6 @@ __all__ = [
     "has_all_children",
     "list_pause_holds",
     "move",
-    "read_document",
     "rebuild_files",
     "recompute_open",
     "refusal_cause_of",

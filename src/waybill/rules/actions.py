@@ -53,7 +53,9 @@ def act(
         raise ActionRefused(f"{warning} Confirm to go on.")
     if args and action.writes is None:
         raise ActionRefused(f"{name} takes no arguments.")
-    documents = encode_documents(machine, action.writes(record, args or {})) if action.writes is not None else {}
+    documents = (
+        encode_documents(machine, action.writes(record, args or {}), record=record) if action.writes is not None else {}
+    )
     updated = replace(record, documents=record.documents.with_changes(documents))
     if action.target == STAY:
         # The document may be what a joining or waiting record waits for, so its step runs again.

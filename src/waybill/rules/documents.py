@@ -1,55 +1,92 @@
-"""Documents as bytes: who may write them, which versions are read, and whose error it is when a machine cannot read
-them.
-"""
+"""Documents as bytes: who may write them, and whose error it is when a machine cannot read them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from waybill.machine import Machine, MachineError
-from waybill.record import Record, encode_document
+from waybill.record import DOCUMENT_ERRORS, Document, DocumentError, Documents, Record, StructType, encode_document
 from waybill.rules.errors import UnknownKind
-from waybill.step import Fail
 
 log = logging.getLogger("waybill")
 
 
 def encode_documents(
-    machine: Machine, documents: Mapping[str, Any], writer: str | None = None
+    machine: Machine,
+    documents: Documents,
+    remove: Iterable[StructType] = (),
+    *,
+    record: Record | None = None,
+    writer: str | None = None,
 ) -> dict[str, bytes | None]:
-    """Encode documents, each with its version number. Raises MachineError for one that this writer may not write."""
+    """Encode documents, each with its version number; None removes one.
+
+    Raises MachineError for a document that this writer may not write, or that is not of its type, and DocumentError for
+    one that would overwrite a newer version.
+    """
     encoded: dict[str, bytes | None] = {}
-    for name, body in documents.items():
-        declared = machine.find_document(name)
-        if machine.documents:
-            if declared is None:
-                raise MachineError(
-                    f"{machine.name} declares no document {name}; it has {', '.join(d.name for d in machine.documents)}."
-                )
-            if writer is not None and declared.writer != writer:
-                raise MachineError(
-                    f"The document {name} of {machine.name} is written by its {declared.writer}, not by a {writer}."
-                )
-        if declared is not None and declared.v is not None and isinstance(body, dict) and "v" not in body:
-            body = {"v": declared.v, **body}
-        encoded[name] = None if body is None else encode_document(body)
+    if not documents and not remove:
+        return encoded
+    stored = record.documents.raw if record is not None else {}
+    if isinstance(documents, Mapping):
+        for name, body in documents.items():
+            named = _get_document(machine, name, writer)
+            if body is not None and named is not None and named.type is not None:
+                _check_document(machine, named, body)
+            encoded[name] = None if body is None else named.encode(body) if named is not None else encode_document(body)
+    else:
+        for struct in documents:
+            declared = _get_document_of_type(machine, type(struct), writer)
+            encoded[declared.name] = declared.encode(struct)
+    for each in remove:
+        declared = _get_document_of_type(machine, each, writer)
+        if declared.name in stored:
+            encoded[declared.name] = None
+    for name in encoded.keys() & stored.keys():
+        overwritten = machine.find_document(name)
+        if overwritten is not None and not overwritten.can_overwrite(stored[name]):
+            raise DocumentError(
+                f"The document {name} of {record and record.ref} is of a newer version than {overwritten.v}, which would be "
+                f"lost. Upgrade the workers, then resume it."
+            )
     return encoded
 
 
-def read_document(machine: Machine, record: Record, name: str) -> Any:
-    """Return a document of the declared version or the one before. The reader must keep fields that it does not know."""
-    body, declared = record.documents[name], machine.find_document(name)
-    if declared is not None and declared.v is not None and isinstance(body, dict):
-        version = body.get("v", declared.v)
-        if version not in (declared.v, declared.v - 1):
-            raise Fail(
-                f"The document {name} of {record.ref} is of version {version}; this release reads {declared.v} and {declared.v - 1}. "
-                f"Upgrade the workers."
-            )
-    return body
+def _get_document(machine: Machine, name: str, writer: str | None) -> Document | None:
+    declared = machine.find_document(name)
+    if declared is None and machine.documents:
+        raise MachineError(
+            f"{machine.name} declares no document {name}; it has {', '.join(d.name for d in machine.documents)}."
+        )
+    return declared and _check_writer(machine, declared, writer)
+
+
+def _get_document_of_type(machine: Machine, type: StructType, writer: str | None) -> Document:
+    declared = machine.find_document_of_type(type)
+    if declared is None:
+        types = ", ".join(d.type.__name__ for d in machine.documents if d.type is not None)
+        raise MachineError(
+            f"{machine.name} declares no document of the type {type.__name__}; it has {types or 'none'}."
+        )
+    return _check_writer(machine, declared, writer)
+
+
+def _check_writer(machine: Machine, declared: Document, writer: str | None) -> Document:
+    if writer is not None and declared.writer != writer:
+        raise MachineError(
+            f"The document {declared.name} of {machine.name} is written by its {declared.writer}, not by a {writer}."
+        )
+    return declared
+
+
+def _check_document(machine: Machine, declared: Document, body: Any) -> None:
+    try:
+        declared.check(body)
+    except DOCUMENT_ERRORS as error:
+        raise MachineError(f"The document {declared.name} is not what a {machine.name} needs: {error}.") from error
 
 
 @contextmanager
@@ -61,7 +98,7 @@ def translate_document_errors(machine: Machine, what: str = "documents", *, is_r
     """
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (DocumentError, *DOCUMENT_ERRORS) as error:
         if not is_read or isinstance(error, UnknownKind):
             raise
         log.info("%s are not what a %s needs", what, machine.name, exc_info=error)

@@ -18,10 +18,11 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from waybill.machine import MAX_WAIT, Machine, MachineError, State
-from waybill.record import Change, Record
+from waybill.record import Change, DocumentError, Record
 from waybill.rules.documents import encode_documents
 from waybill.rules.errors import ActionRefused, clip, describe_error
 from waybill.rules.inputs import DEFAULT_PRIORITY, check_priority, find_id_problem
@@ -183,7 +184,7 @@ def apply_outcome(
 
 def _apply_wait(machine: Machine, state: State, record: Record, outcome: Wait, who: str) -> Change:
     seconds = outcome.seconds if outcome.seconds is not None else state.poll_interval
-    documents = encode_documents(machine, outcome.documents, "step") if outcome.documents else {}
+    documents = encode_documents(machine, outcome.documents, outcome.remove, record=record, writer="step")
     if not 0 <= seconds <= MAX_WAIT:
         raise Fail(f"The step wanted to wait for {seconds:g} seconds; say a number from 0 to {MAX_WAIT:,.0f}.")
     # What the step has found out may name a hold: the next claim respects it.
@@ -205,7 +206,7 @@ def _apply_done(
     if target is None or (outcome.to is not None and outcome.to not in (state.to, *state.or_to)):
         targets = ", ".join(t for t in (state.to, *state.or_to) if t)
         raise Fail(f"The step wanted to go to {target}; {state.name} leads to {targets}.")
-    documents = encode_documents(machine, outcome.documents, "step") if outcome.documents else {}
+    documents = encode_documents(machine, outcome.documents, outcome.remove, record=record, writer="step")
     updated = replace(record, documents=record.documents.with_changes(documents)) if documents else record
     fields: dict[str, Any] = {"last_done": state.name, "message": clip(outcome.message)}
     if outcome.priority is not None:
@@ -224,7 +225,7 @@ def _apply_error(machine: Machine, state: State, record: Record, error: Exceptio
     is_own = isinstance(error, Fail) or type(error).__module__.partition(".")[0] == "waybill"
     reason = clip(text or type(error).__name__) if is_own else clip(f"{type(error).__name__}: {text}")
     error_count = record.error_count + 1
-    if state.on_fail is None or (not isinstance(error, Fail) and error_count < state.max_tries):
+    if state.on_fail is None or (not isinstance(error, (Fail, DocumentError)) and error_count < state.max_tries):
         retried = replace(record, session=None, blocked_by="wait", error_count=error_count, message=reason)
         cause = "retry" if error_count <= MAX_RETRY_ENTRIES else ""
         return Change(record, retried, cause, who, reason, delay=state.backoff.compute_delay(error_count - 1))
@@ -248,12 +249,18 @@ def _strip_functions(machine: Machine) -> Machine:
     )
 
 
+class _ChildrenDocument(msgspec.Struct):
+    """The field that every document of a `children_document` has, whatever else its type adds."""
+
+    whole: bool = False
+
+
 def has_all_children(state: State, record: Record) -> bool:
     """Return whether a join has only to wait. Without the document others made the children, and not its step."""
     return (
         state.children_document is None
         or state.children_document not in record.documents
-        or bool(record.documents[state.children_document].get("whole"))
+        or msgspec.json.decode(record.documents.raw[state.children_document], type=_ChildrenDocument).whole
     )
 
 

@@ -6,9 +6,6 @@ answered, the session is renewed and closed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from waybill.record import (
@@ -16,9 +13,11 @@ from waybill.record import (
     ClaimedRecord,
     CommitAnswer,
     CommitGroup,
+    Documents,
     Record,
     Ref,
     SessionRenewal,
+    StructType,
     WorkQueue,
 )
 from waybill.step import New, Outcome, StepStopped
@@ -82,7 +81,8 @@ class SaveRequested(msgspec.Struct, frozen=True):
     """A step saves documents, takes more locks or creates children."""
 
     step_run: StepRun
-    documents: Mapping[str, Any]
+    documents: Documents = ()
+    remove: tuple[StructType, ...] = ()
     locks: tuple[str, ...] = ()
     children: tuple[New, ...] = ()
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from waybill.record import CommitTooLarge, Page, Record, Ref, Store
+from waybill.record import CommitTooLarge, Documents, Page, Record, Ref, Store, StructType
 from waybill.rules import Machines, clip
 from waybill.step import New, StepContext, StepStopped
 from waybill.worker.messages import SaveRequested, StepRun
@@ -98,11 +98,13 @@ class WorkerStepContext:
         ]
         return sorted(found, key=lambda p: int(p.name), reverse=True)
 
-    def save(self, documents: Mapping[str, Any] | None = None, *, locks: Iterable[str] = ()) -> Record:
-        return self._send_save(SaveRequested(self.step_run, documents or {}, tuple(locks)))[0]
+    def save(
+        self, documents: Documents = (), *, remove: tuple[StructType, ...] = (), locks: Iterable[str] = ()
+    ) -> Record:
+        return self._send_save(SaveRequested(self.step_run, documents, remove, tuple(locks)))[0]
 
-    def spawn(self, children: Iterable[New], documents: Mapping[str, Any] | None = None) -> list[Record]:
-        return self._send_save(SaveRequested(self.step_run, documents or {}, (), tuple(children)))[1:]
+    def spawn(self, children: Iterable[New], documents: Documents = ()) -> list[Record]:
+        return self._send_save(SaveRequested(self.step_run, documents, children=tuple(children)))[1:]
 
     def _send_save(self, save: SaveRequested) -> list[Record]:
         self.check()

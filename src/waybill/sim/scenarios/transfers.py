@@ -48,8 +48,8 @@ TRANSFER = Machine(
         action("sink", "Stuck Failed Loading Docking Leaving", "Sunk", "Give it up.", when_claimed="wait"),
     ),
     documents=(
-        Document("transfer", "service", "Which ship, which berth."),
-        Document("aboard", "step", "How much is on it."),
+        Document("transfer", None, "service", "Which ship, which berth."),
+        Document("aboard", None, "step", "How much is on it."),
     ),
     locks=(
         LockFamily(

@@ -48,7 +48,7 @@ class OutcomeHandler:
             return
         machine, who = self.settings.machine_of(record), self.settings.who
         try:
-            documents = rules.encode_documents(machine, message.documents, "step") if message.documents else {}
+            documents = rules.encode_documents(machine, message.documents, message.remove, record=record, writer="step")
             locks = rules.extend_locks(machine, record, message.locks) if message.locks else record.locks
             children = tuple(rules.create(self.settings.machines, n, maker=record, who=who) for n in message.children)
         except Exception as error:  # noqa: BLE001 - a step may save anything: the error goes to the step
@@ -89,7 +89,8 @@ class OutcomeHandler:
         now: float,
     ) -> None:
         """Commit the requested action, with the documents of the step's outcome."""
-        record, documents = step_run.record, _documents_of(machine, outcome)
+        record = step_run.record
+        documents = _documents_of(machine, record, outcome)
         answer = self.settings.answer_request(
             machine,
             replace(record, documents=record.documents.with_changes(documents)) if documents else record,
@@ -156,14 +157,16 @@ class OutcomeHandler:
         return not self.polling.is_paused(machine.name, target)
 
 
-def _documents_of(machine: Machine, outcome: Outcome | Exception | StepStopped) -> dict[str, bytes | None]:
+def _documents_of(
+    machine: Machine, record: Record, outcome: Outcome | Exception | StepStopped
+) -> dict[str, bytes | None]:
     """The documents of the outcome, which are kept also when an action request decides the record's next state. Those
     that cannot be stored are dropped.
     """
     try:
         return (
-            rules.encode_documents(machine, outcome.documents, "step")
-            if isinstance(outcome, (Done, Wait)) and outcome.documents
+            rules.encode_documents(machine, outcome.documents, outcome.remove, record=record, writer="step")
+            if isinstance(outcome, (Done, Wait))
             else {}
         )
     except Exception:  # noqa: BLE001 - a step may return anything

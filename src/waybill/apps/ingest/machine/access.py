@@ -35,12 +35,13 @@ def build_access_machine(size: str) -> Machine:
         documents=(
             Document(
                 "token",
+                None,
                 "step",
                 "The token, the URL and when it is ready, in the vocabulary of the services that share the tree.",
                 v=None,
                 secret=("token", "url"),
             ),
-            Document("order", "service", "What was requested."),
-            Document("packed", "step", "The packed file."),
+            Document("order", None, "service", "What was requested."),
+            Document("packed", None, "step", "The packed file."),
         ),
     )

@@ -57,12 +57,12 @@ def build_batch_machine(live_job_states: Collection[str]) -> Machine:
                    confirm="The depositor gets no report, and its jobs are removed with it."),
         ),
         documents=(
-            Document("submission", "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
+            Document("submission", None, "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
                      redact=strip_document_secrets),
-            Document("collections", "step", "The collections that can hold it, from its profile, if another service submitted it."),
-            Document("plan", "step", "Where the list of its objects is, and how many there are.", redact=strip_document_secrets),
-            Document("spawned", "step", "How many of its jobs were created, and remarks on the manifest."),
-            Document("failure", "step", "Why no jobs could be created, with line numbers."),
-            Document("status-report", "step", "The last report: counts, the first ids, and where the full list is.", v=None),
+            Document("collections", None, "step", "The collections that can hold it, from its profile, if another service submitted it."),
+            Document("plan", None, "step", "Where the list of its objects is, and how many there are.", redact=strip_document_secrets),
+            Document("spawned", None, "step", "How many of its jobs were created, and remarks on the manifest."),
+            Document("failure", None, "step", "Why no jobs could be created, with line numbers."),
+            Document("status-report", None, "step", "The last report: counts, the first ids, and where the full list is.", v=None),
         ),
     )  # fmt: skip

@@ -48,7 +48,7 @@ def build_managed_machine(
             action("delete", "Retired", "Deleted", "Remove it.", confirm="Nobody can restore it.", role="admin",
                    guard=check_no_deposit_needs_it if document_type is Profile else None),
         ),
-        documents=(Document(body, "service", description, v=None, secret=secret),),
+        documents=(Document(body, None, "service", description, v=None, secret=secret),),
     )  # fmt: skip
 
 
@@ -101,5 +101,5 @@ def build_minter_machine() -> Machine:
                 role="admin",
             ),
         ),
-        documents=(Document("numbers", "service", "The next number.", v=1),),
+        documents=(Document("numbers", None, "service", "The next number.", v=1),),
     )

@@ -34,5 +34,5 @@ def build_operator_lock_machine() -> Machine:
             LockFamily("storage", "One writer for an object in storage."),
             LockFamily("inventory", "One writer for an object in the inventory."),
         ),
-        documents=(Document("operator_lock", "service", "The name of the lock, and why it was set."),),
+        documents=(Document("operator_lock", None, "service", "The name of the lock, and why it was set."),),
     )

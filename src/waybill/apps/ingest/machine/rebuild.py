@@ -53,8 +53,8 @@ def build_rebuild_machine() -> Machine:
         ),
         locks=(LockFamily("inventory", "One writer for an object in the inventory.", names_of=arks_of),),
         documents=(
-            Document("objects", "service", "The ARKs of its objects."),
-            Document("rebuilt", "step", "How many objects and versions were recorded, and which could not be."),
+            Document("objects", None, "service", "The ARKs of its objects."),
+            Document("rebuilt", None, "step", "How many objects and versions were recorded, and which could not be."),
         ),
     )
 
