@@ -1,4 +1,6 @@
 """Files: what applications do with files and folders on disks and among the objects.
 
+names.py     names of files that others send: which are accepted
 folders.py   the folders of a record's attempts: published, measured, removed
+containers/  zips and tars: read without trust, written as streams
 """

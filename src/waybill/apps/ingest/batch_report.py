@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest import job_warnings, names
+from waybill.apps.ingest import job_warnings
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.signed_urls import strip_url_secrets
 from waybill.apps.ingest.submission import Submission
+from waybill.files import names
 from waybill.manifests import record_lists
 from waybill.notify import MailAttachment, make_mail, make_webhook_deliveries, parse_recipients
 from waybill.objects import ObjectNotFound, Objects

@@ -17,12 +17,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from waybill.apps.ingest import names, payload
+from waybill.apps.ingest import payload
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.payload import Payload
 from waybill.digests import Digests
+from waybill.files import names
 from waybill.step import StepContext
 from waybill.transfer import DownloadProgress, DownloadRequest, DownloadResult
+from waybill.transfer.partial_file import PARTIAL_FOLDER
 
 NOTES_FILE = "fetched.jsonl"
 MIN_NOTED_BYTES = 2**20  # bytes: fetching a smaller file again is cheaper than noting it
@@ -122,7 +124,7 @@ class FileFetcher:
             if self._file is not None:
                 self._file.close()
         self._ctx.check()
-        unfinished = self._into / names.PARTIAL_FOLDER
+        unfinished = self._into / PARTIAL_FOLDER
         if not self._result.failures and unfinished.exists():
             shutil.rmtree(unfinished)
         return self._result

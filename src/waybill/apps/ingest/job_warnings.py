@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import StoredVersion
 from waybill.apps.ingest.submission import Submission
+from waybill.files import names
 from waybill.index import Row
 from waybill.objects import ObjectsError
 from waybill.record import Record

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from waybill.apps.ingest import names
+from waybill.files import names
 
 PRODUCER = "producer"  # the folder of the depositor's files
 BAG_TAGS = "mrt-bag"  # the folder of a bag's own files

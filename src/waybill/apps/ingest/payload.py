@@ -18,12 +18,12 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import Submission
 from waybill.digests import Digests, UnknownDigest, normalize_digests
+from waybill.files import names
 from waybill.objects import ObjectNotFound
 from waybill.objects.protocol import ObjectInfo, ObjectRequestRefused, check_name
 from waybill.step import StepContext

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from waybill.apps.ingest import names, object_paths, payload
+from waybill.apps.ingest import object_paths, payload
 from waybill.apps.ingest.formats.checkm import (
     MANIFEST_LIMIT,
     BadManifest,
@@ -27,15 +27,16 @@ from waybill.apps.ingest.formats.checkm import (
     detect_kind,
     read_manifest,
 )
-from waybill.apps.ingest.formats.containers import CONTAINER_ENDINGS, kind_of
 from waybill.apps.ingest.job_refusal import SubmissionRefused, join_first_reasons
 from waybill.apps.ingest.payload import Payload
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.files.containers import CONTAINER_ENDINGS, kind_of
 from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import StepContext
 from waybill.transfer import DownloadRequest, probe_sizes
+from waybill.transfer.partial_file import PARTIAL_FOLDER
 
 _MANIFEST_KINDS = {
     PayloadType.MANIFESTS: ManifestKind.MANIFESTS,
@@ -158,7 +159,7 @@ def _read_head(ctx: StepContext, source: Payload) -> bytes:
     resources = resources_of(ctx)
     limits = resources.settings.fetch
     probed = probe_sizes(
-        [DownloadRequest(source.url, names.PARTIAL_FOLDER)],
+        [DownloadRequest(source.url, PARTIAL_FOLDER)],
         timeout=limits.timeout,
         redirects=limits.max_redirects,
         policy=resources.address_policy,

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waybill.apps.ingest import names
+from waybill.files import names
 
 VERSION = 1
 

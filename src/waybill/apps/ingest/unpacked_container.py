@@ -17,10 +17,11 @@ from pathlib import Path
 import msgspec
 
 from waybill.apps.ingest import object_paths
-from waybill.apps.ingest.formats import bagit, containers
-from waybill.apps.ingest.formats.containers import BadContainer, UnpackedFile
+from waybill.apps.ingest.formats import bagit
 from waybill.apps.ingest.job_refusal import SubmissionRefused, join_first_reasons
 from waybill.apps.ingest.object_paths import BAG_TAGS
+from waybill.files import containers
+from waybill.files.containers import BadContainer, UnpackedFile
 from waybill.step import StepContext
 
 _MAX_REASONS = 1000

@@ -29,10 +29,10 @@ from waybill.apps.ingest.description import (
     read_embedded_metadata,
 )
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestKind, ManifestRow, read_manifest
-from waybill.apps.ingest.names import quote_text
 from waybill.apps.ingest.object_paths import PRODUCER
 from waybill.apps.ingest.storage.sources import SourceMissing, open_working_file
 from waybill.digests import Digests
+from waybill.files.names import quote_text
 from waybill.manifests import record_lists
 from waybill.objects import Objects
 from waybill.record import Record

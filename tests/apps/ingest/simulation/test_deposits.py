@@ -16,8 +16,6 @@ from tests.budget import Budget
 from tests.simulation.seed_problems import find_seed_problems
 from waybill.apps.ingest import machine, object_paths, object_versions, report_writer, unpacked_container
 from waybill.apps.ingest.batch_report import build_report_document
-from waybill.apps.ingest.formats import containers
-from waybill.apps.ingest.formats.containers import UnpackedFile
 from waybill.apps.ingest.identifiers import minter
 from waybill.apps.ingest.inventory import rebuild_object
 from waybill.apps.ingest.machine.rebuild import build_rebuild_machine
@@ -27,6 +25,8 @@ from waybill.apps.ingest.simulation import DepositScenario, deposits
 from waybill.apps.ingest.steps.job import notify, processing, recording
 from waybill.apps.ingest.steps.rebuild import rebuilding
 from waybill.apps.ingest.storage import Deposit, OcflStorage, StorageFinding, VersionSummary
+from waybill.files import containers
+from waybill.files.containers import UnpackedFile
 from waybill.machine import Machine
 from waybill.maintenance import retention, working_folders
 from waybill.record import Record, RecordDocuments, encode_document

@@ -1,8 +1,7 @@
 """Access: stored objects are packed on request, and can be fetched by a URL until they expire.
 
     orders          requests, orders, their size and expected time; a record in the small or the large queue
-    archives        the files of an order from storage, verified while they are read, as zip or tar streams
-    archive_names   names inside an archive
+    archives        the files of an order from storage, verified while they are read
     tokens          the secret in the URL, and where the files of an assembly are stored
 
 The life of an assembly: requested -> Pending -> Processing: packed into an object at its own place -> Completed:

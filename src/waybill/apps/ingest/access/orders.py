@@ -23,10 +23,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from waybill.apps.ingest.access import tokens
-from waybill.apps.ingest.access.archive_names import to_file_name
-from waybill.apps.ingest.names import quote_text
 from waybill.apps.ingest.resources import IngestResources
 from waybill.engine import Engine
+from waybill.files.names import quote_text, to_file_name
 from waybill.manifests import record_lists
 from waybill.objects import Objects
 from waybill.record import MAX_PAGE, Record, RecordNotFound, Store

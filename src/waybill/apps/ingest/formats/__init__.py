@@ -1,6 +1,6 @@
-"""The formats that deposits come in and are described with: Checkm manifests, BagIt bags, zip and tar containers, ANVL
-and Dublin Core.
+"""The formats that deposits come in and are described with: Checkm manifests, BagIt bags, ANVL and Dublin
+Core.
 
-Each module reads one format strictly, with limits, and names the line or the member of what it refuses. They know no
+Each module reads one format strictly, with limits, and names the line or the file of what it refuses. They know no
 record and no store.
 """

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from waybill.apps.ingest import names
+from waybill.files import names
 
 MISSING = "(:unas)"  # the code for "unassigned"
 MAX_BYTES = 1_000_000  # bytes

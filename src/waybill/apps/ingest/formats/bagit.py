@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from waybill.apps.ingest import names
 from waybill.digests import Digests, UnknownDigest, normalize_algorithm, normalize_digests
+from waybill.files import names
 
 MAX_PROBLEMS = 1000
 LONGEST_LINE = 64 * 1024  # characters

@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.formats.safe_xml import BadXml, parse
+from waybill.files import names
 
 NAMESPACE = "http://purl.org/dc/elements/1.1/"
 ELEMENTS = (

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from waybill.apps.ingest import names
+from waybill.files import names
 
 ALPHABET = "0123456789bcdfghjkmnpqrstvwxz"
 

@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.merritt import java_properties
 from waybill.apps.ingest.profile import BadProfile, Profile, from_document
+from waybill.files import names
 from waybill.notify import parse_recipients
 
 _NUMBERED = re.compile(r"(.+)\.([0-9]{1,6})")

@@ -17,7 +17,7 @@ import msgspec
 from waybill.apps.ingest.formats import safe_xml
 from waybill.apps.ingest.merritt import java_properties
 from waybill.apps.ingest.merritt.java_serialization import MAGIC, BadJavaStream, read_properties
-from waybill.apps.ingest.names import quote_text
+from waybill.files.names import quote_text
 
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024  # bytes; a ZooKeeper node has at most one MiB
 

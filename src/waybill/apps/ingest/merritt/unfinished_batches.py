@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestRow
 from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
 from waybill.apps.ingest.payload_contents import read_batch_payload
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.files import names
 from waybill.record import Record
 from waybill.step import StepContext, Wait
 

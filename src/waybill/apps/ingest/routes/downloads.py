@@ -28,8 +28,8 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from waybill.apps.ingest.names import quote_text
 from waybill.apps.ingest.routes.context import error_response
+from waybill.files.names import quote_text
 from waybill.index import Row
 from waybill.objects import ContentMismatch, ObjectBody, ObjectNotFound
 from waybill.tokens import Identity

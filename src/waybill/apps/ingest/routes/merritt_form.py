@@ -27,9 +27,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from waybill.apps.ingest import names, service
+from waybill.apps.ingest import service
 from waybill.apps.ingest.formats import anvl
-from waybill.apps.ingest.names import find_fault
 from waybill.apps.ingest.routes.context import (
     IngestRequest,
     IngestRequestContext,
@@ -41,6 +40,8 @@ from waybill.apps.ingest.routes.uploads import BadForm, UploadSlots, read_form
 from waybill.apps.ingest.service import InvalidRequest
 from waybill.apps.ingest.submission import DC_ELEMENTS, PayloadType, Submission, parse_local_ids, payload_type_of
 from waybill.digests import UnknownDigest, normalize_algorithm
+from waybill.files import names
+from waybill.files.names import find_fault
 from waybill.http import errors
 from waybill.http.errors import HttpProblem
 

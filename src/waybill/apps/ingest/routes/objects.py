@@ -27,7 +27,6 @@ from starlette.convertors import Convertor, register_url_convertor
 from waybill.apps.ingest.access.orders import FILES_HINT, SEARCH_HINT
 from waybill.apps.ingest.identifiers.noid import is_ark
 from waybill.apps.ingest.inventory import InvalidSearch, Inventory
-from waybill.apps.ingest.names import quote_text
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.routes.context import (
     STRICT_PARAMETERS,
@@ -38,6 +37,7 @@ from waybill.apps.ingest.routes.context import (
 )
 from waybill.apps.ingest.routes.downloads import DownloadContent, refuse_embargoed, send
 from waybill.apps.ingest.storage import MANIFEST_PATH
+from waybill.files.names import quote_text
 from waybill.http.authentication import check_role
 from waybill.http.errors import HttpProblem, describe_responses
 from waybill.http.json_io import to_json_response

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.service.refusals import TargetNotFound
 from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
+from waybill.files import names
 from waybill.record import Record, RecordNotFound
 from waybill.rules import find_id_problem
 from waybill.views import compose_record_message, format_time

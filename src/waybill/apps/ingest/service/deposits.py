@@ -22,8 +22,8 @@ import httpx2
 import msgspec
 from msgspec.structs import replace
 
-from waybill.apps.ingest import names, priority
-from waybill.apps.ingest.formats import checkm, containers
+from waybill.apps.ingest import priority
+from waybill.apps.ingest.formats import checkm
 from waybill.apps.ingest.identifiers.noid import find_ark_fault
 from waybill.apps.ingest.payload import UPLOADS_FOLDER
 from waybill.apps.ingest.profile import Profile, is_mail_address, is_web_address
@@ -47,6 +47,7 @@ from waybill.apps.ingest.submission import (
 )
 from waybill.digests import UnknownDigest, normalize_algorithm, normalize_digests
 from waybill.engine import Engine
+from waybill.files import containers, names
 from waybill.objects import ObjectsError
 from waybill.record import CommitOutcomeUnknown, Record, RecordExists
 from waybill.rules import ActionRefused

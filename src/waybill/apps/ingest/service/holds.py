@@ -13,13 +13,13 @@ from typing import Literal
 
 import msgspec
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.holds import COLLECTION_HOLD_PREFIX, PAUSE_HOLD
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Name
 from waybill.apps.ingest.service.refusals import InvalidRequest, TargetNotFound
 from waybill.engine import ActionResult, Engine
+from waybill.files import names
 from waybill.record import Record, RecordNotFound, Ref
 from waybill.rules import ActionRefused
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.machine.managed_documents import MANAGED
 from waybill.apps.ingest.merritt import profile_import
 from waybill.apps.ingest.profile import BadProfile, Collection, Profile, from_document, name_of, to_document
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.service.refusals import InvalidRequest, ManagedDocumentNotFound
 from waybill.engine import Engine
+from waybill.files import names
 from waybill.record import Page, Record, RecordExists, RecordNotFound, Ref
 from waybill.rules import find_id_problem
 from waybill.step import New

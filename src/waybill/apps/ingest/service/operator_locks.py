@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.identifiers.noid import find_ark_fault
 from waybill.apps.ingest.machine.operator_lock import FAMILIES, KIND, OPERATOR_LOCK
 from waybill.apps.ingest.service.refusals import InvalidRequest, TargetNotFound
 from waybill.apps.ingest.submission import MAX_LOCAL_ID_LENGTH
 from waybill.engine import Engine
+from waybill.files import names
 from waybill.record import Record, RecordNotFound, Ref
 from waybill.step import New
 

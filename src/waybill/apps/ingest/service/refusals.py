@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waybill.apps.ingest import names
+from waybill.files import names
 from waybill.rules import ActionRefused
 
 

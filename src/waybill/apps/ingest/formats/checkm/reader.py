@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.formats.checkm.rows import (
     BadManifest,
     CheckmManifest,
@@ -27,6 +26,7 @@ from waybill.apps.ingest.formats.checkm.rows import (
     read_row,
 )
 from waybill.digests import UnknownDigest, normalize_digests
+from waybill.files import names
 
 MANIFEST_LIMIT = 5_000_000  # bytes
 MAX_COMPLAINTS = 1000
@@ -86,7 +86,7 @@ class _ManifestReader:
         self._has_profile = False
         self._rows: list[ManifestRow] = []
         self._row_lines = 0
-        self._names = names.ObjectFileNames()
+        self._names = names.FileNames()
         self._objects = RowObjects()  # of a batch
         self._has_declaration = False
         self._end_line = 0
@@ -282,7 +282,7 @@ def read_storage_manifest(lines: Iterable[bytes]) -> list[ManifestRow]:
     """Return all rows, or raise BadManifest with complaints by line. `lines` are those of a binary file."""
     rows: list[ManifestRow] = []
     complaints: list[ManifestComplaint] = []
-    taken_names = names.ObjectFileNames()
+    taken_names = names.FileNames()
     ended = False
     for number, line in enumerate(lines, start=1):
         try:

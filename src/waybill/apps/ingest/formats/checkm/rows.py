@@ -14,11 +14,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from waybill.apps.ingest import names
-from waybill.apps.ingest.formats.containers import CONTAINER_ENDINGS
 from waybill.apps.ingest.identifiers.noid import find_ark_fault
 from waybill.apps.ingest.submission import MAX_LOCAL_ID_LENGTH, MAX_LOCAL_IDS
 from waybill.digests import UnknownDigest, normalize_digests
+from waybill.files import names
+from waybill.files.containers import CONTAINER_ENDINGS
 
 _MAX_SIZE = 2**63 - 1
 _NUMBER = re.compile("[0-9]{1,19}")

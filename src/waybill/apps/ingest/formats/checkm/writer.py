@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from waybill.apps.ingest import names
 from waybill.apps.ingest.formats.checkm.rows import ManifestRow
+from waybill.files import names
 
 _NFO = "http://www.semanticdesktop.org/ontologies/2007/03/22/nfo#"
 _NIE = "http://www.semanticdesktop.org/ontologies/2007/01/19/nie/#"

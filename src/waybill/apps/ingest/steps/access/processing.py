@@ -13,13 +13,7 @@ import hashlib
 from collections.abc import Iterator
 
 from waybill.apps.ingest.access import tokens
-from waybill.apps.ingest.access.archives import (
-    ArchiveContents,
-    ArchiveSourceDamaged,
-    ZipPacker,
-    compress_gzip,
-    pack_tar,
-)
+from waybill.apps.ingest.access.archives import ArchiveContents, ArchiveSourceDamaged
 from waybill.apps.ingest.access.orders import (
     ASK_AGAIN,
     AssemblyOrder,
@@ -31,6 +25,7 @@ from waybill.apps.ingest.access.orders import (
 from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.resources import UploadPartSizes, resources_of
 from waybill.apps.ingest.storage import NotInStorage, StorageDamaged
+from waybill.files.containers import ZipPacker, compress_gzip, pack_tar
 from waybill.manifests import ManifestError
 from waybill.objects import MAX_PART_NUMBER, DirectoryObjects, ObjectInfo, Objects
 from waybill.record import Record

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from waybill.apps.ingest import names, payload
+from waybill.apps.ingest import payload
 from waybill.apps.ingest.fetched_files import FetchResult, FileFetcher, count_finished_bytes
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.job_refusal import (
@@ -40,6 +40,7 @@ from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.apps.ingest.unpacked_container import measure_unpacked, unpack_container
 from waybill.apps.ingest.working_files import StagedFile, staged_file_of
 from waybill.disk_space import NeverFits, cleared_space_document, is_disk_full
+from waybill.files import names
 from waybill.files.folders import publish_folder, remove_earlier_attempts
 from waybill.manifests import record_lists
 from waybill.record import Record

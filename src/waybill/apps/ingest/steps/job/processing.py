@@ -17,13 +17,13 @@ from waybill.apps.ingest.identifiers import ezid
 from waybill.apps.ingest.identifiers.minter import Shoulder, shoulder_of
 from waybill.apps.ingest.identifiers.noid import NoidError, find_ark_fault
 from waybill.apps.ingest.machine.job import STORING_STATE
-from waybill.apps.ingest.names import quote_text
 from waybill.apps.ingest.object_versions import STORAGE_MANIFEST, PreparedObject
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import NotInStorage
 from waybill.apps.ingest.submission import Submission
 from waybill.apps.ingest.working_files import read_embedded_metadata_of
+from waybill.files.names import quote_text
 from waybill.record import Record
 from waybill.step import Done, Fail, StepContext
 

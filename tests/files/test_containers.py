@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.formats.containers import (
+from waybill.files.containers import (
     BadContainer,
     ContainerComplaint,
     ContainerKind,

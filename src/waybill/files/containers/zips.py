@@ -20,7 +20,7 @@ from functools import partial
 from itertools import pairwise
 from typing import BinaryIO, Protocol
 
-from waybill.apps.ingest.formats.containers.entries import CHUNK, BadContainer, BadContainerFile, ContainerEntry
+from waybill.files.containers.entries import CHUNK, BadContainer, BadContainerFile, ContainerEntry
 
 _END = struct.Struct("<4s4H2LH")
 _END_64 = struct.Struct("<4sQ2H2L4Q")

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from waybill.apps.ingest import names
-from waybill.apps.ingest.formats.containers import tars, zips
-from waybill.apps.ingest.formats.containers.entries import (
+from waybill.files import names
+from waybill.files.containers import tars, zips
+from waybill.files.containers.entries import (
     BadContainer,
     BadContainerFile,
     ContainerComplaint,
@@ -114,7 +114,7 @@ class _ContainerReader:
         self._limits, self._on_bytes = limits, on_bytes
         self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
         self._packed = os.fstat(self._file.fileno()).st_size
-        self._names = names.ObjectFileNames(ignoring_case=limits.ignoring_case)
+        self._names = names.FileNames(ignoring_case=limits.ignoring_case)
         self._count = 0
         self._unpacked = 0
         self.complaints: list[ContainerComplaint] = []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.names import ObjectFileNames, find_fault, quote_text
+from waybill.files.names import FileNames, find_fault, quote_text
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,20 @@ def test_names_that_are_refused(name: str, why: str) -> None:
 
 
 def test_a_name_is_taken_once() -> None:
-    names = ObjectFileNames()
+    names = FileNames()
     assert names.add_file("a/b") is None
     assert "twice" in (names.add_file("a/b") or "")
     assert len(names) == 1
 
 
 def test_composed_and_decomposed_are_the_same_name() -> None:
-    names = ObjectFileNames()
+    names = FileNames()
     assert names.add_file("caf\u00e9") is None
     assert "separate accents" in (names.add_file("cafe\u0301") or "")
 
 
 def test_a_file_is_no_folder() -> None:
-    names = ObjectFileNames()
+    names = FileNames()
     assert names.add_file("a/b/c") is None
     assert "folder of 'a/b/c'" in (names.add_file("a/b") or "")
     assert "which is a file" in (names.add_file("a/b/c/d") or "")
@@ -61,10 +61,10 @@ def test_a_file_is_no_folder() -> None:
 
 
 def test_case_matters_unless_the_disk_ignores_it() -> None:
-    names = ObjectFileNames()
+    names = FileNames()
     assert names.add_file("Readme") is None
     assert names.add_file("README") is None
-    careless = ObjectFileNames(ignoring_case=True)
+    careless = FileNames(ignoring_case=True)
     assert careless.add_file("Readme") is None
     assert "upper and lower case" in (careless.add_file("README") or "")
 
@@ -75,4 +75,4 @@ def test_any_text_has_a_fault_or_none_and_can_be_shown(name: str) -> None:
     assert found is None or found.endswith(".")
     assert quote_text(name).isprintable()
     if found is None:
-        assert ObjectFileNames().add_file(name) is None
+        assert FileNames().add_file(name) is None

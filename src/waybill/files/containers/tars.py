@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from waybill.apps.ingest.formats.containers.entries import CHUNK, BadContainer, ContainerEntry
+from waybill.files.containers.entries import CHUNK, BadContainer, ContainerEntry
 
 BLOCK = 512
 

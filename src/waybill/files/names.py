@@ -1,18 +1,19 @@
-"""Names of files in a deposit: which are accepted, the same for manifests, containers and bags.
+"""Names of files that others send: which are accepted, the same wherever they come from.
 
-A name is a path below the folder of the object: segments separated by `/`. It must be possible to store the file under
-this name on a disk and in every object store, and no two names of one object may be confused: `é` as one character and
-as `e` with an accent look the same to a reader.
+A name is a path below some folder: segments separated by `/`. It must be possible to store the file under this name on a
+disk and in every object store, and no two names below one folder may be confused: `é` as one character and as `e` with
+an accent look the same to a reader.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from waybill.objects.protocol import ObjectRequestRefused, check_name
+from waybill.transfer.partial_file import PARTIAL_FOLDER
 
 MAX_SEGMENT_BYTES = 255  # of UTF-8, the limit of file systems
-PARTIAL_FOLDER = ".partial"  # the first segment of the paths of unfinished downloads
 
 
 def quote_text(text: str) -> str:
@@ -24,7 +25,7 @@ def quote_text(text: str) -> str:
 def find_fault(name: str) -> str | None:
     """What is wrong with the name, as a sentence; None if it is accepted."""
     if name.startswith("/"):
-        return f"{quote_text(name)} is not a name: it begins with a slash, and names are relative to the object."
+        return f"{quote_text(name)} is not a name: it begins with a slash, and names are relative."
     try:
         segments = check_name(name).split("/")
     except ObjectRequestRefused as refusal:
@@ -40,8 +41,13 @@ def find_fault(name: str) -> str | None:
     return None
 
 
-class ObjectFileNames:
-    """The names of one object so far; `ignoring_case` for a file system that does not distinguish `a` and `A`."""
+def to_file_name(text: str) -> str:
+    """Turn a text, such as an identifier, into a file name that is valid everywhere."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:100] or "object"
+
+
+class FileNames:
+    """The names below one folder so far; `ignoring_case` for a file system that does not distinguish `a` and `A`."""
 
     def __init__(self, *, ignoring_case: bool = False) -> None:
         self._ignoring_case = ignoring_case

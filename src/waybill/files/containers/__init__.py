@@ -1,6 +1,7 @@
-"""Containers: zip and tar files (also .tar.gz and .tar.bz2), unpacked into a folder and never outside of it.
+"""Containers: zip and tar files (also .tar.gz and .tar.bz2), unpacked into a folder and never outside of it, and packed
+as streams.
 
-A container is untrusted. Its names may point outside, its files may be links, two files may have one name, and a few
+A container that is read is untrusted. Its names may point outside, its files may be links, two files may have one name, and a few
 kilobytes may unpack to terabytes. Nothing of that is corrected silently: each refused file has a complaint, all
 complaints are reported together, and the container is refused.
 
@@ -10,13 +11,14 @@ complaints are reported together, and the container is refused.
 
 entries.py   the types: kinds, name endings, members, limits, complaints      zips.py, tars.py   the two formats
 unpacker.py  listing and unpacking, the same for both formats; the target folder
+packer.py    zips and tars written as streams      member_names.py   names that every disk can hold
 
 Both formats are read here and not by the standard library, which takes a damaged tar for a short one, keeps all entries
 in memory, and decodes names of zips in one encoding only. Compression is the standard library's. Owners, modes, times
 and empty folders are not kept.
 """
 
-from waybill.apps.ingest.formats.containers.entries import (
+from waybill.files.containers.entries import (
     CONTAINER_ENDINGS,
     BadContainer,
     ContainerComplaint,
@@ -25,7 +27,9 @@ from waybill.apps.ingest.formats.containers.entries import (
     ContainerMember,
     UnpackedFile,
 )
-from waybill.apps.ingest.formats.containers.unpacker import kind_of, list_members, unpack
+from waybill.files.containers.member_names import MemberNames
+from waybill.files.containers.packer import MemberToPack, ZipPacker, compress_gzip, pack_tar
+from waybill.files.containers.unpacker import kind_of, list_members, unpack
 
 __all__ = [
     "CONTAINER_ENDINGS",
@@ -34,8 +38,13 @@ __all__ = [
     "ContainerKind",
     "ContainerLimits",
     "ContainerMember",
+    "MemberNames",
+    "MemberToPack",
     "UnpackedFile",
+    "ZipPacker",
+    "compress_gzip",
     "kind_of",
     "list_members",
+    "pack_tar",
     "unpack",
 ]

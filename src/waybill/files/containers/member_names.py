@@ -1,6 +1,6 @@
-"""Names inside an archive: it can be unpacked on any disk, and no file replaces another.
+"""Names inside a container that is packed: it can be unpacked on any disk, and no file replaces another.
 
-A valid name is kept. In an invalid one (another program may have written the object) the invalid characters are
+A valid name is kept. In an invalid one (another program may have written the file) the invalid characters are
 replaced. A name that some disks do not distinguish from another (`é` as one character and as two) gets a number before
 its ending: `café.txt`, `café~2.txt`.
 """
@@ -12,23 +12,24 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from waybill.apps.ingest import names
+from waybill.files import names
+from waybill.transfer.partial_file import PARTIAL_FOLDER
 
 _UNFIT = re.compile("[\x00-\x1f\x7f\\\\\ud800-\udfff\ufffe\uffff]")
 _LONGEST = names.MAX_SEGMENT_BYTES - 12  # bytes; leaves space for a number before the ending
 MAX_RENAMES_REPORTED = 20  # renamed files that are listed
 
 
-class ArchiveNames:
-    """The names of one archive."""
+class MemberNames:
+    """The names of one container."""
 
     def __init__(self, top: str) -> None:
         self._top = _to_segment(top)
-        self._names = names.ObjectFileNames()
+        self._names = names.FileNames()
         self.renames: list[tuple[str, str]] = []  # the first few
 
     def assign(self, path: str) -> str:
-        """Return the name of the file in the archive, below its top folder."""
+        """Return the name of the file in the container, below its top folder."""
         wanted = path if names.find_fault(path) is None else "/".join(_to_segment(part) for part in path.split("/"))
         assigned = next(name for name in _iter_candidates(wanted) if self._names.add_file(name) is None)
         if assigned != path and len(self.renames) < MAX_RENAMES_REPORTED:
@@ -36,14 +37,9 @@ class ArchiveNames:
         return f"{self._top}/{assigned}"
 
 
-def to_file_name(text: str) -> str:
-    """Turn a text, such as an ARK, into a file name that is valid everywhere."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:100] or "object"
-
-
 def _to_segment(text: str) -> str:
     part = _UNFIT.sub("_", text)
-    if part in ("", ".", "..", names.PARTIAL_FOLDER):
+    if part in ("", ".", "..", PARTIAL_FOLDER):
         return "_" + part
     if len(part.encode()) <= names.MAX_SEGMENT_BYTES:
         return part

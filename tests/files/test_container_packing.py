@@ -1,4 +1,4 @@
-"""Archives as streams are read by programs that know nothing of us, whatever the sizes, names and numbers."""
+"""Zips and tars as streams are read by programs that know nothing of us, whatever the sizes, names and numbers."""
 
 import io
 import subprocess
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waybill.apps.ingest import names
-from waybill.apps.ingest.access.archive_names import ArchiveNames, to_file_name
-from waybill.apps.ingest.access.archives import BUFFERED_FILE_SIZE, ArchiveMember, ZipPacker, compress_gzip, pack_tar
+from waybill.files import names
+from waybill.files.containers import MemberNames, MemberToPack, ZipPacker, compress_gzip, pack_tar
+from waybill.files.containers.packer import BUFFERED_FILE_SIZE
+from waybill.files.names import to_file_name
 
 LONG = bytes(range(256)) * (BUFFERED_FILE_SIZE // 256) + b"and a little more"
 FILES = {
@@ -33,9 +34,9 @@ def split(data: bytes, size: int) -> Iterator[bytes]:
     return (data[at : at + size] for at in range(0, len(data), size))
 
 
-def members(files: dict[str, bytes], chunk_size: int = 100_000) -> Iterator[ArchiveMember]:
+def members(files: dict[str, bytes], chunk_size: int = 100_000) -> Iterator[MemberToPack]:
     for name, data in files.items():
-        yield ArchiveMember(name, len(data), 1_700_000_000, partial(split, data, chunk_size))
+        yield MemberToPack(name, len(data), 1_700_000_000, partial(split, data, chunk_size))
 
 
 def unzipped(data: bytes) -> dict[str, bytes]:
@@ -90,7 +91,7 @@ def test_a_zip_of_nothing_is_a_zip() -> None:
 def test_zip_with_more_files_than_a_plain_zip_can_have() -> None:
     count = 0x10000 + 5
     data = b"".join(
-        ZipPacker(deflate=False).pack(ArchiveMember(f"t/{n}", 1, 0, lambda: iter([b"x"])) for n in range(count))
+        ZipPacker(deflate=False).pack(MemberToPack(f"t/{n}", 1, 0, lambda: iter([b"x"])) for n in range(count))
     )
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert len(archive.infolist()) == count
@@ -116,7 +117,7 @@ LETTERS = st.characters(codec="utf-8", exclude_characters="\0/\\")
 @given(st.dictionaries(st.text(LETTERS, min_size=1, max_size=40), st.binary(max_size=2000)))
 @settings(max_examples=60, deadline=None)
 def test_any_names_and_bytes_come_back(files: dict[str, bytes]) -> None:
-    naming = ArchiveNames("top")
+    naming = MemberNames("top")
     given = {naming.assign(name): data for name, data in files.items()}
     assert len(given) == len(files)
     assert unzipped(b"".join(ZipPacker(deflate=True, zip64_size=500).pack(members(given)))) == given
@@ -128,14 +129,14 @@ def test_any_names_and_bytes_come_back(files: dict[str, bytes]) -> None:
 
 
 def test_names_that_are_fit_stay_as_they_are() -> None:
-    naming = ArchiveNames("ark_1")
+    naming = MemberNames("ark_1")
     for path in ("producer/a.txt", "producer/caf\u00e9.txt", "system/\U0001d11e", "x/" + "n" * 255):
         assert naming.assign(path) == f"ark_1/{path}"
     assert naming.renames == []
 
 
 def test_names_that_a_disk_takes_for_one_stay_two() -> None:
-    naming = ArchiveNames("t")
+    naming = MemberNames("t")
     composed, apart = "caf\u00e9.txt", "cafe\u0301.txt"
     assert naming.assign(composed) == f"t/{composed}"
     assert naming.assign(apart) == "t/cafe\u0301~2.txt"
@@ -143,7 +144,7 @@ def test_names_that_a_disk_takes_for_one_stay_two() -> None:
 
 
 def test_a_file_that_is_also_a_folder_is_renamed() -> None:
-    naming = ArchiveNames("t")
+    naming = MemberNames("t")
     assert naming.assign("a") == "t/a"
     other = naming.assign("a/b")
     assert not other.startswith("t/a/")
@@ -155,7 +156,7 @@ def test_a_file_that_is_also_a_folder_is_renamed() -> None:
     ["../../etc/passwd", "/etc/passwd", "a/../../b", "a\\..\\b", "", ".", "a\0b", "a\nb", "x" * 300, "\ud800", "a//b"],
 )
 def test_names_that_lead_elsewhere_are_made_fit(path: str) -> None:
-    name = ArchiveNames("t").assign(path)
+    name = MemberNames("t").assign(path)
     assert names.find_fault(name) is None
     assert name.startswith("t/")
     assert ".." not in name.split("/")
@@ -171,7 +172,7 @@ ODD = (
 @given(st.lists(ODD, max_size=30))
 @settings(max_examples=200, deadline=None)
 def test_whatever_the_names_they_are_safe_and_unique(paths: list[str]) -> None:
-    naming = ArchiveNames("t")
+    naming = MemberNames("t")
     given = [naming.assign(path) for path in paths]
     assert len({unicodedata.normalize("NFC", name) for name in given}) == len(paths)
     for name in given:
