@@ -19,10 +19,10 @@ from benchmarks import machines
 from benchmarks.peers.report import report
 from benchmarks.timed import Race
 from waybill import rules
-from waybill.cli.server_processes import tune_process
 from waybill.engine import Engine
 from waybill.record import CommitGroup, CommitResult, Store
 from waybill.rules import Machines
+from waybill.runtime.server_processes import tune_process
 from waybill.step import New
 from waybill.stores import open_store
 from waybill.worker import Worker

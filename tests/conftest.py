@@ -28,7 +28,7 @@ from tests.budget import Budget
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import RcloneS3Server, SeaweedServer
 from tests.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
-from waybill.cli.server_processes import raise_file_limit
+from waybill.runtime.server_processes import raise_file_limit
 
 _budget = budgets.from_environment()
 raise_file_limit()  # one process has the servers and workers of thousands of tests in turn

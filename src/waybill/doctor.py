@@ -34,10 +34,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from waybill import config, rules
-from waybill.config import DAY, Config
+from waybill.config import Config
 from waybill.environment import Environment
 from waybill.machine import Machine
-from waybill.maintenance import MAINTENANCE, LostHostRoutine, MaintenanceContext, collect_routines, memory_of
+from waybill.maintenance import MAINTENANCE, LostHostRoutine, MaintenanceScheduler, memory_of
 from waybill.objects.protocol import ObjectsError
 from waybill.record import (
     MAX_PAGE,
@@ -99,24 +99,12 @@ def _list_checks(environment: Environment, store: Store, who: str) -> Iterator[H
         "the workers", lambda: _find_expired_sessions(store), lambda finding: finding.where in store.reap_sessions()
     )
     yield HealthCheck("the queues", lambda: _find_unserved_work(store, machines), store.repair)
-    retention = {state: days * DAY for state, days in environment.config.retention.items()}
-    of_applications = [routine for application in environment.applications for routine in application.maintenance]
-    for routine in collect_routines(of_applications).values():
+    scheduler = MaintenanceScheduler.from_environment(environment)
+    for routine in scheduler.routines.values():
         if routine.has_routine_findings:
             continue  # its findings are ordinary work; this leaves out the store's check too, which ran above
-        context = MaintenanceContext(
-            store,
-            machines,
-            environment.host,
-            environment.config.work.root,
-            environment.objects,
-            environment.open_store,
-            retention,
-            _load_missing_hosts(store) if routine.name == LostHostRoutine.name else {},
-            who=who,
-            resources_of=environment.get_resources,
-            thorough=True,
-        )
+        memory = _load_missing_hosts(store) if routine.name == LostHostRoutine.name else {}
+        context = scheduler.make_context(store, memory, who, thorough=True)
         yield HealthCheck(routine.name, partial(routine.check, context), partial(routine.repair, context))
 
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Start
 
 BEGIN = """
 import gc, json, resource
-from waybill.cli.server_processes import tune_process
+from waybill.runtime.server_processes import tune_process
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, hard))
 tune_process()

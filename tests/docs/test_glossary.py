@@ -13,7 +13,7 @@ SOURCE = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "src").rgl
 
 # what the vocabulary introduced, and the words that stay
 VOCABULARY = """
-    Environment resources IngestResources CommandContext StepBackend
+    Environment Runtime resources IngestResources CommandContext StepBackend
     lock LockFamily LockUnavailable operator-lock ZookeeperLocks
     hold hold_names blocks_on_hold on_hold pause blocked_by
     wake wake_count release_due_waits run_on_store ThreadSignal triggered_maintenance ChangeSignal ChangeWatcher watch

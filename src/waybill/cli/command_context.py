@@ -11,13 +11,12 @@ It returns its exit code (None: 0) and raises its errors; `waybill.cli.main` rep
 
 from __future__ import annotations
 
-import getpass
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,12 +26,13 @@ import msgspec
 import typer
 from rich.console import Console
 
-from waybill import config
 from waybill.cli.problems import NameNotFound, OutputPipeClosed
+from waybill.config import Config
 from waybill.engine import Engine
 from waybill.environment import Environment
 from waybill.machine import Machine
 from waybill.record import Ref, Store
+from waybill.runtime import Runtime
 
 COMMON_PANEL = "Common options"
 _TRAILING_SPACES = re.compile(r" +(?=\n)")
@@ -91,23 +91,25 @@ class CommandContext:
     settings: dict[str, Any] = field(default_factory=dict)  # given on the command line, by the settings' names
 
     @cached_property
-    def config(self) -> config.Config:
-        given = {"data": self.data, "store": self.store_url, **self.settings}
-        return config.load(self.config_file, os.environ, given)
+    def runtime(self) -> Runtime:
+        """A command that only looks, or acts on a record, makes no store."""
+        return Runtime(
+            self.data, store=self.store_url, settings=self.settings, config_file=self.config_file, create=False
+        )
 
-    @cached_property
+    @property
+    def config(self) -> Config:
+        return self.runtime.config
+
+    @property
     def environment(self) -> Environment:
-        return Environment.from_config(self.config)
+        return self.runtime.environment
 
-    @contextmanager
-    def open_store(self, *, migrate: bool = False) -> Iterator[Store]:
-        with closing(self.environment.open_store(migrate=migrate)) as store:
-            yield store
+    def open_store(self, *, migrate: bool = False) -> AbstractContextManager[Store]:
+        return self.runtime.open_store(migrate=migrate)
 
-    @contextmanager
-    def open_engine(self) -> Iterator[Engine]:
-        with self.open_store() as store:
-            yield self.environment.make_engine(store)
+    def open_engine(self) -> AbstractContextManager[Engine]:
+        return self.runtime.open_engine()
 
     def get_machine(self, kind: str) -> Machine:
         return self.environment.machines[kind]
@@ -123,10 +125,7 @@ class CommandContext:
     @property
     def who(self) -> str:
         """The user who runs the command, for the history."""
-        try:
-            return getpass.getuser()
-        except (KeyError, OSError):  # a user id without a name, as in some containers
-            return f"uid {os.getuid()}"
+        return self.runtime.who
 
     # --- output
 

@@ -1,35 +1,24 @@
 """Commands that run Waybill: up (everything in one process), serve, work, step.
 
-A process that serves or works lives like this:
-
-    apply the options -> prepare: folders, log, object store, schema, maintenance records -> run until it is stopped
-    (server_processes)
-
-`work --once` and `step` take a single step instead: one that is due, or that of one record.
+`Runtime` builds and runs the process; here are the options and what is printed. `work --once` and `step` take a single
+step instead: one that is due, or that of one record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waybill.cli import server_processes
 from waybill.cli.command_context import ID, KIND, CommandContext, command, complete_queue
-from waybill.cli.http_server import ListeningServer, is_loopback
-from waybill.cli.problems import MISSING, UsageError
-from waybill.cli.server_processes import ServerSession, run_until_stopped
-from waybill.cli.worker_processes import WorkerProcesses
-from waybill.config import DAY, DEMO_FILE, sqlite_path
-from waybill.environment import Environment, make_data_folder
-from waybill.record import Conflict, Record, Ref
-from waybill.rules import list_pause_holds
-from waybill.rules.triggered_maintenance import MAINTENANCE_KIND
+from waybill.cli.problems import FAILED, MISSING, OK, UsageError
+from waybill.record import Ref
+from waybill.runtime.listening_server import ListeningServer, is_loopback
+from waybill.runtime.server_processes import configure_logging
 
 if TYPE_CHECKING:
-    from waybill.maintenance import MaintenanceScheduler
-    from waybill.worker import StepTransition, Worker
+    from waybill.worker import StepTransition
 
 PANEL = "Running"
 
@@ -102,18 +91,10 @@ def up(
     Ctrl-C or SIGTERM stops it.
     """
     _apply_options(context, host, port, open_loopback, queues, threads, processes, demo)
-    environment = _prepare_environment(context)
+    context.runtime.prepare()
     if demo:
-        with context.open_engine() as engine:
-            for application in environment.applications:
-                if application.demo is not None:
-                    application.demo(environment, engine)
-    return run_until_stopped(
-        context,
-        server=ListeningServer(environment),
-        worker=_build_worker(environment),
-        worker_processes=_build_worker_processes(context),
-    )
+        context.runtime.load_demo()
+    return _exit_code_of(context.runtime.serve(on_start=partial(_print_address, context)))
 
 
 def serve(
@@ -125,11 +106,7 @@ def serve(
 ) -> int:
     """Serve the web page and the API; `waybill work` does the work, here or on another host."""
     _apply_options(context, host, port, open_loopback, None, None, None, demo)
-    environment = _prepare_environment(context)
-    is_sqlite = sqlite_path(context.config.store) is not None
-    return run_until_stopped(
-        context, server=ListeningServer(environment), server_session=ServerSession(environment) if is_sqlite else None
-    )
+    return _exit_code_of(context.runtime.serve(work=False, on_start=partial(_print_address, context)))
 
 
 def work(
@@ -146,72 +123,21 @@ def work(
     """Claim records, run their steps and commit the outcomes, until Ctrl-C or SIGTERM."""
     _apply_options(context, None, None, False, queues, threads, processes, demo)
     if once:
-        server_processes.configure_logging(context.config.log)
         return _run_single_step(context, None)
-    return run_until_stopped(
-        context, worker=_build_worker(_prepare_environment(context)), worker_processes=_build_worker_processes(context)
-    )
+    host = context.config.work.host
+    return _exit_code_of(context.runtime.run(on_start=lambda: context.print_note(f"Working as {host}.")))
 
 
 def step(context: CommandContext, kind: KIND, id: ID) -> int | None:
     """Take exactly one step of one record, if one is due, and print its transition."""
     context.get_machine(kind)
-    server_processes.configure_logging(context.config.log)
+    configure_logging(context.config.log)
     return _run_single_step(context, Ref(kind, id))
 
 
-# --- a single step
-
-
 def _run_single_step(context: CommandContext, target: Ref | None) -> int | None:
-    """Take one step: that of `target`, or one that is due in the queues of this process."""
-    from waybill.worker import run_one_step
-
-    environment, settings = context.environment, context.config.work
-    with context.open_store() as store:
-        holds = store.list_holds()
-        if target is not None:
-            queues = _queues_of_record(environment, store.get(*target), holds)
-        else:
-            queues = _list_unpaused_queues(environment, holds)
-    if not queues:
-        return _print_transition(context, None)
-    make_data_folder(settings.root)
-    _build_maintenance_scheduler(environment).register_step()
-    transition = run_one_step(
-        environment.open_store,
-        environment.machines,
-        host=environment.host,
-        work_root=settings.root,
-        objects=environment.objects,
-        target=target,
-        queues=queues,
-        shared=settings.shared,
-        ttl=settings.ttl,
-        resources_of=environment.get_resources,
-    )
-    return _print_transition(context, transition)
-
-
-def _queues_of_record(environment: Environment, record: Record, holds: Collection[str]) -> tuple[str, ...]:
-    if pauses := list_pause_holds(environment.machines[record.kind], record.state) & set(holds):
-        raise Conflict(f"Work on {record.ref} is paused by {', '.join(sorted(pauses))}; `waybill release` that first.")
-    return (record.kind,)
-
-
-def _list_unpaused_queues(environment: Environment, holds: Collection[str]) -> tuple[str, ...]:
-    """The queues of this process without those that are paused: nothing is due there."""
-    from waybill.worker import queues_of
-
-    # Maintenance is due at any time, so it is left out unless it is asked for.
-    names = environment.config.work.queues or tuple(
-        kind for kind in _list_queues(environment) if kind != MAINTENANCE_KIND
-    )
-    return tuple(
-        f"{queue.kind}.{queue.state}"
-        for queue in queues_of(environment.machines, names)
-        if not list_pause_holds(environment.machines[queue.kind], queue.state) & set(holds)
-    )
+    with context.runtime as runtime:
+        return _print_transition(context, runtime.step_once(target))
 
 
 def _print_transition(context: CommandContext, transition: StepTransition | None) -> int | None:
@@ -239,7 +165,19 @@ def _print_transition(context: CommandContext, transition: StepTransition | None
     return None
 
 
-# --- building a process
+def _print_address(context: CommandContext, server: ListeningServer) -> None:
+    if context.as_json:
+        return context.print_json(
+            {"url": server.url, "token_file": str(server.token_file) if server.token_file else None}, line=True
+        )
+    context.out.print(server.url)
+    if server.token_file is not None:
+        context.print_note(f"The admin token is in {server.token_file}")
+    return None
+
+
+def _exit_code_of(was_asked_to_stop: bool) -> int:
+    return OK if was_asked_to_stop else FAILED
 
 
 def _apply_options(
@@ -252,7 +190,7 @@ def _apply_options(
     processes: int | None,
     demo: bool,
 ) -> None:
-    """Options are settings given on the command line."""
+    """Options are settings given on the command line. The log is configured by them."""
     given: dict[str, Any] = {
         "http.host": host,
         "http.port": port,
@@ -267,89 +205,4 @@ def _apply_options(
             f"--open-loopback accepts requests from this machine without a token, and {context.config.http.host} is not loopback. "
             "Leave one of the two out."
         )
-
-
-def _prepare_environment(context: CommandContext) -> Environment:
-    """Configure the log, make the folders, make or upgrade the store, and create the records that every process needs."""
-    server_processes.configure_logging(context.config.log)
-    environment = context.environment
-    make_data_folder(context.config.data)
-    if context.config.demo and context.config.origins["demo"] != "default":
-        (context.config.data / DEMO_FILE).touch()
-    # An S3 server that is unavailable, or that lacks what Waybill needs, is reported now and not in the middle of a step.
-    _ = environment.objects.capabilities
-    if any(application.has_catalogues for application in environment.applications):
-        environment.open_index().close()  # so is an index
-    scheduler = _build_maintenance_scheduler(environment)
-    scheduler.register_step()
-    with context.open_store(migrate=True) as store:
-        if sqlite_path(context.config.store) is not None:
-            # Opening a session fails when workers of another host use this file. A server opens none of its own here, but
-            # must not write that file either.
-            store.close_session(store.open_session(host=environment.host, ttl=context.config.work.ttl, about={}))
-        scheduler.ensure_records(environment.make_engine(store))
-    return environment
-
-
-def _build_maintenance_scheduler(environment: Environment) -> MaintenanceScheduler:
-    from waybill.maintenance import MaintenanceScheduler, collect_routines
-
-    of_applications = [routine for application in environment.applications for routine in application.maintenance]
-    retention = {state: days * DAY for state, days in environment.config.retention.items()}
-    return MaintenanceScheduler(
-        collect_routines(of_applications),
-        environment.machines,
-        environment.host,
-        environment.config.work.root,
-        environment.objects,
-        environment.open_store,
-        retention,
-        environment.get_resources,
-    )
-
-
-def _build_worker(environment: Environment) -> Worker:
-    from waybill.worker import Worker
-
-    settings = environment.config.work
-    make_data_folder(settings.root)
-    return Worker(
-        environment.open_store,
-        environment.machines,
-        host=environment.host,
-        work_root=settings.root,
-        objects=environment.objects,
-        queues=_list_queues(environment),
-        shared=settings.shared,
-        threads=settings.threads,
-        ttl=settings.ttl,
-        max_claims=settings.claim_max,
-        resources_of=environment.get_resources,
-    )
-
-
-def _build_worker_processes(context: CommandContext) -> WorkerProcesses | None:
-    """The other worker processes; None when this process is the only one."""
-    settings, count = context.config.work, context.config.work.processes - 1
-    if not count:
-        return None
-    queues = [argument for queue in settings.queues for argument in ("--queue", queue)]
-    demo = ["--demo"] if context.config.demo else []
-    # In the environment, which only this user can read: the store's URL may hold a password.
-    variables = {
-        "WAYBILL_DATA": str(context.config.data),
-        "WAYBILL_STORE": context.config.store,
-        "WAYBILL_INDEX": context.config.index,
-    }
-    if context.config_file is not None:
-        variables["WAYBILL_CONFIG"] = str(context.config_file.absolute())
-    return WorkerProcesses(
-        ["work", "--processes", "1", "--threads", str(settings.threads), *queues, *demo], count, variables
-    )
-
-
-def _list_queues(environment: Environment) -> tuple[str, ...]:
-    """The queues of the settings, or every kind that has work."""
-    return environment.config.work.queues or tuple(
-        kind for kind, machine in environment.machines.items() if machine.list_work_states()
-    )
+    configure_logging(context.config.log)

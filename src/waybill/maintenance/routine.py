@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
+from waybill.config import DAY
 from waybill.engine import Engine
 from waybill.machine import STAY, Backoff, Document, Machine, action, end, work
 from waybill.record import CommitOutcomeUnknown, DocumentStruct, Finding, Record, RecordExists, Ref, Store
@@ -30,6 +31,7 @@ from waybill.step import New, Outcome, StepContext, Wait
 from waybill.worker.step_context import OwnerThreadStore
 
 if TYPE_CHECKING:
+    from waybill.environment import Environment
     from waybill.objects import Objects
 
 MAX_FINDINGS = 1000  # findings repaired in one round
@@ -141,24 +143,35 @@ class MaintenanceScheduler:
     retention: Mapping[str, float] = field(default_factory=dict)
     resources_of: Callable[[str], Any] = lambda application_name: None
 
+    @classmethod
+    def from_environment(cls, environment: Environment) -> MaintenanceScheduler:
+        """The built-in routines and those of the applications."""
+        from waybill.maintenance import collect_routines
+
+        return cls(
+            collect_routines(routine for each in environment.applications for routine in each.maintenance),
+            environment.machines,
+            environment.host,
+            environment.config.work.root,
+            environment.objects,
+            environment.open_store,
+            {state: days * DAY for state, days in environment.config.retention.items()},
+            environment.get_resources,
+        )
+
+    def make_context(self, store: Store, memory: dict[str, Any], who: str, **options: Any) -> MaintenanceContext:
+        return MaintenanceContext(
+            store, self.machines, self.host, self.root, self.objects, self.open_store, self.retention, memory,
+            who=who, resources_of=self.resources_of, **options,
+        )  # fmt: skip
+
     def run_step(self, record: Record, ctx: StepContext) -> Outcome:
         """Run one round. Safe to repeat: each repair is, and the memory is written with the commit that ends the round."""
         routine = self.routines.get(triggered_maintenance.routine_name_of(record))
         if routine is None:
             return Wait(3600, "this release has no such routine")
-        context = MaintenanceContext(
-            cast(Store, OwnerThreadStore(ctx)),
-            self.machines,
-            self.host,
-            self.root,
-            self.objects,
-            self.open_store,
-            self.retention,
-            memory_of(record),
-            lambda: ctx.stop,
-            f"maintenance {routine.name}",
-            self.resources_of,
-        )
+        store = cast(Store, OwnerThreadStore(ctx))
+        context = self.make_context(store, memory_of(record), f"maintenance {routine.name}", stop=lambda: ctx.stop)
         repaired = run_round(routine, context)
         memory = RoutineMemory(context.memory, repaired, ctx.now())
         return Wait(routine.poll_interval, documents=(memory,))

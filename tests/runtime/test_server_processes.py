@@ -9,8 +9,9 @@ import textwrap
 PRELUDE = textwrap.dedent("""
     import logging, os, signal, sys, threading, time
     from types import SimpleNamespace
-    from waybill.cli import server_processes
-    from waybill.cli.worker_processes import STOP_SIGNAL
+    from waybill.runtime import server_processes
+    from waybill.runtime.signals import StopSignals
+    from waybill.runtime.worker_processes import STOP_SIGNAL
 
     class Works:
         def __init__(self, begin=lambda: os.kill(os.getpid(), signal.SIGTERM)):
@@ -24,9 +25,9 @@ PRELUDE = textwrap.dedent("""
         def stop(self):
             self.stopped.set()
 
-    def make_context(print_note=lambda text: None, close=lambda: None):
-        config = SimpleNamespace(work=SimpleNamespace(host="h"))
-        return SimpleNamespace(config=config, environment=SimpleNamespace(close=close), print_note=print_note)
+    def run_until_stopped(worker, on_start=lambda: None, close=lambda: None):
+        environment = SimpleNamespace(close=close)
+        return server_processes.run_until_stopped(environment, StopSignals(), worker=worker, on_start=on_start)
 
     def hangs(number, frame):
         raise AssertionError("it hangs")
@@ -58,10 +59,10 @@ def test_a_second_signal_may_come_at_any_line() -> None:
 
             sys.settrace(trace)
             try:
-                code = server_processes.run_until_stopped(make_context(waits.append), worker=Works())
+                was_asked = run_until_stopped(Works(), on_start=lambda: waits.append(True))
             finally:
                 sys.settrace(None)
-            assert code == 0, code
+            assert was_asked
             return passed >= at
 
         at = 1
@@ -84,20 +85,20 @@ def test_a_signal_that_another_thread_gets_ends_it_too() -> None:
                     pass
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
-        print(server_processes.run_until_stopped(make_context(), worker=Works(begin)))
+        print(run_until_stopped(Works(begin)))
     """)
-    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_a_fault_of_the_main_thread_stops_the_parts() -> None:
     """As when nobody reads the URL that it prints: else the parts would run on, and nobody could stop them."""
     done = run("""
-        def print_note(text):
+        def on_start():
             raise BrokenPipeError
 
         works = Works(lambda: None)
         try:
-            server_processes.run_until_stopped(make_context(print_note), worker=works)
+            run_until_stopped(works, on_start)
         except BrokenPipeError:
             print(works.stopped.is_set(), [thread.name for thread in threading.enumerate() if not thread.daemon])
     """)
@@ -112,7 +113,7 @@ def test_a_request_that_does_not_end_does_not_keep_the_process() -> None:
             threading.Thread(target=threading.Event().wait).start()  # as the thread of a request that was given up
             os.kill(os.getpid(), signal.SIGTERM)
 
-        server_processes.run_until_stopped(make_context(close=lambda: print("closed")), worker=Works(begin))
+        run_until_stopped(Works(begin), close=lambda: print("closed"))
     """)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "a request or a step has not ended" in done.stderr
@@ -134,7 +135,7 @@ def test_a_log_that_nobody_reads_does_not_keep_it_from_stopping() -> None:
         works = Works(begin)
         stop = works.stop
         works.stop = lambda: (print("stopped", flush=True), stop())
-        server_processes.run_until_stopped(make_context(), worker=works)
+        run_until_stopped(works)
     """)
     assert (done.returncode, done.stdout) == (1, "stopped\n"), done.stderr
 
@@ -144,7 +145,7 @@ def test_a_part_that_waits_for_an_answer_that_never_comes_does_not_keep_the_proc
         server_processes.STOP_TIMEOUT = 0.5
         works = Works()
         works.stop = lambda: None
-        server_processes.run_until_stopped(make_context(), worker=works)
+        run_until_stopped(works)
     """)
     assert done.returncode == 1
     assert "still waiting for the store or a request" in done.stderr

@@ -1,6 +1,6 @@
 """The life of a process that serves or works, once it is built:
 
-    tune the process -> start the parts -> print the address -> wait for a signal or an error -> stop in order
+    tune the process -> start the parts -> `on_start` -> wait for a signal, a caller or an error -> stop in order
 
 SIGTERM and SIGINT end it cleanly: no new claims, running steps end or give up at a safe point, requests are answered,
 the session is closed, and so is what applications have opened. A second signal ends it at once. Nothing makes the end
@@ -19,25 +19,24 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from waybill.cli.command_context import CommandContext
-from waybill.cli.http_server import ListeningServer
-from waybill.cli.problems import FAILED
-from waybill.cli.signals import StopSignals
-from waybill.cli.worker_processes import WorkerProcesses
 from waybill.config import LogSettings
 from waybill.environment import Environment
 from waybill.record import SERVER_ABOUT, CommitOutcomeUnknown, Store, StoreUnavailable
+from waybill.runtime.listening_server import ListeningServer
+from waybill.runtime.signals import StopSignals
+from waybill.runtime.worker_processes import WorkerProcesses
 
 if TYPE_CHECKING:
     from waybill.worker import Worker
 
 STOP_TIMEOUT = 60.0  # seconds from the signal to the exit; steps have half of them
+EXIT_FAILED = 1  # the exit code of a process that had to be ended
 MAX_OPEN_FILES = 65_536
 GC_THRESHOLD = 20_000  # allocations between two runs of the garbage collector
 log = logging.getLogger("waybill")
@@ -51,17 +50,21 @@ class ProcessPart(Protocol):
 
 
 def run_until_stopped(
-    context: CommandContext,
+    environment: Environment,
+    signals: StopSignals,
     *,
     server: ListeningServer | None = None,
     worker: Worker | None = None,
     worker_processes: WorkerProcesses | None = None,
     server_session: ServerSession | None = None,
-) -> int:
-    """Run until a signal, or until a part ends by itself, which is an error; returns the exit code."""
+    on_start: Callable[[], None] = lambda: None,
+) -> bool:
+    """Run until a signal or a caller stops it, or until a part ends by itself, which is an error: raises that of the
+    part. Return whether it was asked to stop. `on_start` is called when all parts have started.
+    """
     tune_process()
     other_threads = set(threading.enumerate())
-    with StopSignals() as signals:
+    with signals:
         parts = _PartThreads(signals)
         own_errors: list[BaseException] = []  # of the main thread; they may only follow from the end of a part
         try:
@@ -76,7 +79,7 @@ def run_until_stopped(
                 ):
                     if part is not None:
                         parts.start(part, name)
-                _print_address(context, server)
+                on_start()
                 signals.wait()
         # raised below, once the parts have ended: nothing could stop them any more
         except BaseException as error:  # noqa: BLE001
@@ -90,11 +93,11 @@ def run_until_stopped(
             if not _wait_for_threads(set(threading.enumerate()) - other_threads, deadline - 1):
                 log.warning("a request or a step has not ended after %.0f s: exiting", STOP_TIMEOUT)
                 logging.shutdown()
-                os._exit(0 if signals.is_stop_requested and not errors else FAILED)
-            _close_environment(context)
+                os._exit(0 if signals.is_stop_requested and not errors else EXIT_FAILED)
+            _close_environment(environment)
         if errors:
             raise errors[0]
-        return 0 if signals.is_stop_requested else FAILED
+        return signals.is_stop_requested
 
 
 class _PartThreads:
@@ -139,7 +142,7 @@ def _exit_after(seconds: float, worker_processes: WorkerProcesses | None) -> Ite
         logging_thread = threading.Thread(target=log_late_exit, daemon=True)
         logging_thread.start()
         logging_thread.join(1)
-        os._exit(FAILED)
+        os._exit(EXIT_FAILED)
 
     def log_late_exit() -> None:
         log.error("still waiting for the store or a request after %.0f s: exiting; claims are left to expire", seconds)
@@ -162,25 +165,12 @@ def _wait_for_threads(threads: set[threading.Thread], deadline: float) -> bool:
     return not any(thread.is_alive() and not thread.daemon for thread in threads)
 
 
-def _close_environment(context: CommandContext) -> None:
+def _close_environment(environment: Environment) -> None:
     """Close what applications have opened: an index on SQLite moves its WAL into its file."""
     try:
-        context.environment.close()
+        environment.close()
     except Exception as error:  # noqa: BLE001 - a step that was given up may still use it; it ends with the process
         log.warning("not everything could be closed: %s", error)
-
-
-def _print_address(context: CommandContext, server: ListeningServer | None) -> None:
-    if server is None:
-        return context.print_note(f"Working as {context.config.work.host}.")
-    if context.as_json:
-        return context.print_json(
-            {"url": server.url, "token_file": str(server.token_file) if server.token_file else None}, line=True
-        )
-    context.out.print(server.url)
-    if server.token_file is not None:
-        context.print_note(f"The admin token is in {server.token_file}")
-    return None
 
 
 def tune_process() -> None:

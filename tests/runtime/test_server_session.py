@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from waybill.cli.server_processes import ServerSession
 from waybill.record import CommitOutcomeUnknown, SessionRenewal, StoreError, StoreUnavailable
+from waybill.runtime.server_processes import ServerSession
 
 
 class FailingStore:

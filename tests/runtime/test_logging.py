@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from waybill.cli.server_processes import TextLogFormatter, configure_logging
 from waybill.config import LogSettings
+from waybill.runtime.server_processes import TextLogFormatter, configure_logging
 
 
 def test_a_line_of_the_log_is_one_line_that_can_be_printed() -> None:
