@@ -32,7 +32,7 @@ from waybill.application import Application
 from waybill.config import DEMO_FILE, BadConfig, Config, sqlite_path
 from waybill.engine import ActionResult, Engine
 from waybill.environment import Environment, make_data_folder
-from waybill.record import Conflict, HistoryEntry, Record, Ref, Store, WorkQueue
+from waybill.record import Conflict, Documents, HistoryEntry, Record, Ref, Store, WorkQueue
 from waybill.rules import list_pause_holds
 from waybill.rules.triggered_maintenance import MAINTENANCE_KIND
 from waybill.step import New
@@ -168,7 +168,7 @@ class Runtime:
     def submit(
         self,
         kind: str,
-        documents: Mapping[str, Any] | None = None,
+        documents: Documents = (),
         *,
         id: str | None = None,
         owner: str | None = None,
@@ -181,7 +181,7 @@ class Runtime:
         """Create a record of this kind and return it. With an idempotency key a second call returns the record that the
         first one created. `engine.submit` takes every field of `New`.
         """
-        new = New(kind, documents or {}, id, state, owner, priority, idempotency_key=idempotency_key)
+        new = New(kind, documents, id, state, owner, priority, idempotency_key=idempotency_key)
         return self.engine.submit(new, who=self.who if who is None else who, why=why)
 
     def act(
