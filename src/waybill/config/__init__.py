@@ -8,7 +8,15 @@ is relative to the file; one from the environment or the command line is relativ
 """
 
 from waybill.config.loader import ADDRESS_FILE, CONFIG_FILE, DEMO_FILE, BadConfig, effective_values_of, load
-from waybill.config.model import Config, HttpSettings, LogSettings, MailSettings, WebhookSettings, WorkSettings
+from waybill.config.model import (
+    Config,
+    HttpSettings,
+    LogSettings,
+    MailSettings,
+    SandboxSettings,
+    WebhookSettings,
+    WorkSettings,
+)
 from waybill.config.settings import OTHER_VARIABLES, SETTINGS, Setting, find_unknown_variables
 from waybill.config.urls import POSTGRES_TIMEOUTS, sqlite_path, sqlite_url
 from waybill.config.value_parsers import MAIL_SCHEMES
@@ -29,6 +37,7 @@ __all__ = [
     "HttpSettings",
     "LogSettings",
     "MailSettings",
+    "SandboxSettings",
     "Setting",
     "WebhookSettings",
     "WorkSettings",

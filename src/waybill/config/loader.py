@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from waybill.config.model import Config, HttpSettings, LogSettings, MailSettings, WorkSettings
+from waybill.config.model import Config, HttpSettings, LogSettings, MailSettings, SandboxSettings, WorkSettings
 from waybill.config.settings import SETTINGS, SETTINGS_BY_NAME, TABLES, Setting
 from waybill.config.urls import make_absolute, sqlite_path, sqlite_url
 from waybill.masking import hide_secret, mask_secrets
@@ -183,6 +183,12 @@ def _build_config(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
             ttl=value_of("work.ttl", 15.0),
         ),
         log=LogSettings(value_of("log.level", "info"), value_of("log.format", "text")),
+        sandbox=SandboxSettings(
+            value_of("sandbox.mode", "required"),
+            value_of("sandbox.folder", data / "sandbox").absolute(),
+            value_of("sandbox.first_uid", 1_900_000_000),
+            value_of("sandbox.system", ()),
+        ),
         retention=value_of("retention", {}),
         applications=value_of("applications", None),
         demo=value_of("demo", (data / DEMO_FILE).exists()),

@@ -54,6 +54,16 @@ class WebhookSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """`mode` is `required` or `unsandboxed`; `system` are further folders of the host that every sandbox shows, read-only."""
+
+    mode: str
+    folder: Path
+    first_uid: int
+    system: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The effective settings. `origins`: for each setting's name, where its value came from."""
 
@@ -65,6 +75,7 @@ class Config:
     http: HttpSettings
     work: WorkSettings
     log: LogSettings
+    sandbox: SandboxSettings
     retention: Mapping[str, float]  # "kind.State" -> days
     applications: tuple[str, ...] | None
     demo: bool

@@ -110,6 +110,30 @@ SETTINGS: tuple[Setting, ...] = (
         "Seconds that a worker may be silent before its claims are freed.",
     ),
     Setting(
+        "sandbox.mode",
+        value_parsers.make_choice_parser("required", "unsandboxed"),
+        "required",
+        'Where commands of users run: in a sandbox, or nowhere; "unsandboxed" runs them without one. For a computer with one user.',
+    ),
+    Setting(
+        "sandbox.folder",
+        value_parsers.parse_path,
+        "DATA/sandbox",
+        "The folder that holds the temporary files of sandboxes, where these are not in memory.",
+    ),
+    Setting(
+        "sandbox.first_uid",
+        value_parsers.make_integer_parser(1, 4_294_960_000),
+        "1900000000",
+        "The first of 1000 uids that nobody else has; with root, each sandbox runs its commands under one of them.",
+    ),
+    Setting(
+        "sandbox.system",
+        value_parsers.parse_names,
+        "none",
+        "Folders, beside /usr, that every sandbox shows at the same place, read-only: absolute paths, such as /opt.",
+    ),
+    Setting(
         "retention",
         value_parsers.parse_retention_days,
         "each machine's own",
@@ -163,7 +187,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("log.format", value_parsers.make_choice_parser("text", "json"), "text", "The format of a line of the log."),
 )
 SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}
-TABLES = {"http", "work", "log", "mail"}
+TABLES = {"http", "work", "log", "mail", "sandbox"}
 # Variables of Waybill that are no settings of the process.
 OTHER_VARIABLES: dict[str, str] = {
     "WAYBILL_CONFIG": "The settings file; the same as --config.",
