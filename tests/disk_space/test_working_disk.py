@@ -17,8 +17,8 @@ from waybill.disk_space import (
     DiskSpaceSettings,
     NeverFits,
     SpaceReservation,
+    SpaceWait,
     WorkingDisk,
-    cleared_space_document,
     space_hook,
 )
 from waybill.engine import Engine
@@ -78,7 +78,7 @@ class DiskFixture:
 
     def _run_waiting(self, record: Record, ctx: StepContext) -> Outcome:
         wait = self.working_disk.reserve(ctx, self.needs[record.id])
-        return wait or Done(cleared_space_document(record))
+        return wait or Done(remove=(SpaceWait,))
 
     def add(self, need: int | None) -> Record:
         record = self.engine.submit(New("crate"))
@@ -132,7 +132,7 @@ def test_a_wait_writes_its_document_once(tmp_path: Path) -> None:
 
     def watch(ctx: StepContext, need: int | None) -> Any:
         wait = reserve(ctx, need)
-        written.append("disk_space" in wait.documents)  # type: ignore[union-attr]
+        written.append(bool(wait.documents))  # type: ignore[union-attr]
         return wait
 
     fixture.working_disk.reserve = watch  # type: ignore[method-assign,assignment]
@@ -226,12 +226,7 @@ def write_files(
         if not announced or meter.accept_size("file", announced):
             (ctx.workdir / "file").write_bytes(bytes(written))
             meter.report_bytes(written)
-        return (
-            fixture.working_disk.wait_if_short(
-                ctx, meter, need, sizes, lambda more: {"disk_space": {"since": 0.0, "message": f"{more}"}}
-            )
-            or Done()
-        )
+        return fixture.working_disk.wait_if_short(ctx, meter, need, sizes, lambda more: ()) or Done()
 
     return fill
 

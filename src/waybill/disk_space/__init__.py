@@ -9,6 +9,7 @@ in order if there is not enough.
             return wait
         ...
         disk.release(ctx)
+        return Done(remove=(SpaceWait,))
 
 The machine lists SPACE_DOCUMENT among its documents: it says since when a record waits, and why.
 
@@ -26,14 +27,7 @@ from waybill.disk_space.reservations import (
     SpaceReservations,
     is_disk_full,
 )
-from waybill.disk_space.working_disk import (
-    SPACE_DOCUMENT,
-    NeverFits,
-    SpaceMeter,
-    SpaceWait,
-    WorkingDisk,
-    cleared_space_document,
-)
+from waybill.disk_space.working_disk import SPACE_DOCUMENT, NeverFits, SpaceMeter, SpaceWait, WorkingDisk
 
 __all__ = [
     "SPACE_DOCUMENT",
@@ -46,6 +40,5 @@ __all__ = [
     "SpaceReservations",
     "SpaceWait",
     "WorkingDisk",
-    "cleared_space_document",
     "is_disk_full",
 ]

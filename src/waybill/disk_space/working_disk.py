@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -41,21 +41,23 @@ from waybill.disk_space.space_hook import run_space_hook
 from waybill.files.folders import measure_folder, remove_attempt, remove_earlier_attempts
 from waybill.machine import Document
 from waybill.notify import make_mail
-from waybill.record import Record, RecordNotFound, Store
+from waybill.record import Documents, DocumentStruct, RecordNotFound, Store
 from waybill.rules import Machines
 from waybill.step import Fail, New, StepContext, Wait
 
-SPACE_DOCUMENT = Document("disk_space", None, "step", "Since when it waits for disk space, and why.")
 _RECORDS_PER_READ = 100
 
 
-class SpaceWait(msgspec.Struct, frozen=True, omit_defaults=True):
+class SpaceWait(DocumentStruct, frozen=True):
     """The document of a record that waits for disk space."""
 
     since: float
     message: str
     never_fits: bool = False  # not even on an empty disk
     late: bool = False  # the administrators know that it has waited very long
+
+
+SPACE_DOCUMENT = Document("disk_space", SpaceWait, "step", "Since when it waits for disk space, and why.")
 
 
 class NeverFits(Fail):
@@ -126,9 +128,7 @@ class WorkingDisk:
         self._admins = admins
         self.reservations = SpaceReservations(root, settings, measure_disk)
 
-    def reserve(
-        self, ctx: StepContext, need: int | None, *, have: int = 0, documents: Mapping[str, Any] | None = None
-    ) -> Wait | None:
+    def reserve(self, ctx: StepContext, need: int | None, *, have: int = 0, documents: Documents = ()) -> Wait | None:
         """Reserve `need` bytes (None: unknown), of which `have` are on the disk already. Returns None if they are
         granted, otherwise the Wait to return, which writes `documents`.
 
@@ -172,7 +172,7 @@ class WorkingDisk:
         meter: SpaceMeter,
         need: int | None,
         sizes: Iterable[int | None],
-        documents_of: Callable[[int], Mapping[str, Any]] = lambda need: {},
+        documents_of: Callable[[int], Documents] = lambda need: (),
     ) -> Wait | None:
         """The Wait to return if the step could not write everything for want of space; None if that was not the cause.
 
@@ -188,9 +188,7 @@ class WorkingDisk:
             return self.wait_for_full_disk(ctx, need)
         return self._wait_for_outgrown(ctx, written, list(sizes), documents_of)
 
-    def _wait_for_announced(
-        self, ctx: StepContext, need: int, documents_of: Callable[[int], Mapping[str, Any]]
-    ) -> Wait:
+    def _wait_for_announced(self, ctx: StepContext, need: int, documents_of: Callable[[int], Documents]) -> Wait:
         """More is announced than was estimated, and there is no space for it: nothing of that was written. What was
         stays.
         """
@@ -207,11 +205,7 @@ class WorkingDisk:
         return self._withdraw(ctx, need, message, documents_of(need))
 
     def _wait_for_outgrown(
-        self,
-        ctx: StepContext,
-        written: int,
-        sizes: Sequence[int | None],
-        documents_of: Callable[[int], Mapping[str, Any]],
+        self, ctx: StepContext, written: int, sizes: Sequence[int | None], documents_of: Callable[[int], Documents]
     ) -> Wait:
         """More arrived than was announced, and there is no space for the rest. If the final size is unknown, the record
         waits for twice as much.
@@ -237,43 +231,42 @@ class WorkingDisk:
 
     # --- waiting
 
-    def _withdraw(
-        self, ctx: StepContext, need: int | None, message: str, documents: Mapping[str, Any] | None = None
-    ) -> Wait:
+    def _withdraw(self, ctx: StepContext, need: int | None, message: str, documents: Documents = ()) -> Wait:
         self.reservations.withdraw(str(ctx.record.ref), need, ctx.now())
         self.release_after_patience(ctx)
         return self._wait(ctx, SpaceWait(self._waits_since(ctx), message), documents)
 
-    def _wait(self, ctx: StepContext, wait: SpaceWait, documents: Mapping[str, Any] | None) -> Wait:
-        changed = {} if _wait_of(ctx.record) == wait else {SPACE_DOCUMENT.name: msgspec.to_builtins(wait)}
-        return Wait(self._settings.poll_interval, wait.message, {**(documents or {}), **changed})
+    def _wait(self, ctx: StepContext, wait: SpaceWait, documents: Documents) -> Wait:
+        if ctx.record.find_document(SpaceWait) != wait:
+            documents = _add_wait(documents, wait)
+        return Wait(self._settings.poll_interval, wait.message, documents)
 
     def _waits_since(self, ctx: StepContext) -> float:
-        wait = _wait_of(ctx.record)
+        wait = ctx.record.find_document(SpaceWait)
         return ctx.now() if wait is None else wait.since
 
-    def _refuse_oversized(self, ctx: StepContext, reason: str, documents: Mapping[str, Any]) -> NoReturn:
+    def _refuse_oversized(self, ctx: StepContext, reason: str, documents: Documents) -> NoReturn:
         self._alert_never_fits(ctx, SpaceWait(ctx.now(), reason, never_fits=True), documents)
         raise NeverFits(reason)
 
     # --- alerts
 
-    def _alert_never_fits(self, ctx: StepContext, wait: SpaceWait, documents: Mapping[str, Any] | None = None) -> None:
+    def _alert_never_fits(self, ctx: StepContext, wait: SpaceWait, documents: Documents = ()) -> None:
         """Mail the administrators once: in one commit with the document that says so."""
-        before = _wait_of(ctx.record)
+        before = ctx.record.find_document(SpaceWait)
         if before is None or not before.never_fits:
             subject = f"can never fit on the working disk of {self._host}"
             mail = self._build_alert_mail(ctx, subject, wait.message, "disk space")
-            ctx.spawn(mail, {**(documents or {}), SPACE_DOCUMENT.name: msgspec.to_builtins(wait)})
+            ctx.spawn(mail, _add_wait(documents, wait))
 
     def _alert_late(self, ctx: StepContext, wait: SpaceWait) -> None:
         """Mail them about a record that would fit and still gets no space: it may never get it, and nobody would notice."""
-        before = _wait_of(ctx.record)
+        before = ctx.record.find_document(SpaceWait)
         if before is None or not before.late:
             waited = (ctx.now() - wait.since) / 3600
             subject = f"has waited {waited:,.0f} hours for space on the working disk of {self._host}"
             mail = self._build_alert_mail(ctx, subject, wait.message, "disk space late")
-            ctx.spawn(mail, {SPACE_DOCUMENT.name: msgspec.to_builtins(wait)})
+            ctx.spawn(mail, (wait,))
 
     def _build_alert_mail(self, ctx: StepContext, subject: str, reason: str, key: str) -> Sequence[New]:
         """Mail to the administrators, if there are any."""
@@ -316,11 +309,7 @@ class WorkingDisk:
         return state is not None and state.reserves_space and record.host in ("", self._host)
 
 
-def _wait_of(record: Record) -> SpaceWait | None:
-    body = record.documents.get(SPACE_DOCUMENT.name)
-    return None if body is None else msgspec.convert(body, SpaceWait)
-
-
-def cleared_space_document(record: Record) -> dict[str, Any]:
-    """Removes the document, for a step that has its reservation and no longer waits."""
-    return {SPACE_DOCUMENT.name: None} if SPACE_DOCUMENT.name in record.documents else {}
+def _add_wait(documents: Documents, wait: SpaceWait) -> Documents:
+    if isinstance(documents, Mapping):
+        return {**documents, SPACE_DOCUMENT.name: wait}
+    return (*documents, wait)

@@ -3,4 +3,5 @@
 names.py     names of files that others send: which are accepted
 folders.py   the folders of a record's attempts: published, measured, removed
 containers/  zips and tars: read without trust, written as streams
+unneeded_objects.py   maintenance routines that remove objects which nobody refers to
 """

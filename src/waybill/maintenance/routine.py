@@ -25,7 +25,16 @@ import msgspec
 from waybill.config import DAY
 from waybill.engine import Engine
 from waybill.machine import STAY, Backoff, Document, Machine, action, end, work
-from waybill.record import CommitOutcomeUnknown, DocumentStruct, Finding, Record, RecordExists, Ref, Store
+from waybill.record import (
+    CommitOutcomeUnknown,
+    DocumentStruct,
+    Finding,
+    Record,
+    RecordExists,
+    RecordNotFound,
+    Ref,
+    Store,
+)
 from waybill.rules import Machines, triggered_maintenance
 from waybill.step import New, Outcome, StepContext, Wait
 from waybill.worker.step_context import OwnerThreadStore
@@ -59,6 +68,13 @@ class MaintenanceContext:
     @property
     def engine(self) -> Engine:
         return Engine(self.store, self.machines)
+
+    def has_record(self, ref: Ref) -> bool:
+        try:
+            self.store.get(*ref)
+        except RecordNotFound:
+            return False
+        return True
 
 
 class MaintenanceRoutine(Protocol):

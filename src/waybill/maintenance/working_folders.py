@@ -44,7 +44,7 @@ class WorkingFolderRoutine:
                 is_young = time.time() - folder.lstat().st_mtime < self.min_age
             except FileNotFoundError:
                 continue  # cleared since it was listed
-            if is_young and not _has_record(context, ref):
+            if is_young and not context.has_record(ref):
                 continue
             path = folder.relative_to(context.root).as_posix()
             yield Finding(NO_RECORD, path, f"no record needs the folder {path}.", "remove the folder", ref=ref)
@@ -91,14 +91,6 @@ class WorkingFolderRoutine:
             return False
         state = machine.find_state(record.state)
         return state is None or not state.clears_files or record.session is not None
-
-
-def _has_record(context: MaintenanceContext, ref: Ref) -> bool:
-    try:
-        context.store.get(*ref)
-    except RecordNotFound:
-        return False
-    return True
 
 
 def _is_name(part: str) -> bool:

@@ -13,8 +13,8 @@ import pytest
 from tests.apps.ingest.batches import submit
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from waybill.apps.ingest.application import APPLICATION
-from waybill.apps.ingest.maintenance import object_removal
-from waybill.apps.ingest.maintenance.list_removal import ListRemovalRoutine, owner_of
+from waybill.apps.ingest.maintenance.unneeded_objects import ListRemovalRoutine, list_owner_of
+from waybill.files import unneeded_objects
 from waybill.maintenance import MaintenanceContext, run_round
 from waybill.record import Change, CommitGroup, Ref, StoreUnavailable
 
@@ -47,7 +47,7 @@ def test_the_routine_belongs_to_the_application() -> None:
 
 
 def test_papers_of_a_record_that_is_there_stay_and_go_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_removal, "ROUND_SIZE", 2)
+    monkeypatch.setattr(unneeded_objects, "ROUND_SIZE", 2)
     with IngestFixture(tmp_path) as ingest:
         batch = submit(ingest)
         own = [
@@ -88,7 +88,7 @@ def test_a_store_that_cannot_be_asked_removes_nothing(tmp_path: Path, monkeypatc
 
 
 def test_whose_a_paper_is() -> None:
-    assert owner_of("ingest/lists/job/jid1/7/files") == Ref("job", "jid1")
-    assert owner_of("ingest/reports/bid1/7/failed.json") == Ref("batch", "bid1")
+    assert list_owner_of("ingest/lists/job/jid1/7/files") == Ref("job", "jid1")
+    assert list_owner_of("ingest/reports/bid1/7/failed.json") == Ref("batch", "bid1")
     for name in ("ingest/lists/job/jid1", "ingest/lists/parcel/1/2/x", "ocfl/a/b/c/d", "ingest/reports/bid1"):
-        assert owner_of(name) is None
+        assert list_owner_of(name) is None

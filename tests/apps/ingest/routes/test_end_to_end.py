@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.routes.ingest_server import API, IngestServer, write
-from waybill.apps.ingest.maintenance.upload_removal import UploadRemovalRoutine
+from waybill.apps.ingest.maintenance import UploadRemovalRoutine
 from waybill.maintenance import MaintenanceContext, run_round
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.apps.ingest.service.service_caller import ServiceCaller
 from waybill.apps.ingest import service
 from waybill.apps.ingest.application import APPLICATION
-from waybill.apps.ingest.maintenance import object_removal
-from waybill.apps.ingest.maintenance.upload_removal import UploadRemovalRoutine
+from waybill.apps.ingest.maintenance import UploadRemovalRoutine
 from waybill.apps.ingest.submission import Submission
+from waybill.files import unneeded_objects
 from waybill.maintenance import MaintenanceContext, run_round
 from waybill.record import CommitGroup, CommitResult, Finding, Record, Ref, StoreUnavailable
 from waybill.rules import enter_state
@@ -130,7 +130,7 @@ def test_a_store_that_is_unavailable_removes_nothing(
 def test_a_round_is_bounded_and_the_next_goes_on(
     caller: ServiceCaller, hand: MaintenanceContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_removal, "ROUND_SIZE", 2)
+    monkeypatch.setattr(unneeded_objects, "ROUND_SIZE", 2)
     for n in range(5):
         abandoned(caller, batch_id=f"bid-{n}")
     age(caller, 90000)

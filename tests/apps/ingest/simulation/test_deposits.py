@@ -19,7 +19,7 @@ from waybill.apps.ingest.batch_report import build_report_document
 from waybill.apps.ingest.identifiers import minter
 from waybill.apps.ingest.inventory import rebuild_object
 from waybill.apps.ingest.machine.rebuild import build_rebuild_machine
-from waybill.apps.ingest.maintenance import audit, list_removal, staging_removal, upload_removal
+from waybill.apps.ingest.maintenance import audit, unneeded_objects
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.simulation import DepositScenario, deposits
 from waybill.apps.ingest.steps.job import notify, processing, recording
@@ -215,23 +215,23 @@ def what_is_recorded_elsewhere_is_not_known_here(patch: Patch) -> None:
 
 
 def uploads_go_when_their_batch_has_failed(patch: Patch) -> None:
-    patch.setattr(upload_removal, "ENDED_STATES", ("Completed", "Deleted", "Failed", "Processing"))
+    patch.setattr(unneeded_objects, "ENDED_STATES", ("Completed", "Deleted", "Failed", "Processing"))
 
 
 def uploads_of_nobody_stay(patch: Patch) -> None:
-    patch.setattr(upload_removal.UploadRemovalRoutine, "is_old", lambda routine, context, info: False)
+    patch.setattr(unneeded_objects.UploadRemovalRoutine, "is_old", lambda routine, context, info: False)
 
 
 def lists_are_removed_at_once(patch: Patch) -> None:
-    patch.setattr(list_removal, "_has_record", lambda context, ref: False)
+    patch.setattr(unneeded_objects.ListRemovalRoutine, "has_owner", lambda routine, context, ref: False)
 
 
 def lists_stay(patch: Patch) -> None:
-    patch.setattr(list_removal.ListRemovalRoutine, "is_old", lambda routine, context, info: False)
+    patch.setattr(unneeded_objects.ListRemovalRoutine, "is_old", lambda routine, context, info: False)
 
 
 def what_others_sent_stays(patch: Patch) -> None:
-    patch.setattr(staging_removal.StagingRemovalRoutine, "is_abandoned", lambda routine, context, newest: False)
+    patch.setattr(unneeded_objects.StagingRemovalRoutine, "is_old", lambda routine, context, newest: False)
 
 
 def completed_batches_stay(patch: Patch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.seed_problems import find_seed_problems
 from waybill.apps.ingest import object_versions
 from waybill.apps.ingest.access.archives import ArchiveSourceDamaged
-from waybill.apps.ingest.maintenance import staging_removal
+from waybill.apps.ingest.maintenance import unneeded_objects
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.simulation import AssemblyScenario, DepositScenario, deposits, storage_service
 from waybill.apps.ingest.simulation.injected_faults import InjectedFaults
@@ -117,7 +117,7 @@ def what_is_staged_is_not_cleared(patch: Patch) -> None:
 
 def what_was_sent_and_given_up_stays(patch: Patch) -> None:
     use_storage_service(patch)
-    patch.setattr(staging_removal.StagingRemovalRoutine, "is_abandoned", lambda routine, context, newest: False)
+    patch.setattr(unneeded_objects.StagingRemovalRoutine, "is_old", lambda routine, context, newest: False)
 
 
 def what_was_staged_goes_too_early(patch: Patch) -> None:

@@ -19,7 +19,7 @@ from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps import downloaded_jobs as jobs
 from tests.apps.ingest.storage.yard import ARK, Bytes, said_by_validator, sha256
 from tests.http.api_fixture import run_server
-from waybill.apps.ingest.maintenance import StagingRemovalRoutine, staging_removal
+from waybill.apps.ingest.maintenance import StagingRemovalRoutine
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.storage import (
     ConcurrentWrite,
@@ -33,6 +33,7 @@ from waybill.apps.ingest.storage import http_server as counter_module
 from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage, StorageUnavailable
 from waybill.apps.ingest.storage.http_server import PREFIX, DepositReceiver, staging_place_of
 from waybill.apps.ingest.storage.protocol import STAGED_PREFIX
+from waybill.files import unneeded_objects
 from waybill.http import create_app
 from waybill.maintenance import MaintenanceContext, run_round
 from waybill.objects import ContentMismatch, DirectoryObjects, ObjectNotFound
@@ -350,7 +351,7 @@ def test_a_place_is_looked_at_again_before_it_goes_and_a_sweep_that_was_cut_is_f
 def test_a_round_ends_between_two_places_and_the_next_goes_on_there(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging_removal, "ROUND_SIZE", 2)
+    monkeypatch.setattr(unneeded_objects, "ROUND_SIZE", 2)
     staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_files
     for number in range(3):
         for data in (b"one", b"two", b"six"):

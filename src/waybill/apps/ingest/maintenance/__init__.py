@@ -4,10 +4,12 @@ unneeded uploads, lists and staged files.
 
 from waybill.apps.ingest.maintenance.assembly_expiry import AssemblyExpiryRoutine
 from waybill.apps.ingest.maintenance.audit import ContentAuditRoutine
-from waybill.apps.ingest.maintenance.list_removal import ListRemovalRoutine
-from waybill.apps.ingest.maintenance.staging_removal import StagingRemovalRoutine
 from waybill.apps.ingest.maintenance.storage_recovery import StorageRecoveryRoutine
-from waybill.apps.ingest.maintenance.upload_removal import UploadRemovalRoutine
+from waybill.apps.ingest.maintenance.unneeded_objects import (
+    ListRemovalRoutine,
+    StagingRemovalRoutine,
+    UploadRemovalRoutine,
+)
 
 ROUTINES = (
     ContentAuditRoutine(),

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 
 from waybill.apps.ingest.access import tokens
 from waybill.apps.ingest.access.orders import is_imported, order_of
+from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.resources import IngestResources
 from waybill.maintenance import MaintenanceContext
 from waybill.maintenance.routine import ref_of
@@ -41,9 +42,9 @@ class AssemblyExpiryRoutine:
     def check(self, context: MaintenanceContext) -> Iterator[Finding]:
         keep = _resources_of(context).settings.access.keep_seconds
         for kind in tokens.KINDS:
-            for state in ("Deleted", "Completed", "Failed"):
+            for state in (ASSEMBLY.deleted, ASSEMBLY.completed, ASSEMBLY.failed):
                 for record in _iter_assemblies(context, kind, state):
-                    if state == "Deleted":
+                    if state == ASSEMBLY.deleted:
                         yield Finding(
                             DELETED_RULE,
                             str(record.ref),
@@ -72,7 +73,7 @@ class AssemblyExpiryRoutine:
                     return False
                 context.engine.act(record.ref, "delete", who=context.who, why="expired")
                 record = context.store.get(*record.ref)
-            if record.state != "Deleted":
+            if record.state != ASSEMBLY.deleted:
                 return False
             if not is_imported(record):
                 # safe to repeat: removed files stay removed
@@ -107,10 +108,10 @@ def _is_ours(record: Record) -> bool:
 
 
 def _is_expired(record: Record, now: float, keep: float) -> bool:
-    if record.state == "Completed" and not is_imported(record):
+    if record.state == ASSEMBLY.completed and not is_imported(record):
         packed = record.documents.get("packed")
         return isinstance(packed, dict) and packed.get("expires", now) < now
-    return record.state in ("Completed", "Failed") and record.updated + keep < now
+    return record.state in (ASSEMBLY.completed, ASSEMBLY.failed) and record.updated + keep < now
 
 
 def _iter_places(objects: Objects, after: str) -> Iterator[tuple[str, datetime]]:

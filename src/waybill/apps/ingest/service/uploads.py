@@ -3,7 +3,7 @@
     receive_upload -> ingest/payloads/<batchID>.<random>/<filename> -> a batch names it as its payload, or remove_upload removes it
 
 Each upload has a name of its own, so that the same submission sent twice never overwrites what a batch is using. The
-name holds the batchID: the maintenance routine that removes abandoned uploads (maintenance/upload_removal.py) needs
+name holds the batchID: the maintenance routine that removes abandoned uploads (maintenance/unneeded_objects.py) needs
 nothing else to find the batch.
 """
 

@@ -30,8 +30,7 @@ import msgspec
 
 from waybill.apps.ingest import service
 from waybill.apps.ingest.application import build_machines
-from waybill.apps.ingest.maintenance.list_removal import owner_of
-from waybill.apps.ingest.maintenance.upload_removal import ENDED_STATES
+from waybill.apps.ingest.maintenance.unneeded_objects import ENDED_STATES, list_owner_of
 from waybill.apps.ingest.payload import UPLOADS_FOLDER
 from waybill.apps.ingest.profile import Profile, ProfileCallback, ProfileMail, ProfileMinter, to_document
 from waybill.apps.ingest.simulation import maintenance
@@ -311,7 +310,7 @@ class DepositScenario(Scenario):
             for batch in store.each("batch", documents=True):
                 if Submission.from_batch(batch).url == f"{OBJECT_SCHEME}{name}" and batch.state not in ENDED_STATES:
                     raise InvariantViolation(f"{name} is removed, and {batch.ref} is {batch.state} and needs it")
-        elif (ref := owner_of(name)) is not None and _has_record(store, ref):
+        elif (ref := list_owner_of(name)) is not None and _has_record(store, ref):
             raise InvariantViolation(f"{name} is removed, and {ref} exists")
 
     def find_problems(self, store: Store) -> Iterator[str]:
@@ -336,7 +335,7 @@ class DepositScenario(Scenario):
                 f"{info.name} is left at the storage service" for info in self.services.storage_objects.list("ingest")
             )
         for info in self.services.objects.list("ingest"):
-            ref = owner_of(info.name)
+            ref = list_owner_of(info.name)
             if info.name == maintenance.ABANDONED_FILE or (ref is not None and not _has_record(store, ref)):
                 yield f"{info.name} is left, and is not needed"
             elif info.name.startswith(f"{UPLOADS_FOLDER}/") and f"{OBJECT_SCHEME}{info.name}" not in needed:

@@ -39,7 +39,7 @@ from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.apps.ingest.unpacked_container import measure_unpacked, unpack_container
 from waybill.apps.ingest.working_files import StagedFile, staged_file_of
-from waybill.disk_space import NeverFits, cleared_space_document, is_disk_full
+from waybill.disk_space import NeverFits, SpaceWait, is_disk_full
 from waybill.files import names
 from waybill.files.folders import publish_folder, remove_earlier_attempts
 from waybill.manifests import record_lists
@@ -200,12 +200,7 @@ def _publish_files(
         job, files, to_space_needed(total), resources_of(ctx).settings.fetch.large_job_bytes
     )
     return Done(
-        {
-            **documents,
-            **changed,
-            **find_owner_document(job, ctx),
-            **cleared_space_document(job),
-            **cleared_refusal_documents(job),
-        },
+        {**documents, **changed, **find_owner_document(job, ctx), **cleared_refusal_documents(job)},
         priority=priority,
+        remove=(SpaceWait,),
     )

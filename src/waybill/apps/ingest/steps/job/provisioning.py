@@ -12,7 +12,7 @@ from __future__ import annotations
 from waybill.apps.ingest.batch_jobs import wait_for_rows_above
 from waybill.apps.ingest.job_space import space_needed_of
 from waybill.apps.ingest.resources import resources_of
-from waybill.disk_space import cleared_space_document, is_disk_full
+from waybill.disk_space import SpaceWait, is_disk_full
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext
 
@@ -29,4 +29,4 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
         if not is_disk_full(error):
             raise
         wait = disk.wait_for_full_disk(ctx, need)
-    return wait or Done(cleared_space_document(job))
+    return wait or Done(remove=(SpaceWait,))
