@@ -98,7 +98,7 @@ class ApiFixture:
 
     def close(self) -> None:
         """Close what clients without a context have opened."""
-        self.app.state.connections.close()
+        self.app.state.services.connections.close()
 
     def client(
         self, role: str | None = None, *, address: str = "127.0.0.1", base: str = "http://127.0.0.1:8700"

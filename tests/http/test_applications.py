@@ -26,7 +26,7 @@ def bring(environment: Environment) -> list[APIRouter | Route]:
 
     @routes.post("/gate")
     def push(request: Request) -> dict[str, int]:
-        with request.app.state.connections.open_engine() as engine:
+        with request.app.state.services.connections.open_engine() as engine:
             return engine.store.count_by_state("crate")
 
     @routes.post("/parcel", openapi_extra={"x-role": "submitter"})

@@ -35,7 +35,7 @@ from waybill.record import (
     StoreError,
     StoreUnavailable,
 )
-from waybill.rules import ActionRefused, ClaimedByWorker, UnknownKind, UnknownQueue, UnknownState
+from waybill.rules import ActionRefused, ClaimedByWorker, TargetNotFound, UnknownKind, UnknownQueue, UnknownState
 from waybill.text_format import to_sentence
 from waybill.tokens import BadTokenFile
 from waybill.views import BadPageToken
@@ -109,7 +109,7 @@ def describe(error: BaseException) -> CliProblem | None:
             return CliProblem(
                 MISSING, "not-found", text, error.hint or "Check the id, or list the records with `waybill ls KIND`."
             )
-        case NameNotFound() | UnknownState() | UnknownQueue():
+        case NameNotFound() | TargetNotFound() | UnknownState() | UnknownQueue():
             return CliProblem(MISSING, "not-found", text)
         case ClaimedByWorker():
             return CliProblem(CONFLICT, "claimed", text)

@@ -7,15 +7,15 @@ from __future__ import annotations
 import threading
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import Field
 
 from waybill.environment import Environment
 from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator
 from waybill.http.change_feed import ChangeFeed
 from waybill.http.connections import StoreConnectionPool
-from waybill.http.errors import HttpProblem, describe_responses
-from waybill.http.json_io import check_parameters, make_json_route
+from waybill.http.errors import HttpProblem
+from waybill.http.request_context import make_router
 from waybill.machine import Machine
 from waybill.record import RecordNotFound, Ref, Store
 from waybill.rules import find_id_problem
@@ -46,18 +46,7 @@ class ApiServices:
 
     def build_router(self, tag: str) -> APIRouter:
         """A router whose routes check the token and the query parameters before they read the body."""
-
-        async def check(request: Request) -> None:
-            await self.authenticator.authenticate(request)
-            check_parameters(request)
-
-        return APIRouter(
-            prefix=API_PREFIX,
-            tags=[tag],
-            route_class=make_json_route(check),
-            dependencies=[TOKEN_SECURITY],
-            responses=describe_responses(400),
-        )
+        return make_router(API_PREFIX, tag, [TOKEN_SECURITY])
 
     def get_page_tokens(self, store: Store) -> PageTokens:
         """The store's page tokens; its secret is read once."""

@@ -90,7 +90,6 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
         swagger_ui_oauth2_redirect_url=None,
     )
     app.state.services = services
-    app.state.connections = connections  # for the routes of applications, which may not import this package
     app.include_router(_build_server_routes(services, metrics))
     for part in (machines, records, holds_and_sessions, tokens, change_stream):
         app.include_router(part.build_router(services))

@@ -24,7 +24,7 @@ from waybill import views
 from waybill.http.api_services import ApiServices, IdText, KindText, ParentText
 from waybill.http.authentication import require_role
 from waybill.http.change_feed import ChangeFeed, FeedFull, FeedListener, FeedTopic
-from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.errors import READ_STATUSES, HttpProblem, describe_responses
 from waybill.record import BadStore, RecordNotFound, Store
 from waybill.rules import Machines
 from waybill.tokens import TOKEN, Identity
@@ -133,12 +133,7 @@ def build_router(services: ApiServices) -> APIRouter:
         summary="Live changes, as server-sent events",
         response_class=Response,
         responses=describe_responses(
-            400,
-            401,
-            403,
-            404,
-            422,
-            503,
+            *READ_STATUSES,
             extra={
                 200: {
                     "content": {"text/event-stream": {"schema": {"type": "string"}}},

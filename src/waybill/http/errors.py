@@ -20,7 +20,16 @@ from typing_extensions import TypedDict
 
 from waybill import record as nouns
 from waybill.machine import MachineError
-from waybill.rules import ActionRefused, BadHoldName, UnknownKind, UnknownQueue
+from waybill.objects import ObjectsError
+from waybill.rules import (
+    ActionRefused,
+    BadHoldName,
+    InvalidRequest,
+    PayloadTooLarge,
+    TargetNotFound,
+    UnknownKind,
+    UnknownQueue,
+)
 from waybill.views import BadPageToken
 
 log = logging.getLogger("waybill.http")
@@ -71,6 +80,9 @@ ERROR_RESPONSE_RULES: tuple[tuple[type[Exception], str, ErrorResponseRule], ...]
         "bad-name",
         ErrorResponseRule(422, "The parts of a name are separated by single slashes, such as queue/shipment."),
     ),
+    (TargetNotFound, "not-found", ErrorResponseRule(404, "Check the name, or list the existing ones.")),
+    (PayloadTooLarge, "too-large", ErrorResponseRule(413, "Split it, or submit a URL instead.")),
+    (InvalidRequest, "invalid-submission", ErrorResponseRule(400, "Correct the request and send it again.")),
     (
         ActionRefused,
         "refused",
@@ -154,6 +166,9 @@ def describe_error(error: Exception) -> tuple[int, ErrorView, dict[str, str]]:
             return refusal.status, _make_error_view(code, str(error) or code, own or refusal.hint), refusal.headers
     if isinstance(error, nouns.StoreError):
         return 409, _make_error_view(error.code, str(error), "Read the record again, then decide again."), {}
+    if isinstance(error, ObjectsError) and not error.permanent:
+        hint = "Nothing was submitted; try again in a moment."
+        return 503, _make_error_view("unavailable", str(error), hint), {"Retry-After": "10"}
     incident = secrets.token_hex(4)
     log.error("incident %s", incident, exc_info=error)
     words = f"Something went wrong in the server; it is written in its log as incident {incident}."
@@ -212,6 +227,7 @@ def install_error_handlers(app: FastAPI) -> None:
         StarletteHTTPException,
         RequestValidationError,
         Exception,
+        ObjectsError,
         nouns.StoreError,
         *(kind for kind, _, _ in ERROR_RESPONSE_RULES),
     ):
@@ -230,6 +246,8 @@ def describe_responses(
     return responses
 
 
+READ_STATUSES = (401, 403, 404, 422, 503)  # of a route that reads, beside 400
+WRITE_STATUSES = (400, 401, 403, 404, 409, 413, 415, 422, 503, 504)
 STATUS_DESCRIPTIONS = {
     400: "The request cannot be understood.",
     401: "No token, or one that is not valid.",

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from waybill import views
 from waybill.http.api_services import ApiServices
 from waybill.http.authentication import require_role
-from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.errors import WRITE_STATUSES, HttpProblem, describe_responses
 from waybill.http.json_io import Name, RequestBody, Text, to_json_response
 from waybill.rules import check_hold_name
 from waybill.tokens import Identity
@@ -38,12 +38,7 @@ class SessionsView(TypedDict):
 def build_router(services: ApiServices) -> APIRouter:
     routes = services.build_router("holds and sessions")
 
-    @routes.get(
-        "/holds",
-        summary="The holds in force",
-        response_model=ActiveHoldsView,
-        responses=describe_responses(401, 403, 503),
-    )
+    @routes.get("/holds", summary="The holds in force", response_model=ActiveHoldsView)
     def list_holds(identity: Annotated[Identity, require_role("reader")]) -> Response:
         with services.connections.open_store() as store:
             return to_json_response(_holds_view_of(store.list_holds()))
@@ -52,7 +47,7 @@ def build_router(services: ApiServices) -> APIRouter:
         "/holds/{name:path}",
         summary="Set a hold: a collection on hold, a queue paused",
         response_model=ActiveHoldView,
-        responses=describe_responses(400, 401, 403, 404, 413, 415, 422, 503, 504),
+        responses=describe_responses(*WRITE_STATUSES),
     )
     def set_hold(
         identity: Annotated[Identity, require_role("operator")],
@@ -70,7 +65,7 @@ def build_router(services: ApiServices) -> APIRouter:
         summary="Clear a hold",
         status_code=204,
         response_class=Response,
-        responses=describe_responses(400, 401, 403, 404, 422, 503, 504),
+        responses=describe_responses(*WRITE_STATUSES),
     )
     def clear_hold(identity: Annotated[Identity, require_role("operator")], name: Annotated[Name, Path()]) -> Response:
         """Records that it blocked can be claimed again."""
@@ -84,12 +79,7 @@ def build_router(services: ApiServices) -> APIRouter:
         services.change_feed.notify_changed()
         return Response(status_code=204)
 
-    @routes.get(
-        "/sessions",
-        summary="The workers that are alive, and their progress",
-        response_model=SessionsView,
-        responses=describe_responses(401, 403, 503),
-    )
+    @routes.get("/sessions", summary="The workers that are alive, and their progress", response_model=SessionsView)
     def list_sessions(identity: Annotated[Identity, require_role("reader")]) -> Response:
         with services.connections.open_store() as store:
             now = store.now()

@@ -40,16 +40,7 @@ class RequestBody(BaseModel):
 class JsonRequest(Request):
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
-            stated = self.headers.get("content-length", "")
-            if stated.isdigit() and int(stated) > MAX_BODY:
-                raise make_too_large_problem()
-            parts, size = [], 0
-            async for part in self.stream():
-                size += len(part)
-                if size > MAX_BODY:
-                    raise make_too_large_problem()
-                parts.append(part)
-            self._body = b"".join(parts)
+            self._body = await read_body(self, MAX_BODY)
             if self._body and "json" not in self.headers.get("content-type", ""):
                 raise HttpProblem(
                     415, "not-json", "The body is not JSON.", "Send the header Content-Type: application/json."
@@ -65,6 +56,23 @@ class JsonRequest(Request):
             raise HttpProblem(400, "bad-json", message, "Send one JSON value in UTF-8.") from error
 
 
+async def read_body(
+    request: Request, max_bytes: int, hint: str = "Put bulk into a manifest in object storage and name that instead."
+) -> bytes:
+    """Read a whole body; raise 413 if it is larger than `max_bytes`."""
+    too_large = HttpProblem(413, "too-large", f"The body has more than {max_bytes:,} bytes.", hint)
+    stated = request.headers.get("content-length", "")
+    if stated.isdigit() and int(stated) > max_bytes:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
 def check_parameters(request: Request) -> None:
     """Raise for an unknown parameter: if a misspelt filter were ignored, the response would be wrong."""
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
@@ -75,15 +83,6 @@ def check_parameters(request: Request) -> None:
 
 def _describe_decode_error(error: Exception) -> str:
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-
-
-def make_too_large_problem() -> HttpProblem:
-    return HttpProblem(
-        413,
-        "too-large",
-        f"The body has more than {MAX_BODY} bytes.",
-        "Put bulk into a manifest in object storage and name that instead.",
-    )
 
 
 RequestCheck = Callable[[Request], Coroutine[Any, Any, None]]

@@ -18,14 +18,13 @@ from waybill import rules, views
 from waybill.engine import ActionResult
 from waybill.http.api_services import API_PREFIX, ApiServices, IdText, KindText, ParentText
 from waybill.http.authentication import check_role, require_role
-from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.errors import WRITE_STATUSES, HttpProblem, describe_responses
 from waybill.http.json_io import Name, RequestBody, Text, to_json_response
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Record, Store
 from waybill.rules import inputs
 from waybill.step import New
 from waybill.tokens import Identity
-from waybill.views import BadPageToken
 from waybill.views.view_types import HistoryEntryView, PageView, RecordView
 
 IDEMPOTENCY_KEY_PATTERN = inputs.IDEMPOTENCY_KEY_PATTERN
@@ -69,10 +68,7 @@ def build_router(services: ApiServices) -> APIRouter:
     machines = services.environment.machines
 
     @routes.get(
-        "/records/{kind}",
-        summary="Records of a kind, in creation order, page by page",
-        response_model=PageView,
-        responses=describe_responses(400, 401, 403, 404, 422, 503),
+        "/records/{kind}", summary="Records of a kind, in creation order, page by page", response_model=PageView
     )
     def list_records(
         identity: Annotated[Identity, require_role("reader")],
@@ -99,42 +95,22 @@ def build_router(services: ApiServices) -> APIRouter:
                 400, "bad-query", "A list has at most one filter.", "Give only one of state, parent and owner."
             )
         with services.connections.open_store() as store:
-            tokens, after = services.get_page_tokens(store), None
-            if page_token is not None:
-                token_query, after = tokens.verify(page_token)
-                if not _is_same_list(token_query, requested, order):
-                    raise BadPageToken(
-                        "This page token belongs to another list. Give it with the same kind, filter and order, or alone."
-                    )
-                requested = token_query
-            elif state is not None:
+            if state is not None and page_token is None:
                 check_state(machine, state, store)
-            page = store.find(
-                kind,
-                state=requested.state,
-                parent=requested.parent,
-                owner=requested.owner,
-                after=after,
-                newest=requested.newest,
+            page, next_token = views.find_page(
+                store,
+                requested,
+                page_token,
                 limit=limit,
                 documents=documents,
+                is_order_given=order is not None,
+                tokens_of=services.get_page_tokens,
             )
-            view = views.to_page_view(
-                page,
-                machines,
-                store,
-                tokens.sign(requested, page.after),
-                documents,
-                progress=_read_progress(store, page.records),
-            )
+            progress = _read_progress(store, page.records)
+            view = views.to_page_view(page, machines, store, next_token, documents, progress=progress)
         return to_json_response(view)
 
-    @routes.get(
-        "/records/{kind}/{id}",
-        summary="One record with its documents",
-        response_model=RecordView,
-        responses=describe_responses(401, 403, 404, 422, 503),
-    )
+    @routes.get("/records/{kind}/{id}", summary="One record with its documents", response_model=RecordView)
     def get_record(
         identity: Annotated[Identity, require_role("reader")],
         kind: Annotated[KindText, Path()],
@@ -151,10 +127,7 @@ def build_router(services: ApiServices) -> APIRouter:
             )
 
     @routes.get(
-        "/records/{kind}/{id}/history",
-        summary="What happened to a record, oldest first",
-        response_model=HistoryView,
-        responses=describe_responses(401, 403, 404, 422, 503),
+        "/records/{kind}/{id}/history", summary="What happened to a record, oldest first", response_model=HistoryView
     )
     def get_history(
         identity: Annotated[Identity, require_role("reader")],
@@ -174,16 +147,7 @@ def build_router(services: ApiServices) -> APIRouter:
         status_code=201,
         response_model=RecordView,
         responses=describe_responses(
-            400,
-            401,
-            403,
-            404,
-            409,
-            413,
-            415,
-            422,
-            503,
-            504,
+            *WRITE_STATUSES,
             extra={
                 200: {"model": RecordView, "description": "The key is known: this is the record that it made first."}
             },
@@ -237,16 +201,7 @@ def build_router(services: ApiServices) -> APIRouter:
         summary="Take an action",
         response_model=ActionResultView,
         responses=describe_responses(
-            400,
-            401,
-            403,
-            404,
-            409,
-            413,
-            415,
-            422,
-            503,
-            504,
+            *WRITE_STATUSES,
             extra={
                 202: {
                     "model": ActionResultView,
@@ -288,16 +243,7 @@ def build_router(services: ApiServices) -> APIRouter:
         summary="Set the priority",
         response_model=ActionResultView,
         responses=describe_responses(
-            400,
-            401,
-            403,
-            404,
-            409,
-            413,
-            415,
-            422,
-            503,
-            504,
+            *WRITE_STATUSES,
             extra={
                 202: {
                     "model": ActionResultView,
@@ -324,16 +270,6 @@ def build_router(services: ApiServices) -> APIRouter:
         )
 
     return routes
-
-
-def _is_same_list(token_query: views.ListQuery, requested: views.ListQuery, order: str | None) -> bool:
-    """A page token alone continues its own list; a filter and an order beside it must agree with it."""
-    given = (requested.state, requested.parent, requested.owner)
-    return (
-        token_query.kind == requested.kind
-        and (given == (None, None, None) or given == (token_query.state, token_query.parent, token_query.owner))
-        and (order is None or token_query.newest == requested.newest)
-    )
 
 
 def check_state(machine: Machine, state: str, store: Store) -> None:

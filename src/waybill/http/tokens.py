@@ -12,12 +12,11 @@ from typing_extensions import TypedDict
 from waybill import views
 from waybill.http.api_services import ApiServices
 from waybill.http.authentication import require_role
-from waybill.http.errors import describe_responses
+from waybill.http.errors import WRITE_STATUSES, describe_responses
 from waybill.http.json_io import Name, RequestBody, to_json_response
 from waybill.record import MAX_PAGE, RecordNotFound
 from waybill.rules import find_id_problem
 from waybill.tokens import MAX_NAME, TOKEN, Identity, Role, TokenView, issue, revoke, token_view_of
-from waybill.views import BadPageToken
 
 
 class NewTokenBody(RequestBody):
@@ -43,16 +42,11 @@ class IssuedTokenView(TokenView):
 def build_router(services: ApiServices) -> APIRouter:
     routes = services.build_router("tokens")
 
-    @routes.get("/me", summary="Who am I?", response_model=IdentityView, responses=describe_responses(401, 503))
+    @routes.get("/me", summary="Who am I?", response_model=IdentityView)
     def get_identity(identity: Annotated[Identity, require_role("reader")]) -> Response:
         return to_json_response({"name": identity.name, "role": identity.role, "token": identity.token})
 
-    @routes.get(
-        "/tokens",
-        summary="All tokens",
-        response_model=TokensView,
-        responses=describe_responses(400, 401, 403, 422, 503),
-    )
+    @routes.get("/tokens", summary="All tokens", response_model=TokensView)
     def list_tokens(
         identity: Annotated[Identity, require_role("admin")],
         state: Annotated[Literal["Active", "Revoked"] | None, Query()] = None,
@@ -60,25 +54,23 @@ def build_router(services: ApiServices) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     ) -> Response:
         """Never their secrets, which are not stored."""
-        requested = views.ListQuery(TOKEN.name, state)
         with services.connections.open_store() as store:
-            page_tokens, after = services.get_page_tokens(store), None
-            if page_token is not None:
-                token_query, after = page_tokens.verify(page_token)
-                if token_query.kind != TOKEN.name or state not in (None, token_query.state):
-                    raise BadPageToken("This page token belongs to another list.")
-                requested = token_query
-            page = store.find(TOKEN.name, state=requested.state, after=after, limit=limit, documents=True)
-            return to_json_response(
-                {"tokens": [token_view_of(r) for r in page.records], "next": page_tokens.sign(requested, page.after)}
+            page, next_token = views.find_page(
+                store,
+                views.ListQuery(TOKEN.name, state),
+                page_token,
+                limit=limit,
+                documents=True,
+                tokens_of=services.get_page_tokens,
             )
+            return to_json_response({"tokens": [token_view_of(r) for r in page.records], "next": next_token})
 
     @routes.post(
         "/tokens",
         summary="Create a token",
         status_code=201,
         response_model=IssuedTokenView,
-        responses=describe_responses(400, 401, 403, 409, 413, 415, 422, 503, 504),
+        responses=describe_responses(*WRITE_STATUSES),
     )
     def create_token(identity: Annotated[Identity, require_role("admin")], body: NewTokenBody) -> Response:
         """`token` is what its holder sends. It is in this response only, and is not stored."""
@@ -91,7 +83,7 @@ def build_router(services: ApiServices) -> APIRouter:
         "/tokens/{id}",
         summary="Revoke a token",
         response_model=TokenView,
-        responses=describe_responses(401, 403, 404, 409, 422, 503, 504),
+        responses=describe_responses(*WRITE_STATUSES),
     )
     def revoke_token(identity: Annotated[Identity, require_role("admin")], id: Annotated[Name, Path()]) -> Response:
         if problem := find_id_problem(id):

@@ -25,6 +25,18 @@ class UnknownQueue(BadHoldName):
     """No queue has this name."""
 
 
+class InvalidRequest(ActionRefused):
+    """What was sent cannot be accepted as it is."""
+
+
+class TargetNotFound(InvalidRequest):
+    """What was named does not exist."""
+
+
+class PayloadTooLarge(InvalidRequest):
+    """What was sent is larger than the limit."""
+
+
 class UnknownKind(LookupError):
     """There is no such machine."""
 

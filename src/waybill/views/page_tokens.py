@@ -5,6 +5,8 @@ store accepts it, and nobody can forge a query.
 
     ListQuery -> store.find -> PageTokens.sign(query, page.after) -> ... -> PageTokens.verify(token) -> the same query,
     further on
+
+`find_page` does all of it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ import binascii
 import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 
 import msgspec
 
-from waybill.record import Ref, Store
+from waybill.record import Page, Ref, Store
 
 
 class BadPageToken(ValueError):
@@ -79,3 +82,44 @@ class PageTokens:
 
     def _compute_signature(self, body: bytes) -> bytes:
         return hmac.new(self._secret, b"page\0" + body, hashlib.sha256).digest()[: self.SIGNATURE_BYTES]
+
+
+def find_page(
+    store: Store,
+    requested: ListQuery,
+    page_token: str | None,
+    *,
+    limit: int,
+    documents: bool = False,
+    is_order_given: bool = False,
+    tokens_of: Callable[[Store], PageTokens] = PageTokens.from_store,
+) -> tuple[Page, str | None]:
+    """Return the page that follows the token, or the first one, and the token of the next page.
+
+    A page token alone continues its own list; a filter beside it must agree with it, and so must the order if it is
+    given. Raises BadPageToken otherwise.
+    """
+    query, after = requested, None
+    if page_token is not None:
+        query, after = tokens_of(store).verify(page_token)
+        given = (requested.state, requested.parent, requested.owner)
+        if (
+            query.kind != requested.kind
+            or (any(given) and given != (query.state, query.parent, query.owner))
+            or (is_order_given and query.newest != requested.newest)
+        ):
+            raise BadPageToken(
+                "This page token belongs to another list. Give it with the same kind, filter and order, or alone."
+            )
+    page = store.find(
+        query.kind,
+        state=query.state,
+        parent=query.parent,
+        owner=query.owner,
+        after=after,
+        newest=query.newest,
+        limit=limit,
+        documents=documents,
+    )
+    # Signing the first token of a store writes its secret. A list of one page is readable even when the disk is full.
+    return page, tokens_of(store).sign(query, page.after) if page.after is not None else None

@@ -69,7 +69,7 @@ def test_the_password_of_a_callback_is_kept_and_never_shown(
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        (("profile", "show", "nothing"), 3, "There is no profile 'nothing'; `waybill ingest profile` lists them."),
+        (("profile", "show", "nothing"), 3, "There is no profile 'nothing': `waybill ingest profile` or GET"),
         (("profile", "add", "demo"), 4, "demo"),
         (("profile", "add", "x", "--mail", "nobody"), 1, "'nobody' is not a mail address."),
         (("profile", "add", "x", "--collection", "atlases"), 3, "There is no collection 'atlases'"),

@@ -36,11 +36,7 @@ class ObjectsClient:
 
 @contextmanager
 def serve_objects(ingest: IngestFixture) -> Iterator[ObjectsClient]:
-    brought = [
-        access.build_access_router(ingest.environment),
-        objects.build_object_router(ingest.environment),
-        objects.build_landing_router(),
-    ]
+    brought = [access.build_access_router(), objects.build_object_router(), objects.build_landing_router()]
     application = dataclasses.replace(ingest.environment.applications[0], routes=lambda environment: brought)
     over = ApiFixture(dataclasses.replace(ingest.environment, applications=(application,)))
     with run_server(over) as url:

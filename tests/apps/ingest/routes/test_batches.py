@@ -17,8 +17,8 @@ import pytest
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.routes.ingest_server import API, IngestServer
 from waybill.apps.ingest import routes
-from waybill.apps.ingest.routes.uploads import UploadSlots
 from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.http.uploads import UploadSlots
 from waybill.tokens import Role
 
 SHA256 = hashlib.sha256(b"hello").hexdigest()

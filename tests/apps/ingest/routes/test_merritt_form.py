@@ -7,11 +7,15 @@ import json
 import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.routes.ingest_server import CurlResponse, IngestServer, write
+from waybill.apps.ingest.routes.merritt_form import to_xml_text
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.http.authentication import TokenAuthenticator
 from waybill.record import StoreUnavailable
@@ -364,8 +368,9 @@ def test_an_unknown_profile_is_answered_with_where_to_find_the_known_ones(
     said = ingest_server.curl(
         "-F", f"file=@{file}", "-F", "profile=nope", "-F", "responseForm=json", path="/poster/submit"
     ).json()
-    assert said["exc:exceptionState"]["exc:statusDescription"] == "There is no profile 'nope'."
-    assert said["exc:exceptionState"]["exc:error"] == "GET /api/v1/ingest/profiles lists them."
+    message = said["exc:exceptionState"]["exc:statusDescription"]
+    assert message.startswith("There is no profile 'nope': ")
+    assert message.endswith(" GET /api/v1/ingest/profiles lists them.")
     with ingest_server.client("reader") as client:
         assert "demo" in client.get("/api/v1/ingest/profiles").text
 
@@ -473,3 +478,8 @@ def test_the_service_tells_its_state_and_its_fields(ingest_server: IngestServer)
     ]["ing:field"]
     assert any(line.startswith("digestType: ") for line in told)
     assert ingest_server.curl(path="/poster/state", role=None).status == 401
+
+
+@given(st.text())
+def test_any_text_can_stand_in_xml(text: str) -> None:
+    assert ET.fromstring(f"<a>{escape(to_xml_text(text))}</a>").tag == "a"

@@ -16,9 +16,9 @@ from tests.apps.ingest.access.stored_objects import ARK, StoredObjects
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.routes.objects_server import ObjectsClient, serve_objects
 from waybill.apps.ingest.maintenance.audit import audit_next
-from waybill.apps.ingest.routes.downloads import BUFFERED_SIZE
 from waybill.apps.ingest.signed_urls import ManifestUrlSigner
 from waybill.apps.ingest.storage import MANIFEST_PATH
+from waybill.http.downloads import BUFFERED_SIZE
 
 QUOTED = quote(ARK, safe="")
 LONG = bytes(range(256)) * (BUFFERED_SIZE // 128)

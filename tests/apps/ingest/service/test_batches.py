@@ -4,7 +4,7 @@ import pytest
 
 from tests.apps.ingest.service.service_caller import ServiceCaller
 from waybill.apps.ingest import service
-from waybill.apps.ingest.service import TargetNotFound
+from waybill.rules import TargetNotFound
 
 
 def test_a_batch_is_found_by_its_batch_id(anywhere: ServiceCaller) -> None:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from tests.apps.ingest.service.service_caller import COLLECTION, OWNER, ServiceCaller
 from waybill.apps.ingest import service
-from waybill.apps.ingest.service import BatchIdConflict, InvalidRequest, PayloadTooLarge, TargetNotFound
+from waybill.apps.ingest.service import BatchIdConflict
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.record import CommitAnswer, CommitGroup, CommitOutcomeUnknown, Record, StoreUnavailable
+from waybill.rules import InvalidRequest, PayloadTooLarge, TargetNotFound
 
 PROFILE = "#%profile | http://uc3.cdlib.org/registry/ingest/manifest/"
 

@@ -8,9 +8,8 @@ from tests.apps.ingest.service.service_caller import ServiceCaller
 from tests.servers.process import wait_until
 from waybill import views
 from waybill.apps.ingest import service
-from waybill.apps.ingest.service import InvalidRequest, TargetNotFound
 from waybill.record import Conflict, Record, Ref
-from waybill.rules import ActionRefused
+from waybill.rules import ActionRefused, InvalidRequest, TargetNotFound
 from waybill.step import New
 from waybill.views import hold_messages
 

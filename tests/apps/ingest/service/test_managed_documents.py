@@ -7,10 +7,10 @@ import pytest
 from tests.apps.ingest.service.service_caller import ServiceCaller
 from waybill import views
 from waybill.apps.ingest import service
-from waybill.apps.ingest.service import COLLECTIONS, PROFILES, InvalidRequest, TargetNotFound
+from waybill.apps.ingest.service import COLLECTIONS, PROFILES
 from waybill.apps.ingest.submission import PayloadType
 from waybill.record import RecordDocuments
-from waybill.rules import ActionRefused
+from waybill.rules import ActionRefused, InvalidRequest, TargetNotFound
 
 SECRET = "hunter2-hunter2"
 CALLBACK = {"url": "https://example.org/done", "user": "ann", "password": SECRET}

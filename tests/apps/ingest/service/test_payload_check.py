@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from tests.apps.ingest.ingest_fixture import FileServer
 from waybill.apps.ingest.formats.checkm import ManifestRow
-from waybill.apps.ingest.service import PayloadTooLarge, check_payload, limit_bytes
+from waybill.apps.ingest.service import check_payload, limit_bytes
 from waybill.apps.ingest.service.payload_check import find_unreachable_rows
 from waybill.apps.ingest.submission import PayloadType
+from waybill.rules import PayloadTooLarge
 from waybill.transfer.address_policy import AddressPolicy, HostUnresolved
 
 HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{}\n"

@@ -83,9 +83,7 @@ def translate_errors() -> Iterator[None]:
         yield
     except (InvalidSearch, UnknownDigest) as error:
         raise UsageError(str(error)) from error
-    except service.ManagedDocumentNotFound as error:
-        raise NameNotFound(f"{str(error).rstrip('.')}; `waybill ingest {error.kind}` lists them.") from error
-    except (NotInStorage, service.TargetNotFound) as error:
+    except NotInStorage as error:
         raise NameNotFound(str(error)) from error
     except service.BatchIdConflict as error:
         raise Conflict(str(error)) from error

@@ -5,23 +5,20 @@
 /poster/...                 merritt_form: Merritt's form for deposits
 /m/<ark>                    objects: redirects an ARK to its object
 
-context     what all routes share: the request context, roles, refusals as HTTP errors
+context     what all routes share: the request context, the paths of objects
 schemas     request bodies and responses; the OpenAPI description is generated from them
-uploads     multipart forms and request bodies, read as they arrive
-downloads   stored content, verified while it is sent; embargoes
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 
 from waybill.apps.ingest.routes import access, batches, holds, merritt_form, objects, payload_check, profiles
-from waybill.apps.ingest.routes.downloads import refuse_embargoed
-from waybill.apps.ingest.routes.uploads import UploadSlots
 from waybill.apps.ingest.storage import http_server
 from waybill.http.errors import describe_responses
+from waybill.http.uploads import UploadSlots
 
 if TYPE_CHECKING:
     from waybill.environment import Environment
@@ -37,8 +34,8 @@ def build_routers(environment: Environment) -> list[APIRouter]:
         profiles.build_profile_router(),
         holds.build_hold_router(),
         merritt_form.build_merritt_router(upload_slots),
-        objects.build_object_router(environment),
-        access.build_access_router(environment),
+        objects.build_object_router(),
+        access.build_access_router(),
         objects.build_landing_router(),
         build_storage_router(environment, upload_slots),
     ]
@@ -49,12 +46,12 @@ def build_storage_router(environment: Environment, upload_slots: UploadSlots) ->
     which storage does not know.
     """
 
-    def refuse_embargoed_object(request: Request, ark: str) -> Response | None:
-        return refuse_embargoed(request, environment.get_resources("job").inventory.get_object(ark))
+    def check_access(request: Request, ark: str) -> None:
+        objects.check_embargo(request.state.identity, environment.resources_of("ingest").inventory.get_object(ark))
 
     router = APIRouter()
     router.include_router(
-        http_server.build_router(environment, upload_slots, refuse_embargoed_object),
+        http_server.build_router(environment, upload_slots, check_access),
         responses=describe_responses(*STORAGE_REFUSALS),
     )
     return router

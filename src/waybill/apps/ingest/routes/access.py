@@ -10,26 +10,21 @@ The last two need no other authentication: the token is a secret.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from waybill.apps.ingest.access import AssemblyRequest, order_of, request_assembly, tokens
-from waybill.apps.ingest.resources import IngestResources
-from waybill.apps.ingest.routes.context import STRICT_PARAMETERS, error_response, read_small_body
-from waybill.apps.ingest.routes.downloads import DownloadContent, refuse_embargoed, send
-from waybill.engine import Engine
-from waybill.http.errors import describe_responses
-from waybill.http.json_io import to_json_response
+from waybill.apps.ingest.machine.access import ASSEMBLY
+from waybill.apps.ingest.routes.context import IngestRequest, IngestRequestContext
+from waybill.apps.ingest.routes.objects import AUDIT_HINT, check_embargo
+from waybill.http.downloads import DownloadContent, send_content
+from waybill.http.errors import WRITE_STATUSES, HttpProblem, describe_responses
+from waybill.http.json_io import MAX_BODY, read_body, to_json_response
+from waybill.http.request_context import OPEN_ROLE, declare_role, make_router
 from waybill.record import Record, RecordNotFound
-from waybill.tokens import Identity
 
-if TYPE_CHECKING:
-    from waybill.environment import Environment
-
-OPEN_ROLE = {"x-role": "open"}
 TokenPath = Annotated[str, Path(max_length=200, description="The token that the request returned.")]
 
 PREFIX = "/api/v1/ingest/access"
@@ -37,15 +32,11 @@ REQUEST_AGAIN = f"Request it again: POST {PREFIX}"
 DAY = 86400.0
 
 
-def build_access_router(environment: Environment) -> APIRouter:
-    refusals = describe_responses(400, 401, 403, 404, 409, 410, 413, 415, 416, 422, 500, 503, 504)
-    router = APIRouter(prefix=PREFIX, tags=["ingest access"], responses=refusals, dependencies=STRICT_PARAMETERS)
+def build_access_router() -> APIRouter:
+    router = make_router(PREFIX, "ingest access")
 
-    def get_resources() -> IngestResources:
-        return cast(IngestResources, environment.get_resources("job"))
-
-    def find_assembly(request: Request, token: str) -> Record | Response:
-        """Return the assembly, or the response that says why there is none.
+    def find_assembly(context: IngestRequestContext, token: str) -> Record:
+        """Return the assembly; raise 410 if there is none any more.
 
         Removed assemblies leave no trace, so every unknown token gets the same 410.
         """
@@ -53,49 +44,40 @@ def build_access_router(environment: Environment) -> APIRouter:
             raise RecordNotFound(
                 f"This is not the token of an assembly; it may be cut off. Request an assembly: POST {PREFIX}."
             )
-        with _open_engine(request) as engine:
-            record = tokens.find_assembly(engine.store, get_resources().objects, token)
+        with context.open_engine() as engine:
+            record = tokens.find_assembly(engine.store, context.resources.objects, token)
         if record is None:
-            seconds = get_resources().settings.access.keep_seconds
+            seconds = context.resources.settings.access.keep_seconds
             lifetime = f"{seconds / DAY:.3g} days" if seconds >= 2 * DAY else f"{seconds / 3600:.3g} hours"
-            return error_response(
-                410,
-                "gone",
-                f"There is no assembly with this token any more: assemblies expire {lifetime} after they are packed.",
-                REQUEST_AGAIN,
+            message = (
+                f"There is no assembly with this token any more: assemblies expire {lifetime} after they are packed."
             )
-        return _respond_expired(record) if record.state == "Deleted" else record
+            raise HttpProblem(410, "gone", message, REQUEST_AGAIN)
+        if record.state == ASSEMBLY.deleted:
+            raise _make_expired_problem(record)
+        return record
 
     @router.post(
         "",
         summary="Request an object, a version or files as an archive",
         status_code=201,
-        openapi_extra={
-            "x-role": "reader",
-            "requestBody": {"required": True, "content": {"application/json": {"schema": _REQUEST_SCHEMA}}},
-        },
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role(
+            "reader", requestBody={"required": True, "content": {"application/json": {"schema": _REQUEST_SCHEMA}}}
+        ),
     )
-    def create_assembly(request: Request, body: Annotated[bytes, Depends(read_small_body)]) -> Response:
+    def create_assembly(context: IngestRequest, body: Annotated[bytes, Depends(_read_request)]) -> Response:
         """201 for a new assembly, 200 for one that the same user requested before and that has not expired."""
         try:
             assembly_request = msgspec.json.decode(body, type=AssemblyRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return error_response(
-                422,
-                "invalid",
-                f"The request is not valid: {error}.",
-                'Send JSON such as {"object": "ark:/99999/fk4x"}.',
-            )
-        if refusal := refuse_embargoed(request, get_resources().inventory.get_object(assembly_request.object)):
-            return refusal
-        identity: Identity = request.state.identity
-        with _open_engine(request) as engine:
+            hint = 'Send JSON such as {"object": "ark:/99999/fk4x"}.'
+            raise HttpProblem(422, "invalid", f"The request is not valid: {error}.", hint) from None
+        check_embargo(context.identity, context.resources.inventory.get_object(assembly_request.object))
+        is_operator = context.identity is not None and context.identity.has_role("operator")
+        with context.open_engine() as engine:
             requested = request_assembly(
-                engine,
-                get_resources(),
-                assembly_request,
-                owner=identity.name,
-                ignores_embargo=identity.has_role("operator"),
+                engine, context.resources, assembly_request, owner=context.who, ignores_embargo=is_operator
             )
         return to_json_response(
             _to_view(requested.record),
@@ -103,34 +85,30 @@ def build_access_router(environment: Environment) -> APIRouter:
             {"Location": f"{PREFIX}/{tokens.token_of(requested.record)}"},
         )
 
-    @router.get("/{token}/state", summary="The state of an assembly", openapi_extra=OPEN_ROLE)
-    def show_state(request: Request, token: TokenPath) -> Response:
-        record = find_assembly(request, token)
-        return record if isinstance(record, Response) else to_json_response(_to_view(record))
+    @router.get(
+        "/{token}/state",
+        summary="The state of an assembly",
+        responses=describe_responses(410),
+        **declare_role(OPEN_ROLE),
+    )
+    def show_state(context: IngestRequest, token: TokenPath) -> Response:
+        return to_json_response(_to_view(find_assembly(context, token)))
 
-    def fetch_archive(request: Request, token: TokenPath) -> Response:
-        record = find_assembly(request, token)
-        if isinstance(record, Response):
-            return record
-        if record.state in ("Pending", "Processing"):
+    def fetch_archive(context: IngestRequest, token: TokenPath) -> Response:
+        record = find_assembly(context, token)
+        if record.state in ASSEMBLY.live:
             return to_json_response(_to_view(record), 202, {"Retry-After": "5"})
-        if record.state == "Failed":
-            return error_response(
-                409,
-                "failed",
-                f"The assembly failed: {record.message}",
-                "An operator can requeue it; or request it again.",
-            )
+        if record.state == ASSEMBLY.failed:
+            hint = "An operator can requeue it; or request it again."
+            raise HttpProblem(409, "failed", f"The assembly failed: {record.message}", hint)
         packed, order = record.documents["packed"], order_of(record)
-        with _open_engine(request) as engine:
+        with context.open_engine() as engine:
             has_expired = packed["expires"] < engine.store.now()
         if has_expired or order is None:
-            return _respond_expired(record)
-        if not order.ignores_embargo and (
-            refusal := refuse_embargoed(None, get_resources().inventory.get_object(order.object))
-        ):
-            return refusal
-        objects = get_resources().objects
+            raise _make_expired_problem(record)
+        if not order.ignores_embargo:
+            check_embargo(None, context.resources.inventory.get_object(order.object))
+        objects = context.resources.objects
         content = DownloadContent(
             lambda start, end: objects.get(packed["name"], start=start, end=end),
             packed["size"],
@@ -138,12 +116,24 @@ def build_access_router(environment: Environment) -> APIRouter:
             order.mime,
             order.file_name,
             "The assembly",
+            AUDIT_HINT,
         )
-        return send(request, content)
+        return send_content(context.request, content)
 
-    router.get("/{token}", summary="Fetch an assembly", openapi_extra=OPEN_ROLE, response_class=Response)(fetch_archive)
-    router.head("/{token}", include_in_schema=False, openapi_extra=OPEN_ROLE)(fetch_archive)
+    fetch_responses = describe_responses(409, 410, 416, 500)
+    router.get(
+        "/{token}",
+        summary="Fetch an assembly",
+        response_class=Response,
+        responses=fetch_responses,
+        **declare_role(OPEN_ROLE),
+    )(fetch_archive)
+    router.head("/{token}", include_in_schema=False, **declare_role(OPEN_ROLE))(fetch_archive)
     return router
+
+
+async def _read_request(request: Request) -> bytes:
+    return await read_body(request, MAX_BODY)
 
 
 _REQUEST_SCHEMA: dict[str, Any] = {
@@ -169,22 +159,14 @@ _REQUEST_SCHEMA: dict[str, Any] = {
 }
 
 
-def _respond_expired(record: Record) -> Response:
+def _make_expired_problem(record: Record) -> HttpProblem:
     """Return 410 with the time of expiry and the body that requests it again."""
     order, packed = order_of(record), record.documents.get("packed") or {}
     when = f" at {tokens.to_rfc3339(packed['expires'])}" if "expires" in packed else ""
-    message = (
-        "This assembly has expired or was deleted."
-        if record.state == "Deleted"
-        else f"This assembly has expired{when}."
-    )
-    return error_response(
-        410, "expired", message, f"{REQUEST_AGAIN} {order.to_request_json()}" if order is not None else REQUEST_AGAIN
-    )
-
-
-def _open_engine(request: Request) -> AbstractContextManager[Engine]:
-    return cast(AbstractContextManager[Engine], request.app.state.connections.open_engine())
+    is_deleted = record.state == ASSEMBLY.deleted
+    message = "This assembly has expired or was deleted." if is_deleted else f"This assembly has expired{when}."
+    hint = f"{REQUEST_AGAIN} {order.to_request_json()}" if order is not None else REQUEST_AGAIN
+    return HttpProblem(410, "expired", message, hint)
 
 
 def _to_view(record: Record) -> dict[str, Any]:

@@ -22,29 +22,23 @@ from fastapi.responses import Response, StreamingResponse
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.batch_report import ReportedJob
-from waybill.apps.ingest.routes.context import (
-    IngestRequest,
-    IngestRequestContext,
-    make_router,
-    require_role,
-    translate_refusals,
-)
+from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext
 from waybill.apps.ingest.routes.schemas import AcceptedView, BatchesView, BatchView, BulkView, NewBatch
-from waybill.apps.ingest.routes.uploads import BadForm, FormPart, UploadSlots, read_form
 from waybill.apps.ingest.submission import Submission
-from waybill.http.errors import HttpProblem, describe_responses
+from waybill.http.errors import READ_STATUSES, WRITE_STATUSES, HttpProblem, describe_responses
 from waybill.http.holds_and_sessions import ReasonBody
 from waybill.http.json_io import Name, to_json_response
 from waybill.http.records import check_state
+from waybill.http.request_context import declare_role, make_router
+from waybill.http.uploads import BadForm, FormPart, UploadSlots, read_form
 from waybill.manifests import record_lists
 from waybill.record import encode_document
-from waybill.views import BadPageToken
+from waybill.rules import InvalidRequest, inputs
+from waybill.views import ListQuery
 
 NDJSON = "application/x-ndjson"
-IDEMPOTENCY_KEY_PATTERN = r"^[\x21-\x7e]{1,200}$"
 BatchName = Annotated[str, Path(max_length=200, description="Its id, or its batchID.")]
 
 _FORM_SCHEMA = {
@@ -58,7 +52,7 @@ _FORM_SCHEMA = {
 
 
 def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
-    router = make_router("ingest batches")
+    router = make_router(PREFIX, "ingest batches")
     content = {
         "application/json": {"schema": NewBatch.model_json_schema()},
         "multipart/form-data": {"schema": _FORM_SCHEMA},
@@ -70,17 +64,8 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         status_code=201,
         response_model=AcceptedView,
         responses=describe_responses(
-            400,
-            401,
-            403,
-            404,
+            *WRITE_STATUSES,
             408,
-            409,
-            413,
-            415,
-            422,
-            503,
-            504,
             extra={
                 200: {
                     "model": AcceptedView,
@@ -88,14 +73,16 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
                 }
             },
         ),
-        **require_role("submitter", requestBody={"required": True, "content": content}),
+        **declare_role("submitter", requestBody={"required": True, "content": content}),
     )
     async def submit(
         context: IngestRequest,
         request: Request,
         idempotency_key: Annotated[
             str | None,
-            Header(pattern=IDEMPOTENCY_KEY_PATTERN, description="Submitting twice with one key makes one batch."),
+            Header(
+                pattern=inputs.IDEMPOTENCY_KEY_PATTERN, description="Submitting twice with one key makes one batch."
+            ),
         ] = None,
     ) -> Response:
         """The payload is at the `url`, or is uploaded as a file and hashed while it arrives.
@@ -113,8 +100,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         "/batches",
         summary="Batches, the newest first, page by page",
         response_model=BatchesView,
-        responses=describe_responses(400, 401, 403, 422, 503),
-        **require_role("reader"),
+        **declare_role("reader"),
     )
     def list_batches(
         context: IngestRequest,
@@ -127,28 +113,15 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
     ) -> Response:
         if state is not None and submitter is not None:
             raise HttpProblem(400, "bad-query", "A list has at most one filter.", "Leave out state or submitter.")
-        query, after = views.ListQuery("batch", state, None, submitter, True), None
+        requested = ListQuery("batch", state, None, submitter, newest=True)
         with context.open_engine() as engine:
-            tokens = context.page_tokens_of(engine.store)
-            if page_token is not None:
-                query, after = tokens.verify(page_token)
-                if query.kind != "batch" or query.parent is not None or not query.newest:
-                    raise BadPageToken
-            elif state is not None:
+            if state is not None and page_token is None:
                 check_state(engine.machines["batch"], state, engine.store)
-            page = engine.store.find(
-                "batch", state=query.state, owner=query.owner, after=after, newest=True, limit=limit, documents=True
-            )
+            page, next_token = context.find_page(engine.store, requested, page_token, limit=limit, is_order_given=True)
             batches = [service.build_batch_view(engine, record) for record in page.records]
-            return to_json_response({"batches": batches, "next": tokens.sign(query, page.after)})
+            return to_json_response({"batches": batches, "next": next_token})
 
-    @router.get(
-        "/batches/{name}",
-        summary="One batch",
-        response_model=BatchView,
-        responses=describe_responses(401, 403, 404, 422, 503),
-        **require_role("reader"),
-    )
+    @router.get("/batches/{name}", summary="One batch", response_model=BatchView, **declare_role("reader"))
     def get_batch(context: IngestRequest, name: BatchName) -> Response:
         with context.open_engine() as engine:
             return to_json_response(service.build_batch_view(engine, service.find_batch(engine, name)))
@@ -158,11 +131,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         summary="Every job of the last report, one JSON line each",
         response_class=Response,
         responses=describe_responses(
-            401,
-            403,
-            404,
-            422,
-            503,
+            *READ_STATUSES,
             extra={
                 200: {
                     "content": {NDJSON: {"schema": {"type": "string"}}},
@@ -170,7 +139,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
                 }
             },
         ),
-        **require_role("reader"),
+        **declare_role("reader"),
     )
     def stream_report(context: IngestRequest, name: BatchName) -> Response:
         with context.open_engine() as engine:
@@ -188,8 +157,8 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         "/batches/{name}/release",
         summary="Release a batch and its jobs, if they are held",
         response_model=BulkView,
-        responses=describe_responses(400, 401, 403, 404, 409, 413, 415, 422, 503, 504),
-        **require_role("operator"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("operator"),
     )
     def release_batch(context: IngestRequest, name: BatchName, body: ReasonBody | None = None) -> Response:
         """Records that a hold of their collection still stops are refused, each with its reason."""
@@ -219,25 +188,24 @@ def _parse_submission(body: Any, context: IngestRequestContext, idempotency_key:
 
 
 def _submit_url(context: IngestRequestContext, submission: Submission) -> service.AcceptedDeposit:
-    with translate_refusals():
-        with context.open_connection() as engine:
-            completed, profile = service.complete_submission(engine, context.resources, submission, who=context.who)
-        completed = service.add_url_payload(context.resources, completed)
-        with context.open_connection() as engine:
-            return service.make_batch(engine, completed, profile, who=context.who)
+    with context.open_engine() as engine:
+        completed, profile = service.complete_submission(engine, context.resources, submission, who=context.who)
+    completed = service.add_url_payload(context.resources, completed)
+    with context.open_engine() as engine:
+        return service.make_batch(engine, completed, profile, who=context.who)
 
 
 def _submit_upload(
     context: IngestRequestContext, chunks: Iterator[bytes], idempotency_key: str | None
 ) -> service.AcceptedDeposit:
-    with translate_refusals(), service.remove_uploads_on_refusal(context.resources) as keep:
+    with service.remove_uploads_on_refusal(context.resources) as keep:
         submission, received = None, None
         for part in read_form(chunks, context.request.headers.get("content-type", "")):
             if part.name == "submission" and submission is None:
                 submission = _parse_submission(_decode_json(part), context, idempotency_key)
                 if submission.url:
-                    raise service.InvalidRequest("Give a file or a URL, not both.")
-                with context.open_connection() as engine:
+                    raise InvalidRequest("Give a file or a URL, not both.")
+                with context.open_engine() as engine:
                     completed, profile = service.complete_submission(
                         engine, context.resources, submission, who=context.who
                     )
@@ -257,7 +225,7 @@ def _submit_upload(
         if submission is None or received is None:
             raise BadForm("The form is incomplete: send `submission`, then `file`.")
         completed = service.add_upload_payload(context.resources, completed, received)
-        with context.open_connection() as engine:
+        with context.open_engine() as engine:
             accepted = service.make_batch(engine, completed, profile, who=context.who)
         return service.remove_unused_upload(context.resources, accepted, received)
 

@@ -15,11 +15,12 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
 from waybill.apps.ingest import service
-from waybill.apps.ingest.routes.context import IngestRequest, make_router, require_role
+from waybill.apps.ingest.routes.context import PREFIX, IngestRequest
 from waybill.apps.ingest.routes.schemas import BulkView, CollectionHoldView, HoldsView, LocksView, NewLock, NewLockView
-from waybill.http.errors import describe_responses
+from waybill.http.errors import WRITE_STATUSES, describe_responses
 from waybill.http.holds_and_sessions import ReasonBody
 from waybill.http.json_io import to_json_response
+from waybill.http.request_context import declare_role, make_router
 
 CollectionName = Annotated[str, Path(max_length=200, description="A collection's mnemonic, or a profile's name.")]
 LockPath = Annotated[str, Path(max_length=600, description="storage/ARK, inventory/ARK or localid/LOCALID_OWNER.")]
@@ -27,7 +28,7 @@ Reason = Annotated[str, Query(max_length=1000, description="Why.")]
 
 
 def build_hold_router() -> APIRouter:
-    router = make_router("ingest holds")
+    router = make_router(PREFIX, "ingest holds")
     _add_hold_routes(router)
     _add_pause_routes(router)
     _add_lock_routes(router)
@@ -35,13 +36,7 @@ def build_hold_router() -> APIRouter:
 
 
 def _add_hold_routes(router: APIRouter) -> None:
-    @router.get(
-        "/holds",
-        summary="What is on hold or paused",
-        response_model=HoldsView,
-        responses=describe_responses(401, 403, 503),
-        **require_role("reader"),
-    )
+    @router.get("/holds", summary="What is on hold or paused", response_model=HoldsView, **declare_role("reader"))
     def list_holds(context: IngestRequest) -> Response:
         with context.open_engine() as engine:
             return to_json_response({"holds": msgspec.to_builtins(service.list_active_holds(engine))})
@@ -50,8 +45,8 @@ def _add_hold_routes(router: APIRouter) -> None:
         "/holds/{name}",
         summary="Put a collection on hold",
         response_model=CollectionHoldView,
-        responses=describe_responses(400, 401, 403, 404, 413, 415, 422, 503, 504),
-        **require_role("operator"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("operator"),
     )
     def hold(context: IngestRequest, name: CollectionName, body: ReasonBody | None = None) -> Response:
         """Deposits that would start stay in Held. Those that have started go on."""
@@ -64,8 +59,8 @@ def _add_hold_routes(router: APIRouter) -> None:
         "/holds/{name}",
         summary="End the hold of a collection, and release what is held for it",
         response_model=BulkView,
-        responses=describe_responses(400, 401, 403, 404, 422, 503, 504),
-        **require_role("operator"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("operator"),
     )
     def release(
         context: IngestRequest,
@@ -85,8 +80,8 @@ def _add_pause_routes(router: APIRouter) -> None:
         summary="Pause a queue: all deposits, small assemblies, large assemblies",
         status_code=204,
         response_class=Response,
-        responses=describe_responses(400, 401, 403, 404, 413, 415, 422, 503, 504),
-        **require_role("operator"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("operator"),
     )
     def pause(context: IngestRequest, queue: service.PausableQueue, body: ReasonBody | None = None) -> Response:
         """No new work of the queue is started; running steps finish."""
@@ -100,8 +95,8 @@ def _add_pause_routes(router: APIRouter) -> None:
         summary="Continue a paused queue",
         status_code=204,
         response_class=Response,
-        responses=describe_responses(401, 403, 404, 422, 503, 504),
-        **require_role("operator"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("operator"),
     )
     def unpause(context: IngestRequest, queue: service.PausableQueue, why: Reason = "") -> Response:
         with context.open_engine() as engine:
@@ -115,8 +110,7 @@ def _add_lock_routes(router: APIRouter) -> None:
         "/locks",
         summary="The locks in force: of jobs, of operators, of other services",
         response_model=LocksView,
-        responses=describe_responses(401, 403, 422, 503),
-        **require_role("reader"),
+        **declare_role("reader"),
     )
     def list_locks(
         context: IngestRequest,
@@ -132,8 +126,8 @@ def _add_lock_routes(router: APIRouter) -> None:
         summary="Lock an object or a local id",
         status_code=201,
         response_model=NewLockView,
-        responses=describe_responses(400, 401, 403, 413, 415, 422, 503, 504),
-        **require_role("operator"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("operator"),
     )
     def lock(context: IngestRequest, body: NewLock) -> Response:
         """It is in force when its record is Set, that is when its current owner has released it."""
@@ -147,8 +141,8 @@ def _add_lock_routes(router: APIRouter) -> None:
         summary="Release an operator's lock, or remove one that another service left behind",
         status_code=204,
         response_class=Response,
-        responses=describe_responses(400, 401, 403, 404, 409, 422, 503, 504),
-        **require_role("operator"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("operator"),
     )
     def unlock(context: IngestRequest, lock: LockPath, why: Reason = "") -> Response:
         """The lock of a job is refused: fail the job instead."""

@@ -29,21 +29,16 @@ from fastapi.routing import APIRoute
 
 from waybill.apps.ingest import service
 from waybill.apps.ingest.formats import anvl
-from waybill.apps.ingest.routes.context import (
-    IngestRequest,
-    IngestRequestContext,
-    make_foreign_router,
-    require_role,
-    translate_refusals,
-)
-from waybill.apps.ingest.routes.uploads import BadForm, UploadSlots, read_form
-from waybill.apps.ingest.service import InvalidRequest
+from waybill.apps.ingest.routes.context import IngestRequest, IngestRequestContext
 from waybill.apps.ingest.submission import DC_ELEMENTS, PayloadType, Submission, parse_local_ids, payload_type_of
 from waybill.digests import UnknownDigest, normalize_algorithm
 from waybill.files import names
 from waybill.files.names import find_fault
 from waybill.http import errors
 from waybill.http.errors import HttpProblem
+from waybill.http.request_context import declare_role, make_foreign_router
+from waybill.http.uploads import BadForm, UploadSlots, read_form
+from waybill.rules import InvalidRequest
 
 ResponseForm = Literal["xml", "json"]
 StatePairs = Iterable[tuple[str, str]]
@@ -105,7 +100,7 @@ _STATE_RESPONSE = {
 
 
 def build_merritt_router(upload_slots: UploadSlots) -> APIRouter:
-    router = make_foreign_router("merritt", "/poster")
+    router = make_foreign_router("/poster", "merritt")
     router.route_class = make_merritt_route(router.route_class)
     refused = {**_STATE_RESPONSE, "description": "Why it was refused."}
     submit_options = {
@@ -114,7 +109,7 @@ def build_merritt_router(upload_slots: UploadSlots) -> APIRouter:
             **dict.fromkeys((400, 401, 403, 404, 408, 409, 413, 422, 503, 504), refused),
         },
         "response_class": Response,
-        **require_role(
+        **declare_role(
             "submitter",
             requestBody={"required": True, "content": {"multipart/form-data": {"schema": _MERRITT_FORM_SCHEMA}}},
         ),
@@ -132,8 +127,8 @@ def build_merritt_router(upload_slots: UploadSlots) -> APIRouter:
         return batch_state_response(_choose_form(context.request, fields), accepted, fields.warnings)
 
     # Before the verbs: these paths exist, with another method.
-    @router.post("/state", include_in_schema=False, **require_role("reader"))
-    @router.post("/help", include_in_schema=False, **require_role("reader"))
+    @router.post("/state", include_in_schema=False, **declare_role("reader"))
+    @router.post("/help", include_in_schema=False, **declare_role("reader"))
     async def refuse_post(context: IngestRequest) -> Response:
         raise _refuse_method(context.request, "GET")
 
@@ -161,7 +156,7 @@ def build_merritt_router(upload_slots: UploadSlots) -> APIRouter:
         summary="The state of the service, as Merritt's document",
         response_class=Response,
         responses=read_responses,
-        **require_role("reader"),
+        **declare_role("reader"),
     )
     async def show_state(context: IngestRequest, t: FormParameter = "") -> Response:
         holds = await run_in_threadpool(_list_holds, context)
@@ -172,13 +167,13 @@ def build_merritt_router(upload_slots: UploadSlots) -> APIRouter:
         summary="The fields of Merritt's form",
         response_class=Response,
         responses=read_responses,
-        **require_role("reader"),
+        **declare_role("reader"),
     )
     async def show_help(context: IngestRequest, t: FormParameter = "") -> Response:
         return help_response(_choose_form_by_request(context.request, t), FIELD_DESCRIPTIONS)
 
     # Last: paths and methods that no other route takes.
-    @router.api_route("/{rest:path}", methods=_METHODS, include_in_schema=False, **require_role("reader"))
+    @router.api_route("/{rest:path}", methods=_METHODS, include_in_schema=False, **declare_role("reader"))
     async def refuse_other(context: IngestRequest, rest: str) -> Response:
         allowed = "POST" if rest.partition("/")[0] in get_args(FormVerb) else "GET" if rest in ("state", "help") else ""
         if not allowed or (allowed == "POST" and rest.count("/") not in (0, 3)):
@@ -218,7 +213,7 @@ def _receive_form(
 ) -> service.AcceptedDeposit:
     """Read the form, then make the batch. A profile that comes before the file is checked before the file is stored."""
     batch_id = ""
-    with translate_refusals(), service.remove_uploads_on_refusal(context.resources) as keep:
+    with service.remove_uploads_on_refusal(context.resources) as keep:
         received = None
         for part in read_form(chunks, context.request.headers.get("content-type", "")):
             if part.name != "file":
@@ -241,10 +236,10 @@ def _receive_form(
         if received is None:
             raise BadForm("There is no file in the form: send the payload as the field `file`.")
         submission = fields.to_submission(batch_id, update=update, primary_id=primary_id)
-        with context.open_connection() as engine:
+        with context.open_engine() as engine:
             submission, profile = service.complete_submission(engine, context.resources, submission, who=context.who)
         submission = service.add_upload_payload(context.resources, submission, received)
-        with context.open_connection() as engine:
+        with context.open_engine() as engine:
             accepted = service.make_batch(engine, submission, profile, who=context.who)
         return service.remove_unused_upload(context.resources, accepted, received)
 
@@ -252,7 +247,7 @@ def _receive_form(
 def _check_profile(context: IngestRequestContext, fields: MerrittFields) -> None:
     """Refuse an unknown profile before the file is uploaded."""
     if name := fields.get("profile"):
-        with context.open_connection() as engine:
+        with context.open_engine() as engine:
             service.PROFILES.require_active(engine, name)
 
 

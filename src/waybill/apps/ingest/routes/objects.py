@@ -15,11 +15,14 @@ An ARK in a path may be percent-encoded (`ark%3A%2F99999%2Ffk4x`) or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+import math
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
@@ -27,30 +30,25 @@ from starlette.convertors import Convertor, register_url_convertor
 from waybill.apps.ingest.access.orders import FILES_HINT, SEARCH_HINT
 from waybill.apps.ingest.identifiers.noid import is_ark
 from waybill.apps.ingest.inventory import InvalidSearch, Inventory
-from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.routes.context import (
-    STRICT_PARAMETERS,
-    error_response,
+    PREFIX,
+    IngestRequest,
+    IngestRequestContext,
     file_path_of,
     object_path_of,
     version_path_of,
 )
-from waybill.apps.ingest.routes.downloads import DownloadContent, refuse_embargoed, send
 from waybill.apps.ingest.storage import MANIFEST_PATH
 from waybill.files.names import quote_text
-from waybill.http.authentication import check_role
+from waybill.http.downloads import DownloadContent, send_content
 from waybill.http.errors import HttpProblem, describe_responses
 from waybill.http.json_io import to_json_response
+from waybill.http.request_context import OPEN_ROLE, declare_role, make_router
 from waybill.index import Row
 from waybill.record import RecordNotFound
+from waybill.tokens import Identity
 
-if TYPE_CHECKING:
-    from waybill.environment import Environment
-    from waybill.http.api_services import ApiServices
-    from waybill.record import Store
-
-
-T = TypeVar("T")
+AUDIT_HINT = "Tell the server's operator: `waybill ingest audit`."
 BAD_SIGNATURE = "This URL was not signed here, was changed, or has expired."
 MAX_TEXT_LENGTH = 1000  # characters of a search parameter
 
@@ -77,17 +75,12 @@ Signature = Annotated[str, Query(max_length=MAX_TEXT_LENGTH, description="Of a s
 Limit = Annotated[int, Query(ge=1, le=1000, description="Rows in a page.")]
 
 
-def build_object_router(environment: Environment) -> APIRouter:
-    refusals = describe_responses(400, 401, 403, 404, 416, 422, 500, 503)
-    router = APIRouter(
-        prefix="/api/v1/ingest", tags=["ingest objects"], responses=refusals, dependencies=STRICT_PARAMETERS
-    )
-
-    def get_resources() -> IngestResources:
-        return cast(IngestResources, environment.get_resources("job"))
+def build_object_router() -> APIRouter:
+    router = make_router(PREFIX, "ingest objects")
 
     @router.get("/objects", summary="Objects in the order of their ARKs, page by page")
     def search(
+        context: IngestRequest,
         ark: SearchText = "",
         owner: SearchText = "",
         local_id: SearchText = "",
@@ -98,7 +91,7 @@ def build_object_router(environment: Environment) -> APIRouter:
     ) -> Response:
         """By ARK, local id, or words of title, creator and date; a collection narrows words, an owner everything."""
         try:
-            page = get_resources().inventory.search(
+            page = context.resources.inventory.search(
                 ark=_clean(ark),
                 owner=_clean(owner),
                 local_id=_clean(local_id),
@@ -108,16 +101,18 @@ def build_object_router(environment: Environment) -> APIRouter:
                 limit=limit,
             )
         except InvalidSearch as error:
-            return error_response(400, "bad-search", str(error), "Use fewer filters.")
+            raise HttpProblem(400, "bad-search", str(error), "Use fewer filters.") from None
         return to_json_response({"objects": [_to_object_view(row) for row in page.rows], "next": page.next or None})
 
     @router.get("/objects/{ark:ark}", summary="One object")
-    def get_object(ark: Ark) -> Response:
-        return to_json_response(_to_object_view(_find_object(get_resources().inventory, ark)))
+    def get_object(context: IngestRequest, ark: Ark) -> Response:
+        return to_json_response(_to_object_view(_find_object(context.resources.inventory, ark)))
 
     @router.get("/objects/{ark:ark}/versions", summary="Versions of an object, oldest first")
-    def list_versions(ark: Ark, after: Annotated[int, Query(ge=0, le=2**31)] = 0, limit: Limit = 100) -> Response:
-        inventory = get_resources().inventory
+    def list_versions(
+        context: IngestRequest, ark: Ark, after: Annotated[int, Query(ge=0, le=2**31)] = 0, limit: Limit = 100
+    ) -> Response:
+        inventory = context.resources.inventory
         _find_object(inventory, ark)
         rows = inventory.list_versions(ark, after=after, limit=limit)
         return to_json_response(
@@ -128,12 +123,14 @@ def build_object_router(environment: Environment) -> APIRouter:
         )
 
     @router.get("/objects/{ark:ark}/versions/{number}", summary="One version of an object")
-    def get_version(ark: Ark, number: VersionNumber) -> Response:
-        return to_json_response(_to_version_view(_find_version(get_resources().inventory, ark, number)))
+    def get_version(context: IngestRequest, ark: Ark, number: VersionNumber) -> Response:
+        return to_json_response(_to_version_view(_find_version(context.resources.inventory, ark, number)))
 
     @router.get("/objects/{ark:ark}/versions/{number}/files", summary="Files of a version by their paths, page by page")
-    def list_files(ark: Ark, number: VersionNumber, after: SearchText = "", limit: Limit = 100) -> Response:
-        inventory = get_resources().inventory
+    def list_files(
+        context: IngestRequest, ark: Ark, number: VersionNumber, after: SearchText = "", limit: Limit = 100
+    ) -> Response:
+        inventory = context.resources.inventory
         row = _find_version(inventory, ark, number)
         page = inventory.list_files(ark, row["number"], after=_clean(after), limit=limit)
         return to_json_response(
@@ -141,24 +138,23 @@ def build_object_router(environment: Environment) -> APIRouter:
         )
 
     def fetch_file(
-        request: Request, ark: Ark, number: VersionNumber, path: Annotated[str, Path(max_length=MAX_TEXT_LENGTH)]
+        context: IngestRequest, ark: Ark, number: VersionNumber, path: Annotated[str, Path(max_length=MAX_TEXT_LENGTH)]
     ) -> Response:
-        row = _find_version(get_resources().inventory, ark, number)
-        if refusal := refuse_embargoed(request, _find_object(get_resources().inventory, ark)):
-            return refusal
-        return send_file(request, ark, row["number"], path)
+        row = _find_version(context.resources.inventory, ark, number)
+        check_embargo(context.identity, _find_object(context.resources.inventory, ark))
+        return send_file(context, ark, row["number"], path)
 
     def fetch_manifest(
-        request: Request, ark: Ark, number: VersionNumber, expires: Expires = 0, signature: Signature = ""
+        context: IngestRequest, ark: Ark, number: VersionNumber, expires: Expires = 0, signature: Signature = ""
     ) -> Response:
-        row = _find_version(get_resources().inventory, ark, number)
-        return send_file(request, ark, row["number"], MANIFEST_PATH)
+        row = _find_version(context.resources.inventory, ark, number)
+        return send_file(context, ark, row["number"], MANIFEST_PATH)
 
-    def send_file(request: Request, ark: str, number: int, path: str) -> Response:
-        row = get_resources().inventory.get_file(ark, number, path) if path == _clean(path) else None
+    def send_file(context: IngestRequestContext, ark: str, number: int, path: str) -> Response:
+        row = context.resources.inventory.get_file(ark, number, path) if path == _clean(path) else None
         if row is None:
             raise RecordNotFound(f"Version {number} of {ark} has no file {quote_text(path)}.", FILES_HINT)
-        storage = get_resources().storage
+        storage = context.resources.storage
         content = DownloadContent(
             lambda start, end: storage.read(ark, row["place"], start=start, end=end),
             row["size"],
@@ -166,8 +162,9 @@ def build_object_router(environment: Environment) -> APIRouter:
             row["mime"],
             path.rpartition("/")[2],
             f"{quote_text(path)} in version {number} of {ark}",
+            AUDIT_HINT,
         )
-        return send(request, content)
+        return send_content(context.request, content)
 
     for pattern, function, summary, more in (
         (
@@ -183,14 +180,15 @@ def build_object_router(environment: Environment) -> APIRouter:
             {},
         ),
     ):
-        router.get(pattern, summary=summary, response_class=Response, **more)(function)
+        responses = describe_responses(416, 500)
+        router.get(pattern, summary=summary, response_class=Response, responses=responses, **more)(function)
         router.head(pattern, include_in_schema=False, **more)(function)
 
     @router.get("/damaged", summary="Content that the last audits found damaged, page by page")
-    def list_damaged(after: SearchText = "", limit: Limit = 100) -> Response:
+    def list_damaged(context: IngestRequest, after: SearchText = "", limit: Limit = 100) -> Response:
         """`after` is the `next` of the page before."""
         ark, _, place = _clean(after).partition(" ")
-        rows = get_resources().inventory.list_damaged(after=(ark, place), limit=limit)
+        rows = context.resources.inventory.list_damaged(after=(ark, place), limit=limit)
         next_place = f"{rows[-1]['ark']} {rows[-1]['place']}" if len(rows) == limit else None
         return to_json_response({"damaged": rows, "next": next_place})
 
@@ -237,35 +235,57 @@ def _to_file_view(ark: str, number: int, row: Row) -> dict[str, Any]:
 def allow_signed_url(role: str) -> dict[str, Any]:
     """Declare that a route with `ark` and `number` in its path is open to signed URLs; without one it needs the role."""
 
-    async def check(request: Request) -> None:
-        signature = request.query_params.get("signature", "")
-        if signature:
-            is_valid: bool = await run_in_threadpool(lambda: _is_signature_valid(request, signature))
-            if is_valid:
-                return
-        services = cast("ApiServices", request.app.state.services)
+    async def check(context: IngestRequest) -> None:
+        signature = context.request.query_params.get("signature", "")
+        is_valid: bool = await run_in_threadpool(_is_signature_valid, context, signature)
+        if is_valid:
+            return
         try:
-            await services.authenticator.authenticate(request)
+            await context.authenticate(role)
         except HttpProblem as error:
             if signature and error.code == "no-token":
                 raise HttpProblem(403, "bad-signature", BAD_SIGNATURE, "Send a token, or get a new URL.") from error
             raise
-        check_role(request.state.identity, role)
 
-    return {"dependencies": [Depends(check)], "openapi_extra": {"x-role": "open"}}
+    return {"dependencies": [Depends(check)], **declare_role(OPEN_ROLE)}
 
 
-def _is_signature_valid(request: Request, signature: str) -> bool:
-    services = cast("ApiServices", request.app.state.services)
-    resources = cast(IngestResources, services.environment.get_resources("job"))
-    path, expires = request.path_params, request.query_params.get("expires", "")
+def _is_signature_valid(context: IngestRequestContext, signature: str) -> bool:
+    if not signature:
+        return False
+    path, expires = context.request.path_params, context.request.query_params.get("expires", "")
+    with context.open_engine() as engine:
+        signer = context.resources.get_manifest_signer(lambda question: question(engine.store))
+        return signer.is_valid(str(path["ark"]), str(path["number"]), expires, signature, engine.store.now())
 
-    def run_on_store(question: Callable[[Store], T]) -> T:
-        with services.connections.open_store() as store:
-            return question(store)
 
-    signer, now = resources.get_manifest_signer(run_on_store), run_on_store(lambda store: store.now())
-    return signer.is_valid(str(path["ark"]), str(path["number"]), expires, signature, now)
+# --- embargoes: the date until which only operators get the files of an object, as its depositor wrote it in
+# mrt-embargo.txt. A date that cannot be read never ends.
+
+
+def check_embargo(identity: Identity | None, row: Row | None) -> None:
+    """Raise 403 if the object is under embargo and the request is not by an operator.
+
+    `identity` None: the client is not authenticated, as at the URL of an assembly.
+    """
+    is_operator = identity is not None and identity.has_role("operator")
+    if why := "" if is_operator else explain_embargo(row, time.time()):
+        raise HttpProblem(403, "embargo", why, "Ask again when it has ended, or ask an operator.")
+
+
+def explain_embargo(row: Mapping[str, Any] | None, now: float) -> str:
+    """Return why the files of an object are under embargo now; empty if they are not."""
+    if row is None or row["embargo"].lower() in ("", "none") or _parse_embargo_end(row["embargo"]) <= now:
+        return ""
+    return f"{quote_text(row['ark'])} is under embargo until {row['embargo']}: until then only operators get its files."
+
+
+def _parse_embargo_end(text: str) -> float:
+    try:
+        end = datetime.fromisoformat(text)
+        return (end if end.tzinfo is not None else end.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return math.inf
 
 
 def build_landing_router() -> APIRouter:

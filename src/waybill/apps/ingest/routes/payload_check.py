@@ -17,25 +17,21 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from waybill.apps.ingest import service
-from waybill.apps.ingest.routes.context import (
-    IngestRequest,
-    IngestRequestContext,
-    make_router,
-    require_role,
-    translate_refusals,
-)
+from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext
 from waybill.apps.ingest.routes.schemas import CheckReportView
-from waybill.apps.ingest.routes.uploads import UploadSlots
 from waybill.apps.ingest.submission import PayloadType
-from waybill.http.errors import describe_responses
+from waybill.http.errors import WRITE_STATUSES, describe_responses
 from waybill.http.json_io import to_json_response
+from waybill.http.request_context import declare_role, make_router
+from waybill.http.uploads import UploadSlots
+from waybill.rules import PayloadTooLarge
 
 DAY = 86400.0
 MAX_CHECKED_BYTES = 2**30  # bytes, packed or unpacked; larger payloads are checked with the command line
 
 
 def build_check_router(upload_slots: UploadSlots) -> APIRouter:
-    router = make_router("ingest batches")
+    router = make_router(PREFIX, "ingest batches")
     body = {
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -45,8 +41,8 @@ def build_check_router(upload_slots: UploadSlots) -> APIRouter:
         "/check",
         summary="Check a payload before it is submitted",
         response_model=CheckReportView,
-        responses=describe_responses(400, 401, 403, 408, 413, 422, 503),
-        **require_role("submitter", requestBody=body),
+        responses=describe_responses(*WRITE_STATUSES, 408),
+        **declare_role("submitter", requestBody=body),
     )
     async def check(
         context: IngestRequest,
@@ -70,12 +66,12 @@ def _check_upload(
     scratch = context.resources.environment.config.work.root / "check"
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_leftovers(scratch)
-    with translate_refusals(), tempfile.NamedTemporaryFile(prefix="payload-", dir=scratch) as file:
+    with tempfile.NamedTemporaryFile(prefix="payload-", dir=scratch) as file:
         size = 0
         for chunk in chunks:
             size += len(chunk)
             if size > MAX_CHECKED_BYTES:
-                raise service.PayloadTooLarge(
+                raise PayloadTooLarge(
                     f"It has more than {MAX_CHECKED_BYTES:,} bytes, the most that is checked here: check it with `waybill ingest check`."
                 )
             file.write(chunk)

@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.merritt import java_properties
-from waybill.apps.ingest.routes.context import IngestRequest, make_router, require_role
+from waybill.apps.ingest.routes.context import PREFIX, IngestRequest
 from waybill.apps.ingest.routes.schemas import (
     DocumentActionBody,
     ImportedProfileView,
@@ -25,17 +25,17 @@ from waybill.apps.ingest.routes.schemas import (
 )
 from waybill.apps.ingest.service.managed_documents import ManagedDocuments
 from waybill.engine import Engine
-from waybill.http.errors import HttpProblem, describe_responses
-from waybill.http.json_io import to_json_response
+from waybill.http.errors import WRITE_STATUSES, describe_responses
+from waybill.http.json_io import read_body, to_json_response
+from waybill.http.request_context import declare_role, make_router
 from waybill.record import MAX_PAGE, Record
-from waybill.views import BadPageToken
 
 DocumentName = Annotated[str, Path(max_length=128)]
 Reason = Annotated[str, Query(max_length=1000, description="Why; written to the history.")]
 
 
 def build_profile_router() -> APIRouter:
-    router = make_router("ingest profiles")
+    router = make_router(PREFIX, "ingest profiles")
     for documents in (service.PROFILES, service.COLLECTIONS):
         _add_document_routes(router, documents)
     _add_import_route(router)
@@ -50,8 +50,7 @@ def _add_document_routes(router: APIRouter, documents: ManagedDocuments[Any]) ->
         summary=f"The {plural}, page by page",
         name=f"list_{plural}",
         response_model=ManagedDocumentPageView,
-        responses=describe_responses(400, 401, 403, 422, 503),
-        **require_role("reader"),
+        **declare_role("reader"),
     )
     def list_documents(
         context: IngestRequest,
@@ -59,24 +58,19 @@ def _add_document_routes(router: APIRouter, documents: ManagedDocuments[Any]) ->
         page_token: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     ) -> Response:
-        query, after = views.ListQuery(documents.kind, state), None
         with context.open_engine() as engine:
-            tokens = context.page_tokens_of(engine.store)
-            if page_token is not None:
-                query, after = tokens.verify(page_token)
-                if query.kind != documents.kind or state not in (None, query.state):
-                    raise BadPageToken
-            page = documents.get_page(engine, state=query.state, after=after, limit=limit)
+            page, next_token = context.find_page(
+                engine.store, views.ListQuery(documents.kind, state), page_token, limit=limit
+            )
             found = [_to_view(engine, record) for record in page.records if record.state != "Deleted"]
-            return to_json_response({"documents": found, "next": tokens.sign(query, page.after)})
+            return to_json_response({"documents": found, "next": next_token})
 
     @router.get(
         f"/{plural}/{{name}}",
         summary=f"One {documents.kind}",
         name=f"one_{documents.kind}",
         response_model=ManagedDocumentView,
-        responses=describe_responses(401, 403, 404, 422, 503),
-        **require_role("reader"),
+        **declare_role("reader"),
     )
     def get_document(context: IngestRequest, name: DocumentName) -> Response:
         with context.open_engine() as engine:
@@ -88,19 +82,9 @@ def _add_document_routes(router: APIRouter, documents: ManagedDocuments[Any]) ->
         name=f"put_{documents.kind}",
         response_model=ManagedDocumentView,
         responses=describe_responses(
-            400,
-            401,
-            403,
-            404,
-            409,
-            413,
-            415,
-            422,
-            503,
-            504,
-            extra={201: {"model": ManagedDocumentView, "description": "It was added."}},
+            *WRITE_STATUSES, extra={201: {"model": ManagedDocumentView, "description": "It was added."}}
         ),
-        **require_role("admin"),
+        **declare_role("admin"),
     )
     def put_document(
         context: IngestRequest, name: DocumentName, body: Annotated[dict[str, Any], Body()], why: Reason = ""
@@ -116,8 +100,8 @@ def _add_document_routes(router: APIRouter, documents: ManagedDocuments[Any]) ->
         summary=f"Retire, restore or delete a {documents.kind}",
         name=f"act_{documents.kind}",
         response_model=ManagedDocumentView,
-        responses=describe_responses(400, 401, 403, 404, 409, 413, 415, 422, 503, 504),
-        **require_role("admin"),
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role("admin"),
     )
     def act_on_document(
         context: IngestRequest,
@@ -138,8 +122,8 @@ def _add_import_route(router: APIRouter) -> None:
         "/profile-imports",
         summary="Import a profile from one of Merritt's properties files",
         response_model=ImportedProfileView,
-        responses=describe_responses(400, 401, 403, 404, 409, 413, 422, 503, 504),
-        **require_role(
+        responses=describe_responses(*WRITE_STATUSES),
+        **declare_role(
             "admin", requestBody={"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}}
         ),
     )
@@ -159,18 +143,7 @@ def _add_import_route(router: APIRouter) -> None:
 
 
 async def _read_text(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > java_properties.MAX_BYTES:
-            raise HttpProblem(
-                413,
-                "too-large",
-                f"The file has more than {java_properties.MAX_BYTES:,} bytes.",
-                "A profile is a small file.",
-            )
-        parts.append(part)
-    return b"".join(parts)
+    return await read_body(request, java_properties.MAX_BYTES, "A profile is a small file.")
 
 
 def _to_view(engine: Engine, record: Record) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The service layer of ingest: the API, the form and the command line all call these functions.
 
 Every function takes the engine (one store connection, one thread) and, where bytes or settings matter, the resources
-(`environment.get_resources("batch")`). `who` is written into histories. What cannot be done is refused with a sentence:
-ActionRefused, or one of its subclasses here: InvalidRequest, TargetNotFound (ManagedDocumentNotFound for a profile or a
-collection), PayloadTooLarge, BatchIdConflict.
+(`environment.resources_of("ingest")`). `who` is written into histories. What cannot be done is refused with a sentence:
+ActionRefused, or one of its subclasses: InvalidRequest, TargetNotFound, PayloadTooLarge, BatchIdConflict.
 
     from waybill.apps.ingest import service
     from waybill.apps.ingest.submission import Submission
@@ -27,6 +26,7 @@ collection), PayloadTooLarge, BatchIdConflict.
 from waybill.apps.ingest.service.batches import build_batch_view, find_batch, find_job
 from waybill.apps.ingest.service.deposits import (
     AcceptedDeposit,
+    BatchIdConflict,
     add_upload_payload,
     add_url_payload,
     batch_id_of,
@@ -53,13 +53,6 @@ from waybill.apps.ingest.service.holds import (
 from waybill.apps.ingest.service.managed_documents import COLLECTIONS, PROFILES, import_profile
 from waybill.apps.ingest.service.operator_locks import list_active_locks, release_operator_lock, set_operator_lock
 from waybill.apps.ingest.service.payload_check import PayloadCheckReport, PayloadRemark, check_payload, limit_bytes
-from waybill.apps.ingest.service.refusals import (
-    BatchIdConflict,
-    InvalidRequest,
-    ManagedDocumentNotFound,
-    PayloadTooLarge,
-    TargetNotFound,
-)
 from waybill.apps.ingest.service.uploads import ReceivedUpload, receive_upload, remove_upload
 
 __all__ = [
@@ -70,14 +63,10 @@ __all__ = [
     "ActiveHold",
     "BatchIdConflict",
     "BulkActionResult",
-    "InvalidRequest",
-    "ManagedDocumentNotFound",
     "PausableQueue",
     "PayloadCheckReport",
     "PayloadRemark",
-    "PayloadTooLarge",
     "ReceivedUpload",
-    "TargetNotFound",
     "add_upload_payload",
     "add_url_payload",
     "batch_id_of",

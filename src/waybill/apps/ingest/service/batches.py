@@ -6,12 +6,11 @@ import re
 from typing import Any
 
 from waybill.apps.ingest.machine.batch import BATCH
-from waybill.apps.ingest.service.refusals import TargetNotFound
 from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
 from waybill.files import names
 from waybill.record import Record, RecordNotFound
-from waybill.rules import find_id_problem
+from waybill.rules import TargetNotFound, find_id_problem
 from waybill.views import compose_record_message, format_time
 
 _STORE_ID = re.compile(r"bid[0-9]{10,}")

@@ -29,7 +29,6 @@ from waybill.apps.ingest.payload import UPLOADS_FOLDER
 from waybill.apps.ingest.profile import Profile, is_mail_address, is_web_address
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.service.managed_documents import require_active_mnemonics, require_active_profile
-from waybill.apps.ingest.service.refusals import BatchIdConflict, InvalidRequest
 from waybill.apps.ingest.service.uploads import (
     ReceivedUpload,
     add_digest,
@@ -50,7 +49,7 @@ from waybill.engine import Engine
 from waybill.files import containers, names
 from waybill.objects import ObjectsError
 from waybill.record import CommitOutcomeUnknown, Record, RecordExists
-from waybill.rules import ActionRefused
+from waybill.rules import ActionRefused, InvalidRequest
 from waybill.step import New
 from waybill.transfer.address_policy import AddressNotAllowed, HostUnresolved
 
@@ -67,6 +66,10 @@ MAX_URL_LENGTH = 8192
 # two submissions that differ in one of these are different deposits
 _COMPARED_FIELDS = ("profile", "update", "primary_id", "local_ids", "creator", "title", "date", "deletions")
 _BATCH_ID_NAMESPACE = uuid.UUID("5c9e4bb1-62a4-5d15-9a0c-6e7e9a4b2d11")  # of batchIDs derived from a caller's key
+
+
+class BatchIdConflict(ActionRefused):
+    """The batchID belongs to another submission."""
 
 
 class AcceptedDeposit(msgspec.Struct, frozen=True):
@@ -110,8 +113,8 @@ def submit_deposit(
 def complete_submission(
     engine: Engine, resources: IngestResources, submission: Submission, *, who: str
 ) -> tuple[Submission, Profile]:
-    """The completed submission, and its profile. Raises InvalidRequest with all faults, and ManagedDocumentNotFound if
-    there is no such profile.
+    """The completed submission, and its profile. Raises InvalidRequest with all faults, and TargetNotFound if there is no
+    such profile.
     """
     profile = require_active_profile(engine, submission.profile)
     faults = list(find_submission_faults(submission))

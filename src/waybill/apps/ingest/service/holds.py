@@ -17,11 +17,10 @@ from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.holds import COLLECTION_HOLD_PREFIX, PAUSE_HOLD
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Name
-from waybill.apps.ingest.service.refusals import InvalidRequest, TargetNotFound
 from waybill.engine import ActionResult, Engine
 from waybill.files import names
 from waybill.record import Record, RecordNotFound, Ref
-from waybill.rules import ActionRefused
+from waybill.rules import ActionRefused, InvalidRequest, TargetNotFound
 
 PausableQueue = Literal["ingest", "small", "large"]
 QUEUE_HOLDS: dict[PausableQueue, str] = {

@@ -16,11 +16,10 @@ from waybill.apps.ingest.machine.managed_documents import MANAGED
 from waybill.apps.ingest.merritt import profile_import
 from waybill.apps.ingest.profile import BadProfile, Collection, Profile, from_document, name_of, to_document
 from waybill.apps.ingest.resources import IngestResources
-from waybill.apps.ingest.service.refusals import InvalidRequest, ManagedDocumentNotFound
 from waybill.engine import Engine
 from waybill.files import names
 from waybill.record import Page, Record, RecordExists, RecordNotFound, Ref
-from waybill.rules import find_id_problem
+from waybill.rules import InvalidRequest, TargetNotFound, find_id_problem
 from waybill.step import New
 
 T = TypeVar("T", Profile, Collection)
@@ -35,13 +34,16 @@ class ManagedDocuments(Generic[T]):
         return self.document_type.__name__.lower()
 
     def get_record(self, engine: Engine, name: str) -> Record:
-        """The record with its document; raises ManagedDocumentNotFound if there is none of this name."""
+        """The record with its document; raises TargetNotFound if there is none of this name."""
         try:
             found = engine.store.get(self.kind, name) if find_id_problem(name) is None else None
         except RecordNotFound:
             found = None
         if found is None or found.state == MANAGED.deleted:
-            raise ManagedDocumentNotFound(self.kind, name)
+            raise TargetNotFound(
+                f"There is no {self.kind} {names.quote_text(name)}: `waybill ingest {self.kind}` or "
+                f"GET /api/v1/ingest/{self.kind}s lists them."
+            )
         return found
 
     def read(self, record: Record) -> T:

@@ -14,11 +14,11 @@ from typing import Any
 
 from waybill.apps.ingest.identifiers.noid import find_ark_fault
 from waybill.apps.ingest.machine.operator_lock import FAMILIES, KIND, OPERATOR_LOCK
-from waybill.apps.ingest.service.refusals import InvalidRequest, TargetNotFound
 from waybill.apps.ingest.submission import MAX_LOCAL_ID_LENGTH
 from waybill.engine import Engine
 from waybill.files import names
 from waybill.record import Record, RecordNotFound, Ref
+from waybill.rules import InvalidRequest, TargetNotFound
 from waybill.step import New
 
 

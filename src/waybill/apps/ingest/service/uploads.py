@@ -17,11 +17,11 @@ import msgspec
 
 from waybill.apps.ingest.payload import UPLOADS_FOLDER
 from waybill.apps.ingest.resources import IngestResources
-from waybill.apps.ingest.service.refusals import InvalidRequest, PayloadTooLarge
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.digests import Digests, normalize_algorithm
 from waybill.files import names
 from waybill.objects import ObjectsError, is_permanent
+from waybill.rules import InvalidRequest, PayloadTooLarge
 
 HEAD_BYTES = 4096  # bytes from which the type is guessed
 _CHUNK = 1024 * 1024

@@ -50,7 +50,7 @@ from waybill.engine import Engine
 from waybill.machine import Machine
 from waybill.maintenance import MaintenanceRoutine
 from waybill.record import Change, Record, RecordNotFound, Ref, Store
-from waybill.rules import ActionRefused
+from waybill.rules import ActionRefused, TargetNotFound
 from waybill.sim.audit import find_restless
 from waybill.sim.invariant_checker import CheckedRecord, InvariantViolation
 from waybill.sim.memory_objects import MemoryObjects
@@ -245,7 +245,7 @@ class DepositScenario(Scenario):
             try:
                 service.submit_deposit(engine, self.services.get_resources(), submission, [data], who="depositor")
                 return
-            except service.TargetNotFound:  # its profile does not exist yet
+            except TargetNotFound:  # its profile does not exist yet
                 self.world.simulation.pass_time(1.0)
 
     def _amend(self, update: SimulatedUpdate, data: bytes, engine: Engine) -> None:

@@ -64,10 +64,10 @@ class RequestBodyReader(Protocol):
 def build_router(
     environment: Environment,
     body_reader: RequestBodyReader,
-    refuse_access: Callable[[Request, str], Response | None] = lambda http_request, object: None,
+    check_access: Callable[[Request, str], None] = lambda http_request, object: None,
 ) -> APIRouter:
-    """Build the routes of our storage; none if the settings name another storage service. `refuse_access` returns the
-    response if the content of an object must not be shown.
+    """Build the routes of our storage; none if the settings name another storage service. `check_access` raises
+    if the content of an object must not be shown.
     """
     router = APIRouter(prefix=PREFIX, tags=["ingest storage"])
     if read_settings(environment.config.app.get("ingest", {})).storage.url:
@@ -78,7 +78,7 @@ def build_router(
     def get_receiver() -> DepositReceiver:
         with lock:
             if not receivers:
-                settings = environment.get_resources("job").settings.storage
+                settings = environment.resources_of("ingest").settings.storage
                 receivers.append(DepositReceiver(environment.objects, settings.prefix, settings.algorithm))
             return receivers[0]
 
@@ -130,7 +130,8 @@ def build_router(
     def read(
         http_request: Request, object: QueryText, place: QueryText, start: QueryCount = 0, end: QueryCount | None = None
     ) -> Response:
-        return refuse_access(http_request, object) or _respond_with_body(
+        check_access(http_request, object)
+        return _respond_with_body(
             lambda: get_receiver().storage.read(object, _check_place(place), start=start, end=end)
         )
 
@@ -143,9 +144,8 @@ def build_router(
         start: QueryCount = 0,
         end: QueryCount | None = None,
     ) -> Response:
-        return refuse_access(http_request, object) or _respond_with_body(
-            lambda: get_receiver().storage.open_file(object, path, number, start=start, end=end)
-        )
+        check_access(http_request, object)
+        return _respond_with_body(lambda: get_receiver().storage.open_file(object, path, number, start=start, end=end))
 
     @router.get("/check", summary="Read a place and compare")
     def check(object: QueryText, place: QueryText, size: QueryCount, sha256: QueryText) -> Response:

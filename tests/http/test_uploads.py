@@ -1,11 +1,23 @@
-"""Forms are read part by part, whatever the chunks they come in; what is no form is refused in a sentence."""
+"""Forms are read part by part, whatever the chunks they come in; what is no form is refused in a sentence. Uploads are
+read while they arrive, and only so many at once.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+from fastapi import APIRouter, Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.routes.merritt_form import to_xml_text
-from waybill.apps.ingest.routes.uploads import BadForm, read_form
+from tests.http.api_fixture import BOX, CRATE, ApiFixture
+from waybill import config
+from waybill.application import Application
+from waybill.environment import Environment
+from waybill.http.json_io import to_json_response
+from waybill.http.request_context import declare_role, make_router
+from waybill.http.uploads import BadForm, UploadSlots, read_form
 
 TYPE = "multipart/form-data; boundary=B"
 
@@ -81,9 +93,41 @@ def test_a_part_without_a_name_is_refused() -> None:
         list(read_form([b"--B\r\nContent-Type: text/plain\r\n\r\nx\r\n--B--\r\n"], TYPE))
 
 
-@given(st.text())
-def test_any_text_can_stand_in_xml(text: str) -> None:
-    import xml.etree.ElementTree as ET
-    from xml.sax.saxutils import escape
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[ApiFixture]:
+    def build_routers(environment: Environment) -> list[APIRouter]:
+        router, upload_slots = make_router("/warehouse", "warehouse"), UploadSlots(slots=1)
 
-    assert ET.fromstring(f"<a>{escape(to_xml_text(text))}</a>").tag == "a"
+        @router.put("/sizes", **declare_role("submitter"))
+        async def add_up(request: Request) -> Response:
+            return to_json_response(
+                await upload_slots.take(request, lambda chunks: sum(len(chunk) for chunk in chunks))
+            )
+
+        @router.put("/forms", **declare_role("submitter"))
+        async def list_parts(request: Request) -> Response:
+            kind = request.headers.get("content-type", "")
+            return to_json_response(
+                await upload_slots.take(request, lambda chunks: [part.name for part in read_form(chunks, kind)])
+            )
+
+        return [router]
+
+    application = Application("crates", "Crates.", (CRATE, BOX), routes=build_routers)
+    loaded = config.load(env={}, overrides={"data": tmp_path / "data"})
+    with closing(ApiFixture(Environment.from_config(loaded, [application]))) as api:
+        yield api
+
+
+def test_a_body_of_any_size_is_read_in_chunks(api: ApiFixture) -> None:
+    assert api.client("reader").put("/warehouse/sizes", content=b"x").status_code == 403
+    answer = api.client("submitter").put("/warehouse/sizes", content=(b"x" * 100_000 for _ in range(30)))
+    assert (answer.status_code, answer.json()) == (200, 3_000_000)
+
+
+def test_a_body_that_is_no_form_is_refused_with_the_reason(api: ApiFixture) -> None:
+    with api.client("submitter") as client:
+        assert client.put("/warehouse/forms", files={"file": ("a.txt", b"hello")}).json() == ["file"]
+        answer = client.put("/warehouse/forms", content=b"hello")
+        assert answer.status_code == 400
+        assert "not a form" in answer.json()["error"]["message"]

@@ -1,4 +1,6 @@
-"""Downloads of stored content, whole or a range, verified while they are sent; and embargoes.
+"""Downloads of stored content, whole or a range, verified while they are sent.
+
+    return send_content(request, DownloadContent(open, size, sha256, mime, name, description))
 
     ETag          the SHA-256, so that a client can combine ranges of the same content
     Repr-Digest   the SHA-256 of the whole content, also in the response to a range
@@ -7,34 +9,24 @@ Content of up to BUFFERED_SIZE is read and verified before the first byte is sen
 verified while it is sent: if it is damaged, its last chunk is never sent, so the client sees that the response is
 incomplete. Only a range of large content is sent without verification; clients that combine ranges compare the result
 with `Repr-Digest`.
-
-An embargo is the date until which only operators get the files of an object, as its depositor wrote it in
-mrt-embargo.txt. A date that cannot be read never ends.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import NamedTuple
 from urllib.parse import quote
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from waybill.apps.ingest.routes.context import error_response
-from waybill.files.names import quote_text
-from waybill.index import Row
+from waybill.http.errors import HttpProblem
 from waybill.objects import ContentMismatch, ObjectBody, ObjectNotFound
-from waybill.tokens import Identity
 
-EMBARGO_HINT = "Ask again when it has ended, or ask an operator."
 BUFFERED_SIZE = 4 * 1024 * 1024  # bytes; smaller content is verified before it is sent
 
 _RANGE = re.compile(r"\s*bytes\s*=\s*([0-9]{0,19})\s*-\s*([0-9]{0,19})\s*")
@@ -50,9 +42,10 @@ class DownloadContent(NamedTuple):
     mime: str
     name: str
     description: str  # for error messages
+    damage_hint: str = "Tell the server's operator."
 
 
-def send(request: Request, content: DownloadContent) -> Response:
+def send_content(request: Request, content: DownloadContent) -> Response:
     headers = {
         "Accept-Ranges": "bytes",
         "ETag": f'"{content.sha256}"',
@@ -66,13 +59,12 @@ def send(request: Request, content: DownloadContent) -> Response:
         return Response(None, 304, headers)
     wanted = _parse_range(request, content, headers["ETag"])
     if wanted is None:
-        range_headers = {**headers, "Content-Range": f"bytes */{content.size}"}
-        return error_response(
+        raise HttpProblem(
             416,
             "bad-range",
             f"{content.description} has {content.size} bytes; this range is outside of it.",
             "Request a range inside of it.",
-            range_headers,
+            {**headers, "Content-Range": f"bytes */{content.size}"},
         )
     start, end, status = wanted
     if status == 206:
@@ -85,14 +77,11 @@ def send(request: Request, content: DownloadContent) -> Response:
             return Response(_read_checked(content)[start:end], status, headers, media_type=mime)
         body = content.open(start, end)
     except ObjectNotFound:
-        return error_response(
-            500,
-            "damaged",
-            f"{content.description} is missing in storage.",
-            "Tell the server's operator: `waybill ingest audit`.",
-        )
+        raise HttpProblem(
+            500, "damaged", f"{content.description} is missing in storage.", content.damage_hint
+        ) from None
     except ContentMismatch as error:
-        return error_response(500, "damaged", str(error), "Tell the server's operator: `waybill ingest audit`.")
+        raise HttpProblem(500, "damaged", str(error), content.damage_hint) from None
     return StreamingResponse(_stream_chunks(body, content if status == 200 else None), status, headers, media_type=mime)
 
 
@@ -155,29 +144,3 @@ def _to_attachment_header(name: str) -> str:
     """Return a Content-Disposition that makes browsers save depositors' files instead of showing them as ours."""
     plain = re.sub(r"[^A-Za-z0-9._ -]", "_", name) or "file"
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
-
-
-def refuse_embargoed(request: Request | None, row: Row | None) -> Response | None:
-    """Return a 403 if the object is under embargo and the request is not by an operator.
-
-    `request` None: the client is not authenticated, as at the URL of an assembly.
-    """
-    identity: Identity | None = getattr(request.state, "identity", None) if request is not None else None
-    is_operator = identity is not None and identity.has_role("operator")
-    why = "" if is_operator else explain_embargo(row, time.time())
-    return error_response(403, "embargo", why, EMBARGO_HINT) if why else None
-
-
-def explain_embargo(row: Mapping[str, Any] | None, now: float) -> str:
-    """Return why the files of an object are under embargo now; empty if they are not."""
-    if row is None or row["embargo"].lower() in ("", "none") or _parse_embargo_end(row["embargo"]) <= now:
-        return ""
-    return f"{quote_text(row['ark'])} is under embargo until {row['embargo']}: until then only operators get its files."
-
-
-def _parse_embargo_end(text: str) -> float:
-    try:
-        end = datetime.fromisoformat(text)
-        return (end if end.tzinfo is not None else end.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return math.inf

@@ -25,8 +25,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
-from waybill.apps.ingest.service import InvalidRequest
 from waybill.http.errors import HttpProblem
+from waybill.rules import InvalidRequest
 
 UPLOAD_SLOTS = 16  # uploads at once in a process
 UPLOAD_TIMEOUT = 60.0  # seconds without a byte
@@ -58,9 +58,8 @@ class UploadSlots:
                 with anyio.fail_after(self._timeout):
                     return await anext(stream, None)
             except TimeoutError:
-                hint = "Send it again, or submit a URL instead."
                 raise HttpProblem(
-                    408, "too-slow", f"Nothing was received for {self._timeout:.0f} seconds.", hint
+                    408, "too-slow", f"Nothing was received for {self._timeout:.0f} seconds.", "Send it again."
                 ) from None
             except ClientDisconnect:
                 raise HttpProblem(

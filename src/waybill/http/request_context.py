@@ -1,0 +1,115 @@
+"""What the routes of an application share: routers, roles, and the context that a route receives.
+
+    router = make_router("/api/v1/parcels", "parcels")
+
+    @router.put("/{name}", summary="Send a parcel", responses=describe_responses(*WRITE_STATUSES), **declare_role("operator"))
+    def send(context: RouteContext, name: str) -> Response:
+        with context.open_engine() as engine: ...
+
+A request is authenticated, and its query parameters are checked, before any of its body is read. An application whose
+routes need its resources subclasses `RequestContext`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Request
+
+from waybill.engine import Engine
+from waybill.http.authentication import check_role
+from waybill.http.errors import READ_STATUSES, describe_responses
+from waybill.http.json_io import check_parameters, make_json_route
+from waybill.record import Page, Store
+from waybill.tokens import Identity
+from waybill.views import ListQuery, find_page
+
+if TYPE_CHECKING:
+    from waybill.environment import Environment
+    from waybill.http.api_services import ApiServices
+
+OPEN_ROLE = "open"  # of a route that authenticates its callers itself
+
+
+class RequestContext:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._services = cast("ApiServices", request.app.state.services)
+
+    @property
+    def environment(self) -> Environment:
+        return self._services.environment
+
+    @property
+    def identity(self) -> Identity | None:
+        """The caller; None on an open route, unless its caller was authenticated."""
+        return getattr(self.request.state, "identity", None)
+
+    @property
+    def who(self) -> str:
+        """The caller's name, for histories."""
+        identity: Identity = self.request.state.identity
+        return identity.name
+
+    async def authenticate(self, role: str) -> None:
+        """Authenticate the caller of an open route; raise unless it has the role."""
+        await self._services.authenticator.authenticate(self.request)
+        check_role(self.request.state.identity, role)
+
+    def open_engine(self) -> AbstractContextManager[Engine]:
+        """Open a store connection, for a short time: nothing that waits for the client belongs inside."""
+        return self._services.connections.open_engine()
+
+    def find_page(
+        self, store: Store, requested: ListQuery, page_token: str | None, *, limit: int, is_order_given: bool = False
+    ) -> tuple[Page, str | None]:
+        """Return a page of records with their documents, and the token of the next one."""
+        return find_page(
+            store,
+            requested,
+            page_token,
+            limit=limit,
+            documents=True,
+            is_order_given=is_order_given,
+            tokens_of=self._services.get_page_tokens,
+        )
+
+    def notify_change(self) -> None:
+        """Tell the change feed that records have changed."""
+        self._services.change_feed.notify_changed()
+
+
+RouteContext = Annotated[RequestContext, Depends(RequestContext)]
+
+
+def make_router(prefix: str, tag: str, dependencies: Sequence[Any] = ()) -> APIRouter:
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        route_class=make_json_route(_check_request),
+        dependencies=dependencies,
+        responses=describe_responses(400, *READ_STATUSES),
+    )
+
+
+def make_foreign_router(prefix: str, tag: str) -> APIRouter:
+    """Return a router for a foreign protocol, whose clients may send unknown query parameters."""
+    return APIRouter(prefix=prefix, tags=[tag], route_class=make_json_route(_authenticate))
+
+
+def declare_role(role: str, **openapi: Any) -> dict[str, Any]:
+    """Declare the role that a route needs; the authenticator reads it. `openapi`: more for the description of the API."""
+    return {"openapi_extra": {"x-role": role, **openapi}}
+
+
+async def _check_request(request: Request) -> None:
+    await _authenticate(request)
+    check_parameters(request)
+
+
+async def _authenticate(request: Request) -> None:
+    extra = getattr(request.scope.get("route"), "openapi_extra", None) or {}
+    if extra.get("x-role") != OPEN_ROLE:
+        await request.app.state.services.authenticator.authenticate(request)
