@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.trouble == "error in 200":
             self._answer(200, b'<?xml version="1.0"?>\n<Error><Code>InternalError</Code></Error>')
         elif self.trouble == "hang":
-            self.fake.over.wait(60)
+            self.fake.over.wait()
             self.close_connection = True
         else:
             getattr(self, f"_{self.command.lower()}")()

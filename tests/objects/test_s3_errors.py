@@ -2,7 +2,6 @@
 wrong credentials.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -140,13 +139,11 @@ def test_a_body_that_is_cut_is_no_short_object(server: FakeS3, objects: S3Object
 @pytest.mark.parametrize("patience", [1.0])
 def test_a_silent_server_is_given_up(server: FakeS3, objects: S3Objects) -> None:
     server.trouble = [Trouble("GET", "a", "hang")] * 20 + [Trouble("POST", "a", "hang")] * 20
-    began = time.monotonic()
     for ask in (lambda: objects.get("a"), lambda: objects.upload("a")):
         with pytest.raises(ObjectStoreUnavailable) as raised:
             ask()
         assert not is_permanent(raised.value)
         assert not is_not_found(raised.value)
-    assert time.monotonic() - began < 50, "the server lets go of it after a minute"
 
 
 def test_no_server_at_all() -> None:

@@ -138,13 +138,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._headers(302, 0, location=value)
 
     def _hang(self, value: str) -> None:
-        self.server_of.over.wait(60)
+        self.server_of.over.wait()
         self.close_connection = True
 
     def _hang_after(self, value: str) -> None:
         self._headers(200, len(self.data), etag=self._tag())
         self.wfile.write(self.data[: int(value)])
-        self.server_of.over.wait(60)
+        self.server_of.over.wait()
         self.close_connection = True
 
     def _trickle(self, value: str) -> None:

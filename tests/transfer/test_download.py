@@ -5,7 +5,6 @@ import hashlib
 import io
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -493,10 +492,8 @@ def test_nothing_waits_for_a_slow_neighbour(server: Misbehaving, tmp_path: Path)
     server.files |= {"/slow": b"s", "/quick": b"q"}
     server.does["/slow"] = ["hang"]
     requests = [DownloadRequest(f"{server.url}/slow", "slow"), DownloadRequest(f"{server.url}/quick", "quick")]
-    coming = download(requests, tmp_path, policy=AddressPolicy(["127.0.0.1"]), timeout=120, tries=1)
-    began = time.monotonic()
-    assert next(coming).name == "quick"
-    assert time.monotonic() - began < 50, "the server answers the other after a minute"
+    coming = download(requests, tmp_path, policy=AddressPolicy(["127.0.0.1"]), timeout=600, tries=1)
+    assert next(coming).name == "quick"  # the server answers the other only when it is told
     server.over.set()
     assert not next(coming).ok
 

@@ -1,7 +1,6 @@
 """Lost connections and lost leaders: the store reconnects by itself, and never reports a write that did not happen."""
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -119,10 +118,8 @@ def test_nothing_is_written_while_no_server_can_be_reached(server: ZooKeeperServ
         store.commit([CommitGroup((make_move(job, "Held"),))])
     with pytest.raises(StoreUnavailable):
         store.get("job", job.id)
-    began = time.monotonic()
-    with pytest.raises(StoreUnavailable):
-        store.watch(0.1)
-    assert time.monotonic() - began < 60, "it waits as long as all calls do, and not as long as kazoo"
+    with pytest.raises(StoreUnavailable, match="can be reached now"):
+        store.watch(0.1)  # refused before kazoo is asked, which would wait much longer
     server.start()
 
     def back() -> bool:
