@@ -29,15 +29,15 @@ run: .venv/.has-run  ## start on SQLite and a folder, on loopback, and print the
 	@exec .venv/bin/waybill up --data "$(DATA)" --port "$(PORT)" $(if $(filter file,$(origin DATA)),--demo)
 
 # Three at a time: on two cores they wait as long as they work.
-test: .venv/.has-test  ## set up and pass everything: the checks, then the whole suite on real servers (under 20 minutes)
+test: .venv/.has-test  ## set up and pass everything: the checks, then the whole suite on real servers; ONLY=ingest for one application
 	@tools/system-packages
 	@$(MAKE) check
-	.venv/bin/pytest -n 3 --dist worksteal
+	.venv/bin/pytest -n 3 --dist worksteal $(if $(ONLY),--only "$(ONLY)")
 
-test-long: .venv/.has-test  ## the same with the full counts (an hour or two)
+test-long: .venv/.has-test  ## the same with the full counts (an hour or two); ONLY=ingest for one application
 	@tools/system-packages
 	@$(MAKE) check
-	WAYBILL_BUDGET=long .venv/bin/pytest -n 4 --dist worksteal --timeout 7200
+	WAYBILL_BUDGET=long .venv/bin/pytest -n 4 --dist worksteal --timeout 7200 $(if $(ONLY),--only "$(ONLY)")
 
 check: .venv/.has-test  ## lint, strict types, layers, generated pages, changelog
 	.venv/bin/ruff format --check --quiet .

@@ -24,6 +24,7 @@ import hypothesis
 import pytest
 
 from tests import budget as budgets
+from tests import selection
 from tests.budget import Budget
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import RcloneS3Server, SeaweedServer
@@ -136,6 +137,17 @@ def s3_bucket(s3_server: SeaweedServer) -> str:
 def rclone_s3_server() -> Iterator[RcloneS3Server]:
     with RcloneS3Server() as server:
         yield server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--only", metavar="NAME", default="", help="test one application and the engine's part of it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if only := config.getoption("--only"):
+        selection.check_name(only)
+        items[:], left_out = selection.select(items, only)
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -7,8 +7,8 @@ history agree with its records.
 
 from __future__ import annotations
 
+import itertools
 import random
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -21,46 +21,55 @@ from waybill.rules import ActionRefused, Machines
 from waybill.step import Done, Fail, New, Outcome, Wait
 from waybill.stores.model import ModelDatabase, ModelStore
 
+MAX_OPEN = 5  # records of a machine without a parent: fewer records go further
+MAX_ROUNDS = 100  # of 250 moves, in search of every state
+
 
 def make_empty(machine: Machine) -> New:
     """A record without documents."""
     return New(machine.name)
 
 
+def make_walked_database() -> ModelDatabase:
+    """A model whose time goes by with each call, so that no record waits long for its next try."""
+    return ModelDatabase(itertools.count(1e9).__next__)
+
+
 def walk_machines(
     machines: Iterable[Machine],
     *,
     make: Callable[[Machine], New] = make_empty,
-    hold_names: Iterable[str] = (),
     open_store: Callable[[], Store] | None = None,
     seeds: int = 3,
     moves: int = 200,
+    every_state: bool = False,
 ) -> None:
     """Walk over these machines, once for each seed, on the model store or another. Raises AssertionError for what must
     not happen.
 
-    `make` builds a new record of a machine, with the documents that it requires; `hold_names`: the holds that are set
-    and cleared meanwhile.
+    `make` builds a new record of a machine, with the documents that it requires. `every_state`: walk on until a record
+    has been in each state of each machine; the error names the states that were not reached.
     """
     if open_store is None:
-        database = ModelDatabase(time.time)
-        open_store = partial(ModelStore, database)
-    walk = MachineWalk(open_store, Machines.from_machines(machines), make, hold_names)
+        open_store = partial(ModelStore, make_walked_database())
+    walk = MachineWalk(open_store, Machines.from_machines(machines), make)
     try:
         for seed in range(seeds):
             walk.rng.seed(seed)
             walk.walk(moves)
+        if every_state:
+            for _ in range(MAX_ROUNDS):
+                if not walk.find_unvisited():
+                    break
+                walk.walk(250)
+            assert not walk.find_unvisited(), f"the walk never reached {sorted(walk.find_unvisited())}"
     finally:
         walk.close()
 
 
 class MachineWalk:
     def __init__(
-        self,
-        open_store: Callable[[], Store],
-        machines: Machines,
-        make: Callable[[Machine], New] = make_empty,
-        hold_names: Iterable[str] = (),
+        self, open_store: Callable[[], Store], machines: Machines, make: Callable[[Machine], New] = make_empty
     ) -> None:
         self.rng, self.machines, self.make = random.Random(0), machines, make
         self.worker, self.clients = open_store(), open_store()
@@ -70,7 +79,7 @@ class MachineWalk:
         self.queues = [
             WorkQueue(m.name, s.name, s.on_hold is not None) for m in machines.values() for s in m.list_work_states()
         ]
-        self.hold_names = tuple(hold_names)
+        self.visited: set[tuple[str, str]] = set()
 
     def walk(self, moves: int) -> None:
         for _ in range(moves):
@@ -90,8 +99,10 @@ class MachineWalk:
         self.check()
 
     def submit(self) -> None:
-        top = [m for m in self.machines.values() if m.parent is None]
-        self.engine.submit(self._make(self.rng.choice(top)), who="walker")
+        machine = self.rng.choice([m for m in self.machines.values() if m.parent is None])
+        counts = self.clients.count_by_state(machine.name)
+        if sum(counts.get(state.name, 0) for state in machine.states if state.open) < MAX_OPEN:
+            self.engine.submit(self._make(machine), who="walker")
 
     def _make(self, machine: Machine) -> New:
         new = self.make(machine)
@@ -176,12 +187,14 @@ class MachineWalk:
             return
 
     def toggle_hold(self) -> None:
-        if not self.hold_names:
-            return
-        name = self.rng.choice(self.hold_names)
-        if name in self.clients.list_holds():
+        """Set a hold of some record, or clear one."""
+        in_force = self.clients.list_holds()
+        machine = self.rng.choice(list(self.machines.values()))
+        found = self.clients.find(machine.name, newest=True, limit=20).records
+        names = sorted({*in_force, *(name for record in found for name in record.hold_names)})
+        if names and (name := self.rng.choice(names)) in in_force:
             self.clients.clear_hold(name)
-        else:
+        elif names:
             self.clients.set_hold(name)
 
     def prioritise(self) -> None:
@@ -215,12 +228,17 @@ class MachineWalk:
                 wrong = rules.find_illegal_transition(machine, [(x.before, x.after, x.cause) for x in lines])
                 assert wrong is None, f"{record.ref} {wrong}: {lines}"
                 assert not lines or lines[-1].after == record.state
+                self.visited.update((machine.name, x.after) for x in lines if x.after)
                 if state.type == "end":
                     self._assert_parent_woken(record.parent)
             assert self.clients.count_by_state(machine.name) == count
         expected = {r.ref for r in self.claimed}
         claimed = {r.ref for m in self.machines for r in self.clients.each(m) if r.session is not None}
         assert claimed == expected
+
+    def find_unvisited(self) -> set[tuple[str, str]]:
+        """The kinds and states in which no record was before the last check."""
+        return {(m.name, state.name) for m in self.machines.values() for state in m.states} - self.visited
 
     def _assert_parent_woken(self, parent: Ref | None) -> None:
         """No parent waits for children of which none is open."""
