@@ -38,8 +38,9 @@ from waybill.record import (
 )
 from waybill.record.store import Store
 from waybill.stores.group_validation import validate_groups
-from waybill.stores.model_database import ModelDatabase, StoreSnapshot, urgency_of
+from waybill.stores.model_database import ModelDatabase, StoreSnapshot
 from waybill.stores.presence import ConnectionPresence
+from waybill.stores.turns import take_turns
 
 __all__ = ["ModelDatabase", "ModelStore", "StoreSnapshot"]
 
@@ -183,7 +184,7 @@ class ModelStore(Store):
             by_age = (
                 self._claim_count % 10 == 9
             )  # every tenth, so that a stream of urgent work does not starve the rest
-            record = claimable[0] if by_age else min(claimable, key=urgency_of)
+            record = claimable[0] if by_age else take_turns(claimable, lambda each: each, self._claim_count)[0]
             answer = self.database.try_claim(record.ref, session, claims_on_hold[record.kind, record.state])
             if isinstance(answer, str):
                 self.database.block(record.ref, answer)

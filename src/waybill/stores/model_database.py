@@ -148,11 +148,7 @@ class ModelDatabase:
                 for r in contents.records.values()
                 if r.kind == ref.kind and r.parent == after.parent
             ]
-            position = (
-                contents.seq
-                if after.parent is None
-                else max(contents.queue_positions.get(ref.kind, 0), last[-1] + 1 if last else 0)
-            )
+            position = max(contents.queue_positions.get(ref.kind, 0), last[-1] + 1 if last else 0)
         blocked_by = _blocked_by_of(after)
         created = replace(
             after,

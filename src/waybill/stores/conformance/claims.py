@@ -117,6 +117,45 @@ class ClaimTests(StoreTestBase):
         taken += tester.ids_of(tester.claim(tester.store, session, 7))
         assert len(set(taken) & set(tester.ids_of(few))) >= 4
 
+    def test_records_without_a_parent_take_turns_with_the_children_of_parents_b4(self, tester: StoreTester) -> None:
+        """A hundred children are queued; a record without a parent does not wait for all of them, nor they for a
+        hundred such records.
+        """
+        if not tester.harness.has_queue_positions:
+            return  # a kind of another service is claimed in that service's order
+        session = tester.open_session()
+        children = tester.make_parcels(100, parent=tester.make_crate())
+        assert len(tester.claim(tester.store, session, 9)) == 9
+        tester.store.renew_session(session)  # by now at the latest the store has the highest queue position
+        alone = tester.make_parcels(100)
+        taken = tester.ids_of(tester.claim(tester.store, session, 10))
+        assert len(set(taken) & set(tester.ids_of(alone))) >= 3
+        assert len(set(taken) & set(tester.ids_of(children))) >= 3
+
+    def test_kinds_take_turns_b4(self, tester: StoreTester) -> None:
+        """Whatever their queue positions: behind a hundred records of one kind the first of another is claimed next."""
+        h = tester.harness
+        queues = [WorkQueue(h.kind, h.states[0]), WorkQueue(h.parent_kind, h.parent_states[0])]
+        session = tester.open_session()
+        for _ in range(30):
+            tester.make_crate()
+        assert len(tester.store.claim(queues[1:], session, 30)) == 30  # later crates are far behind in position
+        tester.make_parcels(50)
+        crates = {tester.make_crate().id for _ in range(3)}
+        taken = [id for _ in range(3) for id in tester.ids_of(tester.store.claim(queues, session, 8))]
+        assert crates <= set(taken)
+        assert len(taken) == 24
+
+    def test_kinds_take_turns_when_one_record_is_claimed_at_a_time_b4(self, tester: StoreTester) -> None:
+        h = tester.harness
+        queues = [WorkQueue(h.kind, h.states[0]), WorkQueue(h.parent_kind, h.parent_states[0])]
+        session = tester.open_session()
+        crates = [tester.make_crate() for _ in range(20)]
+        parcels = tester.make_parcels(20)
+        taken = [tester.ids_of(tester.store.claim(queues, session, 1))[0] for _ in range(10)]
+        assert len(set(taken) & {crate.id for crate in crates}) >= 4
+        assert len(set(taken) & set(tester.ids_of(parcels))) >= 4
+
     def test_children_of_one_group_get_consecutive_positions_b4(self, tester: StoreTester) -> None:
         crate = tester.make_crate()
         children = tester.make_parcels(4, parent=crate) + tester.make_parcels(3, parent=crate)

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from waybill.record import ActionRequest, ClaimedRecord, Conflict, Record, Ref, WorkQueue
-from waybill.stores.postgres.binary_rows import CompositeArray, encode_boolean, encode_row, encode_text
+from waybill.stores.postgres.binary_rows import CompositeArray, encode_boolean, encode_integer, encode_row, encode_text
 from waybill.stores.postgres.connection import PostgresConnection, Row
 from waybill.stores.postgres.rows import COLUMN_COUNT, full_record_of
+from waybill.stores.turns import application_of, assign_turns
 
 OLDEST_EVERY = 10  # one claim in so many is by age, so that a stream of urgent work does not starve the rest
 MAX_ROUNDS = (
@@ -40,10 +41,18 @@ class PostgresClaims:
 
     def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
         distinct = {(queue.kind, queue.state): queue.claims_on_hold for queue in queues}
+        kind_turns, application_turns = assign_turns((kind for kind, _ in distinct), self._claim_count)
         rows = CompositeArray(
             "queue_row",
             [
-                encode_row(encode_text(kind), encode_text(state), encode_boolean(claims_on_hold))
+                encode_row(
+                    encode_text(kind),
+                    encode_text(state),
+                    encode_boolean(claims_on_hold),
+                    encode_integer(kind_turns[kind]),
+                    encode_text(application_of(kind)),
+                    encode_integer(application_turns[application_of(kind)]),
+                )
                 for (kind, state), claims_on_hold in distinct.items()
             ],
         )

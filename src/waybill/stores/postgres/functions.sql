@@ -17,7 +17,7 @@ create type document_row as (n integer, group_number integer, kind text, id text
 create type lock_row as (n integer, group_number integer, operation text, lock_use text, kind text, id text, name text);
 create type wake_row as (group_number integer, kind text, id text);
 create type queue_position_row as (kind text, highest_position bigint);
-create type queue_row as (kind text, state text, claims_on_hold boolean);
+create type queue_row as (kind text, state text, claims_on_hold boolean, kind_turn integer, application text, application_turn integer);
 
 -- What commit_groups returns: a change as it was written, or why its group was refused.
 create type answer_row as (
@@ -302,15 +302,23 @@ begin
                 where m.id like '%*');
         end loop;
         return query
-        with parent_positions as (
+        -- The children of a parent are one family, the records of a kind that have no parent another: families take turns, each starting
+        -- from the highest position that was claimed.
+        with family_positions as (
             select m.kind, m.parent_kind, m.parent_id,
                    coalesce(greatest((select t.highest_position from queue_position t where t.kind = m.kind),
                                      (select t.highest_position from unnest(queue_positions) t where t.kind = m.kind),
+                                     (select t.last_position + 1 from parentless_position t where t.kind = m.kind and m.parent_id is null),
                                      (select k.queue_position + 1 from record k
                                       where k.parent_id = m.parent_id and k.parent_kind = m.parent_kind and k.kind = m.kind and k.id <> ''
-                                      order by k.seq desc limit 1)), 0) as queue_position
-            from (select distinct c.kind, c.parent_kind, c.parent_id
-                  from unnest(creations) c where c.parent_id is not null and c.queue_position is null) m),
+                                      order by k.seq desc limit 1)), 0) as queue_position,
+                   m.n
+            from (select c.kind, c.parent_kind, c.parent_id, count(*) as n from unnest(creations) c
+                  where c.queue_position is null and c.group_number <> all (refused_groups) group by 1, 2, 3) m),
+        parentless_positions as (  -- written under the lock of the counter, so by one transaction at a time
+            insert into parentless_position as t (kind, last_position)
+            select p.kind, p.queue_position + p.n - 1 from family_positions p where p.parent_id is null
+            on conflict (kind) do update set last_position = excluded.last_position),
         created_records as (
             insert into record (kind, id, seq, state, version, parent_kind, parent_id, owner, priority, queue_position, last_done, resume_count,
                                 error_count, message, session, locks, hold_names, blocked_by, open, host, idempotency_key, wake_count, wake_at,
@@ -318,14 +326,14 @@ begin
             select m.kind, mint_id(m.id, s.seq), s.seq, m.state, s.seq, m.parent_kind, m.parent_id, m.owner, m.priority,
                    coalesce(m.queue_position,
                             p.queue_position - 1
-                            + row_number() over (partition by m.kind, m.parent_kind, m.parent_id, m.queue_position is null order by m.n desc),
-                            s.seq),
+                            + row_number() over (partition by m.kind, m.parent_kind, m.parent_id, m.queue_position is null order by m.n desc)),
                    m.last_done, m.resume_count, m.error_count, m.message, null, m.locks, m.hold_names,
                    case when m.blocked_by in ('wait', 'children') then m.blocked_by end, m.open, m.host, m.idempotency_key, 0,
                    case when m.blocked_by = 'wait' then commit_time + m.delay else 0 end, commit_time, commit_time
             from unnest(creations) m
             cross join lateral (select seq_before_first - m.n as seq) s
-            left join parent_positions p on p.kind = m.kind and p.parent_id = m.parent_id and p.parent_kind = m.parent_kind
+            left join family_positions p on p.kind = m.kind and coalesce(p.parent_id, '') = coalesce(m.parent_id, '')
+                                        and coalesce(p.parent_kind, '') = coalesce(m.parent_kind, '')
             where m.group_number <> all (refused_groups)
             returning seq, queue_position, blocked_by, wake_at)
         select (seq_before_first - m.seq)::integer, null::integer, null::text, null::text, m.seq, m.queue_position, null::text, m.blocked_by,
@@ -355,10 +363,37 @@ begin
 end
 $$;
 
+-- The heads of these queues on these hosts, after the entry up to which each queue has been scanned, in the order of claims.
+create function list_queued(
+    queues queue_row[], hosts text[], last_priorities integer[], last_positions bigint[], last_seqs bigint[], scan_limit integer)
+returns table (kind text, id text, state text, priority integer, queue_position bigint, seq bigint, claims_on_hold boolean, queue_number bigint,
+               place bigint)
+language sql stable rows 100
+as $$
+    with entry as (
+        select o.n, o.kind_turn, o.application, o.application_turn, o.claims_on_hold, q.*,
+               row_number() over (partition by q.priority, o.kind order by q.queue_position, q.seq) as place_in_kind
+        from unnest(queues) with ordinality o(kind, state, claims_on_hold, kind_turn, application, application_turn, n)
+        cross join unnest(hosts) h(host)
+        cross join lateral (
+            select r.kind, r.id, r.state, r.priority, r.queue_position, r.seq from record r
+            where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.blocked_by is null
+              and (r.priority, r.queue_position, r.seq) > (last_priorities[o.n], last_positions[o.n], last_seqs[o.n])
+            order by r.priority, r.queue_position, r.seq limit scan_limit) q),
+    entry_of_application as (
+        select e.*, row_number() over (partition by e.priority, e.application order by e.place_in_kind, e.kind_turn) as place_in_application
+        from entry e)
+    select e.kind, e.id, e.state, e.priority, e.queue_position, e.seq, e.claims_on_hold, e.n,
+           row_number() over (order by e.priority, e.place_in_application, e.application_turn)
+    from entry_of_application e
+    order by 9
+$$;
+
 -- Claim for a session what can be claimed now: the `oldest_count` oldest and then the most urgent, `wanted` in all. A candidate that may not be
 -- claimed is blocked in passing, and the claim continues with the next, through 1,000 records at most. With `only_id` it is that record or none.
 --
--- Candidates are found without row locks, by one limited scan of the index for each queue and host, and merged; only then rows are locked, as
+-- Candidates are found without row locks, by one limited scan of the index for each queue and host, and merged so that applications and kinds
+-- take turns: the first record of each kind comes before the second of any. Only then rows are locked, as
 -- many as are wanted, and what made them candidates is tested again. Locked inside the scans, one worker would hide the others' work. The test
 -- says coalesce(session, blocked_by) so that the planner cannot use the indexes of the queue for it: scanned whole, they look cheap on a new table.
 --
@@ -382,9 +417,11 @@ declare
     page_size           integer;
     scan_limit          integer;
     scanned_count       integer := 0;
-    last_priority       integer := -1;  -- how far the queue has been scanned
-    last_queue_position bigint := 0;
-    last_seq            bigint := 0;
+    last_priorities     integer[] := array_fill(-1, array[cardinality(queues)]);  -- how far each queue has been scanned
+    last_positions      bigint[] := array_fill(0::bigint, array[cardinality(queues)]);
+    last_seqs           bigint[] := array_fill(0::bigint, array[cardinality(queues)]);
+    last_entry          record;
+    is_last             boolean;
     candidates          queued_row[];
     candidate           queued_row;
     claimable           queued_row[] := '{}';
@@ -433,17 +470,10 @@ begin
             scan_limit := greatest(page_size, 4 * page_size / greatest(cardinality(queues) * cardinality(hosts), 1));
             candidates := array(
                 select (r.kind, r.id, r.seq, r.priority, r.queue_position, r.locks, r.hold_names, c.claims_on_hold, null, null)::queued_row
-                from (select q.kind, q.id, q.state, q.priority, q.queue_position, q.seq, o.claims_on_hold
-                      from unnest(queues) o cross join unnest(hosts) h(host)
-                      cross join lateral (
-                          select r.kind, r.id, r.state, r.priority, r.queue_position, r.seq from record r
-                          where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.blocked_by is null
-                            and (r.priority, r.queue_position, r.seq) > (last_priority, last_queue_position, last_seq)
-                          order by r.priority, r.queue_position, r.seq limit scan_limit) q
-                      order by q.priority, q.queue_position, q.seq limit 4 * page_size) c
+                from (select * from list_queued(queues, hosts, last_priorities, last_positions, last_seqs, scan_limit) limit 4 * page_size) c
                 join record r on r.id = c.id and r.kind = c.kind
                 where r.state = c.state and r.host = any (hosts) and coalesce(r.session, r.blocked_by) is null and r.seq <> all (seen_seqs)
-                order by c.priority, c.queue_position, c.seq limit page_size for update of r skip locked);
+                order by c.place limit page_size for update of r skip locked);
         end if;
         scanned_count := scanned_count + cardinality(candidates);
         seen_seqs := seen_seqs || array(select f.seq from unnest(candidates) f);
@@ -491,22 +521,24 @@ begin
         exit when only_id is not null;
         if oldest_count > 0 then
             oldest_count := 0;
-        elsif cardinality(candidates) = page_size then
-            candidate := candidates[page_size];
-            last_priority := candidate.priority;
-            last_queue_position := candidate.queue_position;
-            last_seq := candidate.seq;
         else
-            -- Others have locked the other candidates, or there are no more: continue after the last candidate of this round.
-            select q.priority, q.queue_position, q.seq into last_priority, last_queue_position, last_seq
-            from unnest(queues) o cross join unnest(hosts) h(host)
-            cross join lateral (
-                select r.priority, r.queue_position, r.seq from record r
-                where r.state = o.state and r.kind = o.kind and r.host = h.host and r.session is null and r.blocked_by is null
-                  and (r.priority, r.queue_position, r.seq) > (last_priority, last_queue_position, last_seq)
-                order by r.priority, r.queue_position, r.seq limit scan_limit) q
-            order by q.priority, q.queue_position, q.seq offset 4 * page_size - 1 limit 1;
-            exit when not found;
+            -- Continue in each queue after the last entry that was looked at: entries that others have locked are passed over.
+            exit when cardinality(claimable) >= wanted;
+            is_last := true;
+            for last_entry in
+                select distinct on (q.queue_number) q.queue_number, q.priority, q.queue_position, q.seq
+                from (select * from list_queued(queues, hosts, last_priorities, last_positions, last_seqs, scan_limit) limit 4 * page_size) q
+                where cardinality(candidates) < page_size or q.place <= (
+                    select max(f.place) from list_queued(queues, hosts, last_priorities, last_positions, last_seqs, scan_limit) f
+                    where f.seq = candidates[page_size].seq)
+                order by q.queue_number, q.place desc
+            loop
+                is_last := false;
+                last_priorities[last_entry.queue_number] := last_entry.priority;
+                last_positions[last_entry.queue_number] := last_entry.queue_position;
+                last_seqs[last_entry.queue_number] := last_entry.seq;
+            end loop;
+            exit when is_last;
         end if;
     end loop;
 

@@ -10,6 +10,7 @@
 --   counter            the last seq: the creation order over the whole store
 --   state_count        how many records are in each state; state_count_delta is to be added, and maintain_indexes folds it in
 --   queue_position     the highest queue position that was claimed, for each kind
+--   parentless_position  the last queue position that was given to a record without a parent, for each kind
 --   remembered_value   what remember() keeps
 --
 -- Everything is in one schema ("waybill" unless the store was opened with another), so that it can be granted, dumped and dropped as a whole.
@@ -162,6 +163,10 @@ create index state_count_delta_by_parent on state_count_delta (kind, parent_kind
 create table queue_position (
     kind             text collate "C" primary key,
     highest_position bigint           not null
+) with (fillfactor = 50);
+create table parentless_position (
+    kind          text collate "C" primary key,
+    last_position bigint           not null
 ) with (fillfactor = 50);
 
 create table remembered_value (

@@ -1,13 +1,12 @@
-"""claim and claim_one, each one transaction: one limited scan for each queue and host, merged; a record that may not be
-claimed is blocked.
+"""claim and claim_one, each one transaction: one limited scan for each queue and host, merged so that kinds take turns; a
+record that may not be claimed is blocked.
 
 Both claiming and blocking remove a record from the index of claimable records, so the next scan starts after them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,6 +15,7 @@ from waybill.stores.sqlite import locks
 from waybill.stores.sqlite.database import Execute, SqliteDatabase
 from waybill.stores.sqlite.queries import load_documents
 from waybill.stores.sqlite.rows import SQL, record_of
+from waybill.stores.turns import take_turns
 
 CLAIM, BLOCK, URGENT, OLDEST = SQL["claim_record"], SQL["block_record"], SQL["find_most_urgent"], SQL["find_oldest"]
 replace = msgspec.structs.replace
@@ -37,8 +37,13 @@ class SqliteClaims:
             call = SqliteClaimCall(execute, session)
             hosts = dict.fromkeys(("", call.host))
             oldest = (self.claim_count + max(limit, 0)) // OLDEST_EVERY - self.claim_count // OLDEST_EVERY
-            call.fill(oldest, lambda n: _scan(execute, OLDEST, queues, hosts, n, _age_of))
-            call.fill(limit, lambda n: _scan(execute, URGENT, queues, hosts, n, _urgency_of))
+            call.fill(oldest, lambda n: sorted(_scan(execute, OLDEST, queues, hosts, n), key=_age_of)[:n])
+            call.fill(
+                limit,
+                lambda n: take_turns(
+                    _scan(execute, URGENT, queues, hosts, n), lambda candidate: candidate[0], self.claim_count
+                )[:n],
+            )
             claimed = call.finish(now)
         self.claim_count += len(claimed)
         return claimed[oldest:] + claimed[:oldest]  # most urgent first
@@ -67,31 +72,17 @@ class SqliteClaims:
 
 
 def _scan(
-    execute: Execute,
-    sql: str,
-    queues: Sequence[WorkQueue],
-    hosts: Iterable[str],
-    n: int,
-    order: Callable[[SqliteCandidate], Any],
-) -> list[SqliteCandidate]:
-    """The first `n` of all queues, each read by its own short scan of the index."""
-    candidates: list[SqliteCandidate] = []
+    execute: Execute, sql: str, queues: Sequence[WorkQueue], hosts: Iterable[str], n: int
+) -> Iterator[SqliteCandidate]:
+    """The first `n` of each queue and host, each read by its own short scan of the index."""
     for queue in queues:
         for host in hosts:
-            candidates += [
-                (record_of(row), queue.claims_on_hold) for row in execute(sql, (queue.kind, queue.state, host, n))
-            ]
-    candidates.sort(key=order)
-    return candidates[:n]
+            for row in execute(sql, (queue.kind, queue.state, host, n)):
+                yield record_of(row), queue.claims_on_hold
 
 
 def _age_of(candidate: SqliteCandidate) -> int:
     return candidate[0].seq
-
-
-def _urgency_of(candidate: SqliteCandidate) -> tuple[int, int, int]:
-    record = candidate[0]
-    return (record.priority, record.queue_position or 0, record.seq)
 
 
 class SqliteClaimCall:

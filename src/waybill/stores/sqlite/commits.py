@@ -97,7 +97,7 @@ class SqliteCommitCall:
         self._group_moves: list[StateMove] = []
         self._group_parents: list[Ref] = []
         self._group_requests: list[ActionRequest] = []
-        self._queue_positions: dict[tuple[str, Ref], int] = {}
+        self._queue_positions: dict[tuple[str, Ref | None], int] = {}
         self._seqs: Iterator[int] = iter(())
 
     def write_group(self, group: CommitGroup) -> CommitAnswer:
@@ -189,6 +189,9 @@ class SqliteCommitCall:
         for change in group.changes:
             if change.requires_children_settled and self.execute(SQL["has_open_child"], change.ref).fetchall():
                 raise Conflict(f"{change.ref} has a child that is still open. Close the child first, then try again.")
+        for (kind, parent), position in self._queue_positions.items():
+            if parent is None:
+                self.execute(SQL["write_parentless_position"], (kind, position))
         for ref in group.wake:
             self.execute(SQL["wake_record"], ref)
 
@@ -232,20 +235,21 @@ class SqliteCommitCall:
         return iter(range(last - n + 1, last + 1))
 
     def _queue_position_of(self, after: Record, seq: int) -> int:
-        """The queue position of a new record. Children alternate with those of other parents, starting from the highest
-        position that was claimed.
+        """The queue position of a new record. The children of a parent are one family, the records of a kind that have
+        no parent another: families take turns, each starting from the highest position that was claimed.
         """
         if after.queue_position is not None:
             return after.queue_position
-        if after.parent is None:
-            return seq
-        family = (after.kind, after.parent)
+        kind, parent = family = (after.kind, after.parent)
         if family in self._queue_positions:
             position = self._queue_positions[family] + 1
         else:
-            last = self.execute(SQL["get_last_child_position"], (after.kind, *after.parent)).fetchall()
-            highest = self.execute(SQL["get_queue_position"], (after.kind,)).fetchall()
-            position = max(highest[0][0] if highest else 0, last[0][0] + 1 if last else 0)
+            positions = self.execute(SQL["get_queue_positions"], (kind,)).fetchall()
+            highest, last = positions[0] if positions else (0, 0)
+            if parent is not None:
+                children = self.execute(SQL["get_last_child_position"], (kind, *parent)).fetchall()
+                last = children[0][0] if children else -1
+            position = max(highest, last + 1)
         self._queue_positions[family] = position
         return position
 

@@ -7,7 +7,7 @@
 -- session           the sessions of live workers; a claimed record refers to one
 -- action_request    the action that was requested of a record while it was claimed
 -- state_count       how many records are in each state, in all (parent '') and of each parent; written by the commit that moves the record
--- queue_position    the highest queue position that was claimed, for each kind
+-- queue_position    for each kind: the highest queue position that was claimed, and the last one given to a record without a parent
 -- hold              the holds that are set
 -- remembered_value  what remember() keeps
 -- counter           one row: the last seq, and the time of the newest write
@@ -145,8 +145,9 @@ create table state_count (
 
 -- name: queue_position
 create table queue_position (
-    kind             text primary key,
-    highest_position integer not null
+    kind                text primary key,
+    highest_position    integer not null,
+    parentless_position integer not null
 ) strict, without rowid;
 
 -- name: hold

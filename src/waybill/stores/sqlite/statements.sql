@@ -68,11 +68,14 @@ select $columns from record where kind = ?1 and idempotency_key = ?2
 -- The newest child has the last position.
 select queue_position from record where kind = ?1 and parent_kind = ?2 and parent_id = ?3 order by seq desc limit 1
 
--- name: get_queue_position
-select highest_position from queue_position where kind = ?1
+-- name: get_queue_positions
+select highest_position, parentless_position from queue_position where kind = ?1
 
 -- name: raise_queue_position
-insert into queue_position values (?1, ?2) on conflict (kind) do update set highest_position = max(highest_position, excluded.highest_position)
+insert into queue_position values (?1, ?2, 0) on conflict (kind) do update set highest_position = max(highest_position, excluded.highest_position)
+
+-- name: write_parentless_position
+insert into queue_position values (?1, 0, ?2) on conflict (kind) do update set parentless_position = excluded.parentless_position
 
 -- name: update_claimed
 -- A checkpoint, or a continuation into the next state: the claim stays, so session and blocked_by are not written, and no index of claims is

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from waybill.record import WorkQueue
+from waybill.stores.turns import take_turns
 from waybill.stores.zookeeper import operations, paths, write_plan
 from waybill.stores.zookeeper.operations import Operation, list_names
 from waybill.stores.zookeeper.operator_controls import ZookeeperHolds
@@ -27,12 +30,15 @@ from waybill.stores.zookeeper.write_plan import WritePlan, ZookeeperTree
 class ListedQueue:
     """One queue as it was listed."""
 
-    def __init__(self, work_queue: WorkQueue, names: Sequence[str], parked_notes: Sequence[str]) -> None:
+    def __init__(
+        self, work_queue: WorkQueue, names: Sequence[str], parked_notes: Sequence[str], claimed_ids: Iterable[str]
+    ) -> None:
         self.kind, self.state = work_queue.kind, work_queue.state
         self._layout = layout_of(work_queue.kind)
         self._names = sorted(names)
         self._by_age: list[str] | None = None
-        self._parked_ids = {note.partition("~")[2] for note in parked_notes}
+        # left out: what is blocked, and what this connection has claimed already
+        self._excluded_ids = {note.partition("~")[2] for note in parked_notes} | set(map(quote_name, claimed_ids))
         self._used_names: set[str] = set()
         self._next_positions = [0, 0]  # how far the order by priority and that by age are used up
         self._listed_at = time.monotonic()
@@ -66,7 +72,7 @@ class ListedQueue:
                     self._next_positions[by_age] = index + 1
                 continue
             entry = self._layout.parse_entry(name)
-            if entry is None or quote_name(entry.id) in self._parked_ids:
+            if entry is None or quote_name(entry.id) in self._excluded_ids:
                 self._used_names.add(name)
                 continue
             yield entry
@@ -98,40 +104,51 @@ class ListedQueues:
             )
         ]
         found = self._tree.connection.read([*reads, *ZookeeperHolds.build_reads()])
+        claimed_refs = list(self._tree.claimed_snapshots) if wanted else []
         for index, work_queue in enumerate(wanted):
+            claimed_ids = [ref.id for ref in claimed_refs if ref.kind == work_queue.kind]
             self._queues[work_queue.kind, work_queue.state] = ListedQueue(
-                work_queue, found[2 * index] or (), found[2 * index + 1] or ()
+                work_queue, found[2 * index] or (), found[2 * index + 1] or (), claimed_ids
             )
         return [
             self._queues[work_queue.kind, work_queue.state] for work_queue in work_queues
         ], ZookeeperHolds.parse_names(found[len(reads) :])
 
     @staticmethod
-    def pick(queues: Sequence[ListedQueue], urgent: int, oldest: int) -> list[tuple[ListedQueue, QueueEntry]]:
-        """Pick the `urgent` most urgent entries of all queues, and the `oldest` oldest."""
-        picked: dict[tuple[str, str], tuple[ListedQueue, QueueEntry]] = {}
-        for by_age, max_picked in ((True, oldest), (False, urgent + oldest)):
-            if max_picked <= 0:
-                continue
-            heap = []
-            for queue_index, queue in enumerate(queues):
-                entries = queue.iter_entries(by_age)
-                first = next(entries, None)
-                if first is not None:
-                    heap.append((_rank_of(first, by_age), queue_index, first, entries))
-            heapq.heapify(heap)
-            while heap and len(picked) < max_picked:
-                _, queue_index, entry, entries = heapq.heappop(heap)
-                queue = queues[queue_index]
-                picked.setdefault((queue.kind, entry.name), (queue, entry))
-                next_entry = next(entries, None)
-                if next_entry is not None:
-                    heapq.heappush(heap, (_rank_of(next_entry, by_age), queue_index, next_entry, entries))
-        return sorted(picked.values(), key=lambda each: (each[1].priority, each[1].queue_position, each[1].seq))
+    def pick(
+        queues: Sequence[ListedQueue], urgent: int, oldest: int, first_turn: int
+    ) -> list[tuple[ListedQueue, QueueEntry]]:
+        """Pick the `oldest` oldest entries of all queues, and the `urgent` most urgent, kinds taking turns."""
+        by_age = heapq.merge(*(_iter_pairs(queue, oldest, by_age=True) for queue in queues), key=_age_of)
+        picked = {(queue.kind, entry.name): (queue, entry) for queue, entry in islice(by_age, max(oldest, 0))}
+        by_urgency = (pair for queue in queues for pair in _iter_pairs(queue, urgent + oldest, by_age=False))
+        for queue, entry in take_turns(by_urgency, _turn_of, first_turn):
+            if len(picked) >= urgent + oldest:
+                break
+            picked.setdefault((queue.kind, entry.name), (queue, entry))
+        return take_turns(picked.values(), _turn_of, first_turn)
 
 
-def _rank_of(entry: QueueEntry, by_age: bool) -> tuple[int, int, int]:
-    return (0, entry.seq, 0) if by_age else (entry.priority, entry.queue_position, entry.seq)
+class QueueTurn(NamedTuple):
+    """What decides when an entry is claimed."""
+
+    kind: str
+    priority: int
+    queue_position: int
+    seq: int
+
+
+def _turn_of(pair: tuple[ListedQueue, QueueEntry]) -> QueueTurn:
+    queue, entry = pair
+    return QueueTurn(queue.kind, entry.priority, entry.queue_position, entry.seq)
+
+
+def _age_of(pair: tuple[ListedQueue, QueueEntry]) -> int:
+    return pair[1].seq
+
+
+def _iter_pairs(queue: ListedQueue, limit: int, *, by_age: bool) -> Iterator[tuple[ListedQueue, QueueEntry]]:
+    return ((queue, entry) for entry in islice(queue.iter_entries(by_age), max(limit, 0)))
 
 
 @dataclass(slots=True)

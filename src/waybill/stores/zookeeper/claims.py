@@ -145,9 +145,9 @@ class ZookeeperClaims:
     def _pick(self, queues: Sequence[ListedQueue], want: int) -> list[tuple[ListedQueue, QueueEntry]]:
         oldest = (self._claimed_count + want) // OLDEST_SHARE - self._claimed_count // OLDEST_SHARE
         if not self._has_contention:
-            return self._queues.pick(queues, want - oldest, oldest)
+            return self._queues.pick(queues, want - oldest, oldest, self._claimed_count)
         self._has_contention = False
-        picked = self._queues.pick(queues, 4 * want - oldest, oldest)
+        picked = self._queues.pick(queues, 4 * want - oldest, oldest, self._claimed_count)
         start = self._random.randrange(max(1, len(picked) - want + 1))
         return picked[start : start + want]
 

@@ -8,7 +8,11 @@ created, or a service that lets ZooKeeper choose the number would collide with i
 are sent one after another, and a refused group gives its numbers back.
 
     Merritt's kinds   the id is predicted from the folder of the homes, and the seq is the number in the id
-    all others        seq is one counter for the whole store, the node /waybill/seq; a minted id is made of it
+    all others        seq is one counter for the whole store, in the node /waybill/seq; a minted id is made of it
+
+Queue positions make families take turns: the children of a parent, and the records of a kind that have no parent. Each
+family starts from the position that is being claimed. The last position of a parent's children is in the parent's node
+below /waybill/children, that of records without a parent in /waybill/seq.
 """
 
 from __future__ import annotations
@@ -27,6 +31,13 @@ from waybill.stores.zookeeper.paths import KindLayout, folder_chain_of, layout_o
 from waybill.stores.zookeeper.write_plan import WritePlan
 
 
+class LastNumbers(msgspec.Struct, frozen=True):
+    """The node /waybill/seq."""
+
+    seq: int = 0
+    parentless_positions: dict[str, int] = {}  # kind -> the last queue position of a record without a parent
+
+
 @dataclass
 class ParentPositions:
     """The last queue position that a parent gave to its children of each kind, from its node below /waybill/children."""
@@ -41,6 +52,7 @@ class NumberCounters:
     """The numbers as they were read, moved on by each allocation."""
 
     seq: int = 0
+    parentless_positions: dict[str, int] = field(default_factory=dict)  # kind -> the last one given
     seq_version: int = -1
     has_new_seq: bool = False
     next_numbers: dict[str, int] = field(default_factory=dict)  # folder of homes -> the number of the next home
@@ -77,13 +89,10 @@ class NumberAllocator:
             if change.before is None:
                 wanted[layout.records_folder] = None
                 parent = change.after.parent if change.after else None
-                if (
-                    parent is not None
-                    and not layout.has_merritt_entries
-                    and change.after is not None
-                    and change.after.queue_position is None
-                ):
-                    wanted[paths.children_folder_of(parent)] = wanted[paths.queue_position_path_of(kind)] = None
+                if not layout.has_merritt_entries and change.after is not None and change.after.queue_position is None:
+                    wanted[paths.queue_position_path_of(kind)] = None
+                    if parent is not None:
+                        wanted[paths.children_folder_of(parent)] = None
         unread_paths = [path for path in wanted if path not in self._read_paths]
         if not unread_paths:
             return
@@ -94,7 +103,10 @@ class NumberAllocator:
         for path, node in zip(unread_paths, self._connection.read_nodes(unread_paths), strict=True):
             self._read_paths.add(path)
             if path == paths.SEQ_PATH:
-                counters.seq, counters.seq_version = (int(node.data), node.version) if node is not None else (0, -1)
+                if node is not None:
+                    last = msgspec.json.decode(node.data, type=LastNumbers)
+                    counters.seq, counters.parentless_positions = last.seq, last.parentless_positions
+                    counters.seq_version = node.version
             elif path.startswith(f"{paths.CHILDREN}/"):
                 parent = Ref(*map(unquote_name, path.split("/")[3:5]))
                 last_positions = (
@@ -155,13 +167,13 @@ class NumberAllocator:
         if record.queue_position is not None:
             return record.queue_position
         if record.parent is None:
-            return seq
-        parent_positions = self._counters.parent_positions[record.parent]
-        position = max(
-            self._served_positions.get(record.kind, 0), parent_positions.last_positions.get(record.kind, 0) + 1
-        )
-        parent_positions.last_positions[record.kind] = position
-        parent_positions.is_changed = True
+            last_positions = self._counters.parentless_positions
+        else:
+            parent_positions = self._counters.parent_positions[record.parent]
+            last_positions = parent_positions.last_positions
+            parent_positions.is_changed = True
+        position = max(self._served_positions.get(record.kind, 0), last_positions.get(record.kind, 0) + 1)
+        last_positions[record.kind] = position
         return position
 
     def advance_past(self, version: int) -> None:
@@ -193,7 +205,12 @@ class NumberAllocator:
         counters = self._counters
         if not counters.has_new_seq:
             return []
-        op = operations.put(paths.SEQ_PATH, b"%d" % counters.seq, "seq", counters.seq_version)
+        op = operations.put(
+            paths.SEQ_PATH,
+            msgspec.json.encode(LastNumbers(counters.seq, counters.parentless_positions)),
+            "seq",
+            counters.seq_version,
+        )
         counters.seq_version += 1
         counters.has_new_seq = False
         return [op]

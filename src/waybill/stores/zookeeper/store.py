@@ -442,7 +442,7 @@ def _set_up(connection: ZookeeperConnection, root: str, migrate: bool) -> None:
     know.
     """
     wanted = [(path, b"") for path in (*MERRITT_FOLDERS, *WAYBILL_FOLDERS)]
-    wanted += [(paths.SEQ_PATH, b"0"), (paths.CHANGE_SIGNAL, b""), (paths.LAYOUT_PATH, LAYOUT_VERSION)]
+    wanted += [(paths.SEQ_PATH, b"{}"), (paths.CHANGE_SIGNAL, b""), (paths.LAYOUT_PATH, LAYOUT_VERSION)]
     for _ in range(10):
         found = connection.read_nodes([path for path, _ in wanted])
         layout = found[-1]
