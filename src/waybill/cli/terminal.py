@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,14 +12,14 @@ from rich.text import Text
 
 from waybill.text_format import clip_line, format_age, format_local_time
 
-UNFOLDED_COLUMNS = ("id", "job", "batch", "object", "failed", "session")  # names that people copy: never folded
 STATE_STYLES = {"work": "cyan", "join": "cyan", "rest": "yellow", "end": "green", "retired": "magenta", None: "red"}
 
 
-def make_table(*columns: str) -> Table:
+def make_table(*columns: str, unfolded: Collection[str] = ("id", "session")) -> Table:
+    """`unfolded`: the columns with names that people copy, which are never broken into lines."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in UNFOLDED_COLUMNS)
+        table.add_column(column, overflow="fold", no_wrap=column in unfolded)
     return table
 
 

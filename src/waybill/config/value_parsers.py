@@ -132,7 +132,7 @@ def parse_mail_address(value: Any) -> str:
 
 def parse_webhooks(value: Any) -> tuple[WebhookSettings, ...]:
     expected = (
-        'tables [webhooks.NAME] with a url (http or https, without a user and a password), and perhaps types = ["org.waybill.ingest.*"] '
+        'tables [webhooks.NAME] with a url (http or https, without a user and a password), and perhaps types = ["org.example.*"] '
         'and a secret (in the environment: JSON, {"NAME": {"url": "https://example.org/hook"}})'
     )
     if isinstance(value, str):

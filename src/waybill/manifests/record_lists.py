@@ -1,6 +1,6 @@
 """Lists of typed rows that belong to a record: in its document while they are few, in an object otherwise.
 
-    documents = {"files": record_lists.write_list(ctx.objects, f"ingest/lists/{job.id}/{ctx.claim_version}/files", rows)}
+    documents = {"files": record_lists.write_list(ctx.objects, f"lists/{record.id}/{ctx.claim_version}/files", rows)}
     for row in record_lists.read_list(ctx.objects, job.documents["files"], FileRow): ...
 
 `write_list` returns the value to put into the record's document: {"count": 2, "rows": [...]} for a short list, or

@@ -54,7 +54,7 @@ class Store(Protocol):
     def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
         """Return the record that was created with this key, with its documents. Raises RecordNotFound.
 
-        A batch of Merritt's services is found by its batchID.
+        A record of another service may be found by the key that it was given there.
         """
 
     def find(

@@ -33,7 +33,7 @@ from waybill.environment import Environment
 from waybill.machine import Machine
 from waybill.maintenance import MaintenanceContext, collect_routines, run_round
 from waybill.objects import DirectoryObjects, Objects
-from waybill.record import Record, Ref, Store
+from waybill.record import Documents, Record, Ref, Store
 from waybill.step import New
 from waybill.stores.model import ModelDatabase, ModelStore, StoreSnapshot
 from waybill.testing.crashes import CrashPoints, InlineWorker, SimulatedCrash
@@ -119,9 +119,9 @@ class StepTester:
 
     # --- records
 
-    def submit(self, kind: str | New, documents: Mapping[str, Any] | None = None, **fields: Any) -> Record:
+    def submit(self, kind: str | New, documents: Documents = (), **fields: Any) -> Record:
         """Create a record. `fields`: those of `New`, such as id and state."""
-        new = kind if isinstance(kind, New) else New(kind, documents or {}, **fields)
+        new = kind if isinstance(kind, New) else New(kind, documents, **fields)
         return self.engine.submit(new, who="test")
 
     def get(self, record: Record | Ref) -> Record:

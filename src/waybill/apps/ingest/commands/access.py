@@ -72,7 +72,9 @@ def list_assemblies(
         return context.print_json({"assemblies": rows})
     if not rows:
         return context.print_note("There are no assemblies: `waybill ingest access request ARK` makes one.")
-    table = terminal.make_table("queue", "id", "state", "object", "form", "size", "expected", "message")
+    table = terminal.make_table(
+        "queue", "id", "state", "object", "form", "size", "expected", "message", unfolded=("id", "object")
+    )
     for row in rows:
         table.add_row(
             row["queue"],

@@ -236,7 +236,7 @@ def print_failures(context: CommandContext, view: dict[str, Any]) -> None:
         context.print_line(f"  {reason}")
     if not view["failures"]:
         return
-    table = terminal.make_table("failed", "what", "after", "why")
+    table = terminal.make_table("failed", "what", "after", "why", unfolded=("failed",))
     for job in view["failures"]:
         table.add_row(job["id"], job["what"], job["last_done"] or "", job["reason"])
     context.print_line("")
@@ -300,7 +300,9 @@ def list_jobs(
         return context.print_json({"jobs": rows, "next": next_token})
     if not rows:
         return context.print_note("There are no jobs here.")
-    table = terminal.make_table("id", "batch", "state", "prio", "what", "object", "space", "", "message")
+    table = terminal.make_table(
+        "id", "batch", "state", "prio", "what", "object", "space", "", "message", unfolded=("id", "batch", "object")
+    )
     for row in rows:
         table.add_row(
             row["id"],
@@ -424,7 +426,7 @@ def _print_report(
     for reason in (batch.documents.get("failure") or {}).get("reasons", []):
         context.print_line(f"  {reason}")
     if failures:
-        table = terminal.make_table("failed", "what", "now", "why")
+        table = terminal.make_table("failed", "what", "now", "why", unfolded=("failed",))
         for row in failures:
             table.add_row(*row)
         context.out.print(table)

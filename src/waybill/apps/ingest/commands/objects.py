@@ -111,7 +111,7 @@ def search(
         return context.print_json({"objects": page.rows, "next": page.next or None})
     if not page.rows:
         return context.print_note("Nothing was found.")
-    table = terminal.make_table("object", "version", "title", "creator", "date", "recorded")
+    table = terminal.make_table("object", "version", "title", "creator", "date", "recorded", unfolded=("object",))
     for row in page.rows:
         table.add_row(
             row["ark"], str(row["head"]), row["title"], row["creator"], row["date"], format_local_time(row["created"])
