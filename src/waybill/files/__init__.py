@@ -3,5 +3,6 @@
 names.py     names of files that others send: which are accepted
 folders.py   the folders of a record's attempts: published, measured, removed
 containers/  zips and tars: read without trust, written as streams
+gathered_files.py   many files into one folder, several at a time, each compared with what was promised
 unneeded_objects.py   maintenance routines that remove objects which nobody refers to
 """

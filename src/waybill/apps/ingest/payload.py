@@ -2,7 +2,7 @@
 
     payload_of(submission)                 SubmissionRefused if it is neither, or if its promised digests cannot be checked
     read_small_payload(ctx, payload, n)    all bytes of a manifest, compared with what was promised
-    fetch_files(ctx, fetches, into)        downloads files over http(s), within the limits of the settings
+    bind_download(ctx)                     downloads files over http(s), within the limits of the settings
     copy_upload(ctx, payload, path)        copies an upload into the working folder, and compares it meanwhile
 
 A `waybill:` URL names an upload and no other object: other objects, and those that storage keeps, cannot be read by
@@ -12,7 +12,8 @@ naming them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -27,7 +28,7 @@ from waybill.files import names
 from waybill.objects import ObjectNotFound
 from waybill.objects.protocol import ObjectInfo, ObjectRequestRefused, check_name
 from waybill.step import StepContext
-from waybill.transfer import DownloadProgress, DownloadRequest, DownloadResult
+from waybill.transfer import DownloadRequest, DownloadResult
 
 UPLOADS_FOLDER = "ingest/payloads"
 
@@ -172,7 +173,7 @@ def read_small_payload(ctx: StepContext, payload: Payload, limit: int) -> bytes:
     shutil.rmtree(folder, ignore_errors=True)
     try:
         request = DownloadRequest(payload.url, "payload", size=payload.size, digests=payload.digests)
-        (fetched,) = fetch_files(ctx, [request], folder, max_bytes=limit, tries=2)  # the step is tried again too
+        (fetched,) = bind_download(ctx, max_bytes=limit, tries=2)([request], folder)  # the step is tried again too
         ctx.check()
         if fetched.mismatch:
             raise make_mismatch_error(fetched.reason.rstrip("."))
@@ -189,36 +190,21 @@ def describe_too_long(limit: int) -> str:
     return f"The manifest is longer than {limit:,} bytes: split it into several."
 
 
-def fetch_files(
-    ctx: StepContext,
-    fetches: Iterable[DownloadRequest],
-    into: Path,
-    *,
-    earlier: Sequence[Path] = (),
-    max_bytes: int | None = None,
-    tries: int | None = None,
-    is_full: Callable[[], bool] = lambda: False,
-    progress: Callable[[DownloadProgress], None] = lambda progress: None,
-    accept_size: Callable[[str, int], bool] = lambda name, size: True,
-) -> Iterator[DownloadResult]:
-    """Download files over http(s), within the limits of the settings. `is_full` stops the downloads; `accept_size` is
-    asked before a file of that size is fetched.
-    """
+def bind_download(
+    ctx: StepContext, *, max_bytes: int | None = None, tries: int | None = None
+) -> Callable[..., Iterator[DownloadResult]]:
+    """`waybill.transfer.download` within the limits of the settings."""
     resources = resources_of(ctx)
     limits = resources.settings.fetch
-    return resources.download(
-        fetches,
-        into,
-        earlier_folders=earlier,
+    return partial(
+        resources.download,
         parallel=limits.parallel,
         tries=tries or limits.max_tries,
         timeout=limits.timeout,
         max_size=max_bytes or limits.max_bytes,
         redirects=limits.max_redirects,
         policy=resources.address_policy,
-        stop=lambda: ctx.stop or is_full(),
-        progress=progress,
-        accept_size=accept_size,
+        stop=lambda: ctx.stop,
         connections=resources.connections,
     )
 

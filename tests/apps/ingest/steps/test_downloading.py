@@ -33,7 +33,7 @@ from tests.apps.ingest.steps.new_jobs import (
 )
 from tests.disk_space.fake_disk import FakeDisk
 from tests.transfer.misbehaving import Misbehaving
-from waybill.apps.ingest import fetched_files, working_files
+from waybill.apps.ingest import working_files
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.submission import PayloadType
 from waybill.disk_space import SpaceReservations
@@ -726,13 +726,3 @@ def test_usage_is_reported_while_files_are_fetched(tmp_path: Path, monkeypatch: 
     assert len(heard) in (3, 4)
     assert all(id == str(job.ref) for id, _ in heard)
     assert [have for _, have in heard] == sorted(have for _, have in heard)
-
-
-def test_notes_of_any_form_are_read_or_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / fetched_files.NOTES_FILE
-    good = b'{"name":"a","url":"u","size":1,"sha256":"x"}\n'
-    path.write_bytes(good + b'{"name":"b"')
-    assert [note.name for note in fetched_files._read_notes(path)] == ["a"]
-    path.write_bytes(b"\xff\n" + good)
-    assert [note.name for note in fetched_files._read_notes(path)] == []
-    assert list(fetched_files._read_notes(tmp_path / "none")) == []

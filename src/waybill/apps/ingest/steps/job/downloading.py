@@ -18,11 +18,11 @@ again. If the payload itself is a file or a container, a wrong digest is final.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from waybill.apps.ingest import payload
-from waybill.apps.ingest.fetched_files import FetchResult, FileFetcher, count_finished_bytes
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.job_refusal import (
     SubmissionRefused,
@@ -42,9 +42,11 @@ from waybill.apps.ingest.working_files import StagedFile, staged_file_of
 from waybill.disk_space import NeverFits, SpaceWait, is_disk_full
 from waybill.files import names
 from waybill.files.folders import publish_folder, remove_earlier_attempts
+from waybill.files.gathered_files import FileGatherer, GatheredFiles, count_gathered_bytes
 from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext, Wait
+from waybill.transfer import DownloadRequest
 
 _CONTAINER = "container"
 
@@ -87,7 +89,7 @@ def _reserve_space(job: Record, ctx: StepContext) -> Wait | None:
     """Reserve space for the whole job, minus what earlier attempts left on disk. Wait if there is not enough."""
     disk, need = resources_of(ctx).working_disk, space_needed_of(job)
     wait = disk.reserve(ctx, need)
-    if wait and (have := count_finished_bytes(ctx)):
+    if wait and (have := count_gathered_bytes(ctx)):
         wait = disk.reserve(ctx, need, have=have)
     if wait:
         disk.release_after_patience(ctx)
@@ -111,19 +113,19 @@ def _fetch_files(job: Record, ctx: StepContext, files: dict[str, Any]) -> list[S
 
 def _fetch_rows(
     job: Record, ctx: StepContext, rows: list[ManifestRow], folder: str, *, single: bool, many: bool
-) -> FetchResult | Wait:
+) -> GatheredFiles | Wait:
     disk, need = resources_of(ctx).working_disk, space_needed_of(job)
     meter = disk.start_meter(ctx, need)
     promised = payload.payload_of(Submission.from_job(job)) if single else None
-    fetcher = FileFetcher(
-        ctx,
-        ctx.workdir / folder,
-        note_all=many,
-        is_full=lambda: meter.must_stop,
-        on_bytes=meter.report_bytes,
-        accept_size=meter.accept_size,
-    )
-    result = fetcher.fetch_rows(rows, promised)
+
+    def copy_upload(request: DownloadRequest, path: Path, on_bytes: Callable[[int], None]) -> tuple[int, str] | None:
+        if promised is None or not promised.upload:
+            return None
+        return payload.copy_upload(ctx, promised, path, on_bytes)
+
+    gatherer = FileGatherer(ctx, ctx.workdir / folder, payload.bind_download(ctx), meter, note_all=many)
+    requests = (DownloadRequest(row.url, row.name, row.size, (promised or row).digests) for row in rows)
+    result = gatherer.gather(requests, copy_upload)
     if not result.failures:
         return result
     try:
