@@ -118,7 +118,7 @@ def main() -> None:
         closing(environment.open_store()) as store,
         working(arguments.folder, arguments.threads, arguments.processes) as worker,
     ):
-        engine, resources = environment.make_engine(store), cast(IngestResources, environment.get_resources("batch"))
+        engine, resources = environment.make_engine(store), cast(IngestResources, environment.resources_of("ingest"))
         used, began = cpu(worker.pid), time.perf_counter()
         accepted = service.submit_deposit(
             engine, resources, Submission(profile=PROFILE, url=arguments.url, type=arguments.type), who=WHO

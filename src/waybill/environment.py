@@ -114,7 +114,7 @@ class Environment:
                 self._resources[application.name] = application.resources(self)
             return self._resources[application.name]
 
-    def get_resources(self, kind: str) -> Any:
+    def resources_of_kind(self, kind: str) -> Any:
         """Return the resources of the application that declares this kind, for `ctx.resources` of its records."""
         application = self._application_by_kind.get(kind)
         return self.resources_of(application.name) if application is not None else None

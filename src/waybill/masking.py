@@ -3,8 +3,9 @@
     hide_secret("hunter2")                                        ***
     mask_secrets("postgresql://me:hunter2@host/db")               postgresql://me:***@host/db
     mask_secrets("https://host/a?X-Amz-Signature=6f0c&id=7")      https://host/a?X-Amz-Signature=***&id=7
-    mask_secrets("https://me:hunter2@host/a", keep_user=False)    https://host/a
+    mask_foreign_url("https://me:hunter2@host/a?token=6f0c")      https://host/a?token=***
     mask_document({"url": "https://host/a?token=6f0c"})           {"url": "https://host/a?token=***"}
+    remove_account("me:hunter2@host/a")                           host/a
 
 In a URL the password and every parameter whose name says that it is secret are replaced: a signature or a token lets
 whoever reads it fetch the file. A text without a URL is returned as it is.
@@ -17,6 +18,7 @@ from typing import Any
 
 MASK = "***"
 _ACCOUNT = re.compile(r"([\w+.-]+://)([^/?#]*@)", re.ASCII)
+_ACCOUNT_IN_TEXT = re.compile(r"([\w+.-]+://)[^/?#\s]*@", re.ASCII)
 _SECRET_PARAMETER = re.compile(
     r"([?&][^=&#]*(?:sig|token|key|secret|password|credential|auth)[^=&#]*)=[^&#]*", re.IGNORECASE
 )
@@ -27,19 +29,29 @@ def hide_secret(secret: str) -> str:
     return MASK if secret else ""
 
 
-def mask_secrets(value: str, *, keep_user: bool = True) -> str:
-    """A URL as it may be shown and logged. `keep_user=False` removes the account: of a URL that a user sent, even the
-    user name may be a token.
-    """
-    if "://" not in value:
-        return value
+def mask_secrets(value: str) -> str:
+    """A URL of our settings as it may be shown and logged."""
 
     def mask_account(match: re.Match[str]) -> str:
         start, account = match.groups()
         user, colon, _ = account.partition(":")
-        return start + ("" if not keep_user else f"{user}:{MASK}@" if colon else account)
+        return f"{start}{user}:{MASK}@" if colon else start + account
 
-    return _SECRET_PARAMETER.sub(rf"\1={MASK}", _ACCOUNT.sub(mask_account, value))
+    return _mask_parameters(_ACCOUNT.sub(mask_account, value))
+
+
+def mask_foreign_url(value: str) -> str:
+    """A URL that a user or another service sent, without its account: even the user name may be a token."""
+    return _mask_parameters(_ACCOUNT_IN_TEXT.sub(r"\1", value))
+
+
+def _mask_parameters(value: str) -> str:
+    return _SECRET_PARAMETER.sub(rf"\1={MASK}", value) if "://" in value else value
+
+
+def remove_account(text: str) -> str:
+    """What a user sent as a URL, and what may be none, without anything that may be a user name or password."""
+    return text.rpartition("@")[2]
 
 
 def mask_document(value: Any) -> Any:
@@ -48,4 +60,4 @@ def mask_document(value: Any) -> Any:
         return {name: mask_document(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [mask_document(inner) for inner in value]
-    return mask_secrets(value, keep_user=False) if isinstance(value, str) else value
+    return mask_foreign_url(value) if isinstance(value, str) else value

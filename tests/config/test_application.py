@@ -151,10 +151,10 @@ def test_resources_are_found_by_application_and_made_once(tmp_path: Path) -> Non
     environment = Environment.from_config(settings(tmp_path), [replace(DEMO, resources=make_resources)])
     assert created == []
     first = environment.resources_of("demo")
-    assert environment.resources_of("demo") is first is environment.get_resources("parcel")
+    assert environment.resources_of("demo") is first is environment.resources_of_kind("parcel")
     assert created == [environment]
     assert environment.resources_of("parcel") is None, "a kind is no application"
-    assert environment.get_resources("token") is None
+    assert environment.resources_of_kind("token") is None
     environment.close()
     assert first.closed
     assert environment.resources_of("demo") is not first

@@ -2,7 +2,7 @@
 
 import pytest
 
-from waybill.masking import hide_secret, mask_document, mask_secrets
+from waybill.masking import hide_secret, mask_document, mask_foreign_url, mask_secrets, remove_account
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,9 @@ from waybill.masking import hide_secret, mask_document, mask_secrets
         ("sqlite:///a/b.db", "sqlite:///a/b.db"),
         ("https://host/a?X-Amz-Signature=6f0c&id=7", "https://host/a?X-Amz-Signature=***&id=7"),
         ("see https://me:secret@host/a", "see https://me:***@host/a"),
+        ("postgresql://ann:secret@secret@db:5433/x?sslmode=on", "postgresql://ann:***@db:5433/x?sslmode=on"),
+        ("postgresql://ann:sec ret@db/x", "postgresql://ann:***@db/x"),
+        ("postgresql://db/x?user=ann&sslpassword=secret", "postgresql://db/x?user=ann&sslpassword=***"),
     ],
 )
 def test_secrets_in_urls_are_masked(url: str, shown: str) -> None:
@@ -31,3 +34,16 @@ def test_the_account_of_a_url_in_a_document_is_removed() -> None:
 
 def test_a_secret_that_is_not_set_is_shown_as_empty() -> None:
     assert (hide_secret("sesame"), hide_secret("")) == ("***", "")
+
+
+def test_the_account_of_a_url_that_somebody_sent_is_removed_and_text_beside_it_stays() -> None:
+    assert mask_foreign_url("https://token@host/a?X-Amz-Signature=6f0c") == "https://host/a?X-Amz-Signature=***"
+    assert mask_foreign_url("see https://host or write to me@host") == "see https://host or write to me@host"
+
+
+def test_what_is_hardly_a_url_shows_no_account_either() -> None:
+    assert [remove_account(text) for text in ("me:secret@host/a", "ftp:/me@secret@host", "host/a")] == [
+        "host/a",
+        "host",
+        "host/a",
+    ]

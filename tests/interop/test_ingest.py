@@ -360,7 +360,7 @@ def test_who_what_and_when_that_they_noted_beside_the_configuration_describe_the
             ingest.wait("job", job.id, "Completed")
     ark = ingest.get("job", jobs[0].id).documents["identifiers"]["primary_id"]
     assert client.json(f"/jobs/{jobs[0].id}/metadata") == {**noted, "erc_where": ark}
-    with ingest.environment.get_resources("job").storage.open_file(ark, "system/mrt-erc.txt", 1) as erc:
+    with ingest.environment.resources_of("ingest").storage.open_file(ark, "system/mrt-erc.txt", 1) as erc:
         assert b"who: Jane" in erc.read()
     found = client.json(f"/jobs/{jobs[1].id}/metadata")
     assert (found["erc_who"], found["erc_what"], found["erc_when"]) == ("Ann", "A title", "1999"), (

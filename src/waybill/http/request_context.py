@@ -12,17 +12,19 @@ routes need its resources subclasses `RequestContext`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
 
 from waybill.engine import Engine
 from waybill.http.authentication import check_role
-from waybill.http.errors import READ_STATUSES, describe_responses
+from waybill.http.errors import READ_STATUSES, HttpProblem, describe_responses
 from waybill.http.json_io import check_parameters, make_json_route
 from waybill.record import Page, Store
+from waybill.signed_urls import UrlSigner
 from waybill.tokens import Identity
 from waybill.views import ListQuery, find_page
 
@@ -102,6 +104,35 @@ def make_foreign_router(prefix: str, tag: str) -> APIRouter:
 def declare_role(role: str, **openapi: Any) -> dict[str, Any]:
     """Declare the role that a route needs; the authenticator reads it. `openapi`: more for the description of the API."""
     return {"openapi_extra": {"x-role": role, **openapi}}
+
+
+def allow_signed_urls(
+    role: str, signer_of: Callable[[RequestContext, Store], UrlSigner], parts: Sequence[str]
+) -> dict[str, Any]:
+    """Declare that a route is open to signed URLs, and needs the role without one. `parts`: the parameters of its path
+    that are signed.
+    """
+
+    def is_signed(context: RequestContext) -> bool:
+        query, path = context.request.query_params, context.request.path_params
+        if not query.get("signature"):
+            return False
+        with context.open_engine() as engine:
+            signer, now = signer_of(context, engine.store), engine.store.now()
+        return signer.is_valid([str(path[name]) for name in parts], query, now)
+
+    async def check(context: RouteContext) -> None:
+        if await run_in_threadpool(is_signed, context):
+            return
+        try:
+            await context.authenticate(role)
+        except HttpProblem as error:
+            if error.code == "no-token" and context.request.query_params.get("signature"):
+                message = "This URL was not signed here, was changed, or has expired."
+                raise HttpProblem(403, "bad-signature", message, "Send a token, or get a new URL.") from error
+            raise
+
+    return {"dependencies": [Depends(check)], **declare_role(OPEN_ROLE)}
 
 
 async def _check_request(request: Request) -> None:

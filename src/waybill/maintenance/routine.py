@@ -172,7 +172,7 @@ class MaintenanceScheduler:
             environment.objects,
             environment.open_store,
             {state: days * DAY for state, days in environment.config.retention.items()},
-            environment.get_resources,
+            environment.resources_of,
         )
 
     def make_context(self, store: Store, memory: dict[str, Any], who: str, **options: Any) -> MaintenanceContext:

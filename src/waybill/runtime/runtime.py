@@ -243,7 +243,7 @@ class Runtime:
             queues=queues,
             shared=settings.shared,
             ttl=settings.ttl,
-            resources_of=environment.get_resources,
+            resources_of=environment.resources_of_kind,
         )
 
     def run_until_idle(self, max_wait: float = MAX_IDLE_WAIT) -> int:
@@ -374,7 +374,7 @@ class Runtime:
             threads=settings.threads,
             ttl=settings.ttl,
             max_claims=settings.claim_max,
-            resources_of=environment.get_resources,
+            resources_of=environment.resources_of_kind,
         )
 
     def _make_worker_processes(self) -> WorkerProcesses | None:

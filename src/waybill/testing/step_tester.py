@@ -182,7 +182,7 @@ class StepTester:
             threads=1,
             clock=self.now,
             now=self.now,
-            resources_of=lambda kind: points.wrap(environment.get_resources(kind), "resources"),
+            resources_of=lambda kind: points.wrap(environment.resources_of_kind(kind), "resources"),
         )
         worker.points, worker.target = points, target
         return worker.run_one()

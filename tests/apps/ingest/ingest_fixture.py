@@ -137,7 +137,7 @@ class IngestFixture:
 
     @property
     def resources(self) -> IngestResources:
-        found: IngestResources = self.environment.get_resources("job")
+        found: IngestResources = self.environment.resources_of("ingest")
         return found
 
     @property
@@ -163,7 +163,7 @@ class IngestFixture:
             host=self.environment.host,
             work_root=self.root,
             objects=self.environment.objects,
-            resources_of=self.environment.get_resources,
+            resources_of=self.environment.resources_of_kind,
             **chosen,
         )
 
@@ -178,7 +178,7 @@ class IngestFixture:
             self.root,
             self.environment.objects,
             self.environment.open_store,
-            resources_of=self.environment.get_resources,
+            resources_of=self.environment.resources_of,
         )
         scheduler.register_step()
         if maintenance:
@@ -213,7 +213,7 @@ class IngestFixture:
             objects=self.environment.objects,
             target=ref,
             queues=(ref.kind,),
-            resources_of=self.environment.get_resources,
+            resources_of=self.environment.resources_of_kind,
         )
 
     def step_until(self, ref: Ref, *states: str, steps: int = 40) -> Record:

@@ -69,7 +69,7 @@ def test_nothing_of_a_deleted_batch_stays_in_any_store(
                 ingest.environment.host,
                 ingest.root,
                 ingest.environment.objects,
-                resources_of=ingest.environment.get_resources,
+                resources_of=ingest.environment.resources_of,
             )
             for duty in (
                 UploadRemovalRoutine(),

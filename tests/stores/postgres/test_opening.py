@@ -15,7 +15,7 @@ from waybill.stores import open_store
 from waybill.stores.conformance import StoreTester
 from waybill.stores.conformance.tester import commit_groups, make_change
 from waybill.stores.postgres import PostgresStore, schema
-from waybill.stores.postgres.connection import SETTINGS, strip_secrets
+from waybill.stores.postgres.connection import SETTINGS
 
 SECRET = "hush-hush"
 
@@ -57,24 +57,8 @@ def test_it_opens_with_its_password_and_keeps_it_to_itself(guarded: PostgresServ
     assert isinstance(store, PostgresStore)
     assert store.count_by_state("parcel") == {}
     assert SECRET not in f"{store.url} {store!r} {store}"
-    assert store.url.startswith("postgresql://ann@")
+    assert store.url.startswith("postgresql://ann:***@")
     store.close()
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://ann:hush-hush@db/x", "postgresql://ann@db/x"),
-        (
-            "postgresql://ann:hush-hush@hush-hush@db:5433/x?sslmode=require",
-            "postgresql://ann@db:5433/x?sslmode=require",
-        ),
-        ("postgresql://db/x?user=ann&password=hush-hush&sslpassword=hush-hush", "postgresql://db/x?user=ann"),
-        ("postgres://db/x", "postgres://db/x"),
-    ],
-)
-def test_no_url_shows_a_password(url: str, shown: str) -> None:
-    assert strip_secrets(url) == shown
 
 
 def test_a_wrong_password(guarded: PostgresServer) -> None:

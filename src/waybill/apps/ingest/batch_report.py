@@ -22,10 +22,10 @@ from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources
-from waybill.apps.ingest.signed_urls import strip_url_secrets
 from waybill.apps.ingest.submission import Submission
 from waybill.files import names
 from waybill.manifests import record_lists
+from waybill.masking import mask_document
 from waybill.notify import MailAttachment, make_mail, make_webhook_deliveries, parse_recipients
 from waybill.objects import ObjectNotFound, Objects
 from waybill.record import Record
@@ -108,11 +108,7 @@ def job_entry_of(job: Record, reasons: Sequence[str] = ()) -> dict[str, Any]:
     """A job in a file of the report: its submission, its outcome and the reasons; secrets in URLs are removed."""
     submission = Submission.from_job(job)
     configuration = job.documents.get("configuration")
-    configured = (
-        {name: strip_url_secrets(value) for name, value in configuration.items()}
-        if isinstance(configuration, dict)
-        else {}
-    )
+    configured = mask_document(configuration) if isinstance(configuration, dict) else {}
     return {
         **configured,
         "id": job.id,

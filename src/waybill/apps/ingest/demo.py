@@ -34,7 +34,7 @@ PROFILES = {"demo_content": "demo", "demo_atlases": "atlases"}
 
 
 def load_demo(environment: Environment, engine: Engine) -> None:
-    resources = cast(IngestResources, environment.get_resources("batch"))
+    resources = cast(IngestResources, environment.resources_of("ingest"))
     if not _has_record(engine, "profile", "demo_content"):
         _create_profiles(engine)
     for submission, data in _build_deposits():

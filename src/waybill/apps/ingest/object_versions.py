@@ -193,7 +193,7 @@ def version_documents_of(job: Record, ctx: StepContext, version: StoredVersion) 
 
 
 def manifest_url_of(ctx: StepContext, ark: str, version: int) -> str:
-    """The URL of the manifest of a version; signed, if services that have no token share the tree (signed_urls.py)."""
+    """The URL of the manifest of a version; signed, if services that have no token share the tree."""
     resources = resources_of(ctx)
     url, lifetime = (
         resources.api_url_of("objects", ark, "versions", str(version), "manifest"),
@@ -201,9 +201,8 @@ def manifest_url_of(ctx: StepContext, ark: str, version: int) -> str:
     )
     if not resources.is_tree_shared or not lifetime:
         return url
-    return (
-        f"{url}?{resources.get_manifest_signer(ctx.run_on_store).sign_query(ark, version, int(ctx.now() + lifetime))}"
-    )
+    signer = resources.get_manifest_signer(ctx.run_on_store)
+    return f"{url}?{signer.sign_query((ark, str(version)), int(ctx.now() + lifetime))}"
 
 
 def storage_request_of(job: Record) -> str:

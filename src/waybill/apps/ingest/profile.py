@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waybill.files import names
+from waybill.masking import remove_account
 
 VERSION = 1
 
@@ -205,7 +206,7 @@ def _find_profile_faults(profile: Profile) -> list[str]:
         ("storage service", profile.storage_service),
     ):
         if url and not is_web_address(url):
-            shown = names.quote_text(url.rpartition("@")[2])  # without a password that should not be in it
+            shown = names.quote_text(remove_account(url))
             faults.append(
                 f"The URL of the {what}, {shown}, is not an http or https URL without user name and password."
             )

@@ -20,7 +20,6 @@ from waybill.apps.ingest.merritt import mnemonics
 from waybill.apps.ingest.profile import Profile, from_document
 from waybill.apps.ingest.settings import IngestSettings
 from waybill.apps.ingest.settings import read as read_settings
-from waybill.apps.ingest.signed_urls import ManifestUrlSigner
 from waybill.apps.ingest.storage import OcflStorage, StorageService
 from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
@@ -29,6 +28,7 @@ from waybill.disk_space import WorkingDisk
 from waybill.notify import post
 from waybill.objects import MIN_PART_SIZE, Objects
 from waybill.record import RecordNotFound, Store
+from waybill.signed_urls import UrlSigner
 from waybill.step import Fail, StepContext
 from waybill.transfer import AddressPolicy, FetcherCache, download, probe_sizes
 
@@ -62,7 +62,7 @@ class IngestResources:
         self._thread_local = threading.local()
         self._lock = threading.Lock()
         self._open_indexes: list[tuple[threading.Thread, Index]] = []
-        self._manifest_signer: ManifestUrlSigner | None = None
+        self._manifest_signer: UrlSigner | None = None
         self._ezid_clients: dict[str, EzidClient] = {}
         self.number_blocks = NumberBlocks()
         self.connections = FetcherCache()
@@ -77,13 +77,16 @@ class IngestResources:
         """Whether services that have no tokens share the tree."""
         return urlsplit(self.environment.config.store).scheme == "zookeeper"
 
-    def get_manifest_signer(
-        self, run_on_store: Callable[[Callable[[Store], ManifestUrlSigner]], ManifestUrlSigner]
-    ) -> ManifestUrlSigner:
-        """The signer of manifest URLs; its secret is read from the store once in each process."""
+    def get_manifest_signer(self, run_on_store: Callable[[Callable[[Store], UrlSigner]], UrlSigner]) -> UrlSigner:
+        """The signer of the URLs of manifests; its secret is read from the store once in each process.
+
+        On a tree that is shared with other services, a job names the manifest of the stored version by its URL, for the
+        service that records it, and those services have no tokens. Who can read the tree has the URL: it gives access
+        to this manifest, to none of the files that it lists, and to no later version.
+        """
         if self._manifest_signer is None:
             self._manifest_signer = run_on_store(
-                lambda store: ManifestUrlSigner.from_store(store, self.draw_random_bytes)
+                lambda store: UrlSigner.from_store(store, "ingest-manifest", self.draw_random_bytes)
             )
         return self._manifest_signer
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from waybill.config import POSTGRES_TIMEOUTS
+from waybill.masking import mask_secrets
 from waybill.record import BadStore, StoreUnavailable
 from waybill.stores.postgres import errors
 from waybill.stores.postgres.binary_rows import CompositeArray, make_array_dumper
@@ -25,7 +25,6 @@ from waybill.stores.presence import ConnectionPresence
 
 # how often a statement is sent that fails because of concurrent writes: a deadlock, or rows that others just wrote
 MAX_TRIES = 5
-SECRET_PARAMETERS = frozenset({"password", "sslpassword"})
 
 DEFAULTS: dict[str, Any] = {"application_name": "waybill", **POSTGRES_TIMEOUTS}  # a URL may override them
 
@@ -48,22 +47,11 @@ SETTINGS = {
 Row = tuple[Any, ...]
 
 
-def strip_secrets(url: str) -> str:
-    """The URL without its passwords, for messages."""
-    parts = urlsplit(url)
-    user, host = parts.netloc.rpartition("@")[::2]
-    netloc = f"{user.partition(':')[0]}@{host}" if user else host
-    query = urlencode(
-        [(name, value) for name, value in parse_qsl(parts.query) if name not in SECRET_PARAMETERS], quote_via=quote
-    )
-    return urlunsplit((parts.scheme, netloc, parts.path, query, ""))
-
-
 class PostgresConnection:
     """The connection on which a store runs its statements, each in a transaction of its own."""
 
     def __init__(self, url: str, schema: str) -> None:
-        self.safe_url = strip_secrets(url)
+        self.safe_url = mask_secrets(url)
         self.schema = schema
         self.presence = ConnectionPresence(0.0)
         self._db: psycopg.Connection[Row] | None = None

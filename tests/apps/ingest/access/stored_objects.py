@@ -16,7 +16,7 @@ class StoredObjects:
     def __init__(self, ingest: IngestFixture) -> None:
         self.ingest = ingest
         self.sources = Bytes()
-        self.resources: IngestResources = ingest.environment.get_resources("job")
+        self.resources: IngestResources = ingest.environment.resources_of("ingest")
         self.storage = OcflStorage(ingest.environment.objects, "ocfl", self.sources)
         self._count = 0
 

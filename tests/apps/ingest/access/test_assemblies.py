@@ -54,7 +54,7 @@ def plain(tmp_path: Path) -> Iterator[IngestFixture]:
 def asked_for(ingest: IngestFixture, owner: str = "jo", **wanted: Any) -> RequestedAssembly:
     with ingest.engine() as engine:
         return request_assembly(
-            engine, ingest.environment.get_resources("job"), AssemblyRequest(**{"object": ARK, **wanted}), owner=owner
+            engine, ingest.environment.resources_of("ingest"), AssemblyRequest(**{"object": ARK, **wanted}), owner=owner
         )
 
 

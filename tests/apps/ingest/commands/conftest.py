@@ -74,7 +74,7 @@ def run_worker() -> RunWorker:
             host=own.host,
             work_root=own.config.work.root,
             objects=own.objects,
-            resources_of=own.get_resources,
+            resources_of=own.resources_of_kind,
             queues=queues,
             threads=4,
         )

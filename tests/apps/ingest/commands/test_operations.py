@@ -293,7 +293,7 @@ def test_the_inventory_is_recorded_again_from_storage(
 ) -> None:
     ark = deposited(ingest_cli, run_worker)
     with closing(Environment.from_config(config.load(env=os.environ), [APPLICATION])) as environment:
-        environment.get_resources("job").inventory.forget(ark)
+        environment.resources_of("ingest").inventory.forget(ark)
     assert ingest_cli("object", ark).code == 3
     with run_worker():
         said = ingest_cli("rebuild", "--all", "--json")

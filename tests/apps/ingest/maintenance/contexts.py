@@ -21,5 +21,5 @@ def make_context(ingest: IngestFixture, memory: dict[str, Any] | None = None) ->
             environment.open_store,
             {},
             memory if memory is not None else {},
-            resources_of=environment.get_resources,
+            resources_of=environment.resources_of,
         )

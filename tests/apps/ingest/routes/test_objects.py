@@ -16,9 +16,9 @@ from tests.apps.ingest.access.stored_objects import ARK, StoredObjects
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.routes.objects_server import ObjectsClient, serve_objects
 from waybill.apps.ingest.maintenance.audit import audit_next
-from waybill.apps.ingest.signed_urls import ManifestUrlSigner
 from waybill.apps.ingest.storage import MANIFEST_PATH
 from waybill.http.downloads import BUFFERED_SIZE
+from waybill.signed_urls import UrlSigner
 
 QUOTED = quote(ARK, safe="")
 LONG = bytes(range(256)) * (BUFFERED_SIZE // 128)
@@ -243,20 +243,20 @@ def test_known_damage_is_listed(own: Place) -> None:
 def test_a_signed_url_opens_one_manifest_for_a_while_and_nothing_else(place: Place) -> None:
     with place.ingest.engine() as engine:
         seal, now = (
-            ManifestUrlSigner.from_store(engine.store, place.stored_objects.resources.draw_random_bytes),
+            UrlSigner.from_store(engine.store, "ingest-manifest", place.stored_objects.resources.draw_random_bytes),
             int(engine.store.now()),
         )
     base = f"/api/v1/ingest/objects/{QUOTED}/versions"
-    signed = seal.sign_query(ARK, 1, now + 1000)
+    signed = seal.sign_query((ARK, "1"), now + 1000)
     answer = place.front.get(f"{base}/1/manifest?{signed}", role=None)
     assert (answer.status_code, answer.content) == (200, place.front.get(f"{base}/1/manifest").content)
     assert place.front.ask("HEAD", f"{base}/1/manifest?{signed}", role=None).status_code == 200
     for wrong in (
         f"{base}/2/manifest?{signed}",
         f"{base}/0/manifest?{signed}",
-        f"{base}/1/manifest?{seal.sign_query(ARK, 1, now - 1)}",
-        f"{base}/1/manifest?{seal.sign_query(ARK, 2, now + 1000)}",
-        f"{base}/1/manifest?{seal.sign_query('ark:/99999/fk4z1', 1, now + 1000)}",
+        f"{base}/1/manifest?{seal.sign_query((ARK, '1'), now - 1)}",
+        f"{base}/1/manifest?{seal.sign_query((ARK, '2'), now + 1000)}",
+        f"{base}/1/manifest?{seal.sign_query(('ark:/99999/fk4z1', '1'), now + 1000)}",
         f"{base}/1/manifest?{signed[:-1]}",
         f"{base}/1/manifest?{signed.replace('expires=', 'expires=9')}",
         f"{base}/1/manifest?signature=%C3%A9",
@@ -268,7 +268,7 @@ def test_a_signed_url_opens_one_manifest_for_a_while_and_nothing_else(place: Pla
     ):
         refused = place.front.get(wrong, role=None)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "bad-signature"), wrong
-    assert place.front.get(f"{base}/1/manifest?{seal.sign_query(ARK, 1, now - 1)}").status_code == 200, (
+    assert place.front.get(f"{base}/1/manifest?{seal.sign_query((ARK, '1'), now - 1)}").status_code == 200, (
         "a token is enough"
     )
     assert place.front.get(f"{base}/1/manifest?expires={now + 1000}", role=None).status_code == 401

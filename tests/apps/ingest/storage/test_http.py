@@ -435,7 +435,7 @@ def test_jobs_are_stored_with_the_service_that_the_settings_name(
         assert job.state == "Notify", job.message
         ark = job.documents["identifiers"]["primary_id"]
         assert jobs.files_of(ingest, ark)["producer/a.txt"] == b"hello"
-        row = ingest.environment.get_resources("job").inventory.get_file(ark, 1, "producer/a.txt")
+        row = ingest.environment.resources_of("ingest").inventory.get_file(ark, 1, "producer/a.txt")
         assert row["size"] == 5
         assert not list(ingest.environment.objects.list("ocfl"))
     assert said_by_validator(store.root) == (1, [])

@@ -92,7 +92,7 @@ def translate_errors() -> Iterator[None]:
 
 
 def resources_of(context: CommandContext) -> IngestResources:
-    return cast(IngestResources, context.environment.get_resources("job"))
+    return cast(IngestResources, context.environment.resources_of("ingest"))
 
 
 def open_file(file: Path) -> BinaryIO:

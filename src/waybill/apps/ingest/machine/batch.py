@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
 from waybill.apps.ingest.machine.state_names import StateNames
-from waybill.apps.ingest.signed_urls import strip_document_secrets
 from waybill.apps.ingest.submission import Submission, choose_folder_name
 from waybill.machine import Document, Machine, WorkingFolder, action, end, join, rest, work
+from waybill.masking import mask_document
 from waybill.record import Record, Store
 
 DAY = 86400.0
@@ -58,9 +58,9 @@ def build_batch_machine(live_job_states: Collection[str]) -> Machine:
         ),
         documents=(
             Document("submission", None, "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
-                     redact=strip_document_secrets),
+                     redact=mask_document),
             Document("collections", None, "step", "The collections that can hold it, from its profile, if another service submitted it."),
-            Document("plan", None, "step", "Where the list of its objects is, and how many there are.", redact=strip_document_secrets),
+            Document("plan", None, "step", "Where the list of its objects is, and how many there are.", redact=mask_document),
             Document("spawned", None, "step", "How many of its jobs were created, and remarks on the manifest."),
             Document("failure", None, "step", "Why no jobs could be created, with line numbers."),
             Document("status-report", None, "step", "The last report: counts, the first ids, and where the full list is.", v=None),

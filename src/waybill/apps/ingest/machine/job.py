@@ -13,7 +13,6 @@ from typing import Any
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
 from waybill.apps.ingest.machine.state_names import StateNames
-from waybill.apps.ingest.signed_urls import strip_document_secrets
 from waybill.apps.ingest.submission import Submission, choose_folder_name
 from waybill.disk_space import SPACE_DOCUMENT
 from waybill.machine import (
@@ -30,6 +29,7 @@ from waybill.machine import (
     rest,
     work,
 )
+from waybill.masking import mask_document
 from waybill.record import Record, RecordNotFound, Store
 
 # --- the states
@@ -183,16 +183,16 @@ def build_job_machine(storing_state: bool, external_states: Iterable[str]) -> Ma
         ),
         documents=(
             Document("configuration", None, "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
-                     redact=strip_document_secrets),
+                     redact=mask_document),
             Document("identifiers", None, "step", "Its ARK and its local ids.", v=None),
             Document("owner", None, "step", "The owner of its local ids, from its profile, if another service submitted it."),
             Document("collections", None, "step", "The collections that can hold it, from its profile, if another service submitted it."),
             Document("minted", None, "step", "The ARK that was minted for it, to be registered with EZID."),
             Document("metadata", None, "step", "Who, what, when and where.", v=None),
             Document("space_needed", None, "step", "Bytes that it needs on the working disk; -1: unknown.", v=None),
-            Document("store", None, "step", "What storage is asked to write.", v=None, redact=strip_document_secrets),
-            Document("inventory", None, "step", "The manifest from which the inventory is written.", v=None, redact=strip_document_secrets),
-            Document("files", None, "step", "Where the list of the files to fetch is.", redact=strip_document_secrets),
+            Document("store", None, "step", "What storage is asked to write.", v=None, redact=mask_document),
+            Document("inventory", None, "step", "The manifest from which the inventory is written.", v=None, redact=mask_document),
+            Document("files", None, "step", "Where the list of the files to fetch is.", redact=mask_document),
             SPACE_DOCUMENT,
             Document("downloaded", None, "step", "Where the list of the fetched files is."),
             Document("stored", None, "step", "What storage answered."),

@@ -95,7 +95,7 @@ class AssemblyExpiryRoutine:
 
 
 def _resources_of(context: MaintenanceContext) -> IngestResources:
-    resources: IngestResources = context.resources_of("job")
+    resources: IngestResources = context.resources_of("ingest")
     return resources
 
 

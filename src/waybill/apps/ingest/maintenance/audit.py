@@ -166,7 +166,7 @@ class ContentAuditRoutine:
     has_routine_findings: bool = False
 
     def check(self, context: MaintenanceContext) -> Iterator[Finding]:
-        resources: IngestResources = context.resources_of("job")
+        resources: IngestResources = context.resources_of("ingest")
         progress = audit_next(resources, context.engine, stop=context.stop, who=context.who)
         before = context.memory
         if progress.files:

@@ -28,7 +28,7 @@ class StorageRecoveryRoutine:
     has_routine_findings: bool = False
 
     def check(self, context: MaintenanceContext) -> Iterator[Finding]:
-        resources: IngestResources = context.resources_of("job")
+        resources: IngestResources = context.resources_of("ingest")
         storage = resources.storage
         if not isinstance(storage, OcflStorage):
             return  # another service recovers its own storage

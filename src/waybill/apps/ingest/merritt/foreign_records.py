@@ -21,10 +21,10 @@ from waybill.apps.ingest.formats.checkm import BadManifest, ManifestRow
 from waybill.apps.ingest.formats.checkm.reader import CHECKM_PREFIX, read_storage_manifest
 from waybill.apps.ingest.machine.holds import COLLECTION_HOLD_PREFIX
 from waybill.apps.ingest.resources import IngestResources, resources_of
-from waybill.apps.ingest.signed_urls import strip_url_secrets
 from waybill.apps.ingest.storage import FileToStore
 from waybill.apps.ingest.storage.sources import FILE_SCHEME, SourceMissing, open_working_file
 from waybill.apps.ingest.submission import Submission
+from waybill.masking import mask_foreign_url
 from waybill.record import Record
 from waybill.step import Fail, StepContext, Wait
 from waybill.transfer import DownloadRequest, download
@@ -90,13 +90,13 @@ def read_foreign_manifest(ctx: StepContext, url: str) -> list[ManifestRow]:
     with open(path, "rb") as file:
         if not file.read(len(CHECKM_PREFIX)) == CHECKM_PREFIX:
             raise Fail(
-                f"{strip_url_secrets(url)} is not a storage manifest: it does not begin with {CHECKM_PREFIX.decode()}."
+                f"{mask_foreign_url(url)} is not a storage manifest: it does not begin with {CHECKM_PREFIX.decode()}."
             )
         file.seek(0)
         try:
             return read_storage_manifest(file)
         except BadManifest as error:
-            raise Fail(f"The storage manifest {strip_url_secrets(url)} cannot be used: {error}") from error
+            raise Fail(f"The storage manifest {mask_foreign_url(url)} cannot be used: {error}") from error
 
 
 def list_foreign_files(ctx: StepContext, rows: Iterable[ManifestRow]) -> Iterator[FileToStore]:
@@ -119,7 +119,7 @@ def read_foreign_deletions(ctx: StepContext, url: str) -> tuple[str, ...]:
     try:
         listed = read_deletions(fetch_foreign_file(ctx, url, "deletions.txt").read_bytes())
     except BadAnvl as error:
-        raise Fail(f"The list of deletions {strip_url_secrets(url)} cannot be used: {error}") from error
+        raise Fail(f"The list of deletions {mask_foreign_url(url)} cannot be used: {error}") from error
     return tuple(name if name.startswith(("producer/", "system/")) else f"producer/{name}" for name in listed)
 
 
@@ -130,7 +130,7 @@ def path_in_work_root_of(ctx: StepContext, url: str) -> str:
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or not path.startswith(root) or ".." in path.split("/"):
         raise Fail(
-            f"{strip_url_secrets(url)[:200]} is not below the work root of this service, and no other files are read."
+            f"{mask_foreign_url(url)[:200]} is not below the work root of this service, and no other files are read."
         )
     return path.removeprefix(root)
 
@@ -156,7 +156,7 @@ def _fetch_all(ctx: StepContext, requests: Iterable[DownloadRequest], into: Path
         stop=lambda: ctx.stop,
     ):
         ctx.check()
-        url = strip_url_secrets(urls.pop(fetched.name, fetched.name))
+        url = mask_foreign_url(urls.pop(fetched.name, fetched.name))
         if not fetched.ok:
             raise (Fail if fetched.permanent else ForeignFileUnavailable)(f"{url} cannot be fetched: {fetched.reason}")
 

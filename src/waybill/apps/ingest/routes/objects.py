@@ -22,14 +22,14 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Depends, Path, Query, Response
-from fastapi.concurrency import run_in_threadpool
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 
 from waybill.apps.ingest.access.orders import FILES_HINT, SEARCH_HINT
 from waybill.apps.ingest.identifiers.noid import is_ark
 from waybill.apps.ingest.inventory import InvalidSearch, Inventory
+from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.routes.context import (
     PREFIX,
     IngestRequest,
@@ -43,13 +43,13 @@ from waybill.files.names import quote_text
 from waybill.http.downloads import DownloadContent, send_content
 from waybill.http.errors import HttpProblem, describe_responses
 from waybill.http.json_io import to_json_response
-from waybill.http.request_context import OPEN_ROLE, declare_role, make_router
+from waybill.http.request_context import RequestContext, allow_signed_urls, make_router
 from waybill.index import Row
-from waybill.record import RecordNotFound
+from waybill.record import RecordNotFound, Store
+from waybill.signed_urls import UrlSigner
 from waybill.tokens import Identity
 
 AUDIT_HINT = "Tell the server's operator: `waybill ingest audit`."
-BAD_SIGNATURE = "This URL was not signed here, was changed, or has expired."
 MAX_TEXT_LENGTH = 1000  # characters of a search parameter
 
 
@@ -171,7 +171,7 @@ def build_object_router() -> APIRouter:
             "/objects/{ark:ark}/versions/{number}/manifest",
             fetch_manifest,
             "The storage manifest of a version",
-            allow_signed_url("reader"),
+            allow_signed_urls("reader", _get_signer, ("ark", "number")),
         ),
         (
             "/objects/{ark:ark}/versions/{number}/files/{path:path}",
@@ -232,31 +232,9 @@ def _to_file_view(ark: str, number: int, row: Row) -> dict[str, Any]:
     }
 
 
-def allow_signed_url(role: str) -> dict[str, Any]:
-    """Declare that a route with `ark` and `number` in its path is open to signed URLs; without one it needs the role."""
-
-    async def check(context: IngestRequest) -> None:
-        signature = context.request.query_params.get("signature", "")
-        is_valid: bool = await run_in_threadpool(_is_signature_valid, context, signature)
-        if is_valid:
-            return
-        try:
-            await context.authenticate(role)
-        except HttpProblem as error:
-            if signature and error.code == "no-token":
-                raise HttpProblem(403, "bad-signature", BAD_SIGNATURE, "Send a token, or get a new URL.") from error
-            raise
-
-    return {"dependencies": [Depends(check)], **declare_role(OPEN_ROLE)}
-
-
-def _is_signature_valid(context: IngestRequestContext, signature: str) -> bool:
-    if not signature:
-        return False
-    path, expires = context.request.path_params, context.request.query_params.get("expires", "")
-    with context.open_engine() as engine:
-        signer = context.resources.get_manifest_signer(lambda question: question(engine.store))
-        return signer.is_valid(str(path["ark"]), str(path["number"]), expires, signature, engine.store.now())
+def _get_signer(context: RequestContext, store: Store) -> UrlSigner:
+    resources: IngestResources = context.environment.resources_of("ingest")
+    return resources.get_manifest_signer(lambda read: read(store))
 
 
 # --- embargoes: the date until which only operators get the files of an object, as its depositor wrote it in

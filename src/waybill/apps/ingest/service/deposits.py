@@ -47,6 +47,7 @@ from waybill.apps.ingest.submission import (
 from waybill.digests import UnknownDigest, normalize_algorithm, normalize_digests
 from waybill.engine import Engine
 from waybill.files import containers, names
+from waybill.masking import remove_account
 from waybill.objects import ObjectsError
 from waybill.record import CommitOutcomeUnknown, Record, RecordExists
 from waybill.rules import ActionRefused, InvalidRequest
@@ -319,7 +320,7 @@ def guess_payload_type(filename: str, head: bytes | None = None) -> PayloadType 
 
 def _quote_url(url: str) -> str:
     """The URL as it may be shown: without a user name and password."""
-    return names.quote_text(url.rpartition("@")[2])
+    return names.quote_text(remove_account(url))
 
 
 def _submit_with_retry(engine: Engine, new: New, who: str, why: str) -> Record:

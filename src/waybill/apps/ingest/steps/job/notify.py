@@ -22,8 +22,8 @@ from waybill.apps.ingest.batch_report import build_webhook_deliveries
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import ProfileCallback
 from waybill.apps.ingest.resources import resources_of
-from waybill.apps.ingest.signed_urls import strip_url_secrets
 from waybill.apps.ingest.submission import Submission
+from waybill.masking import mask_foreign_url
 from waybill.notify import HttpPostError
 from waybill.record import Record, encode_document
 from waybill.step import Done, Fail, Outcome, StepContext
@@ -71,7 +71,7 @@ def _call_receiver(job: Record, ctx: StepContext, callback: ProfileCallback, at:
             timeout=resources.settings.notifications.callback_timeout,
         )
     except HttpPostError as error:
-        message = f"The callback to {strip_url_secrets(callback.url)} failed: {error}"
+        message = f"The callback to {mask_foreign_url(callback.url)} failed: {error}"
         if error.permanent:
             raise Fail(f"{message} Correct the receiver or the profile, then resume.") from None
         raise HttpPostError(message, permanent=False) from None
@@ -96,7 +96,7 @@ def job_state_of(job: Record, at: float) -> dict[str, Any]:
         "job:jobStatus": "COMPLETED",
         "job:primaryID": submission.primary_id,
         "job:localID": "; ".join(submission.local_ids),
-        "job:packageName": strip_url_secrets(submission.filename),
+        "job:packageName": mask_foreign_url(submission.filename),
         "job:objectCreator": submission.creator,
         "job:objectTitle": submission.title,
         "job:objectDate": submission.date,

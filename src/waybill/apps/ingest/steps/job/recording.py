@@ -25,10 +25,10 @@ from waybill.apps.ingest.inventory import InventoryConflict, LocalIdTaken, Versi
 from waybill.apps.ingest.merritt import foreign_records
 from waybill.apps.ingest.object_versions import read_previous_metadata, storage_request_of
 from waybill.apps.ingest.resources import resources_of
-from waybill.apps.ingest.signed_urls import strip_url_secrets
 from waybill.apps.ingest.storage import NotInStorage, StoredVersion
 from waybill.apps.ingest.submission import Submission
 from waybill.manifests import ManifestEntry, ManifestError, ManifestHeader, ManifestReader, ManifestWriter
+from waybill.masking import mask_foreign_url
 from waybill.record import Record
 from waybill.step import Done, Fail, StepContext
 
@@ -66,7 +66,7 @@ def _find_foreign_source(job: Record, ctx: StepContext) -> VersionSource | None:
     if start.startswith(CHECKM_PREFIX):
         return _source_of_checkm_manifest(job, ctx, url, path)
     raise Fail(
-        f"{strip_url_secrets(url)} is no storage manifest that can be recorded: neither Waybill's nor in checkm form."
+        f"{mask_foreign_url(url)} is no storage manifest that can be recorded: neither Waybill's nor in checkm form."
     )
 
 
@@ -77,7 +77,7 @@ def _source_of_waybill_manifest(job: Record, ctx: StepContext, url: str, path: P
         about = reader.header.about
         ark, number = about.get("object"), about.get("version")
         if not isinstance(ark, str) or not isinstance(number, int):
-            raise Fail(f"The manifest {strip_url_secrets(url)} does not say of which object and version it is.")
+            raise Fail(f"The manifest {mask_foreign_url(url)} does not say of which object and version it is.")
         _check_ark(job, ark, url)
         try:
             ours = storage.get_version(ark, number)
@@ -95,7 +95,7 @@ def _source_of_waybill_manifest(job: Record, ctx: StepContext, url: str, path: P
 def _source_of_checkm_manifest(job: Record, ctx: StepContext, url: str, path: Path) -> VersionSource | None:
     resources, submission = resources_of(ctx), Submission.from_job(job)
     if not submission.primary_id:
-        raise Fail(f"The job has no ARK, so {strip_url_secrets(url)} cannot be recorded.")
+        raise Fail(f"The job has no ARK, so {mask_foreign_url(url)} cannot be recorded.")
     known = {row["number"]: row["request"] for row in _read_versions(ctx, submission.primary_id)}
     if storage_request_of(job) in known.values():
         return None
@@ -103,7 +103,7 @@ def _source_of_checkm_manifest(job: Record, ctx: StepContext, url: str, path: Pa
         with open(path, "rb") as file:
             rows = sorted(read_storage_manifest(file), key=lambda row: row.name)
     except BadManifest as error:
-        raise Fail(f"The storage manifest {strip_url_secrets(url)} cannot be recorded: {error}") from error
+        raise Fail(f"The storage manifest {mask_foreign_url(url)} cannot be recorded: {error}") from error
     profile, replaced_paths = resources.get_profile(ctx, submission), {row.name for row in rows}
     previous = (
         read_previous_metadata(
@@ -169,7 +169,7 @@ def _open_manifest(path: Path) -> ManifestReader:
 def _check_ark(job: Record, ark: str, url: str) -> None:
     expected = Submission.from_job(job).primary_id
     if expected and expected != ark:
-        raise Fail(f"The job is for {expected}, and the manifest {strip_url_secrets(url)} is of {ark}.")
+        raise Fail(f"The job is for {expected}, and the manifest {mask_foreign_url(url)} is of {ark}.")
 
 
 def _compute_sha256(path: Path) -> str:
