@@ -1,5 +1,6 @@
 """Zips and tars as streams are read by programs that know nothing of us, whatever the sizes, names and numbers."""
 
+import hashlib
 import io
 import subprocess
 import tarfile
@@ -14,9 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waybill.files import names
-from waybill.files.containers import MemberNames, MemberToPack, ZipPacker, compress_gzip, pack_tar
+from waybill.files.containers import (
+    MemberNames,
+    MemberToPack,
+    UploadPartSizes,
+    ZipPacker,
+    compress_gzip,
+    pack_tar,
+    store_container,
+)
 from waybill.files.containers.packer import BUFFERED_FILE_SIZE
 from waybill.files.names import to_file_name
+from waybill.sim.memory_objects import MemoryObjects, MemoryUpload
 
 LONG = bytes(range(256)) * (BUFFERED_FILE_SIZE // 256) + b"and a little more"
 FILES = {
@@ -188,3 +198,25 @@ def test_whatever_the_names_they_are_safe_and_unique(paths: list[str]) -> None:
 def test_an_ark_becomes_the_name_of_a_file() -> None:
     assert to_file_name("ark:/99999/fk4abc") == "ark_99999_fk4abc"
     assert to_file_name("../..") == "object"
+
+
+# --- storing
+
+
+@pytest.mark.parametrize(("content", "parts"), [(999, 0), (1000, 5)])
+def test_a_long_container_is_stored_in_parts(monkeypatch: pytest.MonkeyPatch, content: int, parts: int) -> None:
+    objects = MemoryObjects(lambda: 1_700_000_000.0, lambda point: None)
+    sizes: list[int] = []
+    put_part = MemoryUpload.put_part
+
+    def watch(upload: MemoryUpload, number: int, data: bytes) -> object:
+        sizes.append(len(data))
+        return put_part(upload, number, data)
+
+    monkeypatch.setattr(MemoryUpload, "put_part", watch)
+    data = bytes(1000)
+    info = store_container(objects, "a.tar", split(data, 100), content, UploadPartSizes(1000, 200))
+    with objects.get("a.tar") as body:
+        assert b"".join(body) == data
+    assert (info.size, info.sha256) == (1000, hashlib.sha256(data).hexdigest())
+    assert sizes == [200] * parts

@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlsplit
 
 from waybill.apps.ingest.identifiers.ezid import EzidClient
@@ -25,8 +25,9 @@ from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission
 from waybill.disk_space import WorkingDisk
+from waybill.files.containers import UploadPartSizes
 from waybill.notify import post
-from waybill.objects import MIN_PART_SIZE, Objects
+from waybill.objects import Objects
 from waybill.record import RecordNotFound, Store
 from waybill.signed_urls import UrlSigner
 from waybill.step import Fail, StepContext
@@ -37,13 +38,6 @@ if TYPE_CHECKING:
     from waybill.index import Index
 
 CACHE_SECONDS = 5.0  # seconds for which profiles and mnemonics are cached
-
-
-class UploadPartSizes(NamedTuple):
-    """When an archive is uploaded in parts: from `min_content` bytes of content on, in parts of at least `min_part`."""
-
-    min_content: int = 100 * 2**30
-    min_part: int = MIN_PART_SIZE
 
 
 class IngestResources:

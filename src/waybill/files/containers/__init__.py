@@ -28,7 +28,14 @@ from waybill.files.containers.entries import (
     UnpackedFile,
 )
 from waybill.files.containers.member_names import MemberNames
-from waybill.files.containers.packer import MemberToPack, ZipPacker, compress_gzip, pack_tar
+from waybill.files.containers.packer import (
+    MemberToPack,
+    UploadPartSizes,
+    ZipPacker,
+    compress_gzip,
+    pack_tar,
+    store_container,
+)
 from waybill.files.containers.unpacker import kind_of, list_members, unpack
 
 __all__ = [
@@ -41,10 +48,12 @@ __all__ = [
     "MemberNames",
     "MemberToPack",
     "UnpackedFile",
+    "UploadPartSizes",
     "ZipPacker",
     "compress_gzip",
     "kind_of",
     "list_members",
     "pack_tar",
+    "store_container",
     "unpack",
 ]

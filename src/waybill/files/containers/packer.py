@@ -1,6 +1,7 @@
 """Writes zips and tars as streams: any number of files of any size, in bounded memory.
 
 `ZipPacker` and `pack_tar` turn members into a container; what reading a member raises ends the stream.
+`store_container` writes it to the objects.
 
 A zip is written as
 
@@ -14,6 +15,7 @@ number of files). The same members give the same bytes.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import tarfile
 import tempfile
@@ -21,6 +23,8 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, NamedTuple
+
+from waybill.objects import MAX_PART_NUMBER, MIN_PART_SIZE, DirectoryObjects, ObjectInfo, Objects
 
 BUFFERED_FILE_SIZE = 1024 * 1024  # bytes; a smaller file is read before its header is written
 SPOOL_SIZE = 4 * 1024 * 1024  # bytes of the central directory that stay in memory
@@ -191,3 +195,40 @@ def compress_gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
         if packed := compressor.compress(chunk):
             yield packed
     yield compressor.flush()
+
+
+class UploadPartSizes(NamedTuple):
+    """When a container is uploaded in parts: from `min_content` bytes of content on, in parts of at least `min_part`."""
+
+    min_content: int = 100 * 2**30
+    min_part: int = MIN_PART_SIZE
+
+
+_PART_SIZES = UploadPartSizes()
+
+
+def store_container(
+    objects: Objects, name: str, chunks: Iterator[bytes], content: int, part_sizes: UploadPartSizes = _PART_SIZES
+) -> ObjectInfo:
+    """Store what was packed of `content` bytes. A very long container is uploaded to S3 in large enough parts, because its
+    final length is not known.
+    """
+    if content < part_sizes.min_content or isinstance(objects, DirectoryObjects):
+        return objects.put(name, chunks)
+    size, digest = max(part_sizes.min_part, content // (MAX_PART_NUMBER // 2)), hashlib.sha256()
+    with objects.upload(name) as upload:
+        for number, part in enumerate(_split_parts(chunks, size), 1):
+            digest.update(part)
+            upload.put_part(number, part)
+        return upload.complete(sha256=digest.hexdigest())
+
+
+def _split_parts(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    part = bytearray()
+    for chunk in chunks:
+        part += chunk
+        if len(part) >= size:
+            yield bytes(part)
+            part.clear()
+    if part:
+        yield bytes(part)

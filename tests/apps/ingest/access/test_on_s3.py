@@ -13,7 +13,8 @@ from tests.apps.ingest.maintenance.contexts import make_context
 from tests.apps.ingest.routes.objects_server import serve_objects
 from waybill.apps.ingest.access import tokens
 from waybill.apps.ingest.maintenance import AssemblyExpiryRoutine
-from waybill.apps.ingest.resources import IngestResources, UploadPartSizes
+from waybill.apps.ingest.resources import IngestResources
+from waybill.files.containers import UploadPartSizes
 from waybill.maintenance import run_round
 
 LONG = bytes(range(256)) * 50_000  # more than goes in one request

@@ -25,7 +25,7 @@ def hand(caller: ServiceCaller) -> MaintenanceContext:
 
 def abandoned(caller: ServiceCaller, data: bytes = b"left", batch_id: str = "bid-gone") -> str:
     """An upload whose sender died before it became a batch."""
-    return service.receive_upload(caller.resources, batch_id, "a.txt", [data]).url.removeprefix("waybill:")
+    return service.receive_upload(caller.resources, batch_id, "a.txt", [data]).name
 
 
 def age(caller: ServiceCaller, seconds: float) -> None:

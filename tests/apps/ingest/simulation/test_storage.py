@@ -27,6 +27,8 @@ from waybill.apps.ingest.storage import (
     version_files,
     version_writer,
 )
+from waybill.files.containers import packer
+from waybill.files.staged_content import StagedContent
 from waybill.maintenance import temporary_files
 from waybill.objects.streams import iter_chunks
 from waybill.sim.scenario import Scenario
@@ -112,7 +114,7 @@ def each_post_makes_a_version(patch: Patch) -> None:
 
 def what_is_staged_is_not_cleared(patch: Patch) -> None:
     use_storage_service(patch)
-    patch.setattr(http_server.StagedFiles, "clear", lambda self, place: None)
+    patch.setattr(StagedContent, "clear", lambda self, place: None)
 
 
 def what_was_sent_and_given_up_stays(patch: Patch) -> None:
@@ -126,8 +128,8 @@ def what_was_staged_goes_too_early(patch: Patch) -> None:
     plain = http_server.DepositReceiver.write
 
     def hasty(self: Any, object_id: str, request: str, data: Iterator[bytes]) -> StoredVersion:
-        for info in list(self.staged_files._objects.list(http_server.staging_place_of(object_id, request)))[1:]:
-            self.staged_files._objects.delete(info.name)
+        for info in list(self.staged_content._objects.list(http_server.staging_place_of(object_id, request)))[1:]:
+            self.staged_content._objects.delete(info.name)
         return plain(self, object_id, request, data)
 
     patch.setattr(http_server.DepositReceiver, "write", hasty)
@@ -154,24 +156,24 @@ def parts_are_not_swept(patch: Patch) -> None:
 def an_upload_that_failed_is_not_aborted(patch: Patch) -> None:
     def kept(objects: Any, name: str, archive: Iterator[bytes], content: int, parts: Any) -> Any:
         upload = objects.upload(name, keep=True)
-        for number, part in enumerate(processing._split_parts(archive, 200), 1):
+        for number, part in enumerate(packer._split_parts(archive, 200), 1):
             upload.put_part(number, part)
         return upload.complete()
 
-    patch.setattr(processing, "_store_archive", kept)
+    patch.setattr(processing, "store_container", kept)
 
 
 def an_archive_that_broke_off_is_completed(patch: Patch) -> None:
     def completed(objects: Any, name: str, archive: Iterator[bytes], content: int, parts: Any) -> Any:
         upload = objects.upload(name)
         try:
-            for number, part in enumerate(processing._split_parts(archive, 200), 1):
+            for number, part in enumerate(packer._split_parts(archive, 200), 1):
                 upload.put_part(number, part)
         except ArchiveSourceDamaged:
             pass
         return upload.complete()
 
-    patch.setattr(processing, "_store_archive", completed)
+    patch.setattr(processing, "store_container", completed)
 
 
 # --- of healing

@@ -33,7 +33,7 @@ def test_what_another_process_has_stored_meanwhile_is_the_answer_though_nothing_
     """
     first, second = DepositReceiver(objects, "ocfl", "sha512"), DepositReceiver(objects, "ocfl", "sha512")
     for data in FILES.values():
-        first.staged_files.put(staging_place_of(ARK, "r1"), sha256(data), len(data), iter([data]))
+        first.staged_content.put(staging_place_of(ARK, "r1"), sha256(data), len(data), iter([data]))
     plain = second.storage._sources
 
     @contextmanager

@@ -29,10 +29,10 @@ from waybill.apps.ingest.storage import (
     StoredVersion,
     protocol,
 )
-from waybill.apps.ingest.storage import http_server as counter_module
 from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage, StorageUnavailable
 from waybill.apps.ingest.storage.http_server import PREFIX, DepositReceiver, staging_place_of
 from waybill.apps.ingest.storage.protocol import STAGED_PREFIX
+from waybill.files import staged_content as counter_module
 from waybill.files import unneeded_objects
 from waybill.http import create_app
 from waybill.maintenance import MaintenanceContext, run_round
@@ -294,7 +294,7 @@ def test_two_requests_for_one_object_do_not_write_at_once(store: Store, sources:
 
 def test_what_a_client_left_behind_is_swept(store: Store) -> None:
     counter = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512")
-    counter.staged_files.put(staging_place_of(ARK, "r1"), sha256(b"one"), 3, iter([b"one"]))
+    counter.staged_content.put(staging_place_of(ARK, "r1"), sha256(b"one"), 3, iter([b"one"]))
     with sweeping(store) as hand:
         assert run_round(StagingRemovalRoutine(), hand) == 0, "its deposit may be under way"
         assert run_round(StagingRemovalRoutine(age=-1), hand) == 1
@@ -307,7 +307,7 @@ def test_what_a_client_left_behind_is_swept(store: Store) -> None:
 
 
 def test_a_deposit_that_takes_days_to_come_keeps_its_first_bytes(store: Store) -> None:
-    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_files
+    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_content
     sending, left = staging_place_of(ARK, "r1"), staging_place_of(ARK, "r2")
     for place in (sending, left):
         for data in (b"one", b"two"):
@@ -328,7 +328,7 @@ def test_a_deposit_that_takes_days_to_come_keeps_its_first_bytes(store: Store) -
 
 
 def test_a_place_is_looked_at_again_before_it_goes_and_a_sweep_that_was_cut_is_finished(store: Store) -> None:
-    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_files
+    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_content
     place = staging_place_of(ARK, "r1")
     for data in (b"one", b"two", b"six"):
         staged.put(place, sha256(data), 3, iter([data]))
@@ -352,7 +352,7 @@ def test_a_round_ends_between_two_places_and_the_next_goes_on_there(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unneeded_objects, "ROUND_SIZE", 2)
-    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_files
+    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_content
     for number in range(3):
         for data in (b"one", b"two", b"six"):
             staged.put(staging_place_of(ARK, f"r{number}"), sha256(data), 3, iter([data]))
@@ -367,7 +367,7 @@ def test_a_round_ends_between_two_places_and_the_next_goes_on_there(
 
 
 def test_what_takes_long_leaves_signs_that_it_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_files
+    staged = DepositReceiver(store.ingest.environment.objects, "ocfl", "sha512").staged_content
     place = staging_place_of(ARK, "r1")
     staged.put(place, sha256(b"one"), 3, iter([b"one"]))
     grow_old(store)
@@ -381,7 +381,7 @@ def test_what_takes_long_leaves_signs_that_it_goes_on(store: Store, monkeypatch:
 
         staged.put(place, sha256(b"x" * 100_000), 100_000, slowly())  # nothing of it is there before its end
         grow_old(store)
-        with staged.open_source(f"staged:{place}/{sha256(b'x' * 100_000)}") as body:
+        with staged.open(place, sha256(b"x" * 100_000)) as body:
             assert b"".join(iter_chunks(body)) == b"x" * 100_000
             assert run_round(StagingRemovalRoutine(), hand) == 0, "a version is being made of it"
         grow_old(store)

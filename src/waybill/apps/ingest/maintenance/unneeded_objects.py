@@ -26,6 +26,7 @@ from waybill.apps.ingest.payload import UPLOADS_FOLDER
 from waybill.apps.ingest.storage.protocol import STAGED_PREFIX
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import Submission
+from waybill.files.staged_uploads import upload_key_of
 from waybill.files.unneeded_objects import AbandonedFolderRoutine, OrphanedObjectRoutine, UnneededObjectRoutine
 from waybill.maintenance import MaintenanceContext
 from waybill.objects import ObjectInfo
@@ -42,8 +43,8 @@ class UploadRemovalRoutine(UnneededObjectRoutine):
     prefixes: ClassVar[tuple[str, ...]] = (UPLOADS_FOLDER,)
 
     def explain_unneeded(self, context: MaintenanceContext, info: ObjectInfo) -> str | None:
-        batch_id, dot, _ = info.name.removeprefix(f"{UPLOADS_FOLDER}/").partition("/")[0].rpartition(".")
-        if not dot:
+        batch_id = upload_key_of(UPLOADS_FOLDER, info.name)
+        if not batch_id:
             return None  # not named by us
         try:
             batch = context.store.get_by_idempotency_key("batch", batch_id)

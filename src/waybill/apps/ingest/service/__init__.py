@@ -53,7 +53,8 @@ from waybill.apps.ingest.service.holds import (
 from waybill.apps.ingest.service.managed_documents import COLLECTIONS, PROFILES, import_profile
 from waybill.apps.ingest.service.operator_locks import list_active_locks, release_operator_lock, set_operator_lock
 from waybill.apps.ingest.service.payload_check import PayloadCheckReport, PayloadRemark, check_payload, limit_bytes
-from waybill.apps.ingest.service.uploads import ReceivedUpload, receive_upload, remove_upload
+from waybill.apps.ingest.service.uploads import receive_upload
+from waybill.files.staged_uploads import StagedUpload
 
 __all__ = [
     "COLLECTIONS",
@@ -66,7 +67,7 @@ __all__ = [
     "PausableQueue",
     "PayloadCheckReport",
     "PayloadRemark",
-    "ReceivedUpload",
+    "StagedUpload",
     "add_upload_payload",
     "add_url_payload",
     "batch_id_of",
@@ -89,7 +90,6 @@ __all__ = [
     "release_collection",
     "release_operator_lock",
     "remove_unused_upload",
-    "remove_upload",
     "remove_uploads_on_refusal",
     "set_operator_lock",
     "submit_deposit",

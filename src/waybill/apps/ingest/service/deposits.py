@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -29,14 +29,7 @@ from waybill.apps.ingest.payload import UPLOADS_FOLDER
 from waybill.apps.ingest.profile import Profile, is_mail_address, is_web_address
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.service.managed_documents import require_active_mnemonics, require_active_profile
-from waybill.apps.ingest.service.uploads import (
-    ReceivedUpload,
-    add_digest,
-    find_batch_id_fault,
-    receive_upload,
-    remove_upload,
-)
-from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
+from waybill.apps.ingest.service.uploads import find_batch_id_fault, payload_url_of, receive_upload, uploads_of
 from waybill.apps.ingest.submission import (
     MAX_LOCAL_ID_LENGTH,
     MAX_LOCAL_IDS,
@@ -47,8 +40,8 @@ from waybill.apps.ingest.submission import (
 from waybill.digests import UnknownDigest, normalize_algorithm, normalize_digests
 from waybill.engine import Engine
 from waybill.files import containers, names
+from waybill.files.staged_uploads import StagedUpload, upload_key_of
 from waybill.masking import remove_account
-from waybill.objects import ObjectsError
 from waybill.record import CommitOutcomeUnknown, Record, RecordExists
 from waybill.rules import ActionRefused, InvalidRequest
 from waybill.step import New
@@ -211,28 +204,16 @@ def _find_digest_faults(digest_type: str, value: str) -> Iterator[str]:
 
 
 def remove_unused_upload(
-    resources: IngestResources, accepted: AcceptedDeposit, received: ReceivedUpload
+    resources: IngestResources, accepted: AcceptedDeposit, received: StagedUpload
 ) -> AcceptedDeposit:
     """Returns `accepted`; removes the upload if the batch existed already, with an upload of its own."""
-    if accepted.submission.url != received.url:
-        remove_upload(resources, received)
+    if accepted.submission.url != payload_url_of(received):
+        uploads_of(resources).remove(received)
     return accepted
 
 
-@contextmanager
-def remove_uploads_on_refusal(resources: IngestResources) -> Iterator[Callable[[ReceivedUpload], None]]:
-    """The function that is yielded takes each upload; if the block ends in a refusal, they are removed again.
-
-    After any other error they stay: the batch may have been created, and need them. If not, the maintenance routine
-    removes them.
-    """
-    uploads: list[ReceivedUpload] = []
-    try:
-        yield uploads.append
-    except (ActionRefused, ObjectsError):
-        for received in uploads:
-            remove_upload(resources, received)
-        raise
+def remove_uploads_on_refusal(resources: IngestResources) -> AbstractContextManager[Callable[[StagedUpload], None]]:
+    return uploads_of(resources).remove_on_refusal()
 
 
 def add_url_payload(resources: IngestResources, submission: Submission) -> Submission:
@@ -259,18 +240,18 @@ def add_url_payload(resources: IngestResources, submission: Submission) -> Submi
     return replace(submission, filename=name, type=submission.type or guess_payload_type(name))
 
 
-def add_upload_payload(resources: IngestResources, submission: Submission, received: ReceivedUpload) -> Submission:
+def add_upload_payload(resources: IngestResources, submission: Submission, received: StagedUpload) -> Submission:
     """The submission with an upload as its payload."""
-    if not received.url.startswith(f"{OBJECT_SCHEME}{UPLOADS_FOLDER}/{submission.batch_id}."):
+    if upload_key_of(UPLOADS_FOLDER, received.name) != submission.batch_id:
         # the maintenance routine would take it for abandoned
-        raise ValueError(f"{received.url} was not received for {submission.batch_id}")
+        raise ValueError(f"{received.name} was not received for {submission.batch_id}")
     if submission.size is not None and submission.size != received.size:
         raise InvalidRequest(f"{received.size} bytes came, and {submission.size} were announced: send it again.")
     if submission.digest_type and normalize_algorithm(submission.digest_type) not in received.digests:
-        received = add_digest(resources, received, submission.digest_type)
+        received = uploads_of(resources).add_digest(received, submission.digest_type)
     return replace(
         submission,
-        url=received.url,
+        url=payload_url_of(received),
         filename=submission.filename or received.filename,
         size=received.size,
         received_digests=received.digests,

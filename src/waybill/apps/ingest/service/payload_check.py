@@ -23,9 +23,9 @@ from waybill.apps.ingest import object_paths
 from waybill.apps.ingest.formats import bagit, checkm
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.service.deposits import guess_payload_type
-from waybill.apps.ingest.service.uploads import HEAD_BYTES
 from waybill.apps.ingest.submission import PayloadType
 from waybill.files import containers, names
+from waybill.files.staged_uploads import HEAD_BYTES
 from waybill.rules import PayloadTooLarge
 from waybill.transfer.address_policy import AddressNotAllowed, AddressPolicy, HostUnresolved
 

@@ -20,11 +20,12 @@ from typing import Any
 from waybill import config, index
 from waybill.apps.ingest.identifiers import ezid, noid
 from waybill.apps.ingest.inventory import Inventory
-from waybill.apps.ingest.resources import IngestResources, UploadPartSizes
+from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.simulation.injected_faults import InjectedFaults
 from waybill.apps.ingest.simulation.storage_service import SimulatedStorageService
 from waybill.apps.ingest.storage import Deposit, OcflStorage, StorageService, StoredVersion
 from waybill.apps.ingest.storage.sources import WorkingSources
+from waybill.files.containers import UploadPartSizes
 from waybill.machine import Machine
 from waybill.notify import HttpPostAnswer, HttpPostError, make_mail_machine
 from waybill.record import Record

@@ -51,7 +51,7 @@ class SimulatedStorageService:
     def make_backend(self) -> DepositReceiver:
         """Return the state of one server process, which is lost with it."""
         backend = DepositReceiver(self.objects, "ocfl", "sha256")
-        backend.storage = self.services.open_storage(backend.staged_files.open_source)
+        backend.storage = self.services.open_storage(backend.open_source)
         return backend
 
     def pick_server(self) -> tuple[SimulatedProcess, DepositReceiver]:
@@ -138,13 +138,13 @@ def answer_request(backend: DepositReceiver, verb: str, params: dict[str, str], 
 
 
 def _list_staged(backend: DepositReceiver, params: dict[str, str], body: bytes) -> SimulatedStorageAnswer:
-    rows = backend.staged_files.list_files(staging_place_of(params["object"], params["request"]))
+    rows = backend.staged_content.list_files(staging_place_of(params["object"], params["request"]))
     return _to_json_lines({"sha256": sha256, "size": size} for sha256, size in rows)
 
 
 def _stage(backend: DepositReceiver, params: dict[str, str], body: bytes) -> SimulatedStorageAnswer:
     place = staging_place_of(params["object"], params["request"])
-    new = backend.staged_files.put(place, params["sha256"], int(params["size"]), iter([body]))
+    new = backend.staged_content.put(place, params["sha256"], int(params["size"]), iter([body]))
     return SimulatedStorageAnswer(201 if new else 200, b"{}")
 
 

@@ -4,16 +4,15 @@ The routes are below /api/v1/ingest/storage: readers may use those that only rea
 
 A deposit arrives in two steps. Its content is staged first, each file as an object named by its SHA-256, in a place of
 its own below ingest/staged/. Then the deposit itself is sent; a DepositReceiver stores it as a version and removes what
-was staged. While a client or a write works on a place, an object `in-use` in it is touched, so that maintenance removes
-only places that were not touched for a day. Two requests for one object are not written at the same time in this
-process; two processes are kept apart by the conditional writes of the storage.
+was staged (waybill.files.staged_content). Two requests for one object are not written at the same time in this process;
+two processes are kept apart by the conditional writes of the storage.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -35,6 +34,7 @@ from waybill.apps.ingest.storage.protocol import (
     NotInStorage,
     StoredVersion,
 )
+from waybill.files.staged_content import StagedContent
 from waybill.objects import ObjectBody, ObjectData, ObjectNotFound, Objects
 
 if TYPE_CHECKING:
@@ -49,10 +49,6 @@ QueryText = Annotated[str, Query(max_length=2000)]
 QueryCount = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 _STAGED_SCHEME = "staged:"
-_IN_USE_NAME = "in-use"  # the object that is touched in a place
-_TOUCH_INTERVAL_BYTES = 1024**3  # bytes between two touches
-_FILE_WEIGHT_BYTES = 1024**2  # counted for each file in addition to its content
-_MAX_COUNTED_PLACES = 1000  # at a time
 
 
 class RequestBodyReader(Protocol):
@@ -84,7 +80,7 @@ def build_router(
 
     @router.get("/staged", summary="Content that is staged for a deposit")
     def list_staged(object: QueryText, request: QueryText) -> Response:
-        rows = get_receiver().staged_files.list_files(staging_place_of(object, request))
+        rows = get_receiver().staged_content.list_files(staging_place_of(object, request))
         return _to_lines_response({"sha256": sha256, "size": size} for sha256, size in rows)
 
     @router.put("/staged", summary="Send the content of a file of a deposit", status_code=201)
@@ -95,7 +91,7 @@ def build_router(
             with _catch_refusals() as refused:
                 if not protocol.SHA256_PATTERN.fullmatch(sha256):
                     raise InvalidDeposit("The SHA-256 is 64 digits of lower-case hex.")
-                is_new = get_receiver().staged_files.put(staging_place_of(object, request), sha256, size, data)
+                is_new = get_receiver().staged_content.put(staging_place_of(object, request), sha256, size, data)
                 return _to_json_response({"sha256": sha256, "size": size}, 201 if is_new else 200)
             return refused[0]
 
@@ -234,74 +230,6 @@ def _to_lines_response(rows: Any) -> Response:
     return StreamingResponse((msgspec.json.encode(row) + b"\n" for row in rows), media_type="application/jsonl")
 
 
-class StagedFiles:
-    """The staged content of deposits that are not stored yet."""
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._byte_counts: dict[str, int] = {}  # bytes since the last touch, by place
-        self._lock = threading.Lock()
-
-    def put(self, place: str, sha256: str, size: int, data: Iterator[bytes]) -> bool:
-        """Stage one file and return whether it is new. Raises ContentMismatch."""
-        name = f"{place}/{sha256}"
-        try:
-            if self._objects.head(name).size == size:
-                for _ in data:  # the client reads the response only after it has sent everything
-                    pass
-                self.touch(place)
-                return False
-        except ObjectNotFound:
-            pass
-        # safe to repeat: the name is the digest of the content
-        self._objects.put(name, self._count_chunks(place, data), size=size, sha256=sha256)
-        return True
-
-    def list_files(self, place: str) -> Iterator[tuple[str, int]]:
-        for info in self._objects.list(place):
-            if not info.name.endswith(f"/{_IN_USE_NAME}"):
-                yield info.name.rpartition("/")[2], info.size
-
-    def touch(self, place: str) -> None:
-        """Show that a client or a write works on this place."""
-        self._objects.put(f"{place}/{_IN_USE_NAME}", b"")  # safe to repeat: only its time matters
-
-    def _count_chunks(self, place: str, data: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the chunks of a file; the place is touched when many bytes have passed."""
-        self._count_bytes(place, _FILE_WEIGHT_BYTES)
-        for chunk in data:
-            yield chunk
-            self._count_bytes(place, len(chunk))
-
-    def _count_bytes(self, place: str, count: int) -> None:
-        with self._lock:
-            if len(self._byte_counts) > _MAX_COUNTED_PLACES:
-                self._byte_counts.clear()  # most are of clients that broke off; the others are touched a little later
-            count += self._byte_counts.get(place, 0)
-            self._byte_counts[place] = count % _TOUCH_INTERVAL_BYTES
-        if count >= _TOUCH_INTERVAL_BYTES:
-            self.touch(place)
-
-    def clear(self, place: str) -> None:
-        for info in self._objects.list(place):
-            self._objects.delete(info.name)  # safe to repeat
-        with self._lock:
-            self._byte_counts.pop(place, None)
-
-    @contextmanager
-    def open_source(self, name: str) -> Iterator[ObjectData]:
-        if not name.startswith(_STAGED_SCHEME):
-            raise InvalidDeposit(f"{name[:100]!r} is not a source of this storage.")
-        try:
-            with self._objects.get(name.removeprefix(_STAGED_SCHEME)) as body:
-                yield self._count_chunks(name.removeprefix(_STAGED_SCHEME).rpartition("/")[0], body)
-        except ObjectNotFound:
-            sha256 = name.rpartition("/")[2]
-            raise ConcurrentWrite(
-                f"The content of SHA-256 {sha256} is not staged, or was removed: send it, then the deposit again."
-            ) from None
-
-
 def staging_place_of(object_id: str, request: str) -> str:
     """Return where the content of a deposit is staged."""
     identity = msgspec.json.encode((object_id, request))
@@ -332,16 +260,29 @@ class DepositReceiver:
     """Stores the deposits that clients send."""
 
     def __init__(self, objects: Objects, prefix: str, algorithm: DigestAlgorithm) -> None:
-        self.staged_files = StagedFiles(objects)
-        self.storage = OcflStorage(objects, prefix, self.staged_files.open_source, algorithm=algorithm)
+        self.staged_content = StagedContent(objects)
+        self.storage = OcflStorage(objects, prefix, self.open_source, algorithm=algorithm)
         self._write_locks = ObjectWriteLocks()
+
+    @contextmanager
+    def open_source(self, name: str) -> Iterator[ObjectData]:
+        if not name.startswith(_STAGED_SCHEME):
+            raise InvalidDeposit(f"{name[:100]!r} is not a source of this storage.")
+        place, _, sha256 = name.removeprefix(_STAGED_SCHEME).rpartition("/")
+        try:
+            with self.staged_content.open(place, sha256) as chunks:
+                yield chunks
+        except ObjectNotFound:
+            raise ConcurrentWrite(
+                f"The content of SHA-256 {sha256} is not staged, or was removed: send it, then the deposit again."
+            ) from None
 
     def write(self, object_id: str, request: str, chunks: Iterator[bytes]) -> StoredVersion:
         place = staging_place_of(object_id, request)
         with self._write_locks.lock_object(object_id):
             stored = self.storage.find_by_request(object_id, request)
             if stored is None:
-                self.staged_files.touch(place)  # keeps it for a day from now; reading it touches it again
+                self.staged_content.touch(place)  # keeps it for a day from now; reading it touches it again
                 lines = protocol.split_lines(chunks)
                 head = protocol.decode_head(next(lines, b""))
                 files = self._decode_files(lines, place)
@@ -354,9 +295,9 @@ class DepositReceiver:
                     if stored is None:
                         # refused permanently; a client that tries all the same stages the content again
                         if isinstance(error, DeletionTargetMissing):
-                            self.staged_files.clear(place)
+                            self.staged_content.clear(place)
                         raise
-            self.staged_files.clear(place)
+            self.staged_content.clear(place)
             return stored
 
     def _decode_files(self, lines: Iterator[bytes], place: str) -> Iterator[FileToStore]:

@@ -9,7 +9,6 @@ more.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from waybill.apps.ingest.access import tokens
@@ -23,11 +22,10 @@ from waybill.apps.ingest.access.orders import (
     order_of,
 )
 from waybill.apps.ingest.machine.access import ASSEMBLY
-from waybill.apps.ingest.resources import UploadPartSizes, resources_of
+from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage import NotInStorage, StorageDamaged
-from waybill.files.containers import ZipPacker, compress_gzip, pack_tar
+from waybill.files.containers import ZipPacker, compress_gzip, pack_tar, store_container
 from waybill.manifests import ManifestError
-from waybill.objects import MAX_PART_NUMBER, DirectoryObjects, ObjectInfo, Objects
 from waybill.record import Record
 from waybill.step import Done, Fail, Outcome, StepContext
 
@@ -49,7 +47,7 @@ def run_step(record: Record, ctx: StepContext) -> Outcome:
     name = f"{tokens.place_of(token)}/{ctx.claim_version}/{order.file_name}"
     try:
         # Safe to repeat: the name holds the attempt, and an incomplete archive is not stored at all.
-        info = _store_archive(ctx.objects, name, _build_archive(order, contents, ctx), total, resources.part_sizes)
+        info = store_container(ctx.objects, name, _build_archive(order, contents, ctx), total, resources.part_sizes)
     except (ArchiveSourceDamaged, NotInStorage, StorageDamaged, ManifestError) as error:
         ctx.save(
             {"token": {**record.documents["token"], "status": ASSEMBLY.failed}}
@@ -70,31 +68,6 @@ def run_step(record: Record, ctx: StepContext) -> Outcome:
         "anticipated-availability-time": tokens.to_rfc3339(ctx.now()),
     }
     return Done({"packed": packed, "token": token_document})
-
-
-def _store_archive(
-    objects: Objects, name: str, archive: Iterator[bytes], content: int, part_sizes: UploadPartSizes
-) -> ObjectInfo:
-    """A very long archive is uploaded to S3 in large enough parts, because its final length is not known."""
-    if content < part_sizes.min_content or isinstance(objects, DirectoryObjects):
-        return objects.put(name, archive)
-    size, digest = max(part_sizes.min_part, content // (MAX_PART_NUMBER // 2)), hashlib.sha256()
-    with objects.upload(name) as upload:
-        for number, part in enumerate(_split_parts(archive, size), 1):
-            digest.update(part)
-            upload.put_part(number, part)
-        return upload.complete(sha256=digest.hexdigest())
-
-
-def _split_parts(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
-    part = bytearray()
-    for chunk in chunks:
-        part += chunk
-        if len(part) >= size:
-            yield bytes(part)
-            part.clear()
-    if part:
-        yield bytes(part)
 
 
 def _build_archive(order: AssemblyOrder, contents: ArchiveContents, ctx: StepContext) -> Iterator[bytes]:
