@@ -91,8 +91,8 @@ def test_submit_reads_documents_from_files_and_refuses_what_is_none(waybill: Way
 def test_what_goes_into_a_pipe_is_neither_folded_nor_filled(waybill: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     owner = "a person with a very long name, " * 5
-    made = waybill("submit", "shipment", "--document", "order={}", "--owner", owner).out.strip()
-    waybill("submit", "shipment", "--document", "order={}")
+    made = waybill("submit", "shipment", "--document", 'order={"parcels": 1}', "--owner", owner).out.strip()
+    waybill("submit", "shipment", "--document", 'order={"parcels": 1}')
     header, first, second = waybill("ls", "shipment").out.splitlines()
     assert (made in first, owner.strip() in first) == (True, True)
     assert [line for line in (header, first, second) if line != line.rstrip()] == []
