@@ -7,42 +7,33 @@
 docs/machines/NAME.md is the whole declaration of a machine, in its order: the figure, the states, the actions, the
 documents. Every machine that a process can have has one: the built-in ones, those of the applications,
 those of the demonstration. docs/reference/config.md is the list of settings, those of the applications included,
-docs/reference/cli.md the list of commands. README.md in reference, concepts and how-to lists the pages of its folder.
+docs/reference/events.md that of events, docs/reference/cli.md the list of commands. All but the commands are read from
+`waybill.registry`. README.md in reference, concepts and how-to lists the pages of its folder.
 """
 
 import argparse
-import inspect
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from typer.main import get_command
 
-from waybill.application import Application, load_applications
+from waybill.application import Application
 from waybill.cli.app import build_app
 from waybill.cli.command_context import COMMON_PANEL, EXAMPLES
 from waybill.cli.problems import EXIT_CODES
-from waybill.config import OTHER_VARIABLES, SETTINGS, load
+from waybill.config import OTHER_VARIABLES
 from waybill.drawing import render_mermaid
-from waybill.environment import Environment
 from waybill.machine import RESUME, STAY, Machine
+from waybill.registry import Registry, list_application_settings
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MACHINES = DOCS / "machines"
 NOTICE = "<!-- Written by `make docs` from what the code declares. Change that, not this page. -->"
-GENERATED = {"cli.md": "Commands", "config.md": "Settings"}
+GENERATED = {"cli.md": "Commands", "config.md": "Settings", "events.md": "Events"}
 FOLDERS = {"reference": "Reference", "concepts": "Concepts", "how-to": "How to"}
 IN_WORDS = {RESUME: "the state after the last one done", STAY: "stays where it is"}
-
-
-def load_machines() -> list[Machine]:
-    """Every machine that a process can have, by name."""
-    nowhere = load(env={}, overrides={"data": DOCS / "no such folder"})  # so that no settings of the user are read
-    found = Environment.from_config(nowhere, demo=True).machines
-    return [found[name] for name in sorted(found)]
 
 
 def render_machine(machine: Machine) -> str:
@@ -99,7 +90,7 @@ def _render_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join([line(titles), "|" + "---|" * len(titles), *map(line, rows)])
 
 
-def render_machine_index(found: list[Machine]) -> str:
+def render_machine_index(found: Iterable[Machine]) -> str:
     rows = [(f"[{m.name}]({m.name}.md)", m.description) for m in found]
     parts = [
         NOTICE,
@@ -110,9 +101,9 @@ def render_machine_index(found: list[Machine]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def render_settings() -> str:
-    rows = [(f"`{s.name}`", f"`{s.variable}`", s.default, s.description) for s in SETTINGS]
-    others = [(f"`{name}`", doc) for name, doc in OTHER_VARIABLES.items()]
+def render_settings(registry: Registry) -> str:
+    rows = [(f"`{s.name}`", f"`{s.variable}`", s.default, s.description) for s in registry.settings]
+    others = [(f"`{name}`", description) for name, description in OTHER_VARIABLES.items()]
     parts = [
         NOTICE,
         "# Settings",
@@ -124,50 +115,35 @@ def render_settings() -> str:
         "## Other variables",
         _render_table(("variable", "what it is"), others),
     ]
-    for application in load_applications():
+    for application in registry.applications:
         if application.settings is not None:
             parts += render_application_settings(application)
     return "\n\n".join(parts) + "\n"
 
 
 def render_application_settings(application: Application) -> list[str]:
-    """The settings of an application, from the comments of its fields."""
-    assert application.settings is not None
+    rows = [(f"`{s.name}`", s.default, s.description) for s in list_application_settings(application)]
     parts = [
         f"## [app.{application.name}]",
         f"{application.description} These settings are in the file only, and are checked when a process starts. A dot is a table again: "
         f"`fetch.allow` is `allow` under `[app.{application.name}.fetch]`.",
-        _render_table(("setting", "default", "what it is"), _list_fields(application.settings, "")),
+        _render_table(("setting", "default", "what it is"), rows),
     ]
     if application.variables:
-        secret = [(f"`{name}`", doc) for name, doc in application.variables.items()]
+        secret = [(f"`{name}`", description) for name, description in application.variables.items()]
         parts += ["Secrets come from the environment:", _render_table(("variable", "what it is"), secret)]
     return parts
 
 
-def _list_fields(shape: Any, above: str) -> list[tuple[str, str, str]]:
-    rows = []
-    source = inspect.getsource(shape)  # a comment is behind its field, or on the line above it
-    comments = {name: text for text, name in re.findall(r"^    # (.*)\n    (\w+): [^#\n]*$", source, re.MULTILINE)}
-    comments |= dict(re.findall(r"^    (\w+): [^#\n]*# (.*)$", source, re.MULTILINE))
-    for field in msgspec.structs.fields(shape):
-        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        if isinstance(default, msgspec.Struct):
-            rows += _list_fields(type(default), f"{above}{field.name}.")
-            continue
-        if field.name not in comments:
-            raise SystemExit(f"{shape.__name__}.{field.name} has no comment that says what it is.")
-        doc = comments[field.name]
-        rows.append((f"`{above}{field.name}`", _format_default(default), f"{doc[0].upper()}{doc[1:].rstrip('.')}."))
-    return rows
-
-
-def _format_default(value: Any) -> str:
-    if value is None or value in ("", ()):
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.15g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+def render_events(registry: Registry) -> str:
+    rows = [(f"`{event.name}`", event.description) for event in registry.events]
+    parts = [
+        NOTICE,
+        "# Events",
+        "What webhooks can subscribe to; [Mail and webhooks](../how-to/mail-and-webhooks.md) says how. Each is a CloudEvent 1.0.",
+        _render_table(("type", "when it is sent"), rows),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def render_commands() -> str:
@@ -244,11 +220,15 @@ def render_contents(folder: str, title: str, generated: Iterable[Path]) -> str:
 
 
 def render_pages() -> dict[Path, str]:
-    found = load_machines()
-    pages = {DOCS / "reference" / "config.md": render_settings(), DOCS / "reference" / "cli.md": render_commands()}
-    pages |= {MACHINES / f"{machine.name}.md": render_machine(machine) for machine in found}
-    if found:
-        pages[MACHINES / "README.md"] = render_machine_index(found)
+    registry = Registry.from_installed()
+    reference = DOCS / "reference"
+    pages = {
+        reference / "config.md": render_settings(registry),
+        reference / "cli.md": render_commands(),
+        reference / "events.md": render_events(registry),
+    }
+    pages |= {MACHINES / f"{machine.name}.md": render_machine(machine) for machine in registry.machines}
+    pages[MACHINES / "README.md"] = render_machine_index(registry.machines)
     for folder, title in FOLDERS.items():
         pages[DOCS / folder / "README.md"] = render_contents(folder, title, list(pages))
     return pages

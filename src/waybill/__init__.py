@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from waybill.application import Application
+    from waybill.application import Application, EventType
     from waybill.engine import ActionResult, Engine
     from waybill.machine import (
         RESUME,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from waybill.stores import open_store
 
 _MODULES = {
-    "application": ("Application",),
+    "application": ("Application", "EventType"),
     "engine": ("ActionResult", "Engine"),
     "machine": ("RESUME", "STAY", "Backoff", "Document", "LockFamily", "Machine", "MachineError", "action", "end", "join", "rest",
                 "retired", "work"),
@@ -58,6 +58,7 @@ __all__ = [
     "DocumentStruct",
     "Done",
     "Engine",
+    "EventType",
     "Fail",
     "LockFamily",
     "Machine",

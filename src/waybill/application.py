@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from waybill.machine import Machine
 
@@ -36,6 +36,13 @@ class BadApplication(Exception):
     """An application cannot be loaded; the text names it and says why."""
 
 
+class EventType(NamedTuple):
+    """An event that webhooks can subscribe to."""
+
+    name: str  # as CloudEvents want it: org.example.loaf.baked
+    description: str  # when it is sent
+
+
 @dataclass(frozen=True)
 class Application:
     name: str
@@ -49,6 +56,7 @@ class Application:
     commands: Callable[[], Typer] | None = None  # added to the command line as `waybill NAME ...`
     demo: Callable[[Environment, Engine], None] | None = None  # creates records to look at; safe to repeat
     maintenance: tuple[Any, ...] = ()
+    events: tuple[EventType, ...] = ()  # those that its steps send
     sql_only: bool = False  # it can have more records than a ZooKeeper tree should hold
     has_catalogues: bool = False  # it has catalogues in the index, which is checked when a process starts
     # the struct of [app.NAME]: fields with defaults, each with a comment that says what it is

@@ -16,6 +16,7 @@ import pytest
 
 from tests.apps.ingest.ingest_fixture import FileServer, IngestFixture
 from tests.servers.ports import free_port
+from waybill.application import EventType
 from waybill.config import WebhookSettings
 from waybill.machine import Backoff
 from waybill.notify import HttpPostError, make_webhook_deliveries, post
@@ -50,7 +51,7 @@ class Receiver:
 
 def new_deliveries(hooks: tuple[WebhookSettings, ...], **fields: Any) -> tuple[New, ...]:
     usual: dict[str, Any] = {
-        "type": "org.waybill.ingest.job.completed",
+        "event_type": EventType("org.waybill.ingest.job.completed", "A test."),
         "source": "/ingest",
         "subject": "jid-1",
         "data": {"n": 1},
@@ -192,7 +193,10 @@ def test_the_id_follows_from_what_happened() -> None:
     first, second = (_event_id_of(new) for new in new_deliveries(hooks))
     (again, _) = (_event_id_of(new) for new in new_deliveries(hooks, at=AT + 9))
     (other, _) = (_event_id_of(new) for new in new_deliveries(hooks, key="another"))
-    (kind, _) = (_event_id_of(new) for new in new_deliveries(hooks, type="org.waybill.ingest.job.failed"))
+    (kind, _) = (
+        _event_id_of(new)
+        for new in new_deliveries(hooks, event_type=EventType("org.waybill.ingest.job.failed", "A test."))
+    )
     assert first == second == again
     assert len({first, other, kind}) == 3
 

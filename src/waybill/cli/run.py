@@ -13,6 +13,7 @@ import typer
 
 from waybill.cli.command_context import ID, KIND, CommandContext, command, complete_queue
 from waybill.cli.problems import FAILED, MISSING, OK, UsageError
+from waybill.config.settings import SETTINGS_BY_NAME
 from waybill.record import Ref
 from waybill.runtime.listening_server import ListeningServer, is_loopback
 from waybill.runtime.server_processes import configure_logging
@@ -22,40 +23,23 @@ if TYPE_CHECKING:
 
 PANEL = "Running"
 
-HOST = Annotated[str | None, typer.Option("--host", help="The address to listen on.", show_default="127.0.0.1")]
-PORT = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.", show_default="8700")
-]
+
+def _make_setting_option(name: str, setting: str, more: str = "", **options: Any) -> Any:
+    """An option that overrides a setting; its help is the setting's, and what is more to say."""
+    declared = SETTINGS_BY_NAME[setting]
+    return typer.Option(name, help=declared.description + more, show_default=declared.default, **options)
+
+
+HOST = Annotated[str | None, _make_setting_option("--host", "http.host")]
+PORT = Annotated[int | None, _make_setting_option("--port", "http.port", min=0, max=65535)]
 DEMO = Annotated[bool, typer.Option("--demo", help="With the demonstration: shipments, parcels and deposits to try.")]
-OPEN_LOOPBACK = Annotated[
-    bool,
-    typer.Option(
-        "--open-loopback", help="Accept requests from this machine without a token, as admin; on loopback only."
-    ),
-]
+OPEN_LOOPBACK = Annotated[bool, _make_setting_option("--open-loopback", "open_loopback")]
 QUEUES = Annotated[
     list[str] | None,
-    typer.Option(
-        "--queue",
-        metavar="QUEUE",
-        help='A queue to serve: "kind", "kind.State" or "maintenance"; may be repeated.',
-        show_default="all",
-        autocompletion=complete_queue,
-    ),
+    _make_setting_option("--queue", "work.queues", " May be repeated.", metavar="QUEUE", autocompletion=complete_queue),
 ]
-THREADS = Annotated[
-    int | None, typer.Option("--threads", min=1, max=1024, help="Steps that run at the same time.", show_default="4")
-]
-PROCESSES = Annotated[
-    int | None,
-    typer.Option(
-        "--processes",
-        min=1,
-        max=256,
-        help="Worker processes, each with its own threads; at most one for each core is useful.",
-        show_default="1",
-    ),
-]
+THREADS = Annotated[int | None, _make_setting_option("--threads", "work.threads", min=1, max=1024)]
+PROCESSES = Annotated[int | None, _make_setting_option("--processes", "work.processes", min=1, max=256)]
 
 
 def register(app: typer.Typer) -> None:

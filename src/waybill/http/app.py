@@ -32,6 +32,7 @@ from waybill.http.json_io import make_json_route, to_json_response
 from waybill.http.metrics import CONTENT_TYPE, RequestMetricsMiddleware, ServerMetrics
 from waybill.http.readiness import ReadinessProbe
 from waybill.record import StoreError, prepare_decoders
+from waybill.registry import Registry
 from waybill.tokens import Identity, is_active
 
 SHUTDOWN_TIMEOUT = 10  # seconds for running requests when the server stops
@@ -94,11 +95,40 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
     for part in (machines, records, holds_and_sessions, tokens, change_stream):
         app.include_router(part.build_router(services))
     _add_applications(app, environment, authenticator)
+    _describe_registry(app, Registry.from_environment(environment))
     errors.install_error_handlers(app)
     app.add_middleware(BrowserSecurityMiddleware, listens_on=environment.config.http.host, hosts=hosts)
     app.add_middleware(RequestMetricsMiddleware, metrics=metrics)
     prepare_decoders()
     return app
+
+
+def _describe_registry(app: FastAPI, registry: Registry) -> None:
+    """Add what no route tells to the OpenAPI document: the events, and the kinds with their actions."""
+    generate = app.openapi
+
+    def build_document() -> dict[str, Any]:
+        document = generate()
+        document["webhooks"] = {
+            event.name: {
+                "post": {
+                    "summary": event.description,
+                    "requestBody": {"content": {"application/cloudevents+json": {"schema": {"type": "object"}}}},
+                    "responses": {"2XX": {"description": "Received."}},
+                }
+            }
+            for event in registry.events
+        }
+        document["x-kinds"] = {
+            machine.name: {
+                "description": machine.description,
+                "actions": {action.name: action.description for action in machine.actions},
+            }
+            for machine in registry.machines
+        }
+        return document
+
+    app.openapi = build_document  # type: ignore[method-assign]
 
 
 def _build_server_routes(services: ApiServices, metrics: ServerMetrics) -> APIRouter:

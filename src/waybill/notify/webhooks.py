@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from waybill.application import EventType
 from waybill.config import WebhookSettings
 from waybill.machine import Backoff, Document, Machine, action, end, rest, work
 from waybill.notify.http_post import HttpPostError, post
@@ -42,7 +43,7 @@ _ANY_ADDRESS = AddressPolicy(allow=("0.0.0.0/0", "::/0"))  # whoever writes the 
 def make_webhook_deliveries(
     webhooks: Iterable[WebhookSettings],
     *,
-    type: str,
+    event_type: EventType,
     source: str,
     subject: str,
     data: Mapping[str, Any],
@@ -52,14 +53,16 @@ def make_webhook_deliveries(
     """Return one delivery of the event for each webhook that subscribes to its type. `key` names what happened: the same
     key gives the same event id.
     """
-    subscribed = [hook.name for hook in webhooks if any(fnmatchcase(type, pattern) for pattern in hook.types)]
+    subscribed = [
+        hook.name for hook in webhooks if any(fnmatchcase(event_type.name, pattern) for pattern in hook.types)
+    ]
     if not subscribed:
         return ()
     event = {
         "specversion": "1.0",
-        "id": str(uuid.uuid5(_EVENT_ID_NAMESPACE, f"{type} {key}")),
+        "id": str(uuid.uuid5(_EVENT_ID_NAMESPACE, f"{event_type.name} {key}")),
         "source": source,
-        "type": type,
+        "type": event_type.name,
         "subject": subject,
         "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "datacontenttype": "application/json",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from waybill.application import Application, BadApplication
 from waybill.apps.ingest import settings
 from waybill.apps.ingest.demo import load_demo
+from waybill.apps.ingest.events import EVENTS
 from waybill.apps.ingest.machine import build_tables
 from waybill.apps.ingest.maintenance import ROUTINES
 from waybill.apps.ingest.resources import IngestResources
@@ -51,6 +52,7 @@ APPLICATION = Application(
     commands=build_commands,
     demo=load_demo,
     maintenance=ROUTINES,
+    events=EVENTS,
     has_catalogues=True,
     settings=settings.IngestSettings,
     variables=settings.VARIABLES,

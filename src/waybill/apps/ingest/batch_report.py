@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest import job_warnings
+from waybill.application import EventType
+from waybill.apps.ingest import events, job_warnings
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Profile
@@ -264,18 +265,18 @@ def build_report_messages(
         "failed_jobs": findings.failed_ids[:MAX_EVENT_IDS],
         "reason": findings.failure["reason"] if findings.failure else "",
     }
-    kind = f"org.waybill.ingest.batch.{'completed' if findings.is_success else 'failed'}"
-    return (*mail, *build_webhook_deliveries(resources, kind, submission.batch_id or batch.id, data, key, at))
+    event_type = events.BATCH_COMPLETED if findings.is_success else events.BATCH_FAILED
+    return (*mail, *build_webhook_deliveries(resources, event_type, submission.batch_id or batch.id, data, key, at))
 
 
 def build_webhook_deliveries(
-    resources: IngestResources, event_type: str, subject: str, data: Mapping[str, Any], key: str, at: float
+    resources: IngestResources, event_type: EventType, subject: str, data: Mapping[str, Any], key: str, at: float
 ) -> tuple[New, ...]:
     """A delivery for each webhook that subscribes to the event."""
     source = f"{resources.settings.url.rstrip('/')}/ingest"
     return make_webhook_deliveries(
         resources.environment.config.webhooks,
-        type=event_type,
+        event_type=event_type,
         source=source,
         subject=subject,
         data=data,

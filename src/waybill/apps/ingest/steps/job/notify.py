@@ -17,7 +17,7 @@ import time
 from typing import Any
 from urllib.parse import quote
 
-from waybill.apps.ingest import job_warnings
+from waybill.apps.ingest import events, job_warnings
 from waybill.apps.ingest.batch_report import build_webhook_deliveries
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import ProfileCallback
@@ -50,7 +50,7 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
     }
     # Safe to repeat: the events are created in this commit alone, and their ids are derived from the job.
     spawn = build_webhook_deliveries(
-        resources, "org.waybill.ingest.job.completed", submission.job_id, data, f"{job.ref} {submission.job_id}", at
+        resources, events.JOB_COMPLETED, submission.job_id, data, f"{job.ref} {submission.job_id}", at
     )
     return Done(documents, message=job_warnings.format_message(job), spawn=spawn)
 
