@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from waybill.apps.ingest.machine import build_tables as ingest_tables
-from waybill.machine import RESUME, Machine, action, end, join, rest, work
+from waybill.machine import Machine, end, join, work
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext
 
@@ -29,8 +31,8 @@ def batch() -> Machine:
     return Machine(
         name="batch", plural="batches", prefix="bid", description="Jobs that came together.",
         states=(
-            join("Processing", "Completed", "Until the jobs have settled."),
-            end("Completed", "All jobs have settled."),
+            join("Processing", to="Completed", description="Until the jobs have settled."),
+            end("Completed", description="All jobs have settled."),
         ),
     )  # fmt: skip
 
@@ -42,27 +44,20 @@ def job() -> Machine:
 
 def ingest() -> tuple[Machine, ...]:
     """Those of ingest as they are, with all states; but for its jobs there is nothing to do."""
-    tables = ingest_tables(storing_state=True)
-    for machine in tables:
-        if machine.name == "job":
-            for state in MERRITT:
-                machine.step(state)(nothing)
-    return tables
+    steps = dict.fromkeys(MERRITT, nothing)
+    return tuple(
+        replace(table, steps=steps if table.name == "job" else "") for table in ingest_tables(storing_state=True)
+    )
 
 
 def _machine(
     name: str, plural: str, prefix: str, states: list[str] | tuple[str, ...], last: str, *, parent: str | None
 ) -> Machine:
     targets = [*states[1:], last]
-    machine = Machine(
-        name=name, plural=plural, prefix=prefix, description="One thing on its way.", parent=parent,
+    return Machine(
+        name=name, plural=plural, prefix=prefix, description="One thing on its way.", parent=parent, steps=dict.fromkeys(states, nothing),
         states=(
-            *(work(state, then, "A step that does nothing.") for state, then in zip(states, targets, strict=True)),
-            rest("Failed", "A step gave up.", settled=True),
-            end(last, "At its end."),
+            *(work(state, to=then, description="A step that does nothing.") for state, then in zip(states, targets, strict=True)),
+            end(last, description="At its end."),
         ),
-        actions=(action("resume", "Failed", RESUME, "Try again."),),
     )  # fmt: skip
-    for state in states:
-        machine.step(state)(nothing)
-    return machine

@@ -50,7 +50,7 @@ def first(record: Record, ctx: StepContext) -> Outcome:
 
 def main(url: str, root: Path) -> None:
     machine = machines.parcel()
-    machine.steps[machine.initial_state] = first
+    machine.bound_steps[machine.initial_state] = first
     calls: Counter[str] = Counter()
 
     def opener() -> Store:

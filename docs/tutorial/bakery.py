@@ -2,8 +2,7 @@
 
 import time
 
-from waybill import Application, Document, DocumentStruct, Done, Machine, Outcome, Record, StepContext
-from waybill.machine import RESUME, action, end, rest, work
+from waybill import Application, Document, DocumentStruct, Done, Machine, Record, Runtime, StepContext, end, work
 
 
 class OvenTime(DocumentStruct, frozen=True):
@@ -11,25 +10,21 @@ class OvenTime(DocumentStruct, frozen=True):
 
 
 LOAF = Machine(
-    name="loaf", plural="loaves", prefix="loaf", description="One loaf of bread.",
+    name="loaf", plural="loaves", prefix="loaf", description="One loaf of bread.", steps=__name__,
     states=(
-        work("Kneading", "Baking", "Mixes flour and water."),
-        work("Baking", "Baked", "Ten minutes in the oven."),
-        rest("Failed", "A step gave up; the message says why.", settled=True),
-        end("Baked", "Ready to eat."),
+        work("Kneading", to="Baking", description="Mixes flour and water."),
+        work("Baking", to="Baked", description="Ten minutes in the oven."),
+        end("Baked", description="Ready to eat."),
     ),
-    actions=(action("resume", "Failed", RESUME, "Go on after the last step that was done."),),
     documents=(Document("oven", OvenTime, "step", "How long it has been in the oven."),),
 )  # fmt: skip
 
 
-@LOAF.step("Kneading")
-def knead(loaf: Record, ctx: StepContext) -> Outcome:
+def kneading(loaf: Record, ctx: StepContext) -> Done:
     return Done(documents=(OvenTime(0),))
 
 
-@LOAF.step("Baking")
-def bake(loaf: Record, ctx: StepContext) -> Outcome:
+def baking(loaf: Record, ctx: StepContext) -> Done:
     for minute in range(loaf.document(OvenTime).minutes + 1, 11):
         ctx.check()
         time.sleep(0.5)
@@ -39,3 +34,9 @@ def bake(loaf: Record, ctx: StepContext) -> Outcome:
 
 
 BAKERY = Application("bakery", "Bakes bread.", machines=(LOAF,))
+
+if __name__ == "__main__":
+    with Runtime("bread", applications=[BAKERY]) as waybill:
+        loaf = waybill.submit("loaf")
+        waybill.run_until_idle()
+        print(waybill.get("loaf", loaf.id).state)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from waybill.application import Application
 from waybill.engine import Engine
-from waybill.machine import RESUME, Backoff, Document, Machine, action, end, join, rest, work
+from waybill.machine import Backoff, Document, Machine, action, end, join, rest, work
 from waybill.record import DocumentStruct, Record, Store
 from waybill.step import Done, Fail, New, Outcome, SpawnedChildren, StepContext, Wait
 
@@ -57,17 +57,16 @@ SHIPMENT = Machine(
     plural="shipments",
     prefix="shp",
     description="Parcels that travel together.",
+    steps=__name__,
     states=(
-        work("Sorting", "Travelling", "Makes the parcels of the order."),
-        join("Travelling", "Delivered", "Lasts until every parcel has settled.", or_to=("Incomplete",)),
-        rest("Incomplete", "Some parcels failed; resume or give them up, then close.", settled=True),
-        rest("Failed", "The order could not be sorted.", settled=True),
-        end("Delivered", "Everything that was sent has arrived."),
-        end("Cancelled", "Called off before its parcels were made."),
+        work("Sorting", to="Travelling", description="Makes the parcels of the order."),
+        join("Travelling", to="Delivered", description="Lasts until every parcel has settled.", or_to=("Incomplete",)),
+        rest("Incomplete", description="Some parcels failed; resume or give them up, then close.", settled=True),
+        end("Delivered", description="Everything that was sent has arrived."),
+        end("Cancelled", description="Called off before its parcels were made."),
     ),
     actions=(
         action("close", "Incomplete", "Travelling", "Look at the parcels again.", guard=_check_no_failed_parcel),
-        action("resume", "Failed", RESUME, "Sort the order again."),
         action(
             "cancel",
             "Failed",
@@ -97,26 +96,25 @@ PARCEL = Machine(
     name="parcel",
     plural="parcels",
     prefix="pcl",
+    steps=__name__,
     parent="shipment",
     description="One parcel on its way.",
     states=(
-        work("Packing", "Sending", "Puts the goods into a box.", on_hold="Held"),
+        work("Packing", to="Sending", description="Puts the goods into a box.", on_hold="Held"),
         work(
             "Sending",
-            "Delivered",
-            "Hands it to the carrier and follows it.",
+            to="Delivered",
+            description="Hands it to the carrier and follows it.",
             max_tries=3,
             backoff=Backoff(first=1.0),
             poll_interval=PAUSE,
         ),
-        rest("Held", "Its carrier is on hold; it goes on when it is released."),
-        rest("Failed", "It could not be sent; the message says why.", settled=True),
-        end("Delivered", "Signed for."),
-        end("Returned", "Given up and sent back."),
+        rest("Held", description="Its carrier is on hold; it goes on when it is released."),
+        end("Delivered", description="Signed for."),
+        end("Returned", description="Given up and sent back."),
     ),
     actions=(
         action("unhold", "Held", "Packing", "Try to go on; while the carrier is on hold it comes back."),
-        action("resume", "Failed", RESUME, "Try again after the last step that was done."),
         action(
             "readdress", "Failed", "Packing", "Write another address on it and begin again.", writes=_write_new_address
         ),
@@ -130,8 +128,7 @@ PARCEL = Machine(
 )
 
 
-@SHIPMENT.step("Sorting")
-def sort(shipment: Record, ctx: StepContext) -> Outcome:
+def sorting(shipment: Record, ctx: StepContext) -> Outcome:
     order = shipment.find_document(ShipmentOrder)
     if order is None:
         raise Fail("""No order says how many parcels to send; submit another with --document order='{"parcels": 3}'.""")
@@ -142,19 +139,16 @@ def sort(shipment: Record, ctx: StepContext) -> Outcome:
     return Done(message=f"{created} parcels")
 
 
-@SHIPMENT.step("Travelling")
-def arrive(shipment: Record, ctx: StepContext) -> Outcome:
+def travelling(shipment: Record, ctx: StepContext) -> Outcome:
     failed = ctx.count_by_state("parcel", parent=shipment.ref).get("Failed", 0)
     return Done(to="Incomplete", message=f"{failed} of the parcels failed") if failed else Done()
 
 
-@PARCEL.step("Packing")
-def pack(parcel: Record, ctx: StepContext) -> Outcome:
+def packing(parcel: Record, ctx: StepContext) -> Outcome:
     return Done((ParcelTrip(0),))
 
 
-@PARCEL.step("Sending")
-def send(parcel: Record, ctx: StepContext) -> Outcome:
+def sending(parcel: Record, ctx: StepContext) -> Outcome:
     label, stops = parcel.document(ParcelLabel), parcel.document(ParcelTrip).stops
     number = label.number
     if number % 11 == 5 and parcel.resume_count == 0 and label.address.endswith("Quay Street"):

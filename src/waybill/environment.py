@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,8 +180,7 @@ def make_built_in_machines(config: Config) -> Iterator[Machine]:
     from waybill.notify import make_mail_machine, make_webhook_machine
     from waybill.tokens import TOKEN
 
-    # a copy: its step works with one environment, and a process may have several
-    yield replace(MAINTENANCE, steps={}, _states_by_name={})
+    yield MAINTENANCE
     yield TOKEN
     yield make_mail_machine(config.mail)
     yield make_webhook_machine(config.webhooks)

@@ -52,7 +52,10 @@ TOKEN = Machine(
     plural="tokens",
     description="What a program or a person sends to be authorized.",
     made_by="`waybill tokens new`, or by POST /api/v1/tokens",
-    states=(rest("Active", "Its holder may do what its role allows.", settled=True), end("Revoked", "It is refused.")),
+    states=(
+        rest("Active", description="Its holder may do what its role allows.", settled=True),
+        end("Revoked", description="It is refused."),
+    ),
     actions=(action("revoke", "Active", "Revoked", "Refuse it from now on.", role="admin"),),
     documents=(
         Document(

@@ -96,21 +96,18 @@ def anywhere(request: pytest.FixtureRequest, bare: Waybill, monkeypatch: pytest.
 
 FILMS = """
 from waybill.application import Application
-from waybill.machine import RESUME, Machine, action, end, rest, work
+from waybill.machine import Machine, end, work
 from waybill.step import Done
 
 FILM = Machine(
     name="film", plural="films", prefix="fi", description="A film.",
     states=(
-        work("Load", "Show", "Fetch it.", leaves_files=True),
-        work("Show", "Shown", "Show it.", on_host_lost="Load"),
-        rest("Failed", "Gave up.", settled=True),
-        end("Shown", "Seen."),
+        work("Load", to="Show", description="Fetch it.", leaves_files=True),
+        work("Show", to="Shown", description="Show it.", on_host_lost="Load"),
+        end("Shown", description="Seen."),
     ),
-    actions=(action("resume", "Failed", RESUME, "Again."),),
+    steps=dict.fromkeys(("Load", "Show"), lambda record, ctx: Done()),
 )
-FILM.step("Load")(lambda record, ctx: Done())
-FILM.step("Show")(lambda record, ctx: Done())
 APP = Application("films", "Films.", machines=(FILM,))
 """
 

@@ -23,7 +23,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 LOAF = Machine(
     name="loaf", plural="loaves", prefix="loaf", description="Bread.",
-    states=(work("Baking", "Baked", "Hot.", on_fail=None), end("Baked", "Done.")),
+    states=(work("Baking", to="Baked", description="Hot.", on_fail=None), end("Baked", description="Done.")),
 )
 
 def build_machines(table):

@@ -302,16 +302,20 @@ from waybill.application import Application
 from waybill.machine import Machine, end, work
 from waybill.step import Done
 
-RUN = Machine(
-    name="run", plural="runs", prefix="run", description="Something that does not listen.",
-    states=(work("Sleeping", "Lost", "Sleeps.", on_fail=None), work("Lost", "Ended", "Has no step.", on_fail=None), end("Ended", "Over.")),
-)
-
-@RUN.step("Sleeping")
 def sleep(run, ctx):
     Path("asleep").touch()
     time.sleep(600)
     return Done()
+
+RUN = Machine(
+    name="run", plural="runs", prefix="run", description="Something that does not listen.",
+    states=(
+        work("Sleeping", to="Lost", description="Sleeps.", on_fail=None),
+        work("Lost", to="Ended", description="Has no step.", on_fail=None),
+        end("Ended", description="Over."),
+    ),
+    steps={"Sleeping": sleep},
+)
 
 APP = Application("stubborn", "Does not listen.", (RUN,))
 """
@@ -346,7 +350,7 @@ def test_a_second_signal_does_not_wait_for_a_step_that_does_not_listen(
 def test_a_queue_without_a_step_is_a_sentence(running: Start, waybill: Waybill) -> None:
     ended = running("work", "--queue", "run.Lost").end()
     assert ended.code == 1
-    assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the queue out, or register one."
+    assert ended.err.splitlines()[-1] == "run.Lost has no step: leave the queue out, or write one."
 
 
 def test_an_orderly_stop_closes_what_applications_have_opened(
@@ -360,7 +364,8 @@ from waybill.step import Done
 
 RUN = Machine(
     name="run", plural="runs", prefix="run", description="Something that opens the index.",
-    states=(work("Opening", "Ended", "Opens it.", on_fail=None), end("Ended", "Over.")),
+    states=(work("Opening", to="Ended", description="Opens it.", on_fail=None), end("Ended", description="Over.")),
+    steps=__name__,
 )
 
 class IndexResources:
@@ -370,8 +375,7 @@ class IndexResources:
     def close(self):
         self.index.close()
 
-@RUN.step("Opening")
-def open_it(run, ctx):
+def opening(run, ctx):
     assert ctx.resources.index
     return Done()
 

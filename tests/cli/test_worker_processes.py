@@ -100,8 +100,8 @@ def sleeping(record, ctx):
     return Done()
 
 RUN = Machine(name="run", plural="runs", prefix="run", description="A run.",
-              states=(work("Sleeping", "Over", "Sleeps.", on_fail=None), end("Over", "Over.")))
-RUN.steps["Sleeping"] = sleeping
+              steps=__name__,
+              states=(work("Sleeping", to="Over", description="Sleeps.", on_fail=None), end("Over", description="Over.")))
 APP = Application("slow", "Takes its time.", (RUN,))
 """
 

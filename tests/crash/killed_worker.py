@@ -36,11 +36,11 @@ CRATE = Machine(
     prefix="crt",
     description="Many parcels.",
     states=(
-        work("Filling", "Waiting", "Make the parcels.", max_tries=1000, backoff=QUICK),
-        join("Waiting", "Reporting", "Until all are signed for."),
-        work("Reporting", "Shipped", "Say so.", max_tries=1000, backoff=QUICK),
-        rest("Failed", "Gave up.", settled=True),
-        end("Shipped", "All are signed for."),
+        work("Filling", to="Waiting", description="Make the parcels.", max_tries=1000, backoff=QUICK),
+        join("Waiting", to="Reporting", description="Until all are signed for."),
+        work("Reporting", to="Shipped", description="Say so.", max_tries=1000, backoff=QUICK),
+        rest("Failed", description="Gave up.", settled=True),
+        end("Shipped", description="All are signed for."),
     ),
     actions=(action("resume", "Failed", RESUME, "Again."),),
 )
@@ -52,11 +52,18 @@ PARCEL = Machine(
     parent="crate",
     states=(
         *(
-            work(name, then, "Do it.", max_tries=1000, backoff=QUICK, locks=("van",) if name == "Driving" else ())
+            work(
+                name,
+                to=then,
+                description="Do it.",
+                max_tries=1000,
+                backoff=QUICK,
+                locks=("van",) if name == "Driving" else (),
+            )
             for name, then in zip(NAMES, (*NAMES[1:], "Signed"), strict=True)
         ),
-        rest("Failed", "Gave up.", settled=True),
-        end("Signed", "Arrived."),
+        rest("Failed", description="Gave up.", settled=True),
+        end("Signed", description="Arrived."),
     ),
     actions=(action("resume", "Failed", RESUME, "Again."),),
     locks=(LockFamily("van", "one parcel in a van at a time"),),
@@ -67,12 +74,10 @@ MACHINES = Machines.from_machines((CRATE, PARCEL, MAINTENANCE))
 def register(folder: Path) -> None:
     rng = random.Random(os.getpid())
 
-    @CRATE.step("Filling")
     def fill(record: Record, ctx: StepContext) -> Outcome:
         ctx.spawn_each((New("parcel", {"number": {"n": n}}) for n in range(CHILDREN)), page_size=PAGE_SIZE)
         return Done()
 
-    @CRATE.step("Reporting")
     def report(record: Record, ctx: StepContext) -> Outcome:
         return Done({"report": ctx.count_by_state("parcel", parent=record.ref)})
 
@@ -85,8 +90,9 @@ def register(folder: Path) -> None:
         ctx.save(locks=[f"van/{record.documents['number']['n'] % 3}"])
         return Done({"drove": {"claim_version": ctx.claim_version}})
 
+    CRATE.bound_steps.update(Filling=fill, Reporting=report)
     for name in NAMES:
-        PARCEL.steps[name] = drive if name == "Driving" else plain
+        PARCEL.bound_steps[name] = drive if name == "Driving" else plain
 
 
 def main(url: str, folder: str) -> None:

@@ -27,11 +27,11 @@ def build_crate() -> Machine:
         prefix="crt",
         description="Something that needs space.",
         states=(
-            work("Waiting", "Filling", "Reserves its space.", reserves_space=True, leaves_files=True),
-            work("Filling", "Shipping", "Writes its files.", reserves_space=True, on_host_lost="Waiting"),
-            rest("Shipping", "Its files are written."),
-            rest("Failed", "Gave up.", settled=True),
-            end("Gone", "Over."),
+            work("Waiting", to="Filling", description="Reserves its space.", reserves_space=True, leaves_files=True),
+            work("Filling", to="Shipping", description="Writes its files.", reserves_space=True, on_host_lost="Waiting"),
+            rest("Shipping", description="Its files are written."),
+            rest("Failed", description="Gave up.", settled=True),
+            end("Gone", description="Over."),
         ),
         actions=(
             action("drop", "Waiting Filling Shipping Failed", "Gone", "Give it up."),
@@ -55,8 +55,8 @@ class DiskFixture:
         self.engine = Engine(self.store, self.machines)
         self.needs: dict[str, int | None] = {}
         self.fill: Callable[[StepContext], Outcome] = lambda ctx: Done()
-        self.crate.steps["Waiting"] = self._run_waiting
-        self.crate.steps["Filling"] = lambda record, ctx: self.fill(ctx)
+        self.crate.bound_steps["Waiting"] = self._run_waiting
+        self.crate.bound_steps["Filling"] = lambda record, ctx: self.fill(ctx)
         self.set_host("h1")
 
     def set_host(self, host: str) -> None:

@@ -86,6 +86,16 @@ def shell(tmp_path: Path) -> Iterator[TutorialShell]:
         worker.communicate()
 
 
+def test_the_script_bakes_a_loaf_and_the_command_line_finds_it(shell: TutorialShell) -> None:
+    clean = {name: value for name, value in shell.env.items() if not name.startswith("WAYBILL_")}
+    script = [sys.executable, str(shell.code)]
+    done = subprocess.run(script, cwd=shell.folder, env=clean, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "Baked\n"), done.stderr
+    (loaf,) = shell.show("ls", "loaf")["records"]
+    assert (loaf["state"], loaf["message"]) == ("Baked", "golden brown")
+    assert "resume" in shell.waybill("machines", "list", "loaf")
+
+
 def test_a_loaf_is_baked(shell: TutorialShell) -> None:
     shell.waybill("migrate")
     loaf = shell.waybill("submit", "loaf")

@@ -24,7 +24,11 @@ from waybill.step import Done, New
 from waybill.stores.model import ModelDatabase, ModelStore
 
 CRATE = Machine(
-    name="crate", plural="crates", prefix="crt", description="", states=(join("Waiting", "Full", ""), end("Full", ""))
+    name="crate",
+    plural="crates",
+    prefix="crt",
+    description="",
+    states=(join("Waiting", to="Full", description=""), end("Full", description="")),
 )
 PARCEL = Machine(
     name="parcel",
@@ -32,13 +36,18 @@ PARCEL = Machine(
     prefix="pcl",
     description="",
     parent="crate",
-    states=(work("Packing", "Sent", "", on_fail="Shelved"), rest("Shelved", ""), end("Sent", ""), end("Lost", "")),
+    states=(
+        work("Packing", to="Sent", description="", on_fail="Shelved"),
+        rest("Shelved", description=""),
+        end("Sent", description=""),
+        end("Lost", description=""),
+    ),
     actions=(
         action("shelve", "Packing", "Shelved", "", when_claimed="wait"),
         action("lose", "Packing Shelved", "Lost", "", when_claimed="wait"),
     ),
 )
-PARCEL.steps["Packing"] = lambda record, ctx: Done()
+PARCEL.bound_steps["Packing"] = lambda record, ctx: Done()
 MACHINES = Machines.from_machines((CRATE, PARCEL))
 
 

@@ -51,7 +51,11 @@ PARCEL = Machine(
     plural="posted",
     prefix="pst",
     description="One parcel.",
-    states=(work("Packing", "Sent", "Box it."), rest("Failed", "Gave up.", settled=True), end("Sent", "Gone.")),
+    states=(
+        work("Packing", to="Sent", description="Box it."),
+        rest("Failed", description="Gave up.", settled=True),
+        end("Sent", description="Gone."),
+    ),
     actions=(
         action("drop", "Failed", "Sent", "Give up."),
         action("readdress", "Failed", STAY, "Other address.", writes=lambda record, args: (Label(args["to"]),)),

@@ -41,22 +41,30 @@ PARCEL = Machine(
     description="One parcel.",
     parent="crate",
     states=(
-        work("Packing", "Weighing", "Box it.", on_hold="Held", leaves_files=True),
-        rest("Held", "Stopped."),
+        work("Packing", to="Weighing", description="Box it.", on_hold="Held", leaves_files=True),
+        rest("Held", description="Stopped."),
         work(
             "Weighing",
-            "Sending",
-            "Weigh it.",
+            to="Sending",
+            description="Weigh it.",
             max_tries=2,
             backoff=Backoff(10, 2, 100),
             on_host_lost="Packing",
             locks=("scale",),
         ),
-        work("Sending", "Sent", "Send it.", or_to=("Lost",), on_fail=None, poll_interval=30, locks=("scale", "van")),
-        rest("Failed", "Gave up.", settled=True),
-        retired("Wrapping", "Weighing"),
-        end("Lost", "Nobody knows."),
-        end("Sent", "Gone."),
+        work(
+            "Sending",
+            to="Sent",
+            description="Send it.",
+            or_to=("Lost",),
+            on_fail=None,
+            poll_interval=30,
+            locks=("scale", "van"),
+        ),
+        rest("Failed", description="Gave up.", settled=True),
+        retired("Wrapping", to="Weighing"),
+        end("Lost", description="Nobody knows."),
+        end("Sent", description="Gone."),
     ),
     actions=(
         action("release", "Held", "Packing", "Go on.", guard=find_hold_problem),
@@ -90,7 +98,7 @@ CRATE = Machine(
     plural="crates",
     prefix="crt",
     description="",
-    states=(join("Filling", "Full", ""), end("Full", "")),
+    states=(join("Filling", to="Full", description=""), end("Full", description="")),
     documents=(),
 )
 MACHINES = Machines.from_machines((PARCEL, CRATE))
@@ -134,7 +142,7 @@ def test_submit_begins_where_the_machine_begins_with_versioned_documents() -> No
 
 
 def test_a_record_that_its_caller_names_needs_an_id() -> None:
-    states = (rest("Free", ""), end("Gone", ""))
+    states = (rest("Free", description=""), end("Gone", description=""))
     shelf = Machine(
         name="shelf", plural="shelves", description="", states=states, actions=(action("burn", "Free", "Gone", ""),)
     )
@@ -450,12 +458,12 @@ def test_a_record_that_stops_in_its_second_round_resumes_where_it_was() -> None:
         description="",
         hold_names=lambda record: ("quiet",),
         states=(
-            work("Looking", "Noting", ""),
-            work("Noting", "Resting", "", on_hold="Held"),
-            rest("Resting", ""),
-            rest("Held", ""),
-            rest("Failed", ""),
-            end("Gone", ""),
+            work("Looking", to="Noting", description=""),
+            work("Noting", to="Resting", description="", on_hold="Held"),
+            rest("Resting", description=""),
+            rest("Held", description=""),
+            rest("Failed", description=""),
+            end("Gone", description=""),
         ),
         actions=(
             action("again", "Resting", "Looking", ""),

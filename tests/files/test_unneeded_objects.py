@@ -27,7 +27,7 @@ PARCEL = Machine(
     plural="parcels",
     prefix="pcl",
     description="A parcel.",
-    states=(rest("Here", "Here."), end("Gone", "Gone.")),
+    states=(rest("Here", description="Here."), end("Gone", description="Gone.")),
     actions=(action("drop", "Here", "Gone", "Give it up."),),
 )
 

@@ -21,16 +21,16 @@ LONG = Machine(
     plural="jobs",
     description="Many ways to fail & <one> to win.",
     states=(
-        work("Pending", "Estimating", "Waits.", on_hold="Held"),
-        rest("Held", "On hold."),
-        work("Estimating", "Downloading", "Looks.", on_fail=None),
-        work("Downloading", "Recording", "Fetches.", or_to=("Completed",)),
-        work("Recording", "Notify", "Writes.", on_host_lost="Downloading"),
-        join("Notify", "Completed", "Until all have heard.", on_fail="Failed"),
-        rest("Failed", "Gave up.", settled=True),
-        end("Completed", "Done."),
-        end("Deleted", "Removed."),
-        retired("Old", "Pending"),
+        work("Pending", to="Estimating", description="Waits.", on_hold="Held"),
+        rest("Held", description="On hold."),
+        work("Estimating", to="Downloading", description="Looks.", on_fail=None),
+        work("Downloading", to="Recording", description="Fetches.", or_to=("Completed",)),
+        work("Recording", to="Notify", description="Writes.", on_host_lost="Downloading"),
+        join("Notify", to="Completed", description="Until all have heard.", on_fail="Failed"),
+        rest("Failed", description="Gave up.", settled=True),
+        end("Completed", description="Done."),
+        end("Deleted", description="Removed."),
+        retired("Old", to="Pending"),
     ),
     actions=(
         action("release", "Held", "Pending", "Let go."),
@@ -45,9 +45,9 @@ ODD = Machine(
     plural="odd",
     description="\x00 ]]> --> é 💡",
     states=(
-        work('a "b" <c>', "d & e;\n:#", "<script>alert(1)</script>", on_fail="f\x01"),
-        rest("f\x01", "?"),
-        end("d & e;\n:#", "]]>"),
+        work('a "b" <c>', to="d & e;\n:#", description="<script>alert(1)</script>", on_fail="f\x01"),
+        rest("f\x01", description="?"),
+        end("d & e;\n:#", description="]]>"),
     ),
     actions=(action("<go>", "f\x01", "d & e;\n:#", "&"),),
 )
@@ -204,7 +204,7 @@ def tables(draw: st.DrawFn) -> Machine:
     *steps, failed, last = names
     some = st.lists(st.sampled_from(names), max_size=2, unique=True)
     states = [
-        work(name, after, "x", or_to=draw(some), on_fail=draw(st.sampled_from([failed, None, last])))
+        work(name, to=after, description="x", or_to=draw(some), on_fail=draw(st.sampled_from([failed, None, last])))
         for name, after in zip(steps, [*steps[1:], last], strict=True)
     ]
     sources = st.lists(st.sampled_from([*steps, failed]), min_size=1, max_size=3, unique=True)
@@ -216,7 +216,7 @@ def tables(draw: st.DrawFn) -> Machine:
         "any",
         "anys",
         "Any.",
-        (*states, rest(failed, "x"), end(last, "x")),
+        (*states, rest(failed, description="x"), end(last, description="x")),
         (*actions, way_out),
         initial_states=(failed,),
     )

@@ -37,9 +37,9 @@ MEMO = Machine(
     description="A few words.",
     initial_states=("Held",),
     states=(
-        work("Reading", "Read", "Reads it.", on_hold="Held", on_fail=None),
-        rest("Held", "Its desk is closed."),
-        end("Read", "Done."),
+        work("Reading", to="Read", description="Reads it.", on_hold="Held", on_fail=None),
+        rest("Held", description="Its desk is closed."),
+        end("Read", description="Done."),
     ),
     actions=(
         action("go", "Held", "Reading", "Go on.", guard=_guard),
@@ -115,9 +115,9 @@ def _with_guard(guard: Any) -> Machine:
         description="A few words.",
         initial_states=("Held",),
         states=(
-            work("Reading", "Read", "Reads it.", on_hold="Held", on_fail=None),
-            rest("Held", "Closed."),
-            end("Read", "Done."),
+            work("Reading", to="Read", description="Reads it.", on_hold="Held", on_fail=None),
+            rest("Held", description="Closed."),
+            end("Read", description="Done."),
         ),
         actions=(action("go", "Held", "Reading", "Go on.", guard=guard),),
         hold_names=lambda memo: ("desk/a",),

@@ -55,7 +55,7 @@ class TrivialIngest:
         for machine in self.machines.values():
             for state in machine.states:
                 if state.type in ("work", "join"):
-                    machine.steps[state.name] = self._make_step(machine, state.name)
+                    machine.bound_steps[state.name] = self._make_step(machine, state.name)
         self.store = self.open_store()
         self.engine = Engine(self.store, self.machines)
 

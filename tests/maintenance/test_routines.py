@@ -122,7 +122,7 @@ def test_idle_parents_does_not_wake_a_parent_that_has_an_open_child(system: Work
 def declare_failed(system: WorkerFixture, settled: bool) -> None:
     """The same tables, but for what is said of a parcel that failed."""
     states = tuple(dataclasses.replace(s, settled=settled) if s.name == "Failed" else s for s in system.parcel.states)
-    system.parcel = dataclasses.replace(system.parcel, states=states, _states_by_name={})
+    system.parcel = dataclasses.replace(system.parcel, states=states)
     system.machines = system.engine.machines = Machines.from_machines((system.crate, system.parcel))
 
 
@@ -410,12 +410,9 @@ def test_consistency_repairs_only_what_it_has_found_twice(system: WorkerFixture)
 
 
 @pytest.fixture
-def maintenance_system(system: WorkerFixture) -> Iterator[WorkerFixture]:
-    steps = dict(MAINTENANCE.steps)
+def maintenance_system(system: WorkerFixture) -> WorkerFixture:
     system.machines = system.engine.machines = Machines.from_machines((system.crate, system.parcel, MAINTENANCE))
-    yield system
-    MAINTENANCE.steps.clear()
-    MAINTENANCE.steps.update(steps)
+    return system
 
 
 def make_scheduler(

@@ -76,9 +76,7 @@ def deliver_event(
                 dataclasses.replace(s, backoff=Backoff(0.01, 1, 0.01), max_tries=min(s.max_tries, 5))
                 for s in machine.states
             )
-            ingest.environment.machines["webhook_delivery"] = dataclasses.replace(
-                machine, states=states, _states_by_name={}
-            )
+            ingest.environment.machines["webhook_delivery"] = dataclasses.replace(machine, states=states)
             with ingest.engine() as engine:
                 (new,) = new_deliveries(ingest.environment.config.webhooks)
                 made = engine.submit(new)

@@ -29,25 +29,24 @@ from waybill.record import BadStore, Conflict, Ref
 
 LOAF = Machine(
     name="loaf", plural="loaves", prefix="loaf", description="One loaf of bread.",
+    steps=__name__,
     states=(
-        work("Kneading", "Baking", "Mixes flour and water."),
-        work("Baking", "Baked", "Ten minutes in the oven."),
-        rest("Failed", "A step gave up.", settled=True),
-        end("Baked", "Ready to eat."),
+        work("Kneading", to="Baking", description="Mixes flour and water."),
+        work("Baking", to="Baked", description="Ten minutes in the oven."),
+        rest("Failed", description="A step gave up.", settled=True),
+        end("Baked", description="Ready to eat."),
     ),
     actions=(action("resume", "Failed", RESUME, "Go on."),),
 )  # fmt: skip
 
 
-@LOAF.step("Kneading")
-def knead(loaf: Record, ctx: StepContext) -> Outcome:
+def kneading(loaf: Record, ctx: StepContext) -> Outcome:
     if "burnt" in loaf.documents and not loaf.resume_count:
         raise Fail("The oven is on fire.")
     return Done({"oven": {"minutes": 0}})
 
 
-@LOAF.step("Baking")
-def bake(loaf: Record, ctx: StepContext) -> Outcome:
+def baking(loaf: Record, ctx: StepContext) -> Outcome:
     minutes = loaf.documents["oven"]["minutes"]
     if minutes < 2:
         return Wait(0.05, documents={"oven": {"minutes": minutes + 1}})
@@ -146,7 +145,7 @@ def test_two_runtimes_in_one_process_keep_their_maintenance_apart(tmp_path: Path
     with first, second:
         first.prepare()
         second.prepare()
-        steps = [each.environment.machines["maintenance"].steps["Watching"] for each in (first, second)]
+        steps = [each.environment.machines["maintenance"].bound_steps["Watching"] for each in (first, second)]
         assert steps[0] != steps[1]
         assert first.step_once(Ref("maintenance", "retention")) is not None
         assert second.get("maintenance", "retention").version < first.get("maintenance", "retention").version

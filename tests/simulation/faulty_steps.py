@@ -57,10 +57,11 @@ CHORE = Machine(
     plural="chores",
     prefix="chr",
     description="Something to do.",
+    steps=__name__,
     states=(
-        work("Trying", "Finished", "Does it, or not.", max_tries=2, backoff=Backoff(1.0, 2.0, 4.0)),
-        rest("Failed", "The step was wrong.", settled=True),
-        end("Finished", "Done."),
+        work("Trying", to="Finished", description="Does it, or not.", max_tries=2, backoff=Backoff(1.0, 2.0, 4.0)),
+        rest("Failed", description="The step was wrong.", settled=True),
+        end("Finished", description="Done."),
     ),
     actions=(
         action("resume", "Failed", RESUME, "Try again."),
@@ -76,8 +77,7 @@ CHORE = Machine(
 )
 
 
-@CHORE.step("Trying")
-def try_chore(chore: Record, ctx: StepContext) -> Outcome:
+def trying(chore: Record, ctx: StepContext) -> Outcome:
     get_current_world().reach_point("trying")
     fault = STEP_FAULTS.get(chore.documents["chore"]["fault"])
     if fault is None or chore.resume_count:

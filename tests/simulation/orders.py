@@ -41,16 +41,32 @@ ORDER = Machine(
     plural="orders",
     prefix="ord",
     description="A customer's order of some items.",
+    steps=__name__,
     states=(
-        work("Filling", "Gathering", "Creates its items, page by page.", backoff=SHORT_BACKOFF),
-        join("Gathering", "Labelling", "Its items are on their way.", or_to=("Short",), on_fail="Failed"),
-        work("Labelling", "Sending", "Gets a label, which costs money.", max_tries=2, backoff=SHORT_BACKOFF),
-        work("Sending", "Sent", "Hands it over and says so.", max_tries=2, backoff=SHORT_BACKOFF),
-        work("Deleting", "Deleted", "Removes its items.", on_fail=None, poll_interval=1.0, backoff=SHORT_BACKOFF),
-        rest("Short", "An item is missing.", settled=True),
-        rest("Failed", "A step gave up.", settled=True),
-        rest("Sent", "On its way.", settled=True, keep=40.0),
-        end("Deleted", "Gone, with its items.", keep=10.0),
+        work("Filling", to="Gathering", description="Creates its items, page by page.", backoff=SHORT_BACKOFF),
+        join(
+            "Gathering", to="Labelling", description="Its items are on their way.", or_to=("Short",), on_fail="Failed"
+        ),
+        work(
+            "Labelling",
+            to="Sending",
+            description="Gets a label, which costs money.",
+            max_tries=2,
+            backoff=SHORT_BACKOFF,
+        ),
+        work("Sending", to="Sent", description="Hands it over and says so.", max_tries=2, backoff=SHORT_BACKOFF),
+        work(
+            "Deleting",
+            to="Deleted",
+            description="Removes its items.",
+            on_fail=None,
+            poll_interval=1.0,
+            backoff=SHORT_BACKOFF,
+        ),
+        rest("Short", description="An item is missing.", settled=True),
+        rest("Failed", description="A step gave up.", settled=True),
+        rest("Sent", description="On its way.", settled=True, keep=40.0),
+        end("Deleted", description="Gone, with its items.", keep=10.0),
     ),
     actions=(
         action("resume", "Failed", RESUME, "Try again."),
@@ -87,26 +103,41 @@ ITEM = Machine(
     plural="items",
     prefix="itm",
     description="One item of an order.",
+    steps=__name__,
     parent="order",
     initial_states=("Wrapping",),
     states=(
-        work("Picking", "Packing", "Takes it from its aisle.", on_hold="Held", backoff=SHORT_BACKOFF),
-        work("Packing", "Weighing", "Packs it, on this host.", leaves_files=True, max_tries=2, backoff=SHORT_BACKOFF),
+        work("Picking", to="Packing", description="Takes it from its aisle.", on_hold="Held", backoff=SHORT_BACKOFF),
+        work(
+            "Packing",
+            to="Weighing",
+            description="Packs it, on this host.",
+            leaves_files=True,
+            max_tries=2,
+            backoff=SHORT_BACKOFF,
+        ),
         work(
             "Weighing",
-            "Shelving",
-            "Weighs the package.",
+            to="Shelving",
+            description="Weighs the package.",
             on_host_lost="Packing",
             poll_interval=2.0,
             max_tries=2,
             backoff=SHORT_BACKOFF,
         ),
-        work("Shelving", "Shelved", "Puts it on its shelf.", blocks_on_hold=True, on_fail=None, backoff=SHORT_BACKOFF),
-        retired("Wrapping", "Shelving", "Was done by hand once."),
-        rest("Held", "Its aisle is closed."),
-        rest("Failed", "There is none.", settled=True),
-        end("Shelved", "There it is."),
-        end("Dropped", "Not wanted any more."),
+        work(
+            "Shelving",
+            to="Shelved",
+            description="Puts it on its shelf.",
+            blocks_on_hold=True,
+            on_fail=None,
+            backoff=SHORT_BACKOFF,
+        ),
+        retired("Wrapping", to="Shelving", description="Was done by hand once."),
+        rest("Held", description="Its aisle is closed."),
+        rest("Failed", description="There is none.", settled=True),
+        end("Shelved", description="There it is."),
+        end("Dropped", description="Not wanted any more."),
     ),
     actions=(
         action("resume", "Failed", RESUME, "Look again."),
@@ -129,16 +160,16 @@ NOTICE = Machine(
     plural="notices",
     prefix="ntc",
     description="Something that is published once.",
+    steps=__name__,
     states=(
-        work("Telling", "Told", "Tells it.", on_fail=None, backoff=SHORT_BACKOFF),
-        end("Told", "They know.", keep=30.0),
+        work("Telling", to="Told", description="Tells it.", on_fail=None, backoff=SHORT_BACKOFF),
+        end("Told", description="They know.", keep=30.0),
     ),
     documents=(Document("notice", None, "service", "What to tell."),),
 )
 
 
-@ORDER.step("Filling")
-def fill(order: Record, ctx: StepContext) -> Outcome:
+def filling(order: Record, ctx: StepContext) -> Outcome:
     get_current_world().inject_transient_error("the catalogue")
     plan = order.documents["order"]
     items = (New("item", {"item": item}, state="Wrapping" if item["old"] else None) for item in plan["items"])
@@ -153,15 +184,13 @@ def _iterate_slowly(items: Iterable[New]) -> Iterator[New]:
         yield item
 
 
-@ORDER.step("Gathering")
-def gather(order: Record, ctx: StepContext) -> Outcome:
+def gathering(order: Record, ctx: StepContext) -> Outcome:
     states = ctx.count_by_state("item", parent=order.ref)
     get_current_world().inject_transient_error("the list")
     return Done(to="Short") if states.get("Failed") else Done()
 
 
-@ORDER.step("Labelling")
-def label(order: Record, ctx: StepContext) -> Outcome:
+def labelling(order: Record, ctx: StepContext) -> Outcome:
     """The label is paid for when it is made: it is saved at once, and never made again after that."""
     world = get_current_world()
     if "label" not in order.documents:
@@ -179,24 +208,21 @@ def label(order: Record, ctx: StepContext) -> Outcome:
     return Done()
 
 
-@ORDER.step("Sending")
-def send(order: Record, ctx: StepContext) -> Outcome:
+def sending(order: Record, ctx: StepContext) -> Outcome:
     world = get_current_world()
     world.inject_transient_error("the carrier")
     world.perform_effect("hand over", order.documents["label"]["name"])  # safe to repeat: the carrier knows the label
     return Done(spawn=(New("notice", {"notice": {"order": order.id}}, is_child=False),))
 
 
-@ORDER.step("Deleting")
-def delete(order: Record, ctx: StepContext) -> Outcome:
+def deleting(order: Record, ctx: StepContext) -> Outcome:
     left = ctx.remove_children("item")
     if left or any(ctx.count_by_state("item", parent=order.ref).values()):
         return Wait(message=f"{left} are still claimed")
     return Done()
 
 
-@ITEM.step("Picking")
-def pick(item: Record, ctx: StepContext) -> Outcome:
+def picking(item: Record, ctx: StepContext) -> Outcome:
     world = get_current_world()
     world.inject_transient_error("the ladder")
     if item.documents["item"]["missing"] and item.resume_count == 0:
@@ -206,16 +232,14 @@ def pick(item: Record, ctx: StepContext) -> Outcome:
     return Done()
 
 
-@ITEM.step("Packing")
-def pack(item: Record, ctx: StepContext) -> Outcome:
+def packing(item: Record, ctx: StepContext) -> Outcome:
     get_current_world().write_files(item)
     get_current_world().spend_time(2.0)
     get_current_world().inject_transient_error("the tape")
     return Done()
 
 
-@ITEM.step("Weighing")
-def weigh(item: Record, ctx: StepContext) -> Outcome:
+def weighing(item: Record, ctx: StepContext) -> Outcome:
     world = get_current_world()
     if not world.has_files(item) and world.simulation.is_live(item):
         raise InvariantViolation(
@@ -227,14 +251,12 @@ def weigh(item: Record, ctx: StepContext) -> Outcome:
     return Done()
 
 
-@ITEM.step("Shelving")
-def shelve(item: Record, ctx: StepContext) -> Outcome:
+def shelving(item: Record, ctx: StepContext) -> Outcome:
     get_current_world().inject_transient_error("the shelf")
     return Done()
 
 
-@NOTICE.step("Telling")
-def tell(notice: Record, ctx: StepContext) -> Outcome:
+def telling(notice: Record, ctx: StepContext) -> Outcome:
     get_current_world().perform_effect("tell", notice.id)
     get_current_world().inject_transient_error("the telephone")
     return Done()

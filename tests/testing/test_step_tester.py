@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from waybill.machine import RESUME, LockFamily, Machine, action, end, join, rest, work
+from waybill.machine import LockFamily, Machine, end, join, work
 from waybill.record import Conflict, Record
 from waybill.rules import Machines
 from waybill.step import Done, Fail, New, Outcome, StepContext, Wait
@@ -17,23 +17,19 @@ Step = Any
 
 
 def build_loaf(bake: Step, *, check: Step = lambda loaf, ctx: Done()) -> Machine:
-    machine = Machine(
+    return Machine(
         name="loaf",
         plural="loaves",
         prefix="lf",
         description="A loaf.",
         states=(
-            work("Baking", "Checking", "In the oven.", max_tries=2, locks=("oven",)),
-            work("Checking", "Baked", "On the table."),
-            rest("Failed", "Burnt.", settled=True),
-            end("Baked", "Bread."),
+            work("Baking", to="Checking", description="In the oven.", max_tries=2, locks=("oven",)),
+            work("Checking", to="Baked", description="On the table."),
+            end("Baked", description="Bread."),
         ),
-        actions=(action("resume", "Failed", RESUME, "Once more."),),
+        steps={"Baking": bake, "Checking": check},
         locks=(LockFamily("oven", "One loaf each."),),
     )
-    machine.step("Baking")(bake)
-    machine.step("Checking")(check)
-    return machine
 
 
 class Oven:
@@ -180,13 +176,13 @@ def test_children_and_maintenance(tmp_path: Path) -> None:
         plural="orders",
         prefix="or",
         description="Some loaves.",
+        steps={"Taking": lambda order, ctx: Done(spawn=(New("loaf"), New("loaf")))},
         states=(
-            work("Taking", "Waiting", "Makes its loaves.", on_fail=None),
-            join("Waiting", "Ready", "They are baked."),
-            end("Ready", "All are baked.", keep=60),
+            work("Taking", to="Waiting", description="Makes its loaves.", on_fail=None),
+            join("Waiting", to="Ready", description="They are baked."),
+            end("Ready", description="All are baked.", keep=60),
         ),
     )
-    order.step("Taking")(lambda order, ctx: Done(spawn=(New("loaf"), New("loaf"))))
     loaf = build_loaf(lambda loaf, ctx: Done())
     child = Machine(**{**_fields_of(loaf), "parent": "order"})
     tester = StepTester([order, child], tmp_path)

@@ -58,10 +58,10 @@ PARCEL = Machine(
     prefix="p",
     description="One parcel on its way.",
     states=(
-        work("Packing", "Sending", "Put it into a box."),
-        work("Sending", "Arrived", "Hand it to the carrier | or carry it."),
-        rest("Failed", "A step gave up.", settled=True),
-        end("Arrived", "Signed for."),
+        work("Packing", to="Sending", description="Put it into a box."),
+        work("Sending", to="Arrived", description="Hand it to the carrier | or carry it."),
+        rest("Failed", description="A step gave up.", settled=True),
+        end("Arrived", description="Signed for."),
     ),
     actions=(
         action("resume", "Failed", RESUME, "Try again from where it stopped."),

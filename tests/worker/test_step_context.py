@@ -66,10 +66,10 @@ def opening(system: WorkerFixture) -> Machine:
         prefix="crt",
         description="Many parcels.",
         states=(
-            work("Filling", "Waiting", "Light."),
-            join("Waiting", "Shipped", "Make them, and wait for them.", children_document="spawned"),
-            rest("Failed", "Gave up.", settled=True),
-            end("Shipped", "All are sent."),
+            work("Filling", to="Waiting", description="Light."),
+            join("Waiting", to="Shipped", description="Make them, and wait for them.", children_document="spawned"),
+            rest("Failed", description="Gave up.", settled=True),
+            end("Shipped", description="All are sent."),
         ),
         actions=(action("drop", "Failed", "Shipped", "Give it up."),),
     )

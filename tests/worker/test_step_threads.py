@@ -113,7 +113,11 @@ def test_an_error_message_is_clipped_in_the_log_as_in_the_record(
 def test_a_permanent_error_fails_the_record(
     step: Callable[[Record, StepContext], Any], sentence: str, tmp_path: Path
 ) -> None:
-    states = (work("Trying", "Finished", "", max_tries=1), rest("Failed", "", settled=True), end("Finished", ""))
+    states = (
+        work("Trying", to="Finished", description="", max_tries=1),
+        rest("Failed", description="", settled=True),
+        end("Finished", description=""),
+    )
     chore = Machine(
         name="chore",
         plural="chores",
@@ -122,7 +126,7 @@ def test_a_permanent_error_fails_the_record(
         states=states,
         actions=(action("resume", "Failed", RESUME, ""),),
     )
-    chore.steps["Trying"] = step
+    chore.bound_steps["Trying"] = step
     machines, database = Machines.from_machines((chore,)), ModelDatabase(lambda: 1000.0)
     engine = Engine(ModelStore(database), machines)
     ref = engine.submit(New("chore")).ref
@@ -186,20 +190,20 @@ def test_a_machine_that_cannot_name_its_locks_fails_the_record(tmp_path: Path) -
         raise ZeroDivisionError("no van")
 
     states = (
-        work("Trying", "Driving", ""),
-        work("Driving", "Finished", "", locks=("van",)),
-        rest("Failed", "", locks=("van",)),
+        work("Trying", to="Driving", description=""),
+        work("Driving", to="Finished", description="", locks=("van",)),
+        rest("Failed", description="", locks=("van",)),
     )
     chore = Machine(
         name="chore",
         plural="chores",
         prefix="chr",
         description="",
-        states=(*states, end("Finished", "")),
+        states=(*states, end("Finished", description="")),
         locks=(LockFamily("van", "", of),),
         actions=(action("resume", "Failed", RESUME, ""),),
     )
-    chore.steps["Trying"] = chore.steps["Driving"] = lambda record, ctx: Done()
+    chore.bound_steps["Trying"] = chore.bound_steps["Driving"] = lambda record, ctx: Done()
     machines, database = Machines.from_machines((chore,)), ModelDatabase(lambda: 1000.0)
     engine = Engine(ModelStore(database), machines)
     ref = engine.submit(New("chore")).ref
@@ -246,10 +250,10 @@ def test_resume_returns_to_the_state_that_failed_also_when_files_were_rebuilt(ba
     files.
     """
     states = (
-        work("Fetching", "Opening", "", leaves_files=True),
-        work("Opening", "Finished", "", on_host_lost="Fetching"),
-        rest("Failed", ""),
-        end("Finished", ""),
+        work("Fetching", to="Opening", description="", leaves_files=True),
+        work("Opening", to="Finished", description="", on_host_lost="Fetching"),
+        rest("Failed", description=""),
+        end("Finished", description=""),
     )
     actions = (action("resume", "Failed", RESUME, ""), action("again", "Failed", "Fetching", ""))
     chore = Machine(name="chore", plural="chores", prefix="chr", description="", states=states, actions=actions)
@@ -257,7 +261,7 @@ def test_resume_returns_to_the_state_that_failed_also_when_files_were_rebuilt(ba
     def fail(record: Record, ctx: StepContext) -> Any:
         raise Fail("no")
 
-    chore.steps.update(Fetching=lambda record, ctx: Done(), Opening=fail)
+    chore.bound_steps.update(Fetching=lambda record, ctx: Done(), Opening=fail)
     machines, database = Machines.from_machines((chore,)), ModelDatabase(lambda: 1000.0)
     engine = Engine(ModelStore(database), machines)
     ref = engine.submit(New("chore")).ref
@@ -272,6 +276,6 @@ def test_resume_returns_to_the_state_that_failed_also_when_files_were_rebuilt(ba
         engine.act(ref, "again")
     else:
         engine.store.commit([CommitGroup((rules.rebuild_files(chore, engine.store.get(*ref)),))])
-    chore.steps["Fetching"] = fail
+    chore.bound_steps["Fetching"] = fail
     assert step().state == "Failed"
     assert engine.act(ref, "resume").record.state == "Fetching"

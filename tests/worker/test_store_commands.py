@@ -27,10 +27,15 @@ def request_loss(guard: ActionGuard) -> tuple[Machines, ModelDatabase, Ref]:
         plural="parcels",
         prefix="pcl",
         description="",
-        states=(work("Packing", "Sent", "", on_fail="Shelved"), rest("Shelved", ""), end("Sent", ""), end("Lost", "")),
+        states=(
+            work("Packing", to="Sent", description="", on_fail="Shelved"),
+            rest("Shelved", description=""),
+            end("Sent", description=""),
+            end("Lost", description=""),
+        ),
         actions=(action("lose", "Packing Shelved", "Lost", "", when_claimed="wait", guard=lambda r, s: None),),
     )
-    parcel.steps["Packing"] = lambda record, ctx: Done()
+    parcel.bound_steps["Packing"] = lambda record, ctx: Done()
     machines, database = Machines.from_machines((parcel,)), ModelDatabase(lambda: 1000.0)
     engine = Engine(ModelStore(database), machines)
     ref = engine.submit(New("parcel")).ref
@@ -82,7 +87,7 @@ def test_a_request_for_an_unknown_kind_is_left_to_others(tmp_path: Path) -> None
         plural="crates",
         prefix="crt",
         description="",
-        states=(work("Filling", "Full", "", on_fail=None), end("Full", "")),
+        states=(work("Filling", to="Full", description="", on_fail=None), end("Full", description="")),
     )
     knows_crates = Engine(ModelStore(database), Machines.from_machines((other,)))
     assert knows_crates.apply_action_requests() == 0

@@ -392,7 +392,7 @@ def test_an_unavailable_store_is_retried_and_nothing_is_lost(system: WorkerFixtu
 
 
 def test_a_worker_does_not_start_without_its_steps(system: WorkerFixture) -> None:
-    del system.parcel.steps["Sending"]
+    del system.parcel.bound_steps["Sending"]
 
     with pytest.raises(MachineError, match=r"parcel.Sending has no step"):
         Worker(
@@ -748,9 +748,7 @@ def test_confirmation_is_skipped_where_the_machine_says_so(system: WorkerFixture
     confirmed = dataclasses.replace(
         system.parcel.actions[0], confirm="Really?", skip_confirm=lambda record, store: record.priority == 7
     )
-    table = dataclasses.replace(
-        system.parcel, actions=(confirmed, *system.parcel.actions[1:]), _states_by_name={}, steps={}
-    )
+    table = dataclasses.replace(system.parcel, actions=(confirmed, *system.parcel.actions[1:]), steps={})
     failed = Record("parcel", "pcl1", "Failed")
     with pytest.raises(rules.ActionRefused, match="Really"):
         rules.act(table, failed, "resume", store=system.store)

@@ -51,7 +51,7 @@ class Driver:
         for machine in machines:
             for state in machine.states:
                 if state.type == "work":
-                    machine.steps.setdefault(state.name, lambda record, ctx: Done())
+                    machine.bound_steps.setdefault(state.name, lambda record, ctx: Done())
         self.machines = Machines.from_machines(machines)
         self.core = WorkerCore(
             self.machines, queues_of(self.machines), who="w", answer_request=answer, threads=threads, ttl=TTL, **options
@@ -184,9 +184,9 @@ def test_B14_a_record_answered_without_its_claim_is_forgotten() -> None:
 def long_table() -> Machine:
     names = [f"S{n}" for n in range(20)]
     states = (
-        *(work(a, b, "") for a, b in zip(names, (*names[1:], "E"), strict=True)),
-        rest("Failed", "", settled=True),
-        end("E", ""),
+        *(work(a, to=b, description="") for a, b in zip(names, (*names[1:], "E"), strict=True)),
+        rest("Failed", description="", settled=True),
+        end("E", description=""),
     )
     return Machine(
         name="long",
@@ -618,7 +618,11 @@ def test_a_retired_state_is_left_without_a_step() -> None:
         plural="olds",
         prefix="o",
         description="",
-        states=(work("New", "End", "", on_fail=None), retired("Old", "New"), end("End", "")),
+        states=(
+            work("New", to="End", description="", on_fail=None),
+            retired("Old", to="New"),
+            end("End", description=""),
+        ),
     )
     driver = Driver(crate, parcels, old).opened()
     driver.take(Record("old", "o1", "Old", session="s1", version=1))

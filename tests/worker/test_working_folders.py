@@ -66,7 +66,7 @@ FILM = Machine(
     prefix="flm",
     description="A film.",
     folder=WorkingFolder("films", lambda record: (record.id,)),
-    states=(work("Cutting", "Cut", "Cuts.", on_fail=None), end("Cut", "Cut.")),
+    states=(work("Cutting", to="Cut", description="Cuts.", on_fail=None), end("Cut", description="Cut.")),
 )
 
 
@@ -121,9 +121,7 @@ def rack_folder_of(record: Record) -> tuple[str, ...]:
 
 @pytest.fixture
 def racked_parcel(system: WorkerFixture) -> Machine:
-    system.parcel = dataclasses.replace(
-        system.parcel, folder=WorkingFolder("shelves", rack_folder_of), _states_by_name={}, steps={}
-    )
+    system.parcel = dataclasses.replace(system.parcel, folder=WorkingFolder("shelves", rack_folder_of), steps={})
     system.machines = Machines.from_machines((system.crate, system.parcel))
     system.engine.machines = system.machines
     return system.parcel
@@ -184,8 +182,6 @@ def test_a_folder_in_use_again_keeps_its_record_file(system: WorkerFixture, rack
 
 @pytest.mark.parametrize("parts", [(), ("..", "x"), ("a/b",), (".record",), ("a",) * 5])
 def test_a_folder_outside_its_top_folder_is_refused(system: WorkerFixture, parts: tuple[str, ...]) -> None:
-    table = dataclasses.replace(
-        system.parcel, folder=WorkingFolder("shelves", lambda record: parts), _states_by_name={}, steps={}
-    )
+    table = dataclasses.replace(system.parcel, folder=WorkingFolder("shelves", lambda record: parts), steps={})
     with pytest.raises(ValueError, match="cannot have a working folder"):
         folder_of(system.root, table, Record("parcel", "pcl0000000001", "Packing"))

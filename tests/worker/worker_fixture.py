@@ -36,9 +36,9 @@ class WorkerFixture:
         for machine in (self.crate, self.parcel):
             for state in machine.states:
                 if state.type == "work":
-                    machine.steps[state.name] = steps.get(state.name, lambda record, ctx: Done())
+                    machine.bound_steps[state.name] = steps.get(state.name, lambda record, ctx: Done())
                 elif state.name in steps:
-                    machine.steps[state.name] = steps[state.name]
+                    machine.bound_steps[state.name] = steps[state.name]
 
     def start_worker(self, **options: Any) -> Worker:
         """Start a worker in a thread of its own."""
@@ -100,12 +100,12 @@ def build_machines() -> tuple[Machine, Machine]:
         prefix="crt",
         description="Many parcels.",
         states=(
-            work("Filling", "Waiting", "Make the parcels."),
-            join("Waiting", "Shipped", "Until all are sent."),
-            work("Deleting", "Gone", "Remove the parcels.", on_fail=None, poll_interval=0.05),
-            rest("Failed", "Gave up.", settled=True),
-            end("Shipped", "All are sent."),
-            end("Gone", "Removed."),
+            work("Filling", to="Waiting", description="Make the parcels."),
+            join("Waiting", to="Shipped", description="Until all are sent."),
+            work("Deleting", to="Gone", description="Remove the parcels.", on_fail=None, poll_interval=0.05),
+            rest("Failed", description="Gave up.", settled=True),
+            end("Shipped", description="All are sent."),
+            end("Gone", description="Removed."),
         ),
         actions=(
             action("resume", "Failed", RESUME, "Again."),
@@ -121,27 +121,27 @@ def build_machines() -> tuple[Machine, Machine]:
         states=(
             work(
                 "Packing",
-                "Sending",
-                "Box it.",
+                to="Sending",
+                description="Box it.",
                 on_hold="Held",
                 max_tries=3,
                 backoff=Backoff(0.01, 1, 1),
                 leaves_files=True,
             ),
-            rest("Held", "Stopped by a hold."),
+            rest("Held", description="Stopped by a hold."),
             work(
                 "Sending",
-                "Sent",
-                "Send it.",
+                to="Sent",
+                description="Send it.",
                 locks=("van",),
                 max_tries=2,
                 backoff=Backoff(0.01, 1, 1),
                 poll_interval=0.05,
                 on_host_lost="Packing",
             ),
-            rest("Failed", "Gave up.", settled=True),
-            end("Sent", "Gone."),
-            end("Dropped", "Given up."),
+            rest("Failed", description="Gave up.", settled=True),
+            end("Sent", description="Gone."),
+            end("Dropped", description="Given up."),
         ),
         actions=(
             action("resume", "Failed", RESUME, "Again."),

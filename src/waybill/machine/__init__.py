@@ -5,16 +5,17 @@ have settled), **rest** (until a person or an event acts), **end**. A fifth, **r
 removed: no longer entered, still left.
 
     JOB = Machine(
-        name="job", plural="jobs", prefix="jid", description="One parcel on its way.",
+        name="job", plural="jobs", prefix="jid", description="One parcel on its way.", steps=__name__,
         states=(
-            work("Packing", "Sending", "Put it into a box."),
-            work("Sending", "Arrived", "Hand it to the carrier.", max_tries=5),
-            rest("Failed", "A step gave up; resume goes on after the last one that was done.", settled=True),
-            end("Arrived", "Signed for."),
+            work("Packing", to="Sending", description="Put it into a box."),
+            work("Sending", to="Arrived", description="Hand it to the carrier.", max_tries=5),
+            end("Arrived", description="Signed for."),
         ),
-        actions=(action("resume", "Failed", RESUME, "Try again from where it stopped."),),
     )
 
+    def packing(job: Record, ctx: StepContext) -> Outcome: ...
+
+What is usual is there without a word: a step that gives up leads to Failed, from which `resume` continues.
 Every arrow follows from the declaration (`iter_arrows`), and everything else from the arrows: the engine's checks, the
 worker's queues, the API's routes, the page's buttons, the figures.
 
@@ -35,6 +36,7 @@ from waybill.machine.declarations import (
     StateType,
     WorkingFolder,
     action,
+    add_failed_state,
     end,
     join,
     rest,
@@ -62,6 +64,7 @@ __all__ = [
     "StateType",
     "WorkingFolder",
     "action",
+    "add_failed_state",
     "check_machine",
     "end",
     "join",

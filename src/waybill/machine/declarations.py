@@ -9,7 +9,12 @@ A state has one of five types:
     end       nothing leaves it
     retired   being removed from the machine: no longer entered, still left
 
-`work`, `join`, `rest`, `end` and `retired` declare a state, `action` declares an action.
+`work`, `join`, `rest`, `end` and `retired` declare a state: its name, then by keyword where it leads (`to`), what it is
+(`description`) and what is special about it. `action` declares an action.
+
+What is usual need not be declared: a permanent error leads to Failed, a settled rest state, from which `resume`
+continues after the last state that was done. A machine whose steps can fail has both, unless it declares a state Failed
+of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from typing import Any, Literal
 from waybill.record import Documents, Record, Store
 
 StateType = Literal["work", "join", "rest", "end", "retired"]
+FAILED = "Failed"  # where a permanent error leads unless the table says otherwise
 MAX_WAIT = 1e9  # seconds of one wait, at most: 31 years are as good as for ever, and every store can represent them
 
 
@@ -74,11 +80,11 @@ class State:
 
 def work(
     name: str,
+    *,
     to: str,
     description: str,
-    *,
     or_to: Iterable[str] = (),
-    on_fail: str | None = "Failed",
+    on_fail: str | None = FAILED,
     on_hold: str | None = None,
     blocks_on_hold: bool = False,
     max_tries: int = 3,
@@ -99,10 +105,10 @@ def work(
 
 
 def join(
-    name: str, to: str, description: str, *, or_to: Iterable[str] = (), on_fail: str | None = None, locks: Iterable[str] = (),
+    name: str, *, to: str, description: str, or_to: Iterable[str] = (), on_fail: str | None = None, locks: Iterable[str] = (),
     children_document: str | None = None,
 ) -> State:  # fmt: skip
-    """A state that lasts until no child is open. A step registered for it runs then, and may choose among `or_to`.
+    """A state that lasts until no child is open. If it has a step, that runs then and may choose among `or_to`.
 
     With `children_document` the step makes the children too: it runs until that document, as `ctx.spawn_each` writes
     it, says that all are made.
@@ -114,8 +120,8 @@ def join(
 
 def rest(
     name: str,
-    description: str,
     *,
+    description: str,
     settled: bool = False,
     locks: Iterable[str] = (),
     clears_files: bool = False,
@@ -125,12 +131,12 @@ def rest(
     return State(name, "rest", description, settled=settled, locks=tuple(locks), clears_files=clears_files, keep=keep)
 
 
-def end(name: str, description: str, *, clears_files: bool = True, keep: float | None = None) -> State:
+def end(name: str, *, description: str, clears_files: bool = True, keep: float | None = None) -> State:
     """A state that nothing leaves."""
     return State(name, "end", description, settled=True, clears_files=clears_files, keep=keep)
 
 
-def retired(name: str, to: str, description: str = "No longer entered; records found here go on.") -> State:
+def retired(name: str, *, to: str, description: str = "No longer entered; records found here go on.") -> State:
     """A state of the previous release, declared for one more release so that records in it can leave."""
     return State(name, "retired", description, to)
 
@@ -185,6 +191,21 @@ def action(
     return Action(
         name, tuple(sources.split()), target, description, guard, confirm, when_claimed, role, writes, skip_confirm
     )
+
+
+FAILED_STATE = rest(
+    FAILED, description="A step gave up; resume continues after the last step that was done.", settled=True
+)
+RESUME_ACTION = action("resume", FAILED, RESUME, "Continue after the last step that was done.")
+
+
+def add_failed_state(states: Iterable[State]) -> tuple[State, ...]:
+    """The states of a table, with Failed before the first end, if steps fail to it and the table does not declare it."""
+    table = tuple(states)
+    if all(s.name != FAILED for s in table) and any(s.on_fail == FAILED for s in table):
+        at = next((i for i, s in enumerate(table) if s.type == "end"), len(table))
+        return (*table[:at], FAILED_STATE, *table[at:])
+    return table
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,38 @@
-"""The machine of one kind of record: its states and actions, its arrows, and the steps registered for its states.
+"""The machine of one kind of record: its states and actions, its arrows, and the steps of its states.
 
-Its life: declared -> checked when it is built -> steps registered -> read by all other parts, and never changed.
+    declared -> completed with what is usual, and checked -> read by all other parts -> its steps are found when first needed
+
+The step of a state has the name of the state, in lower case with underscores: `update_reporting` is the step of
+UpdateReporting. `steps` of the machine says where:
+
+    steps=__name__              functions of this module: def update_reporting(record, ctx)
+    steps="bakery.steps.loaf"   modules of this package: bakery/steps/loaf/update_reporting.py, with its function `run_step`
+
+Machines that share their steps name the same module. Steps that are made by a function, from settings for example, are
+given as a mapping by state. A work state without a step is an error, which is found when a worker starts.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Literal, NamedTuple, cast
 
-from waybill.machine.declarations import RESUME, STAY, Action, LockFamily, State, WorkingFolder
+from waybill.machine.declarations import (
+    RESUME,
+    RESUME_ACTION,
+    STAY,
+    Action,
+    LockFamily,
+    State,
+    WorkingFolder,
+    add_failed_state,
+)
 from waybill.machine.validation import MachineError, check_machine
 from waybill.record import Document, Record, StructType
 from waybill.step import Step
@@ -41,17 +63,27 @@ class Machine:
     # the route or the part of the system that creates its records; "": anybody who may submit
     made_by: str = ""
     v: int = 1  # increases when a state is added or retired
-    steps: dict[str, Step] = field(default_factory=dict, repr=False)
-    _states_by_name: dict[str, State] = field(default_factory=dict, repr=False)
-    _documents: dict[str | StructType, Document] = field(default_factory=dict, repr=False)  # by name and by type
+    # where its steps are: the name of a module or package, or the steps by state; "": other programs do the work
+    steps: str | Mapping[str, Step] = field(default="", repr=False)
+    _states_by_name: dict[str, State] = field(init=False, repr=False)
+    _documents: dict[str | StructType, Document] = field(init=False, repr=False)  # by name and by type
 
     def __post_init__(self) -> None:
         if not self.queue:
             object.__setattr__(self, "queue", f"queue/{self.name}")
-        self._states_by_name.update((s.name, s) for s in self.states)
-        self._documents.update((d.name, d) for d in self.documents)
-        self._documents.update((d.type, d) for d in self.documents if d.type is not None)
+        self._add_what_is_usual()
+        documents: dict[str | StructType, Document] = {d.name: d for d in self.documents}
+        documents.update((d.type, d) for d in self.documents if d.type is not None)
+        object.__setattr__(self, "_states_by_name", {s.name: s for s in self.states})
+        object.__setattr__(self, "_documents", documents)
         check_machine(self)
+
+    def _add_what_is_usual(self) -> None:
+        """Add Failed and `resume`, if steps fail to it and the table does not declare it."""
+        states = add_failed_state(self.states)
+        if states != self.states and all(a.name != RESUME_ACTION.name for a in self.actions):
+            object.__setattr__(self, "actions", (RESUME_ACTION, *self.actions))
+        object.__setattr__(self, "states", states)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -95,25 +127,21 @@ class Machine:
     def list_work_states(self) -> tuple[State, ...]:
         return tuple(s for s in self.states if s.works)
 
-    def step(self, state: str) -> Callable[[Step], Step]:
-        """Register the function that does the work of `state`."""
-
-        def register(function: Step) -> Step:
-            if (declared := self.find_state(state)) is None or declared.type not in ("work", "join"):
-                names = ", ".join(s.name for s in self.list_work_states())
-                raise MachineError(f"{self.name}: no step runs in {state}; steps run in {names}.")
-            if state in self.steps:
-                raise MachineError(
-                    f"{self.name}: {state} has two steps, {self.steps[state].__name__} and {function.__name__}."
-                )
-            self.steps[state] = function
-            return function
-
-        return register
+    @cached_property
+    def bound_steps(self) -> dict[str, Step]:
+        """The steps by state. Raises MachineError for a work state that has none."""
+        if isinstance(self.steps, Mapping):
+            for name in self.steps:
+                if (state := self.find_state(name)) is None or state.type not in ("work", "join"):
+                    names = ", ".join(s.name for s in self.list_work_states())
+                    raise MachineError(f"{self.name}: no step runs in {name}; steps run in {names}.")
+            return dict(self.steps)
+        found = {s.name: _find_step(self, s) for s in self.states if s.type in ("work", "join") and self.steps}
+        return {name: step for name, step in found.items() if step is not None}
 
     def list_states_without_step(self) -> tuple[str, ...]:
         """Return the work states that have no step yet: a worker cannot serve them."""
-        return tuple(s.name for s in self.states if s.type == "work" and s.name not in self.steps)
+        return tuple(s.name for s in self.states if s.type == "work" and s.name not in self.bound_steps)
 
     def can_bind_to_host(self) -> bool:
         """Return whether some state leaves working files, so that records may be bound to a host."""
@@ -155,3 +183,23 @@ class Machine:
         """Return a short digest of the arrows: workers of two releases are told apart by it."""
         arrows = "\n".join(f"{a.source}>{a.target}:{a.label}" for a in self.iter_arrows())
         return hashlib.sha256(arrows.encode()).hexdigest()[:12]
+
+
+def _find_step(machine: Machine, state: State) -> Step | None:
+    """None: a join that only waits."""
+    name, place = _to_snake_case(state.name), str(machine.steps)
+    module = import_module(place)
+    if hasattr(module, "__path__") and find_spec(f"{place}.{name}") is not None:
+        return cast(Step, import_module(f"{place}.{name}").run_step)
+    step = getattr(module, name, None)
+    if not callable(step) and state.type == "work":
+        raise MachineError(
+            f"{machine.name}: {state.name} has no step. Write it as the function {name}(record, ctx) in {place}, "
+            f"or as the function run_step in the module {name} of a package."
+        )
+    return cast(Step, step) if callable(step) else None
+
+
+def _to_snake_case(name: str) -> str:
+    """UpdateReporting -> update_reporting"""
+    return re.sub(r"\W", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).lower()

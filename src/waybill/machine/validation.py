@@ -45,6 +45,12 @@ def check_machine(machine: Machine) -> None:
             raise make_error(f"{s.name} goes on hold in {s.on_hold}, which must be a rest state.")
         if (s.on_hold or s.blocks_on_hold) and machine.hold_names is None:
             raise make_error(f"{s.name} can be held, but the machine does not say by which holds (hold_names).")
+        if s.on_hold and s.blocks_on_hold:
+            raise make_error(f"{s.name} says both that a hold blocks it there and that a hold sends it to {s.on_hold}.")
+        if s.keep is not None and s.open:
+            raise make_error(
+                f"{s.name} says after how long its records are removed, but they are open; only settled ones are removed."
+            )
         if s.type == "work" and s.max_tries < 1:
             raise make_error(f"{s.name} must be tried at least once.")
         if not 0 <= s.poll_interval <= MAX_WAIT:

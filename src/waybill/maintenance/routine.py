@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -134,8 +134,14 @@ MAINTENANCE = Machine(
     description="Maintenance that runs by itself, in rounds.",
     made_by="every process that starts",
     states=(
-        work("Watching", "Ended", "Does a round, then waits for the next.", on_fail=None, backoff=Backoff(5, 2, 600)),
-        end("Ended", "Given up: this release has no such routine.", keep=0),
+        work(
+            "Watching",
+            to="Ended",
+            description="Does a round, then waits for the next.",
+            on_fail=None,
+            backoff=Backoff(5, 2, 600),
+        ),
+        end("Ended", description="Given up: this release has no such routine.", keep=0),
     ),
     actions=(action("run", "Watching", STAY, "Do a round now.", when_claimed="wait"),),
     documents=(
@@ -206,8 +212,8 @@ class MaintenanceScheduler:
                     engine.submit(new, who="setup", why=routine.description)
 
     def register_step(self) -> None:
-        """Register the step of the machine's one work state, which runs these routines."""
-        self.machines[MAINTENANCE.name].steps["Watching"] = self.run_step
+        """Give the machine its step, which runs these routines, in this environment only: a process may have several."""
+        self.machines[MAINTENANCE.name] = replace(MAINTENANCE, steps={MAINTENANCE.initial_state: self.run_step})
 
 
 def ref_of(finding: Finding) -> Ref:

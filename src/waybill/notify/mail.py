@@ -107,28 +107,29 @@ def _to_one_line(text: str) -> str:
 
 def make_mail_machine(settings: MailSettings) -> Machine:
     """Return the machine, whose step sends with these settings."""
-    machine = Machine(
+    return Machine(
         name="mail",
         plural="mail",
         prefix="mail",
         description="One mail message. An unavailable mail server delays it, and loses nothing.",
         made_by="steps that notify somebody",
+        steps={"Waiting": make_send_step(settings)},
         states=(
             work(
                 "Waiting",
-                "Sent",
-                "To be handed to the mail server.",
+                to="Sent",
+                description="To be handed to the mail server.",
                 on_fail="Undeliverable",
                 max_tries=_UNLIMITED_TRIES,
                 backoff=_BACKOFF,
             ),
             rest(
                 "Undeliverable",
-                "The mail server refused it for good: correct the address and resend it, or drop it.",
+                description="The mail server refused it for good: correct the address and resend it, or drop it.",
                 settled=True,
             ),
-            end("Sent", "The mail server has taken it.", keep=30 * DAY),
-            end("Dropped", "Given up by an operator.", keep=30 * DAY),
+            end("Sent", description="The mail server has taken it.", keep=30 * DAY),
+            end("Dropped", description="Given up by an operator.", keep=30 * DAY),
         ),
         actions=(
             action(
@@ -152,8 +153,6 @@ def make_mail_machine(settings: MailSettings) -> Machine:
             Document("delivery", MailDelivery, "step", "Who has had it, who was refused and why."),
         ),
     )
-    machine.step("Waiting")(make_send_step(settings))
-    return machine
 
 
 def _write_new_recipients(record: Record, args: Mapping[str, Any]) -> tuple[msgspec.Struct, ...]:

@@ -82,26 +82,30 @@ class WebhookEvent(DocumentStruct, frozen=True):
 
 def make_webhook_machine(webhooks: Iterable[WebhookSettings]) -> Machine:
     """Return the machine, whose step delivers to these webhooks."""
-    machine = Machine(
+    return Machine(
         name="webhook_delivery",
         plural="webhook deliveries",
         prefix="delivery",
         description="The delivery of one event to one webhook. An unavailable receiver delays it.",
         made_by="steps that notify somebody",
+        steps={"Waiting": make_post_step({hook.name: hook for hook in webhooks})},
         states=(
             work(
                 "Waiting",
-                "Delivered",
-                "To be posted to its webhook.",
+                to="Delivered",
+                description="To be posted to its webhook.",
                 on_fail="Undeliverable",
                 max_tries=MAX_TRIES,
                 backoff=Backoff(10, 2, 3600),
             ),
             rest(
-                "Undeliverable", "The receiver refused it, or was unavailable for a week.", settled=True, keep=90 * DAY
+                "Undeliverable",
+                description="The receiver refused it, or was unavailable for a week.",
+                settled=True,
+                keep=90 * DAY,
             ),
-            end("Delivered", "The receiver has accepted it.", keep=7 * DAY),
-            end("Dropped", "Given up by an operator.", keep=7 * DAY),
+            end("Delivered", description="The receiver has accepted it.", keep=7 * DAY),
+            end("Dropped", description="Given up by an operator.", keep=7 * DAY),
         ),
         actions=(
             action("resend", "Undeliverable", "Waiting", "Try again."),
@@ -116,8 +120,6 @@ def make_webhook_machine(webhooks: Iterable[WebhookSettings]) -> Machine:
         ),
         documents=(Document("event", WebhookEvent, "service", "The event, and the webhook that it is for."),),
     )
-    machine.step("Waiting")(make_post_step({hook.name: hook for hook in webhooks}))
-    return machine
 
 
 def make_post_step(webhooks: Mapping[str, WebhookSettings]) -> Step:

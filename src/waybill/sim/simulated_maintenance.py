@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from waybill.sim.process import SimulatedProcess
     from waybill.sim.simulation import Simulation
 
-# with steps of its own: those of the real machine belong to the process that simulates
-SIMULATED_MAINTENANCE = replace(MAINTENANCE, steps={}, _states_by_name={})
 
-
-@SIMULATED_MAINTENANCE.step(SIMULATED_MAINTENANCE.initial_state)
 def run_round(record: Record, ctx: StepContext) -> Outcome:
     """Run a round with the scheduler of the current process: each has its own, as each has a host."""
     return get_current_world().simulation.cluster.get_current_process().maintenance_scheduler.run_step(record, ctx)
+
+
+SIMULATED_MAINTENANCE = replace(MAINTENANCE, steps={MAINTENANCE.initial_state: run_round})
 
 
 def build_routines(real_files: bool) -> tuple[MaintenanceRoutine, ...]:

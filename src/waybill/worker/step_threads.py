@@ -151,7 +151,7 @@ class StepThreads:
     def run_step(self, step_run: m.StepRun) -> Any:
         context = self.contexts[step_run.number] = self.context_of(step_run)
         machine = self.owner.machines[step_run.record.kind]
-        step = machine.steps[step_run.record.state]
+        step = machine.bound_steps[step_run.record.state]
         try:
             if step_run.is_stopping:
                 return StepStopped("told to stop before it began")

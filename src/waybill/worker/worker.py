@@ -78,7 +78,6 @@ class Worker(StoreCommands):
         this process, which has checked the working root and the states (see worker_group.py). `outage_log`: shared by
         both.
         """
-        prepare_decoders()
         self.open_store, self.machines, self.host, self.objects = open_store, machines, host, objects
         self.work_root, self.threads, self.ttl, self.grace, self.clock, self.now = (
             work_root,
@@ -89,6 +88,7 @@ class Worker(StoreCommands):
             now,
         )
         self.queues: tuple[WorkQueue, ...] = queues_of(machines, queues)
+        prepare_decoders()  # after the modules of the steps are imported: they define types too
         self.who = f"worker {host} {os.getpid()}"
         self.shared = shared
         self.max_claims = max_claims
@@ -145,7 +145,7 @@ class Worker(StoreCommands):
             machine = self.machines[work_queue.kind]
             if work_queue.state in machine.list_states_without_step():
                 raise MachineError(
-                    f"{work_queue.kind}.{work_queue.state} has no step: leave the queue out, or register one."
+                    f"{work_queue.kind}.{work_queue.state} has no step: leave the queue out, or write one."
                 )
         self.store = self.open_store()
         try:

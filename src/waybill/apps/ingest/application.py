@@ -12,7 +12,6 @@ from waybill.apps.ingest.events import EVENTS
 from waybill.apps.ingest.machine import build_tables
 from waybill.apps.ingest.maintenance import ROUTINES
 from waybill.apps.ingest.resources import IngestResources
-from waybill.apps.ingest.steps import attach_steps
 from waybill.machine import Machine, MachineError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def build_machines(table: Mapping[str, Any]) -> tuple[Machine, ...]:
     """The machines for the table [app.ingest]."""
     chosen = settings.read(table)
     try:
-        return attach_steps(build_tables(storing_state=chosen.storing_state, external_states=chosen.external_states))
+        return build_tables(storing_state=chosen.storing_state, external_states=chosen.external_states)
     except MachineError as error:
         raise BadApplication(f"The settings [app.ingest] cannot be used: {error}") from None
 

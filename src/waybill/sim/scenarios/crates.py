@@ -21,11 +21,12 @@ CRATE = Machine(
     plural="crates",
     prefix="crt",
     description="Some parcels.",
+    steps=__name__,
     states=(
-        work("Filling", "Waiting", "Makes its parcels.", on_fail=None),
-        join("Waiting", "Full", "They are being packed."),
-        rest("Full", "All are packed.", settled=True, keep=60.0),
-        end("Shipped", "Gone."),
+        work("Filling", to="Waiting", description="Makes its parcels.", on_fail=None),
+        join("Waiting", to="Full", description="They are being packed."),
+        rest("Full", description="All are packed.", settled=True, keep=60.0),
+        end("Shipped", description="Gone."),
     ),
     actions=(
         action("refill", "Full", "Filling", "One more of each."),
@@ -38,13 +39,14 @@ PARCEL = Machine(
     plural="parcels",
     prefix="pcl",
     description="One parcel.",
+    steps=__name__,
     parent="crate",
     states=(
-        work("Packing", "Waiting", "Packs it.", or_to=("Packed",)),
-        join("Waiting", "Packed", "Its box is being folded."),
-        rest("Failed", "It does not fit.", settled=True),
-        rest("Packed", "In its crate.", settled=True),
-        end("Thrown", "Away."),
+        work("Packing", to="Waiting", description="Packs it.", or_to=("Packed",)),
+        join("Waiting", to="Packed", description="Its box is being folded."),
+        rest("Failed", description="It does not fit.", settled=True),
+        rest("Packed", description="In its crate.", settled=True),
+        end("Thrown", description="Away."),
     ),
     actions=(
         action("resume", "Failed", "Packing", "Try again."),
@@ -57,19 +59,18 @@ BOX = Machine(
     plural="boxes",
     prefix="box",
     description="Around a parcel.",
+    steps=__name__,
     parent="parcel",
-    states=(work("Folding", "Folded", "Folds it.", on_fail=None), end("Folded", "A box.")),
+    states=(work("Folding", to="Folded", description="Folds it.", on_fail=None), end("Folded", description="A box.")),
 )
 
 
-@CRATE.step("Filling")
-def fill(crate: Record, ctx: StepContext) -> Outcome:
+def filling(crate: Record, ctx: StepContext) -> Outcome:
     plan = crate.documents["crate"]
     return Done(spawn=tuple(New("parcel", {"parcel": each}) for each in plan["parcels"]))
 
 
-@PARCEL.step("Packing")
-def pack(parcel: Record, ctx: StepContext) -> Outcome:
+def packing(parcel: Record, ctx: StepContext) -> Outcome:
     get_current_world().reach_point("packing")
     plan = parcel.documents["parcel"]
     if plan["odd"] and parcel.resume_count == 0:
@@ -77,8 +78,7 @@ def pack(parcel: Record, ctx: StepContext) -> Outcome:
     return Done(spawn=(New("box"),)) if plan["box"] else Done(to="Packed")
 
 
-@BOX.step("Folding")
-def fold(box: Record, ctx: StepContext) -> Outcome:
+def folding(box: Record, ctx: StepContext) -> Outcome:
     get_current_world().spend_time(0.02)
     return Done()
 

@@ -22,26 +22,40 @@ TRANSFER = Machine(
     plural="transfers",
     prefix="trf",
     description="Something that needs a ship, and for a while a berth.",
+    steps=__name__,
     states=(
-        work("Arriving", "Loading", "Not yet on a ship.", or_to=("Sunk",), backoff=SHORT_BACKOFF),
+        work("Arriving", to="Loading", description="Not yet on a ship.", or_to=("Sunk",), backoff=SHORT_BACKOFF),
         work(
-            "Loading", "Docking", "Goes on the ship, slowly.", locks=("ship",), poll_interval=1.0, backoff=SHORT_BACKOFF
+            "Loading",
+            to="Docking",
+            description="Goes on the ship, slowly.",
+            locks=("ship",),
+            poll_interval=1.0,
+            backoff=SHORT_BACKOFF,
         ),
         work(
             "Docking",
-            "Leaving",
-            "Takes a berth.",
+            to="Leaving",
+            description="Takes a berth.",
             locks=("ship", "berth"),
             on_fail="Stuck",
             poll_interval=1.0,
             max_tries=2,
             backoff=SHORT_BACKOFF,
         ),
-        work("Leaving", "Gone", "Goes to sea.", locks=("ship",), on_fail="Stuck", max_tries=2, backoff=SHORT_BACKOFF),
-        rest("Stuck", "On its ship, and goes nowhere.", locks=("ship",)),
-        rest("Failed", "Never got on."),
-        end("Gone", "At sea.", keep=60.0),
-        end("Sunk", "No more."),
+        work(
+            "Leaving",
+            to="Gone",
+            description="Goes to sea.",
+            locks=("ship",),
+            on_fail="Stuck",
+            max_tries=2,
+            backoff=SHORT_BACKOFF,
+        ),
+        rest("Stuck", description="On its ship, and goes nowhere.", locks=("ship",)),
+        rest("Failed", description="Never got on."),
+        end("Gone", description="At sea.", keep=60.0),
+        end("Sunk", description="No more."),
     ),
     actions=(
         action("resume", "Stuck Failed", RESUME, "Try again."),
@@ -60,14 +74,12 @@ TRANSFER = Machine(
 )
 
 
-@TRANSFER.step("Arriving")
-def arrive(transfer: Record, ctx: StepContext) -> Outcome:
+def arriving(transfer: Record, ctx: StepContext) -> Outcome:
     get_current_world().inject_transient_error("the pilot")
     return Done(to="Sunk") if transfer.documents["transfer"]["light"] else Done()
 
 
-@TRANSFER.step("Loading")
-def load(transfer: Record, ctx: StepContext) -> Outcome:
+def loading(transfer: Record, ctx: StepContext) -> Outcome:
     world = get_current_world()
     world.enter_place(f"ship {transfer.documents['transfer']['ship']}", transfer)
     aboard = transfer.documents["aboard"]["boxes"] if "aboard" in transfer.documents else 0
@@ -79,8 +91,7 @@ def load(transfer: Record, ctx: StepContext) -> Outcome:
     return Done()
 
 
-@TRANSFER.step("Docking")
-def dock(transfer: Record, ctx: StepContext) -> Outcome:
+def docking(transfer: Record, ctx: StepContext) -> Outcome:
     world = get_current_world()
     berth = transfer.documents["transfer"]["berth"]
     ctx.save(locks=(f"berth/{berth}",))
@@ -95,8 +106,7 @@ def dock(transfer: Record, ctx: StepContext) -> Outcome:
     return Done()
 
 
-@TRANSFER.step("Leaving")
-def leave(transfer: Record, ctx: StepContext) -> Outcome:
+def leaving(transfer: Record, ctx: StepContext) -> Outcome:
     world = get_current_world()
     world.enter_place(f"ship {transfer.documents['transfer']['ship']}", transfer)
     world.spend_time(3.0)

@@ -102,7 +102,7 @@ class ClaimHandler:
                 continue
             if step_run.record.ref in message.open_parents:
                 self.step_runs.queue_change(step_run, rules.wait_for_children(step_run.record, self.settings.who))
-            elif step_run.record.state in self.settings.machine_of(step_run.record).steps:
+            elif step_run.record.state in self.settings.machine_of(step_run.record).bound_steps:
                 self.step_runs.start(step_run)
             else:
                 self.outcomes.finish(step_run, Done(), now)

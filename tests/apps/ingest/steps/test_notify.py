@@ -47,7 +47,7 @@ def impatient(ingest: IngestFixture) -> IngestFixture:
     """Without seconds between two tries."""
     job: Machine = ingest.environment.machines["job"]
     states = tuple(dataclasses.replace(s, backoff=Backoff(0.01, 1, 0.01)) for s in job.states)
-    ingest.environment.machines["job"] = dataclasses.replace(job, states=states, _states_by_name={}, steps=job.steps)
+    ingest.environment.machines["job"] = dataclasses.replace(job, states=states)
     return ingest
 
 

@@ -31,7 +31,7 @@ __all__ = ["build_tables"]
 
 
 def build_tables(*, storing_state: bool = False, external_states: Iterable[str] = ()) -> tuple[Machine, ...]:
-    """All machines of ingest, without their steps."""
+    """All machines of ingest."""
     return (
         build_batch_machine(JOB.live), build_job_machine(storing_state, external_states),
         build_access_machine("small"), build_access_machine("large"),

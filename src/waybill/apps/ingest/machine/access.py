@@ -9,11 +9,13 @@ from waybill.apps.ingest.machine.state_names import StateNames
 from waybill.machine import Document, Machine, action, end, rest, work
 
 _STATES = (
-    work("Pending", "Processing", "Requested; waits in its queue.", on_fail=None, backoff=PATIENT_BACKOFF),
-    work("Processing", "Completed", "It is being packed.", backoff=PATIENT_BACKOFF),
-    rest("Completed", "Ready to be fetched until it expires.", settled=True),
-    rest("Failed", "It could not be packed.", settled=True),
-    end("Deleted", "Expired or given up; its file is removed with it."),
+    work(
+        "Pending", to="Processing", description="Requested; waits in its queue.", on_fail=None, backoff=PATIENT_BACKOFF
+    ),
+    work("Processing", to="Completed", description="It is being packed.", backoff=PATIENT_BACKOFF),
+    rest("Completed", description="Ready to be fetched until it expires.", settled=True),
+    rest("Failed", description="It could not be packed.", settled=True),
+    end("Deleted", description="Expired or given up; its file is removed with it."),
 )
 ASSEMBLY = StateNames.from_states(_STATES)
 
@@ -23,6 +25,7 @@ def build_access_machine(size: str) -> Machine:
         name=f"access-{size}",
         plural=f"{size} assemblies",
         prefix="qid",
+        steps="waybill.apps.ingest.steps.access",
         description=f"A {size} assembly: an object, or a part of it, packed for a user who requested it.",
         made_by="POST /api/v1/ingest/access, or by `waybill ingest access request`",
         queue=f"queue/access{size.capitalize()}",

@@ -14,14 +14,18 @@ from waybill.record import Record, Store
 DAY = 86400.0
 
 _STATES = (
-    work("Pending", "Processing", "Submitted; its payload has not been read.", on_fail=None, on_hold="Held", backoff=PATIENT_BACKOFF),
-    rest("Held", "Its collection is on hold; an operator releases it when the hold is over."),
-    join("Processing", "Reporting", "Its jobs are created, one for each object, and run.", children_document="spawned"),
-    join("Reporting", "Completed", "Every job has settled: the depositor gets the report.", or_to=["Failed"], children_document="spawned"),
-    rest("Failed", "A job failed, or the payload could not be read; an operator repairs it, and has the rest reported.", settled=True),
-    join("UpdateReporting", "Completed", "The depositor gets a report of what has changed since the last one.", or_to=["Failed"]),
-    end("Completed", "Reported: everything in it was stored, recorded and announced, or deleted.", keep=30 * DAY),
-    end("Deleted", "Given up by an operator; it is removed with its jobs.", keep=0.0),
+    work("Pending", to="Processing", description="Submitted; its payload has not been read.", on_fail=None, on_hold="Held",
+         backoff=PATIENT_BACKOFF),
+    rest("Held", description="Its collection is on hold; an operator releases it when the hold is over."),
+    join("Processing", to="Reporting", description="Its jobs are created, one for each object, and run.", children_document="spawned"),
+    join("Reporting", to="Completed", description="Every job has settled: the depositor gets the report.", or_to=["Failed"],
+         children_document="spawned"),
+    rest("Failed", settled=True,
+         description="A job failed, or the payload could not be read; an operator repairs it, and has the rest reported."),
+    join("UpdateReporting", to="Completed", or_to=["Failed"],
+         description="The depositor gets a report of what has changed since the last one."),
+    end("Completed", description="Reported: everything in it was stored, recorded and announced, or deleted.", keep=30 * DAY),
+    end("Deleted", description="Given up by an operator; it is removed with its jobs.", keep=0.0),
 )  # fmt: skip
 BATCH = StateNames.from_states(_STATES)
 
@@ -42,6 +46,7 @@ def build_batch_machine(live_job_states: Collection[str]) -> Machine:
         name="batch",
         plural="batches",
         prefix="bid",
+        steps="waybill.apps.ingest.steps.batch",
         made_by="POST /api/v1/ingest/batches, or by `waybill ingest submit`",
         description="One submission: a job for each object, and a report when all jobs have settled.",
         queue=PAUSE_HOLD,

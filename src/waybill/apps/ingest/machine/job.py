@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from waybill.apps.ingest.machine.batch import BATCH
@@ -35,39 +36,31 @@ from waybill.record import Record, RecordNotFound, Store
 # --- the states
 
 
-def _build_states(storing_state: bool) -> Iterable[State]:
-    yield work("Pending", "Estimating", "Waiting to start. A wrong digest or a corrupt manifest fails here for good.", on_hold="Held",
-               backoff=PATIENT_BACKOFF, max_tries=5)  # fmt: skip
-    yield rest("Held", "Its collection is on hold, or an operator held it.")
-    yield work(
-        "Estimating",
-        "Provisioning",
-        "The server of each file is asked for its size. This never fails.",
-        on_fail=None,
-        backoff=PATIENT_BACKOFF,
-    )
-    yield work("Provisioning", "Downloading", "Waits until disk space is reserved for it.", poll_interval=30.0, leaves_files=True,
-               reserves_space=True, backoff=PATIENT_BACKOFF, max_tries=10)  # fmt: skip
-    yield work("Downloading", "Processing", "Each file is fetched into the working folder and checked.", leaves_files=True,
-               reserves_space=True, on_host_lost="Provisioning", backoff=PATIENT_BACKOFF, max_tries=5)  # fmt: skip
-    after = "Storing" if storing_state else "Recording"
-    yield work("Processing", after, "Its identifier is found or minted, it is described, and handed to storage.", leaves_files=True,
-               on_host_lost="Provisioning", locks=("localid", "storage"), backoff=PATIENT_BACKOFF, max_tries=8)  # fmt: skip
-    if storing_state:
-        yield work("Storing", "Recording", "Storage writes a version of it and reads it back.", leaves_files=True,
-                   on_host_lost="Provisioning", locks=("localid", "storage"), backoff=PATIENT_BACKOFF, max_tries=8)  # fmt: skip
-    yield work(
-        "Recording",
-        "Notify",
-        "It is entered into the inventory.",
-        locks=("localid", "inventory"),
-        backoff=PATIENT_BACKOFF,
-        max_tries=8,
-    )
-    yield work("Notify", "Completed", "The callback of the profile is called.", backoff=PATIENT_BACKOFF, max_tries=4)
-    yield rest("Failed", "A step gave up; resume continues after the last step that was done.", settled=True)
-    yield end("Completed", "Stored, recorded and announced.")
-    yield end("Deleted", "Given up by an operator; the report counts it, and it is removed with its batch.")
+def _build_states(storing_state: bool) -> tuple[State, ...]:
+    """`storing_state`: Storing is a separate state; otherwise Processing does its work too."""
+    patient = partial(work, backoff=PATIENT_BACKOFF)
+    with_files = partial(patient, leaves_files=True)
+    storing = with_files("Storing", to="Recording", description="Storage writes a version of it and reads it back.",
+                         on_host_lost="Provisioning", locks=("localid", "storage"), max_tries=8)  # fmt: skip
+    return (
+        patient("Pending", to="Estimating", description="Waiting to start. A wrong digest or a corrupt manifest fails here for good.",
+                on_hold="Held", max_tries=5),
+        rest("Held", description="Its collection is on hold, or an operator held it."),
+        patient("Estimating", to="Provisioning", description="The server of each file is asked for its size. This never fails.",
+                on_fail=None),
+        with_files("Provisioning", to="Downloading", description="Waits until disk space is reserved for it.", reserves_space=True,
+                   poll_interval=30.0, max_tries=10),
+        with_files("Downloading", to="Processing", description="Each file is fetched into the working folder and checked.",
+                   reserves_space=True, on_host_lost="Provisioning", max_tries=5),
+        with_files("Processing", to="Storing" if storing_state else "Recording",
+                   description="Its identifier is found or minted, it is described, and handed to storage.",
+                   on_host_lost="Provisioning", locks=("localid", "storage"), max_tries=8),
+        *((storing,) if storing_state else ()),
+        patient("Recording", to="Notify", description="It is entered into the inventory.", locks=("localid", "inventory"), max_tries=8),
+        patient("Notify", to="Completed", description="The callback of the profile is called.", max_tries=4),
+        end("Completed", description="Stored, recorded and announced."),
+        end("Deleted", description="Given up by an operator; the report counts it, and it is removed with its batch."),
+    )  # fmt: skip
 
 
 _TABLE = {state.name: state for state in _build_states(storing_state=True)}  # with every state that the settings allow
@@ -159,6 +152,7 @@ def build_job_machine(storing_state: bool, external_states: Iterable[str]) -> Ma
         plural="jobs",
         prefix="jid",
         parent="batch",
+        steps="waybill.apps.ingest.steps.job",
         made_by="its batch: POST /api/v1/ingest/batches, or `waybill ingest submit`",
         description="One object of a deposit, from queued to stored, recorded and announced.",
         queue=PAUSE_HOLD,

@@ -15,9 +15,9 @@ from waybill.record import Record, Store
 from waybill.rules import ActionRefused
 
 _STATES = (
-    rest("Active", "In force."),
-    rest("Retired", "Not to be named by new deposits; those in progress continue."),
-    end("Deleted", "Removed.", keep=0.0),
+    rest("Active", description="In force."),
+    rest("Retired", description="Not to be named by new deposits; those in progress continue."),
+    end("Deleted", description="Removed.", keep=0.0),
 )
 MANAGED = StateNames.from_states(_STATES)
 _MAX_NAMED_BATCHES = 3  # batches that the refusal names
@@ -89,7 +89,10 @@ def build_minter_machine() -> Machine:
         plural="minters",
         made_by="the first deposit that draws from its shoulder",
         description="Counts the ARKs of one shoulder. Numbers are drawn in blocks; a number that was drawn and not used is never used.",
-        states=(rest("Active", "Numbers can be drawn."), end("Closed", "No number was ever drawn.")),
+        states=(
+            rest("Active", description="Numbers can be drawn."),
+            end("Closed", description="No number was ever drawn."),
+        ),
         actions=(
             action("draw", "Active", STAY, "Draw the next numbers.", writes=_advance_counter, role="admin"),
             action(

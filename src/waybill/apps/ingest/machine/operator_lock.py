@@ -13,9 +13,15 @@ KEEP_SECONDS = 30 * 86400.0
 
 
 _STATES = (
-    work("Asking", "Set", "Waits until the present owner of the lock releases it.", on_fail=None, locks=FAMILIES),
-    rest("Set", "In force.", settled=True, locks=FAMILIES),
-    end("Released", "Others may go on.", keep=KEEP_SECONDS),
+    work(
+        "Asking",
+        to="Set",
+        description="Waits until the present owner of the lock releases it.",
+        on_fail=None,
+        locks=FAMILIES,
+    ),
+    rest("Set", description="In force.", settled=True, locks=FAMILIES),
+    end("Released", description="Others may go on.", keep=KEEP_SECONDS),
 )
 OPERATOR_LOCK = StateNames.from_states(_STATES)
 
@@ -25,6 +31,7 @@ def build_operator_lock_machine() -> Machine:
         name=KIND,
         plural="operator locks",
         prefix="lck",
+        steps="waybill.apps.ingest.steps.operator_lock",
         description="Keeps all writers from one object, or from minting for one local id.",
         made_by="POST /api/v1/ingest/locks, or by `waybill ingest lock`",
         states=_STATES,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from waybill.machine import State
+from waybill.machine import State, add_failed_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class StateNames:
 
     @classmethod
     def from_states(cls, states: Iterable[State]) -> StateNames:
-        table = tuple(states)
+        table = add_failed_state(states)
         targets = {target for state in table for target in (state.to, *state.or_to)}
         ended = tuple(state.name for state in table if state.type == "end")
         return cls(

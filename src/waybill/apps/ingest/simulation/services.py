@@ -226,7 +226,7 @@ class SimulatedServices:
             config.load(env={}, overrides={"data": Path("unused"), **mail}), app={"ingest": ingest_settings}
         )
         mail_machine = make_mail_machine(self.settings.mail)
-        mail_machine.steps["Waiting"] = _send_mail
+        mail_machine = replace(mail_machine, steps={mail_machine.initial_state: _send_mail})
         self.tables = (*tables(ingest_settings), mail_machine)
         self.machines = Machines.from_machines(self.tables)
         self._resources: dict[str, SimulatedResources] = {}
