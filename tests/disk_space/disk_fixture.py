@@ -28,7 +28,9 @@ def build_crate() -> Machine:
         description="Something that needs space.",
         states=(
             work("Waiting", to="Filling", description="Reserves its space.", reserves_space=True, leaves_files=True),
-            work("Filling", to="Shipping", description="Writes its files.", reserves_space=True, on_host_lost="Waiting"),
+            work(
+                "Filling", to="Shipping", description="Writes its files.", reserves_space=True, on_host_lost="Waiting"
+            ),
             rest("Shipping", description="Its files are written."),
             rest("Failed", description="Gave up.", settled=True),
             end("Gone", description="Over."),
