@@ -7,8 +7,9 @@
 docs/machines/NAME.md is the whole declaration of a machine, in its order: the figure, the states, the actions, the
 documents. Every machine that a process can have has one: the built-in ones, those of the applications,
 those of the demonstration. docs/reference/config.md is the list of settings, those of the applications included,
-docs/reference/events.md that of events, docs/reference/cli.md the list of commands. All but the commands are read from
-`waybill.registry`. README.md in reference, concepts and how-to lists the pages of its folder.
+docs/reference/events.md that of events, docs/reference/errors.md that of error codes, docs/reference/cli.md
+the list of commands. All but the commands are read from `waybill.registry`. README.md in reference,
+concepts and how-to lists the pages of its folder.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from waybill.registry import Registry, list_application_settings
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MACHINES = DOCS / "machines"
 NOTICE = "<!-- Written by `make docs` from what the code declares. Change that, not this page. -->"
-GENERATED = {"cli.md": "Commands", "config.md": "Settings", "events.md": "Events"}
+GENERATED = {"cli.md": "Commands", "config.md": "Settings", "errors.md": "Errors", "events.md": "Events"}
 FOLDERS = {"reference": "Reference", "concepts": "Concepts", "how-to": "How to"}
 IN_WORDS = {RESUME: "the state after the last one done", STAY: "stays where it is"}
 
@@ -161,6 +162,23 @@ def render_commands() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def render_errors(registry: Registry) -> str:
+    rows = [
+        (f"`{code}`", row.description, str(row.status), str(row.exit_code), "yes" if row.retry_after else "")
+        for code, row in registry.errors.items()
+    ]
+    parts = [
+        NOTICE,
+        "# Errors",
+        "Every error has a code, which programs read, and a message, which people read. The code stands in the body of a "
+        "response and, with `--json`, on stderr; the HTTP status and the exit code of the command follow from it. Repeat: "
+        "the same request may succeed later. The message of an error with the status 500 stays in the log of the server; "
+        "the client receives `internal` and the number of the incident.",
+        _render_table(("code", "meaning", "status", "exit code", "repeat"), rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def _walk_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, in the order of the help."""
     if path:
@@ -226,6 +244,7 @@ def render_pages() -> dict[Path, str]:
         reference / "config.md": render_settings(registry),
         reference / "cli.md": render_commands(),
         reference / "events.md": render_events(registry),
+        reference / "errors.md": render_errors(registry),
     }
     pages |= {MACHINES / f"{machine.name}.md": render_machine(machine) for machine in registry.machines}
     pages[MACHINES / "README.md"] = render_machine_index(registry.machines)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from waybill.application import Application, EventType
     from waybill.engine import ActionResult, Engine
+    from waybill.errors import ActionRefused, InputError, NotFound, WaybillError
     from waybill.machine import (
         RESUME,
         STAY,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         work,
     )
     from waybill.record import DocumentError, DocumentStruct, Record, RecordDocuments, Ref, Store, StoreError
-    from waybill.rules import ActionRefused, Machines, UnknownKind
+    from waybill.rules import Machines
     from waybill.runtime import Runtime
     from waybill.step import Done, Fail, New, Outcome, SpawnedChildren, StepContext, StepStopped, Wait
     from waybill.stores import open_store
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 _MODULES = {
     "application": ("Application", "EventType"),
     "engine": ("ActionResult", "Engine"),
+    "errors": ("ActionRefused", "InputError", "NotFound", "WaybillError"),
     "machine": ("RESUME", "STAY", "Backoff", "Document", "LockFamily", "Machine", "MachineError", "action", "end", "join", "rest",
                 "retired", "work"),
     "record": ("DocumentError", "DocumentStruct", "Record", "RecordDocuments", "Ref", "Store", "StoreError"),
-    "rules": ("ActionRefused", "Machines", "UnknownKind"),
+    "rules": ("Machines",),
     "runtime": ("Runtime",),
     "step": ("Done", "Fail", "New", "Outcome", "SpawnedChildren", "StepContext", "StepStopped", "Wait"),
     "stores": ("open_store",),
@@ -60,11 +62,13 @@ __all__ = [
     "Engine",
     "EventType",
     "Fail",
+    "InputError",
     "LockFamily",
     "Machine",
     "MachineError",
     "Machines",
     "New",
+    "NotFound",
     "Outcome",
     "Record",
     "RecordDocuments",
@@ -75,8 +79,8 @@ __all__ = [
     "StepStopped",
     "Store",
     "StoreError",
-    "UnknownKind",
     "Wait",
+    "WaybillError",
     "action",
     "end",
     "join",

@@ -20,6 +20,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from waybill.errors import ErrorCode, InputError, declare_error_codes
 from waybill.machine import Machine
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from waybill.environment import Environment
 
 ENTRY_POINT_GROUP = "waybill.applications"
-
-
-class BadApplication(Exception):
-    """An application cannot be loaded; the text names it and says why."""
 
 
 class EventType(NamedTuple):
@@ -48,7 +45,7 @@ class Application:
     name: str
     description: str  # one sentence
     machines: tuple[Machine, ...]  # with the default settings
-    # the machines for the settings of [app.NAME]; raises BadApplication
+    # the machines for the settings of [app.NAME]; raises InputError
     machines_for: Callable[[Mapping[str, Any]], tuple[Machine, ...]] | None = None
     # what its steps and maintenance routines use; made once in each process, closed by its `close`
     resources: Callable[[Environment], Any] | None = None
@@ -63,6 +60,11 @@ class Application:
     settings: type[Struct] | None = None
     # environment variables for secrets, each with what it is
     variables: Mapping[str, str] = field(default_factory=dict)
+    # the codes of its errors, beside those of waybill.errors
+    error_codes: Mapping[str, ErrorCode] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        declare_error_codes(self.error_codes)
 
     def build_machines(self, settings: Mapping[str, Any]) -> tuple[Machine, ...]:
         return self.machines_for(settings) if self.machines_for is not None else self.machines
@@ -86,8 +88,9 @@ def load_applications(names: Iterable[str] | None = None) -> list[Application]:
             chosen.append(_load_entry_point(found[name]))
         else:
             installed = ", ".join(sorted(found)) or "none"
-            raise BadApplication(
-                f"There is no application {name!r}; installed are: {installed}. One that is not installed is named as module:object."
+            raise InputError(
+                f"There is no application {name!r}; installed are: {installed}. One that is not installed is named as module:object.",
+                code="bad-application",
             )
     return chosen
 
@@ -114,12 +117,14 @@ def _load_and_check(name: str, load: Callable[[], Any]) -> Application:
     try:
         application = load()
     except Exception as error:  # a foreign module may raise anything when it is imported
-        raise BadApplication(
+        raise InputError(
             f"The application {name} cannot be loaded: {type(error).__name__}: {error}. "
-            "Repair or uninstall it, or leave it out with the setting `applications`."
+            "Repair or uninstall it, or leave it out with the setting `applications`.",
+            code="bad-application",
         ) from error
     if not isinstance(application, Application):
-        raise BadApplication(
-            f"The application {name} is a {type(application).__name__}; it must be a waybill.application.Application."
+        raise InputError(
+            f"The application {name} is a {type(application).__name__}; it must be a waybill.application.Application.",
+            code="bad-application",
         )
     return application

@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from waybill.errors import InputError
+
 
 class _Hash(Protocol):
     def update(self, data: bytes, /) -> None: ...
@@ -56,10 +58,10 @@ _DISPLAY_NAMES = {  # for sentences
 _MISSPELLINGS = {"alder32": "adler32"}
 
 
-class UnknownDigest(Exception):
+class UnknownDigest(InputError):
     """This digest cannot be checked."""
 
-    permanent = True
+    code = "unknown-digest"
 
 
 def normalize_algorithm(name: str) -> str:

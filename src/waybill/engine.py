@@ -207,7 +207,7 @@ class Engine:
             self._commit(CommitGroup((), distinct))
 
     def set_hold(self, name: str, *, who: str = "", why: str = "") -> None:
-        """Set a hold. Raises BadHoldName for a text that cannot name one, UnknownQueue for a queue that no machine has."""
+        """Set a hold. Raises InputError for a text that cannot name one, NotFound for a queue that no machine has."""
         rules.check_hold_name(name)
         rules.check_queue(name, self.machines)
         self.store.set_hold(name, who, why)

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from waybill import application, index, stores
-from waybill.application import Application, BadApplication
-from waybill.config import ADDRESS_FILE, BadConfig, Config, sqlite_path
+from waybill.application import Application
+from waybill.config import ADDRESS_FILE, Config, sqlite_path
 from waybill.engine import Engine
+from waybill.errors import InputError
 from waybill.index import Index
 from waybill.machine import Machine
 from waybill.record import BadStore, Store
@@ -52,9 +53,10 @@ class Environment:
 
             chosen.append(DEMO)
         if urlsplit(config.store).scheme == "zookeeper" and (large := [a.name for a in chosen if a.sql_only]):
-            raise BadApplication(
+            raise InputError(
                 f"The application {large[0]} can have more records than ZooKeeper should hold: give it a sqlite or postgresql store, "
-                f"or leave it out with the setting `applications`."
+                f"or leave it out with the setting `applications`.",
+                code="bad-application",
             )
         _check_names(chosen)
         built = [(a, machine) for a in chosen for machine in a.build_machines(config.app.get(a.name, {}))]
@@ -133,7 +135,7 @@ class Environment:
 
 
 def _check_names(applications: Iterable[Application]) -> None:
-    """Raise BadApplication for two of one name: settings, resources and the records of maintenance routines are found
+    """Raise InputError for two of one name: settings, resources and the records of maintenance routines are found
     by name, and one would silently replace the other.
     """
     from waybill.maintenance import collect_routines
@@ -142,35 +144,40 @@ def _check_names(applications: Iterable[Application]) -> None:
     owners = dict.fromkeys(collect_routines(), "Waybill itself")
     for each in applications:
         if each.name in seen:
-            raise BadApplication(
-                f"Two applications are called {each.name}; leave one out with the setting `applications`."
+            raise InputError(
+                f"Two applications are called {each.name}; leave one out with the setting `applications`.",
+                code="bad-application",
             )
         seen.add(each.name)
         for routine in each.maintenance:
             if problem := find_id_problem(routine.name) or ("no @ in it." if "@" in routine.name else ""):
-                raise BadApplication(
-                    f"The maintenance routine {routine.name!r} of the application {each.name} needs another name: {problem}"
+                raise InputError(
+                    f"The maintenance routine {routine.name!r} of the application {each.name} needs another name: {problem}",
+                    code="bad-application",
                 )
             if routine.name in owners:
-                raise BadApplication(
+                raise InputError(
                     f"The maintenance routine {routine.name} of the application {each.name} has the name of a routine of "
-                    f"{owners[routine.name]}; call it {each.name}-{routine.name}."
+                    f"{owners[routine.name]}; call it {each.name}-{routine.name}.",
+                    code="bad-application",
                 )
             owners[routine.name] = f"the application {each.name}"
 
 
 def _check_retention(name: str, machines: Machines) -> None:
-    """Raise BadConfig for a state that is not declared, and for one from which nothing is ever removed."""
+    """Raise InputError for a state that is not declared, and for one from which nothing is ever removed."""
     kind, _, state_name = name.partition(".")
     state = machines[kind].find_state(state_name) if kind in machines else None
     if state is None:
-        raise BadConfig(
-            f"retention names {name}, which no machine here declares; the kinds are {', '.join(sorted(machines))}."
+        raise InputError(
+            f"retention names {name}, which no machine here declares; the kinds are {', '.join(sorted(machines))}.",
+            code="bad-config",
         )
     if state.open:
         settled = ", ".join(each.name for each in machines[kind].states if not each.open)
-        raise BadConfig(
-            f"retention names {name}, in which a {kind} is still open; only settled records are removed: those in {settled}."
+        raise InputError(
+            f"retention names {name}, in which a {kind} is still open; only settled records are removed: those in {settled}.",
+            code="bad-config",
         )
 
 

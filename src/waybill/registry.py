@@ -1,10 +1,11 @@
-"""What a process declares and a user can look up: kinds, actions, settings, events.
+"""What a process declares and a user can look up: kinds, actions, settings, events, errors.
 
     registry = Registry.from_environment(environment)       the engine and the applications of this process
     registry = Registry.from_installed()                    all installed applications and the demonstration
 
 An entry is declared once, where it belongs: a kind in its machine's table, a setting in `waybill.config` or in the struct
-of an application, an event in `Application.events`. Everything that describes them reads the registry: the
+of an application, an event in `Application.events`, an error code in `waybill.errors` or
+`Application.error_codes`. Everything that describes them reads the registry: the
 reference pages of the docs (tools/docs.py), the OpenAPI document of the server, the help and the listings of the command
 line.
 """
@@ -24,6 +25,7 @@ from waybill import config
 from waybill.application import Application, EventType
 from waybill.config import OTHER_VARIABLES, SETTINGS
 from waybill.environment import Environment
+from waybill.errors import ERROR_CODES, ErrorCode
 from waybill.machine import Action, Machine
 
 
@@ -59,6 +61,12 @@ class Registry:
     @property
     def events(self) -> tuple[EventType, ...]:
         return tuple(event for application in self.applications for event in application.events)
+
+    @property
+    def errors(self) -> dict[str, ErrorCode]:
+        """By code."""
+        own = {code: row for each in self.applications for code, row in each.error_codes.items()}
+        return dict(sorted({**ERROR_CODES, **own}.items()))
 
     @property
     def settings(self) -> tuple[SettingEntry, ...]:

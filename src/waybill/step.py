@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from waybill.errors import WaybillError
 from waybill.record import Documents, DocumentStruct, Page, Record, Ref, Store, StructType
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ class SpawnedChildren(DocumentStruct, frozen=True):
     whole: bool = False  # whether these are all
 
 
-class Fail(Exception):
+class Fail(WaybillError):
     """A permanent error: retrying cannot help. The text is a sentence for the person who can."""
+
+    code = "failed"
 
 
 class StepStopped(BaseException):  # not an Exception: `except Exception` in a step lets it pass

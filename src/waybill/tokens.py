@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple
 from typing_extensions import TypedDict  # pydantic reads it, and before Python 3.12 only in this form
 
 from waybill.engine import Engine
+from waybill.errors import InputError
 from waybill.machine import Document, Machine, action, end, rest
 from waybill.record import DocumentStruct, Record, RecordExists, RecordNotFound, Ref, Store
 from waybill.rules import ActionRefused
@@ -66,10 +67,6 @@ TOKEN = Machine(
 
 _TOKEN_PATTERN = re.compile(r"wb_([0-9a-z]{1,64})_([0-9A-Za-z_-]{43})")
 _EMPTY_HASH = "0" * 64  # compared with where there is no hash, so that the answer takes as long
-
-
-class BadTokenFile(Exception):
-    """The file with the admin token cannot be used; the text says why and what to do."""
 
 
 class Identity(NamedTuple):
@@ -160,8 +157,9 @@ def ensure_admin_token(engine: Engine, path: Path) -> str | None:
         token = _write_token_file(path, f"wb_{_new_id()}_{secrets.token_urlsafe(32)}")
     match = _TOKEN_PATTERN.fullmatch(token)
     if match is None:
-        raise BadTokenFile(
-            f"{path} does not hold a token; remove the file, then create a token with `waybill tokens new NAME --role ROLE`."
+        raise InputError(
+            f"{path} does not hold a token; remove the file, then create a token with `waybill tokens new NAME --role ROLE`.",
+            code="bad-token-file",
         )
     try:
         engine.store.get(TOKEN.name, match[1])
@@ -172,7 +170,7 @@ def ensure_admin_token(engine: Engine, path: Path) -> str | None:
 
 
 def read_token(path: Path) -> str | None:
-    """Return the token in a file, or None when there is no file. Raises BadTokenFile for a file that others can read."""
+    """Return the token in a file, or None when there is no file. Raises InputError for a file that others can read."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -180,10 +178,13 @@ def read_token(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadTokenFile(f"{path} cannot be read: {error.strerror}. Give a token with {TOKEN_VARIABLE}.") from error
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}. Give a token with {TOKEN_VARIABLE}.", code="bad-token-file"
+        ) from error
     if mode & 0o077:
-        raise BadTokenFile(
-            f"{path} can be read by others (mode {mode & 0o777:o}); revoke that token, or `chmod 600` the file."
+        raise InputError(
+            f"{path} can be read by others (mode {mode & 0o777:o}); revoke that token, or `chmod 600` the file.",
+            code="bad-token-file",
         )
     return content.decode("ascii", "replace").strip()
 
@@ -226,8 +227,9 @@ def _write_token_file(path: Path, token: str) -> str:
             return read_token(path) or token
         _sync_folder(path.parent)
     except OSError as error:
-        raise BadTokenFile(
-            f"{path} cannot be written: {error.strerror}. Choose another data folder with --data."
+        raise InputError(
+            f"{path} cannot be written: {error.strerror}. Choose another data folder with --data.",
+            code="bad-token-file",
         ) from error
     finally:
         draft.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from tests.cli.conftest import Waybill
 
 GOOD = """
 import msgspec
-from waybill.application import Application, BadApplication
+from waybill.application import Application, InputError
 from waybill.machine import Machine, end, work
 
 class Oven(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ def build_machines(table):
     try:
         msgspec.convert(dict(table), Settings)
     except msgspec.ValidationError as error:
-        raise BadApplication(f"The bakery's settings cannot be used: {error}") from None
+        raise InputError(f"The bakery's settings cannot be used: {error}") from None
     return (LOAF,)
 
 APP = Application(

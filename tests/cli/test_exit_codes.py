@@ -19,7 +19,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (
         ("ls", "colour"),
         3,
-        "not-found",
+        "unknown-kind",
         "There is no kind 'colour'; there are mail, maintenance, parcel, shipment, token, webhook_delivery.",
     ),
     (("show", "shipment", "shp1"), 3, "not-found", "shp1"),
@@ -28,7 +28,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (
         ("act", "shipment", "shp1", "fly"),
         3,
-        "not-found",
+        "unknown-action",
         "A shipment has no action 'fly'; it has close, resume, cancel.",
     ),
     (("priority", "shipment", "shp1", "3"), 3, "not-found", "shp1"),
@@ -37,20 +37,20 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (
         ("ls", "shipment", "--state", "Flying"),
         3,
-        "not-found",
+        "unknown-state",
         "A shipment has no state 'Flying'; it has Sorting, Travelling",
     ),
-    (("ls", "shipment", "--parent", "nothing"), 3, "not-found", "write KIND:ID"),
+    (("ls", "shipment", "--parent", "nothing"), 3, "unknown-name", "write KIND:ID"),
     (
         ("work", "--queue", "parcel.Flying"),
         3,
-        "not-found",
+        "unknown-state",
         "parcel.Flying is no queue: a parcel has no state 'Flying'. Queues of parcel:",
     ),
     (
         ("work", "--once", "--queue", "parcel.Flying"),
         3,
-        "not-found",
+        "unknown-state",
         "parcel.Flying is no queue: a parcel has no state 'Flying'.",
     ),
     (("work", "--queue", "parcel.Held"), 1, "refused", "parcel.Held is no queue: no work is done there."),
@@ -68,7 +68,12 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
         "refused",
         "No token is created here, where its documents would not be checked: it is made by `waybill tokens",
     ),
-    (("submit", "parcel"), 1, "refused", "These documents are not what a parcel needs: KeyError: 'label'."),
+    (
+        ("submit", "parcel"),
+        1,
+        "bad-documents",
+        "These documents are not what a parcel needs: DocumentError: parcel pcl",
+    ),
     (
         ("submit", "parcel", "--document", "label=" + "[" * 9000),
         2,
@@ -78,25 +83,25 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (
         ("submit", "parcel", "--document", "label=5"),
         1,
-        "refused",
-        "These documents are not what a parcel needs: TypeError",
+        "bad-documents",
+        "The document label is not what a parcel needs: Expected `object`",
     ),
     (
         ("hold", ""),
         1,
-        "refused",
+        "bad-name",
         "The name of a hold is 1 to 200 printable characters without a blank at either end, such as carrier/mule.",
     ),
-    (("hold", "carrier/mule "), 1, "refused", "The name of a hold is"),
-    (("hold", "carrier\nmule"), 1, "refused", "The name of a hold is"),
-    (("hold", "m" * 201), 1, "refused", "The name of a hold is"),
-    (("hold", "carrier//mule"), 1, "refused", "'carrier//mule' is not the name of a hold"),
+    (("hold", "carrier/mule "), 1, "bad-name", "The name of a hold is"),
+    (("hold", "carrier\nmule"), 1, "bad-name", "The name of a hold is"),
+    (("hold", "m" * 201), 1, "bad-name", "The name of a hold is"),
+    (("hold", "carrier//mule"), 1, "bad-name", "'carrier//mule' is not the name of a hold"),
     (("tokens", "new", " "), 1, "refused", "A token's name is 1 to 100 printable characters"),
     (("ls", "shipment", "--limit", "0"), 2, "usage", "--limit"),
     (("ls", "shipment", "--colour", "red"), 2, "usage", "--colour"),
     (("fly",), 2, "usage", "fly"),
     (("show", "shipment"), 2, "usage", "ID"),
-    (("ls", "shipment", "--page-token", "x"), 2, "usage", "Begin again without a token."),
+    (("ls", "shipment", "--page-token", "x"), 2, "bad-page-token", "Begin again without a token."),
     (("tokens", "new", "me", "--role", "king"), 2, "usage", "king"),
     (("show", "parcel", "a\udcffb"), 2, "usage", r"The argument 'a\xffb' is not UTF-8."),
     (("ls", "parcel", "--owner", "\udcff"), 2, "usage", r"The argument '\xff' is not UTF-8."),
@@ -110,7 +115,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
     (
         ("doctor", "--config", "objects.toml"),
         5,
-        "objects",
+        "objects-refused",
         "ftp:// is not an address of objects: use a path, file:///path or s3://bucket",
     ),
     (("ls", "--config", "missing.toml"), 2, "bad-config", "missing.toml cannot be read: No such file or directory."),
@@ -244,10 +249,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_loses_nothing_and_says_what_to_do(bare: Waybill, small_disk: Path) -> None:
     store = ("--store", sqlite_url(small_disk / "waybill.db"))
     assert bare("migrate", *store).code == 0
-    order = f'order={{"parcels": 1, "notes": "{"x" * 20_000}"}}'
+    label = f'label={{"number": 1, "carrier": "mule", "address": "{"x" * 20_000}"}}'
     made = []
     for _ in range(100):
-        said = bare("submit", "shipment", "--document", order, *store)
+        said = bare("submit", "parcel", "--document", label, *store)
         if said.code:
             break
         made.append(said.out.strip())
@@ -255,7 +260,7 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(bare: Waybill, small_disk
     assert "disk" in said.err or "space" in said.err
     assert "Traceback" not in said.err
     assert made
-    listed = [record["id"] for record in bare("ls", "shipment", "--json", *store).json["records"]]
+    listed = [record["id"] for record in bare("ls", "parcel", "--json", *store).json["records"]]
     assert listed == made
 
 

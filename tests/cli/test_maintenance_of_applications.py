@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Waybill
-from waybill.application import Application, BadApplication
+from waybill.application import Application
 from waybill.config import load
 from waybill.environment import Environment
+from waybill.errors import InputError
 from waybill.record import Finding, StoreUnavailable
 
 MILL = """
@@ -148,6 +149,6 @@ def application(name: str, *routines: str) -> Application:
 def test_no_routine_or_application_replaces_another(
     tmp_path: Path, applications: list[Application], sentence: str
 ) -> None:
-    with pytest.raises(BadApplication) as refusal:
+    with pytest.raises(InputError) as refusal:
         Environment.from_config(load(env={}, overrides={"data": tmp_path}), applications)
     assert sentence in str(refusal.value)

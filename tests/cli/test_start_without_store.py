@@ -12,7 +12,7 @@ from tests.cli.conftest import Waybill
 from tests.servers.postgres import PostgresServer
 from tests.servers.zookeeper import ZooKeeperServer
 from waybill import tokens
-from waybill.cli.problems import STORE
+from waybill.errors import STORE
 from waybill.maintenance import MaintenanceScheduler
 from waybill.stores.postgres import schema
 from waybill.stores.zookeeper import store as tree

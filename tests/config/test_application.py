@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from waybill import config
-from waybill.application import BadApplication, load_applications
-from waybill.config import BadConfig, Config
+from waybill.application import load_applications
+from waybill.config import Config
 from waybill.demo import DEMO
 from waybill.environment import Environment
+from waybill.errors import InputError
 from waybill.machine import MachineError
 from waybill.record import BadStore
 
@@ -41,14 +42,14 @@ def test_applications_are_found_by_their_entry_points(packages: Path) -> None:
 
 def test_a_broken_application_is_named(packages: Path) -> None:
     with pytest.raises(
-        BadApplication, match=r"broken \(of tried\) cannot be loaded: RuntimeError: no licence. Repair or uninstall it"
+        InputError, match=r"broken \(of tried\) cannot be loaded: RuntimeError: no licence. Repair or uninstall it"
     ):
         load_applications()
     with pytest.raises(
-        BadApplication, match=r"The application odd \(of tried\) is a int; it must be a waybill.application.Application"
+        InputError, match=r"The application odd \(of tried\) is a int; it must be a waybill.application.Application"
     ):
         load_applications(["odd"])
-    with pytest.raises(BadApplication, match=r"There is no application 'nope'; installed are: .*good"):
+    with pytest.raises(InputError, match=r"There is no application 'nope'; installed are: .*good"):
         load_applications(["nope"])
 
 
@@ -60,7 +61,7 @@ def test_one_that_is_not_installed_is_named_by_its_module(
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert load_applications(["mine_here:MINE"]) == [DEMO]
-    with pytest.raises(BadApplication, match=r"mine_here:OTHER cannot be loaded: AttributeError"):
+    with pytest.raises(InputError, match=r"mine_here:OTHER cannot be loaded: AttributeError"):
         load_applications(["mine_here:OTHER"])
 
 
@@ -98,14 +99,14 @@ def test_an_environment_collects_the_machines_of_its_applications(tmp_path: Path
 def test_an_application_with_millions_of_records_refuses_zookeeper(tmp_path: Path) -> None:
     large = replace(DEMO, sql_only=True)
     Environment.from_config(settings(tmp_path, store="postgresql://host/db"), [large])
-    with pytest.raises(BadApplication, match="demo can have more records than ZooKeeper should hold: give it a sqlite"):
+    with pytest.raises(InputError, match="demo can have more records than ZooKeeper should hold: give it a sqlite"):
         Environment.from_config(settings(tmp_path, store="zookeeper://host:2181/x"), [large])
 
 
 def test_retention_of_an_undeclared_state_is_refused(tmp_path: Path) -> None:
     config_file = tmp_path / "waybill.toml"
     config_file.write_text('[retention]\n"parcel.Deliverd" = 3\n')
-    with pytest.raises(BadConfig, match=r"retention names parcel.Deliverd, which no machine here declares"):
+    with pytest.raises(InputError, match=r"retention names parcel.Deliverd, which no machine here declares"):
         Environment.from_config(settings(tmp_path), [DEMO])
 
 
@@ -127,7 +128,7 @@ def test_retention_of_a_state_that_is_open_is_refused(tmp_path: Path) -> None:
     for state in ("Packing", "Held"):
         config_file.write_text(f'[retention]\n"parcel.{state}" = 3\n')
         with pytest.raises(
-            BadConfig,
+            InputError,
             match=rf"parcel.{state}, in which a parcel is still open; only settled records are removed: those in .*Delivered",
         ):
             Environment.from_config(config.load(config_file), [DEMO])

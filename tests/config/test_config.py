@@ -6,7 +6,6 @@ import pytest
 
 from waybill.config import (
     SETTINGS,
-    BadConfig,
     Config,
     MailSettings,
     WebhookSettings,
@@ -15,6 +14,7 @@ from waybill.config import (
     load,
     sqlite_path,
 )
+from waybill.errors import InputError
 
 
 def write(folder: Path, text: str, name: str = "waybill.toml") -> Path:
@@ -133,29 +133,29 @@ def test_a_folder_of_the_demonstration_remembers_it(tmp_path: Path) -> None:
 def test_each_mistake_in_the_file_is_a_sentence_that_says_what_is_right(
     tmp_path: Path, text: str, sentence: str
 ) -> None:
-    with pytest.raises(BadConfig) as caught:
+    with pytest.raises(InputError) as caught:
         load(write(tmp_path, text))
     assert sentence in str(caught.value)
 
 
 def test_mistakes_elsewhere_are_sentences_too(tmp_path: Path) -> None:
     with pytest.raises(
-        BadConfig, match=r"the environment's WAYBILL_HTTP_PORT: http.port is 'x'; it must be a whole number"
+        InputError, match=r"the environment's WAYBILL_HTTP_PORT: http.port is 'x'; it must be a whole number"
     ):
         load(env={"WAYBILL_HTTP_PORT": "x"})
-    with pytest.raises(BadConfig, match=r"the command line: work.threads is 0; it must be"):
+    with pytest.raises(InputError, match=r"the command line: work.threads is 0; it must be"):
         load(overrides={"work.threads": 0})
-    with pytest.raises(BadConfig, match="There is no setting colour"):
+    with pytest.raises(InputError, match="There is no setting colour"):
         load(overrides={"colour": 1})
     with pytest.raises(
-        BadConfig, match=r"missing.toml cannot be read: No such file or directory. Give the settings file"
+        InputError, match=r"missing.toml cannot be read: No such file or directory. Give the settings file"
     ):
         load(tmp_path / "missing.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(BadConfig, match="is not UTF-8"):
+    with pytest.raises(InputError, match="is not UTF-8"):
         load(tmp_path / "binary.toml")
     write(tmp_path / "data", 'data = "../elsewhere"')
-    with pytest.raises(BadConfig, match="lies in one data folder and names another"):
+    with pytest.raises(InputError, match="lies in one data folder and names another"):
         load(overrides={"data": tmp_path / "data"})
 
 
@@ -221,7 +221,7 @@ def test_webhooks_can_come_whole_from_the_environment(tmp_path: Path) -> None:
     ],
 )
 def test_mail_and_webhooks_that_cannot_be_used_are_refused_without_telling_secrets(tmp_path: Path, text: str) -> None:
-    with pytest.raises(BadConfig) as refused:
+    with pytest.raises(InputError) as refused:
         load(write(tmp_path, text))
     assert "line " in str(refused.value)
     assert "hush" not in str(refused.value)
@@ -234,5 +234,5 @@ def test_a_byte_order_mark_at_the_beginning_of_the_file_is_no_mistake(tmp_path: 
     config = load(path)
     assert (config.demo, config.work.threads) == (True, 3)
     path.write_bytes(b"\xef\xbb\xbfdem = true\n")
-    with pytest.raises(BadConfig, match="line 1: there is no setting dem;"):
+    with pytest.raises(InputError, match="line 1: there is no setting dem;"):
         load(path)

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from waybill import rules
+from waybill.errors import NotFound
 from waybill.machine import (
     RESUME,
     STAY,
@@ -178,7 +179,7 @@ def test_what_cannot_be_made_is_refused_with_a_sentence(new: New, sentence: str)
 
 
 def test_an_unknown_kind_names_the_known_ones() -> None:
-    with pytest.raises(rules.UnknownKind, match=r"no kind 'boat'; there are crate, parcel"):
+    with pytest.raises(NotFound, match=r"no kind 'boat'; there are crate, parcel"):
         rules.create(MACHINES, New("boat"))
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from waybill.errors import InputError
 from waybill.files.staged_uploads import HEAD_BYTES, StagedUploads, upload_key_of
-from waybill.objects import DirectoryObjects, ObjectAccessDenied, ObjectStoreUnavailable
-from waybill.rules import ActionRefused, InvalidRequest, PayloadTooLarge
+from waybill.objects import DirectoryObjects, ObjectStoreUnavailable
+from waybill.objects.protocol import ObjectsError
+from waybill.rules import ActionRefused
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def test_the_same_file_sent_twice_is_stored_twice(uploads: StagedUploads, object
 def test_a_name_that_is_no_file_name_is_refused(
     uploads: StagedUploads, objects: DirectoryObjects, filename: str
 ) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InputError):
         uploads.receive("k", filename, [b"x"])
     assert list_names(objects) == []
 
@@ -65,7 +67,7 @@ def test_what_is_too_long_or_breaks_off_is_not_stored(uploads: StagedUploads, ob
         yield b"x"
         raise ConnectionResetError
 
-    with pytest.raises(PayloadTooLarge, match="larger than 10,000 bytes"):
+    with pytest.raises(InputError, match="larger than 10,000 bytes"):
         uploads.receive("k", "a", [bytes(6000), bytes(6000)])
     with pytest.raises(ConnectionResetError):
         uploads.receive("k", "a", break_off())
@@ -80,7 +82,7 @@ def test_a_digest_that_is_named_later_is_computed_from_what_is_stored(
     assert more.digests == {**upload.digests, "sha1": hashlib.sha1(b"abc", usedforsecurity=False).hexdigest()}
     assert uploads.add_digest(upload, "sha-256") is upload
     objects.put(upload.name, b"abd")
-    with pytest.raises(InvalidRequest, match="damaged in storage"):
+    with pytest.raises(InputError, match="damaged in storage"):
         uploads.add_digest(upload, "sha1")
 
 
@@ -122,11 +124,11 @@ def test_a_removal_that_will_never_be_possible_is_an_error(
     uploads: StagedUploads, objects: DirectoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(name: str) -> bool:
-        raise ObjectAccessDenied("no")
+        raise ObjectsError("no", code="objects-denied")
 
     upload = uploads.receive("k", "a", [b"x"])
     monkeypatch.setattr(objects, "delete", fail)
-    with pytest.raises(ObjectAccessDenied):
+    with pytest.raises(ObjectsError):
         uploads.remove(upload)
 
 

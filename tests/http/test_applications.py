@@ -11,8 +11,9 @@ from starlette.routing import Route
 
 from tests.http.api_fixture import BOX, CRATE, ApiFixture
 from waybill import config
-from waybill.application import Application, BadApplication
+from waybill.application import Application
 from waybill.environment import Environment
+from waybill.errors import InputError
 from waybill.record import RecordNotFound
 from waybill.rules import ActionRefused
 
@@ -80,13 +81,13 @@ def test_a_route_knows_who_asks(api: ApiFixture) -> None:
 
 def test_a_route_that_is_none_is_named(tmp_path: Path) -> None:
     broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda environment: ["/here"])
-    with pytest.raises(BadApplication, match="The application broken has '/here' among its routes"):
+    with pytest.raises(InputError, match="The application broken has '/here' among its routes"):
         ApiFixture(Environment.from_config(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))
 
 
 def test_routes_that_cannot_be_built_are_named(tmp_path: Path) -> None:
     broken = Application("broken", "Nothing.", (CRATE, BOX), routes=lambda environment: dict[str, str]()["gate"])
     with pytest.raises(
-        BadApplication, match=r"routes of the application broken cannot be built: KeyError: 'gate'\. Repair or"
+        InputError, match=r"routes of the application broken cannot be built: KeyError: 'gate'\. Repair or"
     ):
         ApiFixture(Environment.from_config(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))

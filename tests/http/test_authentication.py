@@ -12,18 +12,10 @@ from starlette.testclient import TestClient
 
 from tests.http.api_fixture import ApiFixture, make_environment
 from waybill.environment import Environment
+from waybill.errors import InputError
 from waybill.record import Ref
 from waybill.rules import ActionRefused
-from waybill.tokens import (
-    BadTokenFile,
-    ensure_admin_token,
-    find_token,
-    identify,
-    is_role_sufficient,
-    issue,
-    read_token,
-    revoke,
-)
+from waybill.tokens import ensure_admin_token, find_token, identify, is_role_sufficient, issue, read_token, revoke
 
 API = "/api/v1"
 RANKS = ["reader", "submitter", "operator", "admin"]
@@ -286,11 +278,11 @@ def test_a_token_file_that_others_can_read_is_refused(environment: Environment) 
     with closing(environment.open_store()) as store:
         ensure_admin_token(environment.make_engine(store), path)
         os.chmod(path, 0o640)
-        with pytest.raises(BadTokenFile, match="chmod 600"):
+        with pytest.raises(InputError, match="chmod 600"):
             read_token(path)
         path.write_text("rubbish")
         os.chmod(path, 0o600)
-        with pytest.raises(BadTokenFile, match="does not hold a token"):
+        with pytest.raises(InputError, match="does not hold a token"):
             ensure_admin_token(environment.make_engine(store), path)
 
 

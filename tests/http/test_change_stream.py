@@ -23,6 +23,7 @@ from waybill.environment import Environment
 from waybill.http import change_feed
 from waybill.http.change_feed import ChangeFeed, FeedTopic
 from waybill.http.change_stream import ChangeStream, make_topic_reader
+from waybill.http.errors import HttpProblem
 from waybill.record import Ref, Store, StoreUnavailable
 from waybill.step import New
 from waybill.tokens import revoke
@@ -327,12 +328,12 @@ def test_listeners_are_limited(environment: Environment, monkeypatch: pytest.Mon
     async def scene() -> None:
         feed = make_feed(environment)
         first, _ = feed.add_listener([FeedTopic("holds")], None), feed.add_listener([FeedTopic("holds")], None)
-        with pytest.raises(change_feed.FeedFull):
+        with pytest.raises(HttpProblem):
             feed.add_listener([FeedTopic("holds")], None)
         feed.remove_listener(first)
         feed.add_listener([FeedTopic("holds")], None)
         await asyncio.to_thread(feed.close)
-        with pytest.raises(change_feed.FeedFull):
+        with pytest.raises(HttpProblem):
             feed.add_listener([FeedTopic("holds")], None)
 
     asyncio.run(scene())

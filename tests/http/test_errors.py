@@ -7,10 +7,10 @@ from starlette.testclient import TestClient
 
 from tests.http.api_fixture import CRATE, ApiFixture
 from waybill import record as nouns
+from waybill.errors import InputError, NotFound, WaybillError
 from waybill.http.errors import describe_error
 from waybill.machine import MachineError
-from waybill.rules import ActionRefused, UnknownKind
-from waybill.views import BadPageToken
+from waybill.rules import ActionRefused
 
 API = "/api/v1"
 
@@ -100,7 +100,7 @@ def test_what_the_server_does_wrong_is_an_incident_and_not_a_traceback(
     ("error", "status"),
     [
         (nouns.RecordNotFound(), 404),
-        (UnknownKind("There is no kind 'x'; there are none."), 404),
+        (NotFound("There is no kind 'x'; there are none.", code="unknown-kind"), 404),
         (nouns.Conflict(), 409),
         (nouns.ClaimLost(), 409),
         (nouns.LockUnavailable(), 409),
@@ -111,18 +111,17 @@ def test_what_the_server_does_wrong_is_an_incident_and_not_a_traceback(
         (nouns.StoreUnavailable(), 503),
         (nouns.BadStore(), 503),
         (nouns.CommitOutcomeUnknown(), 504),
-        (BadPageToken(), 400),
-        (MachineError("No such document."), 422),
+        (InputError(code="bad-page-token"), 400),
+        (MachineError("No such document.", code="bad-documents"), 422),
     ],
 )
-def test_every_refusal_of_store_and_engine_has_its_status(error: Exception, status: int) -> None:
+def test_every_refusal_of_store_and_engine_has_its_status(error: WaybillError, status: int) -> None:
     found, words, headers = describe_error(error)
     assert found == status
     assert words["message"] == str(error)
     assert words["hint"]
     assert ("Retry-After" in headers) == (status in (503, 504))
-    if isinstance(error, nouns.StoreError):
-        assert words["code"] == error.code if not isinstance(error, nouns.ClaimLost) else "conflict"
+    assert words["code"] == error.code
 
 
 def test_every_store_error_is_known_here() -> None:

@@ -12,6 +12,7 @@ from tests.http.api_fixture import BOX, CRATE, ApiFixture
 from waybill import config
 from waybill.application import Application
 from waybill.environment import Environment
+from waybill.errors import InputError, NotFound
 from waybill.http.errors import WRITE_STATUSES, describe_responses
 from waybill.http.json_io import to_json_response
 from waybill.http.request_context import (
@@ -23,13 +24,12 @@ from waybill.http.request_context import (
     make_router,
 )
 from waybill.objects import ObjectNotFound, ObjectStoreUnavailable
-from waybill.rules import InvalidRequest, PayloadTooLarge, TargetNotFound
 from waybill.views import ListQuery
 
 REFUSALS = {
-    "wrong": InvalidRequest("It is wrong."),
-    "lost": TargetNotFound("It is lost."),
-    "large": PayloadTooLarge("It is large."),
+    "wrong": InputError("It is wrong."),
+    "lost": NotFound("It is lost."),
+    "large": InputError("It is large.", code="too-large"),
     "away": ObjectStoreUnavailable("It is unavailable."),
     "bug": ObjectNotFound("It should be there."),
 }

@@ -15,9 +15,10 @@ from tests.http.api_fixture import BOX, CRATE, ApiFixture
 from waybill import config
 from waybill.application import Application
 from waybill.environment import Environment
+from waybill.errors import InputError
 from waybill.http.json_io import to_json_response
 from waybill.http.request_context import declare_role, make_router
-from waybill.http.uploads import BadForm, UploadSlots, read_form
+from waybill.http.uploads import UploadSlots, read_form
 
 TYPE = "multipart/form-data; boundary=B"
 
@@ -58,7 +59,7 @@ def test_a_form_comes_as_it_was_sent_in_any_chunks(
 def test_a_form_that_ends_early_is_refused(parts: list[tuple[str, str | None, bytes]], data: st.DataObject) -> None:
     whole = form(*parts)
     cut = data.draw(st.integers(0, len(whole) - 5))  # without the last --B-- it is not whole
-    with pytest.raises(BadForm):
+    with pytest.raises(InputError):
         list(read_form([whole[:cut]], TYPE))
 
 
@@ -67,7 +68,7 @@ def test_any_bytes_are_a_form_or_are_refused(chunks: list[bytes], kind: str) -> 
     try:
         for part in read_form(chunks, kind):
             assert isinstance(part.name, str)
-    except BadForm as refusal:
+    except InputError as refusal:
         assert str(refusal)  # noqa: PT017
 
 
@@ -77,19 +78,19 @@ def test_what_nobody_reads_is_skipped() -> None:
 
 
 def test_a_field_has_an_end_and_is_text() -> None:
-    with pytest.raises(BadForm, match="more than"):
+    with pytest.raises(InputError, match="more than"):
         next(read_form([form(("a", None, b"x" * 100_000))], TYPE)).read_text()
-    with pytest.raises(BadForm, match="not UTF-8"):
+    with pytest.raises(InputError, match="not UTF-8"):
         next(read_form([form(("a", None, b"\xff"))], TYPE)).read_text()
 
 
 def test_too_many_parts_are_refused() -> None:
-    with pytest.raises(BadForm, match="more than 200 parts"):
+    with pytest.raises(InputError, match="more than 200 parts"):
         list(read_form([form(*[("a", None, b"")] * 201)], TYPE))
 
 
 def test_a_part_without_a_name_is_refused() -> None:
-    with pytest.raises(BadForm, match="has no name"):
+    with pytest.raises(InputError, match="has no name"):
         list(read_form([b"--B\r\nContent-Type: text/plain\r\n\r\nx\r\n--B--\r\n"], TYPE))
 
 

@@ -20,11 +20,12 @@ from waybill.machine import Backoff
 from waybill.notify import MailAttachment, make_mail, parse_recipients
 from waybill.notify import mail as mail_module
 from waybill.notify.mail import MAX_ATTACHMENT_BYTES, MailMessage, compose_message
-from waybill.notify.smtp import TransientSmtpError, send
+from waybill.notify.smtp import send
 from waybill.objects import open_objects
 from waybill.record import Record
 from waybill.sim.memory_objects import MemoryObjects
 from waybill.step import New
+from waybill.transfer.address_policy import TransferError
 
 AT = 1_700_000_000.0
 NO_OBJECTS = MemoryObjects(lambda: AT, lambda what: None)  # for messages without attachments
@@ -271,7 +272,7 @@ def test_a_login_with_the_right_password_is_accepted_and_a_wrong_one_delays() ->
         assert send(
             MailSettings(server.url, "waybill@example.org", "me", "hush"), build_message(), ["jane@example.org"]
         ).accepted == ["jane@example.org"]
-        with pytest.raises(TransientSmtpError, match="refuses the login of 'me'") as refused:
+        with pytest.raises(TransferError, match="refuses the login of 'me'") as refused:
             send(MailSettings(server.url, "waybill@example.org", "me", "wrong"), build_message(), ["jane@example.org"])
         assert "wrong" not in str(refused.value)
         assert len(server.messages) == 1
@@ -280,13 +281,13 @@ def test_a_login_with_the_right_password_is_accepted_and_a_wrong_one_delays() ->
 def test_a_sender_that_is_refused_delays_and_fails_nothing() -> None:
     with SmtpServer() as server:
         server.sender = "550 who are you"
-        with pytest.raises(TransientSmtpError, match="550 who are you"):
+        with pytest.raises(TransferError, match="550 who are you"):
             send(MailSettings(server.url, "waybill@example.org"), build_message(), ["jane@example.org"])
 
 
 def test_a_password_is_not_sent_in_the_clear() -> None:
     with SmtpServer(host="127.0.0.2") as server:  # for all we know somewhere else
-        with pytest.raises(TransientSmtpError, match="A password is not sent over a plain connection"):
+        with pytest.raises(TransferError, match="A password is not sent over a plain connection"):
             send(MailSettings(server.url, "waybill@example.org", "me", "hush"), build_message(), ["jane@example.org"])
         assert server.messages == []
 
@@ -326,7 +327,7 @@ def test_an_encrypted_connection_is_trusted_only_with_a_certificate(
     )
     with SmtpServer(**options) as server:
         mail = MailSettings(server.url.replace("smtp:", f"{scheme}:"), "waybill@example.org")
-        with pytest.raises(TransientSmtpError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(TransferError, match="CERTIFICATE_VERIFY_FAILED"):
             send(mail, build_message(), ["jane@example.org"])
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
         assert send(mail, build_message(), ["jane@example.org"]).accepted == ["jane@example.org"]

@@ -19,11 +19,12 @@ from tests.servers.ports import free_port
 from waybill.application import EventType
 from waybill.config import WebhookSettings
 from waybill.machine import Backoff
-from waybill.notify import HttpPostError, make_webhook_deliveries, post
+from waybill.notify import make_webhook_deliveries, post
 from waybill.notify.webhooks import SIGNATURE_HEADER, WebhookEvent, make_webhook_machine
 from waybill.record import Record
 from waybill.step import New
 from waybill.transfer import AddressPolicy
+from waybill.transfer.address_policy import TransferError
 
 AT = 1_700_000_000.25
 LOOPBACK = AddressPolicy(allow=["127.0.0.0/8"])
@@ -220,9 +221,9 @@ def test_which_statuses_are_permanent_errors(status: int, permanent: bool) -> No
     web = FileServer()
     try:
         receiver = Receiver(web, status)
-        with pytest.raises(HttpPostError) as refused:
+        with pytest.raises(TransferError) as refused:
             post(f"{web.url}/hook", b"{}", {}, reach=LOOPBACK, timeout=60)
-        assert refused.value.permanent is permanent
+        assert refused.value.is_retryable is not permanent
         assert len(receiver.bodies) == 1
         assert [path for _, path in web.requests] == ["/hook"], "a redirect is not followed"
     finally:
@@ -233,9 +234,9 @@ def test_nothing_is_sent_to_an_address_that_is_not_allowed() -> None:
     web = FileServer()
     try:
         for url in (f"{web.url}/hook", "http://localhost:1/", "file:///etc/passwd", "http://me:hush@127.0.0.1/"):
-            with pytest.raises(HttpPostError) as refused:
+            with pytest.raises(TransferError) as refused:
                 post(url, b"{}", {}, reach=AddressPolicy(), timeout=5)
-            assert refused.value.permanent
+            assert not refused.value.is_retryable
             assert "hush" not in str(refused.value)
         assert web.requests == []
     finally:
@@ -243,10 +244,10 @@ def test_nothing_is_sent_to_an_address_that_is_not_allowed() -> None:
 
 
 def test_an_unreachable_or_silent_receiver_is_a_transient_error() -> None:
-    with pytest.raises(HttpPostError) as absent:
+    with pytest.raises(TransferError) as absent:
         post(f"http://127.0.0.1:{free_port()}/hook", b"{}", {}, reach=LOOPBACK, timeout=60)
-    assert not absent.value.permanent
+    assert absent.value.is_retryable
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(HttpPostError, match="did not answer in time") as late:
+        with pytest.raises(TransferError, match="did not answer in time") as late:
             post(f"http://127.0.0.1:{silent.getsockname()[1]}/hook", b"{}", {}, reach=LOOPBACK, timeout=0.2)
-        assert not late.value.permanent
+        assert late.value.is_retryable

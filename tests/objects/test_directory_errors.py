@@ -13,9 +13,8 @@ import pytest
 from waybill.objects.directory import DirectoryObjects
 from waybill.objects.protocol import (
     ContentMismatch,
-    ObjectAccessDenied,
     ObjectRequestRefused,
-    ObjectStoreFull,
+    ObjectsError,
     ObjectStoreUnavailable,
     PreconditionFailed,
     is_permanent,
@@ -31,7 +30,7 @@ def in_a_child(work: Callable[[], None]) -> str:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - told to the parent
-            said = f"{type(error).__name__}: {error}"
+            said = f"{getattr(error, 'code', type(error).__name__)}: {error}"
         finally:
             os.write(writer, said.encode())
             os._exit(0)
@@ -70,11 +69,12 @@ def test_a_full_disk_keeps_the_old_object_and_says_so(small_disk: Path) -> None:
     with DirectoryObjects(small_disk / "objects") as objects:
         objects.put("a", b"old")
         for name in ("a", "b/c"):
-            with pytest.raises(ObjectStoreFull, match="no space left") as raised:
+            with pytest.raises(ObjectsError, match="no space left") as raised:
                 objects.put(name, b"x" * 1_000_000)
+            assert raised.value.code == "objects-full"
             assert not is_permanent(raised.value)
         with objects.upload("d") as upload:
-            with pytest.raises(ObjectStoreFull):
+            with pytest.raises(ObjectsError, match="no space left"):
                 upload.put_part(1, b"x" * 1_000_000)
         assert [info.name for info in objects.list()] == ["a"]
         with objects.get("a") as body:
@@ -91,7 +91,7 @@ def test_a_limit_on_file_sizes_is_like_a_full_disk(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
             objects.put("a", b"x" * 100_000)
 
-        assert "ObjectStoreFull: Could not write 'a': there is no space left" in in_a_child(work)
+        assert "objects-full: Could not write 'a': there is no space left" in in_a_child(work)
         with objects.get("a") as body:
             assert body.read() == b"old"
         assert os.listdir(tmp_path / ".waybill/tmp") == []
@@ -115,13 +115,13 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
             objects.put("a/b", b"new")
 
         assert in_a_child(work).startswith(
-            "ObjectAccessDenied: Could not write 'a/b': the operating system does not allow it"
+            "objects-denied: Could not write 'a/b': the operating system does not allow it"
         )
         for folder in (tmp_path / ".waybill", *(tmp_path / ".waybill").iterdir()):
             if folder.is_dir():
                 folder.chmod(0o777)
 
-        assert in_a_child(work).startswith("ObjectAccessDenied: Could not write 'a/b'")
+        assert in_a_child(work).startswith("objects-denied: Could not write 'a/b'")
         assert os.listdir(tmp_path / ".waybill/tmp") == []
         with objects.get("a/b") as body:
             assert body.read() == b"old"
@@ -142,7 +142,7 @@ def test_a_read_only_file_system_can_be_read(small_disk: Path, monkeypatch: pyte
     with DirectoryObjects(small_disk) as objects:
         with objects.get("a") as body:
             assert body.read() == b"old"
-        with pytest.raises(ObjectAccessDenied, match="Read-only"):
+        with pytest.raises(ObjectsError, match="Read-only"):
             objects.put("a", b"new")
 
 

@@ -12,7 +12,6 @@ from waybill.objects import (
     ObjectNotFound,
     ObjectRequestRefused,
     ObjectsError,
-    ObjectStoreFull,
     ObjectStoreUnavailable,
     S3Credentials,
     is_not_found,
@@ -86,7 +85,7 @@ def test_an_error_without_words_says_what_its_class_says() -> None:
     assert str(ObjectNotFound("Other words.")) == "Other words."
     for error in ObjectsError.__subclasses__():
         assert str(error()).endswith(".")
-        assert is_permanent(error()) == (error not in (ObjectStoreFull, ObjectStoreUnavailable))
+        assert is_permanent(error()) == (error is not ObjectStoreUnavailable)
         assert is_not_found(error()) == (error is ObjectNotFound)
     assert not is_permanent(ValueError())
     assert is_permanent(ContentMismatch())

@@ -10,10 +10,10 @@ import pytest
 from tests.objects.fake_s3 import FakeS3, Trouble
 from tests.servers.s3 import RcloneS3Server, SeaweedServer
 from waybill.objects.protocol import (
-    ObjectAccessDenied,
     ObjectExists,
     ObjectNotFound,
     ObjectRequestRefused,
+    ObjectsError,
     ObjectStoreCapabilities,
     ObjectStoreUnavailable,
     PreconditionFailed,
@@ -193,8 +193,9 @@ def test_wrong_credentials_say_so_and_show_nothing(s3_server: SeaweedServer, s3_
     ) as objects:
         asked: list[Callable[[], object]] = [lambda: objects.put("a", b""), lambda: objects.upload("a")]
         for ask in asked:
-            with pytest.raises(ObjectAccessDenied) as raised:
+            with pytest.raises(ObjectsError) as raised:
                 ask()
+            assert raised.value.code == "objects-denied"
             assert is_permanent(raised.value)
             for shown in (
                 repr(objects),

@@ -24,7 +24,7 @@ from waybill import (
     rest,
     work,
 )
-from waybill.config import BadConfig
+from waybill.errors import InputError
 from waybill.record import BadStore, Conflict, Ref
 
 LOAF = Machine(
@@ -160,6 +160,6 @@ def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
 def test_other_processes_cannot_have_applications_that_only_this_one_knows(tmp_path: Path) -> None:
     with (
         Runtime(tmp_path / "data", applications=[BAKERY], settings={"work.processes": 2}) as waybill,
-        pytest.raises(BadConfig, match="by name"),
+        pytest.raises(InputError, match="by name"),
     ):
         waybill.run()

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from tests.transfer.misbehaving import Misbehaving
-from waybill.transfer import AddressNotAllowed, AddressPolicy, DownloadRequest, download
-from waybill.transfer.address_policy import HostUnresolved, is_public, resolve_host
+from waybill.transfer import AddressPolicy, DownloadRequest, download
+from waybill.transfer.address_policy import TransferError, is_public, resolve_host
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_name_is_as_public_as_its_addresses() -> None:
     assert reach(answers).resolve_allowed(httpx2.URL("http://good/")) == ["8.8.8.8"]
     assert reach(answers).resolve_allowed(httpx2.URL("http://both/")) == ["8.8.8.8"]
     for host in ("bad", "none", "odd"):
-        with pytest.raises(AddressNotAllowed, match=host):
+        with pytest.raises(TransferError, match=host):
             reach(answers).resolve_allowed(httpx2.URL(f"http://{host}/"))
 
 
@@ -87,9 +87,9 @@ def test_the_list_of_those_allowed() -> None:
     for entry in ("10.0.0.0/24", "10.0.0.1", "db.local", "DB.local", "db.local:8080"):
         assert reach(answers, entry).resolve_allowed(url) == ["10.0.0.1"]
     for entry in ("10.0.1.0/24", "db.local:80", "local"):
-        with pytest.raises(AddressNotAllowed):
+        with pytest.raises(TransferError):
             reach(answers, entry).resolve_allowed(url)
-    with pytest.raises(AddressNotAllowed):
+    with pytest.raises(TransferError):
         reach(answers, "db.local").resolve_allowed(httpx2.URL("http://other.local/"))
 
 
@@ -122,7 +122,7 @@ def test_loopback_by_any_spelling_is_not_reached(host: str, tmp_path: Path) -> N
 
 
 def test_a_refusal_names_the_setting_that_allows_others() -> None:
-    with pytest.raises(AddressNotAllowed, match=r"not on the list of those allowed \(the setting app\.some\.allow\)\."):
+    with pytest.raises(TransferError, match=r"not on the list of those allowed \(the setting app\.some\.allow\)\."):
         AddressPolicy(setting="app.some.allow").resolve_allowed(httpx2.URL("http://127.0.0.1/a"))
 
 
@@ -198,11 +198,11 @@ def test_a_password_in_the_address_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_nobody_knows_is_worth_another_try(tmp_path: Path) -> None:
-    with pytest.raises(HostUnresolved):
+    with pytest.raises(TransferError):
         resolve_host("no-such-host.invalid", 80)
 
     def nobody(host: str, port: int) -> list[str]:
-        raise HostUnresolved("The host could not be resolved.")
+        raise TransferError("The host could not be resolved.", code="host-unresolved")
 
     (fetched,) = download(
         [DownloadRequest("http://x/a", "a")],

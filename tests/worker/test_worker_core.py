@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tests.worker.worker_fixture import build_machines
 from waybill import rules
+from waybill.errors import NotFound
 from waybill.machine import RESUME, Machine, action, end, rest, retired, work
 from waybill.record import (
     ActionRequest,
@@ -292,7 +293,7 @@ def test_a_refused_save_is_answered_to_the_step() -> None:
     (step_run,) = started(driver)
     driver.on(m.SaveRequested(step_run, {"a": {}}, children=(New("boat"),)))
     (reply,) = [c for c in driver.tick() if isinstance(c, m.ReplyCommand)]
-    assert isinstance(reply.result, rules.UnknownKind)
+    assert isinstance(reply.result, NotFound)
     driver.on(m.SaveRequested(step_run, {"a": {}}))
     driver.committed(driver.next(m.CommitCommand), CommitTooLarge())
     assert isinstance(driver.next(m.ReplyCommand).result, CommitTooLarge)

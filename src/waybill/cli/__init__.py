@@ -11,17 +11,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from waybill.cli.problems import (
-    FAILED,
-    INTERRUPTED,
-    PIPE_CLOSED,
-    USAGE,
-    CliProblem,
-    OutputPipeClosed,
-    UsageError,
-    describe,
-)
-from waybill.text_format import to_sentence
+from waybill.cli.problems import INTERRUPTED, PIPE_CLOSED, CliProblem, OutputPipeClosed, describe, make_problem
+from waybill.errors import USAGE, InputError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,13 +34,13 @@ def invoke(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort:
-        return _report_problem(CliProblem(FAILED, "refused", "Not confirmed; nothing was done."), arguments)
+        return _report_problem(make_problem("refused", "Not confirmed; nothing was done."), arguments)
     except Exception as error:  # noqa: BLE001 - the last line of defence: reported in one sentence, with a code
         if os.environ.get("WAYBILL_DEBUG") == "1":
             traceback.print_exc()
         if type(error).__name__ == "NoArgsIsHelpError":  # the help was printed; Typer does not export the class
             return USAGE
-        return _report_problem(describe(error) or _unexpected_problem_of(error), arguments)
+        return _report_problem(describe(error), arguments)
 
 
 def _check_text(arguments: Sequence[str]) -> None:
@@ -61,16 +52,7 @@ def _check_text(arguments: Sequence[str]) -> None:
             shown = (
                 argument.encode(errors="backslashreplace").decode().replace(r"\udc", r"\x")
             )  # as the byte that it was
-            raise UsageError(f"The argument '{shown}' is not UTF-8. Write it in UTF-8.") from None
-
-
-def _unexpected_problem_of(error: Exception) -> CliProblem:
-    return CliProblem(
-        FAILED,
-        "unexpected",
-        to_sentence(f"An unexpected error: {type(error).__name__}: {error}"),
-        "WAYBILL_DEBUG=1 shows where; please report it.",
-    )
+            raise InputError(f"The argument '{shown}' is not UTF-8. Write it in UTF-8.", code="usage") from None
 
 
 def _report_problem(problem: CliProblem, arguments: Sequence[str]) -> int:

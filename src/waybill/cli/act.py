@@ -20,9 +20,9 @@ from waybill.cli.command_context import (
     complete_initial_state,
     complete_state,
 )
-from waybill.cli.problems import CONFLICT, FAILED, NameNotFound, UsageError
 from waybill.cli.records import PANEL, check_state
 from waybill.engine import ActionResult
+from waybill.errors import CONFLICT, FAILED, InputError, NotFound
 from waybill.machine import Action, Machine
 from waybill.record import Ref
 from waybill.rules import ActionRefused, ClaimedByWorker, inputs
@@ -109,7 +109,7 @@ def _check_option(option: str, text: str | None, check: Callable[[str], str]) ->
         try:
             check(text)
         except ValueError as error:
-            raise UsageError(f"{option} {text!r} cannot be used: {error}.") from None
+            raise InputError(f"{option} {text!r} cannot be used: {error}.", code="usage") from None
 
 
 def _parse_documents(pairs: list[str] | None) -> dict[str, Any]:
@@ -117,16 +117,16 @@ def _parse_documents(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or ():
         name, equals, text = pair.partition("=")
         if not equals or not name:
-            raise UsageError(f"--document {pair!r} is not NAME=JSON.")
+            raise InputError(f"--document {pair!r} is not NAME=JSON.", code="usage")
         if name in documents:
-            raise UsageError(f"The document {name} is given twice.")
+            raise InputError(f"The document {name} is given twice.", code="usage")
         if text.startswith("@"):
             text = _read_document_file(name, text[1:])
         try:
             documents[name] = json.loads(text)
         except (ValueError, RecursionError) as error:
             reason = error if isinstance(error, ValueError) else "it is nested too deeply"
-            raise UsageError(f"The document {name} is not JSON: {reason}.") from error
+            raise InputError(f"The document {name} is not JSON: {reason}.", code="usage") from error
     return documents
 
 
@@ -134,11 +134,11 @@ def _read_document_file(name: str, file: str) -> str:
     try:
         return Path(file).read_text("utf-8")
     except OSError as error:
-        raise UsageError(
-            f"The file {file!r} with the document {name} cannot be read: {error.strerror or error}."
+        raise InputError(
+            f"The file {file!r} with the document {name} cannot be read: {error.strerror or error}.", code="usage"
         ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"The file {file!r} with the document {name} is not UTF-8.") from error
+        raise InputError(f"The file {file!r} with the document {name} is not UTF-8.", code="usage") from error
 
 
 def act(
@@ -172,12 +172,12 @@ def act(
     machine = context.get_machine(kind)
     if all_records:
         if action is not None or to is not None:
-            raise UsageError("With --all there is no ID: waybill act KIND ACTION --all --state STATE.")
+            raise InputError("With --all there is no ID: waybill act KIND ACTION --all --state STATE.", code="usage")
         return _act_on_all_records(context, machine, _get_action(machine, id), yes, why, state, parent, owner, arg)
     if state or parent or owner:
-        raise UsageError("--state, --parent and --owner choose among many records: give --all as well.")
+        raise InputError("--state, --parent and --owner choose among many records: give --all as well.", code="usage")
     if id is None or (action is None) == (to is None):
-        raise UsageError("Give an ID and an ACTION, or an ID and --to STATE.")
+        raise InputError("Give an ID and an ACTION, or an ID and --to STATE.", code="usage")
     ref = Ref(kind, id)
     with context.open_engine() as engine:
         if to is not None:
@@ -199,8 +199,8 @@ def _get_action(machine: Machine, name: str | None) -> Action:
     if action is None:
         available = ", ".join(a.name for a in machine.actions) or "none"
         if name is None:
-            raise UsageError(f"Give an ACTION; a {machine.name} has {available}.")
-        raise NameNotFound(f"A {machine.name} has no action {name!r}; it has {available}.")
+            raise InputError(f"Give an ACTION; a {machine.name} has {available}.", code="usage")
+        raise NotFound(f"A {machine.name} has no action {name!r}; it has {available}.", code="unknown-action")
     return action
 
 
@@ -219,9 +219,9 @@ def _parse_arguments(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or ():
         name, equals, text = pair.partition("=")
         if not equals or not name:
-            raise UsageError(f"--arg {pair!r} is not NAME=VALUE.")
+            raise InputError(f"--arg {pair!r} is not NAME=VALUE.", code="usage")
         if name in values:
-            raise UsageError(f"The argument {name} is given twice.")
+            raise InputError(f"The argument {name} is given twice.", code="usage")
         try:
             values[name] = json.loads(text)
         except (ValueError, RecursionError):
@@ -254,9 +254,9 @@ def _act_on_all_records(
     arg: list[str] | None,
 ) -> int | None:
     if sum(given is not None for given in (state, parent, owner)) != 1:
-        raise UsageError("With --all give exactly one of --state, --parent and --owner.")
+        raise InputError("With --all give exactly one of --state, --parent and --owner.", code="usage")
     if arg:
-        raise UsageError("Arguments are for one record; leave out --arg or --all.")
+        raise InputError("Arguments are for one record; leave out --arg or --all.", code="usage")
     selection = f"{machine.plural} " + (f"in {state}" if state else f"of {parent or owner}")
     done = refused = claimed = 0
     with context.open_engine() as engine:

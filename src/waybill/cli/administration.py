@@ -13,10 +13,10 @@ import typer
 from rich.status import Status
 
 from waybill import config, views
-from waybill.application import Application, BadApplication
+from waybill.application import Application
 from waybill.cli import terminal
 from waybill.cli.command_context import CommandContext, command
-from waybill.cli.problems import FAILED, UsageError
+from waybill.errors import FAILED, InputError
 from waybill.masking import mask_secrets
 from waybill.record import Finding
 
@@ -107,7 +107,7 @@ def show_config(context: CommandContext) -> None:
     try:
         loaded = context.environment.applications
         values += _list_application_settings(loaded, context.config.app)
-    except BadApplication as error:  # whoever must correct its settings needs to see them
+    except InputError as error:  # whoever must correct its settings needs to see them
         values += _list_written_settings(context.config.app)
         application_error = str(error)
     known_variables = {name for application in loaded for name in application.variables}
@@ -191,7 +191,7 @@ def sim(
     --store says on which store: model (the default), sqlite or both. A failure ends with the line that replays it. --json prints numbers.
     """
     if sum(given is not None for given in (seeds, seed, minutes)) > 1:
-        raise UsageError("Give one of --seeds, --seed and --minutes.")
+        raise InputError("Give one of --seeds, --seed and --minutes.", code="usage")
     from waybill.sim import run_sim_command
 
     last_line = ""
@@ -229,6 +229,6 @@ def sim(
             start += SEED_BATCH * processes
     if context.as_json:
         if not reports:  # it cannot be simulated
-            raise UsageError(last_line)
+            raise InputError(last_line, code="usage")
         context.print_json(reports[0].to_numbers(), line=verbose)
     return code

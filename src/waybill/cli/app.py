@@ -10,6 +10,7 @@ import typer
 
 from waybill import application, config
 from waybill.cli import act, administration, holds, machines, records, run, sessions_and_tokens, watch
+from waybill.errors import InputError
 
 HELP = """Data in motion: records in explicit states, moved by steps that survive any crash.
 
@@ -58,7 +59,7 @@ def _add_applications(app: typer.Typer) -> None:
     for name in (*application.list_application_names(), *_list_named_applications()):
         try:
             (found,) = application.load_applications([name])
-        except application.BadApplication as error:
+        except InputError as error:
             module, _, _ = name.partition(":")
             if module not in taken:  # its own name is not known
                 _add_broken(app, module, error)
@@ -74,12 +75,12 @@ def _list_named_applications() -> list[str]:
     """
     try:
         chosen = config.load(env=os.environ).applications
-    except (config.BadConfig, OSError):  # reported by the command that needs the settings
+    except (InputError, OSError):  # reported by the command that needs the settings
         return []
     return [name for name in chosen or () if ":" in name]
 
 
-def _add_broken(app: typer.Typer, name: str, error: application.BadApplication) -> None:
+def _add_broken(app: typer.Typer, name: str, error: InputError) -> None:
     @app.command(
         name,
         hidden=True,

@@ -26,10 +26,11 @@ import msgspec
 import typer
 from rich.console import Console
 
-from waybill.cli.problems import NameNotFound, OutputPipeClosed
+from waybill.cli.problems import OutputPipeClosed
 from waybill.config import Config
 from waybill.engine import Engine
 from waybill.environment import Environment
+from waybill.errors import NotFound
 from waybill.machine import Machine
 from waybill.record import Ref, Store
 from waybill.runtime import Runtime
@@ -118,7 +119,7 @@ class CommandContext:
         """The reference that KIND:ID names."""
         kind, colon, id = text.partition(":")
         if not colon or not kind or not id:
-            raise NameNotFound(f"{text!r} names no record; write KIND:ID, such as shipment:shp0000000001.")
+            raise NotFound(f"{text!r} names no record; write KIND:ID, such as shipment:shp0000000001.")
         self.get_machine(kind)
         return Ref(kind, id)
 

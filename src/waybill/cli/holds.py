@@ -8,7 +8,7 @@ import typer
 
 from waybill.cli import terminal
 from waybill.cli.command_context import KIND, WHY, CommandContext, command
-from waybill.cli.problems import NameNotFound
+from waybill.errors import NotFound
 from waybill.record import MAX_PAGE
 
 PANEL = "Holding and pausing"
@@ -70,7 +70,7 @@ def _change_hold(context: CommandContext, name: str, is_set: bool, why: str, mes
         if is_set:
             engine.set_hold(name, who=context.who, why=why)
         elif name not in (holds := engine.store.list_holds()):
-            raise NameNotFound(f"The hold {name} is not set; set are: {', '.join(sorted(holds)) or 'none'}.")
+            raise NotFound(f"The hold {name} is not set; set are: {', '.join(sorted(holds)) or 'none'}.")
         else:
             engine.clear_hold(name)
     if context.as_json:

@@ -19,33 +19,9 @@ from typing import NamedTuple
 
 from typer import TyperException
 
-from waybill.application import BadApplication
-from waybill.config import BadConfig
-from waybill.machine import MachineError
-from waybill.objects.protocol import ObjectsError
-from waybill.record import (
-    BadStore,
-    CommitOutcomeUnknown,
-    CommitTooLarge,
-    Conflict,
-    DocumentError,
-    LockUnavailable,
-    RecordExists,
-    RecordNotFound,
-    StoreError,
-    StoreUnavailable,
-)
-from waybill.rules import ActionRefused, ClaimedByWorker, TargetNotFound, UnknownKind, UnknownQueue, UnknownState
+from waybill.errors import CONFLICT, ERROR_CODES, FAILED, MISSING, OK, STORE, USAGE, WaybillError
 from waybill.text_format import to_sentence
-from waybill.tokens import BadTokenFile
-from waybill.views import BadPageToken
 
-OK = 0
-FAILED = 1
-USAGE = 2
-MISSING = 3
-CONFLICT = 4
-STORE = 5
 INTERRUPTED = 130  # by Ctrl-C, as shells number it
 PIPE_CLOSED = 141  # the reader of the output is gone
 
@@ -66,69 +42,29 @@ class CliProblem(NamedTuple):
     hint: str = ""
 
 
-class UsageError(Exception):
-    """Arguments that contradict each other."""
+class OutputPipeClosed(BaseException):  # not an Exception: nothing can be reported to anybody
+    """The reader of our output is gone."""
 
 
-class NameNotFound(Exception):
-    """A name that does not exist was given."""
-
-
-class OutputPipeClosed(Exception):
-    """The reader of our output is gone; nothing can be reported to it."""
-
-
-def describe(error: BaseException) -> CliProblem | None:
-    """How an error is reported; None: it is a bug."""
-    text = to_sentence(str(error))
+def describe(error: BaseException) -> CliProblem:
+    """How an error is reported."""
     match error:
         case TyperException():
-            message = error.format_message()
-            return CliProblem(
-                error.exit_code,
-                "usage" if error.exit_code == USAGE else "failed",
-                to_sentence(message),
-                _help_of(error),
-            )
-        case UsageError() | BadPageToken():
-            return CliProblem(USAGE, "usage", text)
-        case BadConfig():
-            return CliProblem(
-                USAGE, "bad-config", text, "`waybill config` shows the settings in force and where each came from."
-            )
-        case BadApplication():
-            return CliProblem(USAGE, "bad-application", text)
-        case UnknownKind():
-            return CliProblem(
-                MISSING,
-                "not-found",
-                text,
-                "`waybill machines` lists the kinds; those of the demonstration need the setting demo.",
-            )
-        case RecordNotFound():
-            return CliProblem(
-                MISSING, "not-found", text, error.hint or "Check the id, or list the records with `waybill ls KIND`."
-            )
-        case NameNotFound() | TargetNotFound() | UnknownState() | UnknownQueue():
-            return CliProblem(MISSING, "not-found", text)
-        case ClaimedByWorker():
-            return CliProblem(CONFLICT, "claimed", text)
-        case Conflict() | RecordExists() | LockUnavailable():
-            return CliProblem(CONFLICT, error.code, text)
-        case StoreUnavailable() | CommitOutcomeUnknown() | BadStore():
-            return CliProblem(STORE, error.code, text)
-        case ObjectsError():
-            return CliProblem(STORE, "objects", text)
-        case CommitTooLarge() | StoreError() | DocumentError():
-            return CliProblem(FAILED, error.code, text)
-        case ActionRefused() | MachineError() | BadTokenFile():
-            return CliProblem(FAILED, "refused", text)
+            code = "usage" if error.exit_code == USAGE else "failed"
+            return CliProblem(error.exit_code, code, to_sentence(error.format_message()), _help_of(error))
+        case WaybillError():
+            return make_problem(error.code, str(error), error.hint)
         case PermissionError() | FileNotFoundError() | NotADirectoryError() | IsADirectoryError() | FileExistsError():
-            return CliProblem(FAILED, "files", _describe_file_error(error))
+            return make_problem("files", _describe_file_error(error))
         case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
-            return CliProblem(STORE, "files", _describe_file_error(error))
+            return make_problem("disk", _describe_file_error(error))
         case _:
-            return None
+            return make_problem("internal", f"An unexpected error: {type(error).__name__}: {error}")
+
+
+def make_problem(code: str, message: str, hint: str = "") -> CliProblem:
+    row = ERROR_CODES[code]
+    return CliProblem(row.exit_code, code, to_sentence(message), hint or row.command_hint)
 
 
 def _describe_file_error(error: OSError) -> str:
@@ -140,7 +76,7 @@ def _describe_file_error(error: OSError) -> str:
         errno.EEXIST: "choose another name, or move the existing file",
     }.get(error.errno or 0, "check what is there, or choose another folder with --data")
     where = f"{error.filename}: " if error.filename else ""
-    return to_sentence(f"{where}{os.strerror(error.errno or 0)}; {advice}")
+    return f"{where}{os.strerror(error.errno or 0)}; {advice}"
 
 
 def _help_of(error: TyperException) -> str:

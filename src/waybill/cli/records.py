@@ -10,7 +10,7 @@ import typer
 from waybill import views
 from waybill.cli import terminal
 from waybill.cli.command_context import ID, KIND, CommandContext, command, complete_kind, complete_state
-from waybill.cli.problems import NameNotFound, UsageError
+from waybill.errors import InputError, NotFound
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Store
 from waybill.text_format import format_local_time
@@ -20,11 +20,10 @@ PANEL = "Records"
 
 
 def check_state(machine: Machine, state: str | None, store: Store) -> None:
-    """Raise NameNotFound unless the state is declared, or holds records of an earlier release."""
+    """Raise NotFound unless the state is declared, or holds records of an earlier release."""
     if state is not None and machine.find_state(state) is None and state not in store.count_by_state(machine.name):
-        raise NameNotFound(
-            f"A {machine.name} has no state {state!r}; it has {', '.join(s.name for s in machine.states)}."
-        )
+        names = ", ".join(s.name for s in machine.states)
+        raise NotFound(f"A {machine.name} has no state {state!r}; it has {names}.", code="unknown-state")
 
 
 def register(app: typer.Typer) -> None:
@@ -70,11 +69,14 @@ def ls(
     """List records in the order in which they were made, page by page."""
     if kind is None:
         if state or parent or owner or page_token:
-            raise UsageError("A filter or a page token needs a KIND; without one `waybill ls` counts all kinds.")
+            raise InputError(
+                "A filter or a page token needs a KIND; without one `waybill ls` counts all kinds.", code="usage"
+            )
         return _print_counts(context)
     if sum(given is not None for given in (state, parent, owner)) > 1:
-        raise UsageError(
-            "Only one of --state, --parent and --owner can be given: each has its own index, and no combination has."
+        raise InputError(
+            "Only one of --state, --parent and --owner can be given: each has its own index, and no combination has.",
+            code="usage",
         )
     machine = context.get_machine(kind)
     with context.open_store() as store:
@@ -83,8 +85,9 @@ def ls(
         if page_token is not None:
             token_query, after = PageTokens.from_store(store).verify(page_token)
             if token_query != query and (state or parent or owner or newest or token_query.kind != kind):
-                raise UsageError(
-                    "This page token belongs to another list; give it with the same kind and filter, or start again without it."
+                raise InputError(
+                    "This page token belongs to another list; give it with the same kind and filter, or start again without it.",
+                    code="usage",
                 )
             query = token_query
         check_state(machine, query.state, store)

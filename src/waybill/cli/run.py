@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waybill.cli.command_context import ID, KIND, CommandContext, command, complete_queue
-from waybill.cli.problems import FAILED, MISSING, OK, UsageError
 from waybill.config.settings import SETTINGS_BY_NAME
+from waybill.errors import FAILED, MISSING, OK, InputError
 from waybill.record import Ref
 from waybill.runtime.listening_server import ListeningServer, is_loopback
 from waybill.runtime.server_processes import configure_logging
@@ -185,8 +185,9 @@ def _apply_options(
         given | {"work.queues": queues or None, "work.threads": threads, "work.processes": processes}
     )
     if context.config.open_loopback and not is_loopback(context.config.http.host):
-        raise UsageError(
+        raise InputError(
             f"--open-loopback accepts requests from this machine without a token, and {context.config.http.host} is not loopback. "
-            "Leave one of the two out."
+            "Leave one of the two out.",
+            code="usage",
         )
     configure_logging(context.config.log)

@@ -9,7 +9,7 @@ import typer
 from waybill import views
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext, command
-from waybill.cli.problems import UsageError
+from waybill.errors import InputError
 from waybill.record import MAX_PAGE
 from waybill.text_format import format_age, format_local_time
 from waybill.tokens import TOKEN, Role, issue, revoke, token_view_of
@@ -41,7 +41,9 @@ def list_tokens(
         if page_token is not None:
             token_query, after = PageTokens.from_store(store).verify(page_token)
             if token_query != query:
-                raise UsageError("This page token belongs to another list; start again without it.")
+                raise InputError(
+                    "This page token belongs to another list; start again without it.", code="bad-page-token"
+                )
         page = store.find(TOKEN.name, after=after, limit=limit, documents=True)
         # Signing the first token of a store writes its secret. A list of one page is readable even when the disk is full.
         next_token = PageTokens.from_store(store).sign(query, page.after) if page.after is not None else None

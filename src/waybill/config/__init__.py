@@ -7,7 +7,7 @@ is relative to the file; one from the environment or the command line is relativ
 `SETTINGS` is the only list of settings: the loader, `waybill config` and docs/reference/config.md all follow it.
 """
 
-from waybill.config.loader import ADDRESS_FILE, CONFIG_FILE, DEMO_FILE, BadConfig, effective_values_of, load
+from waybill.config.loader import ADDRESS_FILE, CONFIG_FILE, DEMO_FILE, effective_values_of, load
 from waybill.config.model import (
     Config,
     HttpSettings,
@@ -32,7 +32,6 @@ __all__ = [
     "OTHER_VARIABLES",
     "POSTGRES_TIMEOUTS",
     "SETTINGS",
-    "BadConfig",
     "Config",
     "HttpSettings",
     "LogSettings",

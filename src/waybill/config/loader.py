@@ -18,16 +18,13 @@ from urllib.parse import urlsplit
 from waybill.config.model import Config, HttpSettings, LogSettings, MailSettings, SandboxSettings, WorkSettings
 from waybill.config.settings import SETTINGS, SETTINGS_BY_NAME, TABLES, Setting
 from waybill.config.urls import make_absolute, sqlite_path, sqlite_url
+from waybill.errors import InputError
 from waybill.masking import hide_secret, mask_secrets
 
 CONFIG_FILE = "waybill.toml"
 # In a data folder that was started with the demonstration: from then on its records need their machines.
 DEMO_FILE = "demo"
 ADDRESS_FILE = "address"  # in a data folder that is served: where its server listens, or listened last
-
-
-class BadConfig(Exception):
-    """A setting that cannot be used; the text says which, where it was given, and what is right."""
 
 
 def load(
@@ -50,15 +47,18 @@ def load(
                 "command line",
             )
     if unknown := [name for name in overrides or {} if name not in SETTINGS_BY_NAME]:
-        raise BadConfig(f"There is no setting {unknown[0]}; there are {', '.join(SETTINGS_BY_NAME)}.")
+        raise InputError(
+            f"There is no setting {unknown[0]}; there are {', '.join(SETTINGS_BY_NAME)}.", code="bad-config"
+        )
     apps: Mapping[str, Mapping[str, Any]] = {}
     if chosen is None:
         data = Path(outside["data"][0] if "data" in outside else "waybill-data")
         if (data / CONFIG_FILE).is_file():
             given, apps = _read_file(data / CONFIG_FILE)
             if "data" in given and given["data"][0].resolve() != data.resolve():
-                raise BadConfig(
-                    f"{data / CONFIG_FILE} lies in one data folder and names another; give the right one with --data or use --config."
+                raise InputError(
+                    f"{data / CONFIG_FILE} lies in one data folder and names another; give the right one with --data or use --config.",
+                    code="bad-config",
                 )
     else:
         given, apps = _read_file(chosen)
@@ -71,17 +71,18 @@ def _read_file(path: Path) -> tuple[dict[str, tuple[Any, str]], Mapping[str, Map
         text = path.read_text("utf-8-sig")  # some editors begin a file with a byte-order mark
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"{path} is not TOML: {error}.") from error
+        raise InputError(f"{path} is not TOML: {error}.", code="bad-config") from error
     except UnicodeDecodeError as error:
-        raise BadConfig(f"{path} is not UTF-8 text.") from error
+        raise InputError(f"{path} is not UTF-8 text.", code="bad-config") from error
     except OSError as error:
-        raise BadConfig(
-            f"{path} cannot be read: {error.strerror}. Give the settings file with --config or WAYBILL_CONFIG."
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}. Give the settings file with --config or WAYBILL_CONFIG.",
+            code="bad-config",
         ) from error
     given: dict[str, tuple[Any, str]] = {}
     apps = content.pop("app", {})
     if not isinstance(apps, dict) or not all(isinstance(table, dict) for table in apps.values()):
-        raise BadConfig(f"{path}: app must be tables, one for each application: [app.NAME].")
+        raise InputError(f"{path}: app must be tables, one for each application: [app.NAME].", code="bad-config")
     flat: dict[str, Any] = {}
     for name, value in content.items():
         if name in TABLES and isinstance(value, dict):
@@ -93,10 +94,13 @@ def _read_file(path: Path) -> tuple[dict[str, tuple[Any, str]], Mapping[str, Map
     for name, value in flat.items():
         where = f"{path}, line {_find_line(text, name)}"
         if name in TABLES:
-            raise BadConfig(f"{where}: {name} is a table: write [{name}] and its settings below it.")
+            raise InputError(
+                f"{where}: {name} is a table: write [{name}] and its settings below it.", code="bad-config"
+            )
         if name not in SETTINGS_BY_NAME:
-            raise BadConfig(
-                f"{where}: there is no setting {name}; there are {', '.join(SETTINGS_BY_NAME)}, and tables [app.NAME]."
+            raise InputError(
+                f"{where}: there is no setting {name}; there are {', '.join(SETTINGS_BY_NAME)}, and tables [app.NAME].",
+                code="bad-config",
             )
         parsed = _parse_setting(SETTINGS_BY_NAME[name], value, where)
         given[name] = (path.parent / parsed if isinstance(parsed, Path) else parsed, str(path))
@@ -140,7 +144,7 @@ def _parse_setting(setting: Setting, value: Any, where: str) -> Any:
     except ValueError as expected:
         shown = mask_secrets(value) if isinstance(value, str) else value
         given = f"{setting.name} cannot be used" if setting.secret else f"{setting.name} is {shown!r}"
-        raise BadConfig(f"{where}: {given}; it must be {expected}.") from None
+        raise InputError(f"{where}: {given}; it must be {expected}.", code="bad-config") from None
 
 
 def _choose_index_path(store: str, data: Path) -> Path:

@@ -17,9 +17,10 @@ from typing import BinaryIO
 import msgspec
 
 from waybill.digests import Digests, normalize_algorithm
+from waybill.errors import InputError
 from waybill.files import names
 from waybill.objects import Objects, ObjectsError, is_permanent
-from waybill.rules import ActionRefused, InvalidRequest, PayloadTooLarge
+from waybill.rules import ActionRefused
 
 HEAD_BYTES = 4096  # bytes from which a type can be guessed
 _CHUNK = 1024 * 1024
@@ -57,11 +58,11 @@ class StagedUploads:
         What `data` raises is raised, and nothing is stored.
         """
         if not filename:
-            raise InvalidRequest("The upload has no name: give a filename.")
+            raise InputError("The upload has no name: give a filename.")
         if "/" in filename:
-            raise InvalidRequest(f"{names.quote_text(filename)} is not the name of a file.")
+            raise InputError(f"{names.quote_text(filename)} is not the name of a file.")
         if fault := names.find_fault(filename):
-            raise InvalidRequest(fault)
+            raise InputError(fault)
         computed = Digests(digests)
         head = bytearray()
 
@@ -71,8 +72,9 @@ class StagedUploads:
                 if len(head) < HEAD_BYTES:
                     head.extend(chunk[: HEAD_BYTES - len(head)])
                 if self._max_bytes is not None and computed.size > self._max_bytes:
-                    raise PayloadTooLarge(
-                        f"The upload is larger than {self._max_bytes:,} bytes, the most that is accepted here."
+                    raise InputError(
+                        f"The upload is larger than {self._max_bytes:,} bytes, the most that is accepted here.",
+                        code="too-large",
                     )
                 yield chunk
 
@@ -91,7 +93,7 @@ class StagedUploads:
             for chunk in body:
                 computed.update(chunk)
         if computed.values["sha256"] != upload.digests["sha256"]:
-            raise InvalidRequest("The upload was damaged in storage: send it again.")
+            raise InputError("The upload was damaged in storage: send it again.")
         return msgspec.structs.replace(upload, digests={**upload.digests, **computed.values})
 
     def remove(self, upload: StagedUpload) -> None:

@@ -61,7 +61,7 @@ class ApiServices:
         """
         machine = self.environment.machines[kind]
         if machine.name == TOKEN.name:
-            raise HttpProblem(403, "forbidden", "Tokens cannot be read as records.", f"Use {API_PREFIX}/tokens.")
+            raise HttpProblem("forbidden", "Tokens cannot be read as records.", f"Use {API_PREFIX}/tokens.")
         return machine
 
     def make_ref(self, kind: str, id: str) -> Ref:
@@ -75,5 +75,5 @@ class ApiServices:
         """The record that a filter names as KIND:ID."""
         kind, colon, id = text.partition(":")
         if not colon or not id:
-            raise HttpProblem(400, "bad-query", f"{text!r} names no record.", "A record is named as KIND:ID.")
+            raise HttpProblem("bad-query", f"{text!r} names no record.", "A record is named as KIND:ID.")
         return self.make_ref(kind, id)

@@ -19,9 +19,8 @@ from fastapi.responses import Response
 from starlette.routing import BaseRoute
 from typing_extensions import TypedDict
 
-from waybill.application import BadApplication
-from waybill.config import BadConfig
 from waybill.environment import Environment
+from waybill.errors import InputError
 from waybill.http import change_stream, errors, holds_and_sessions, machines, records, tokens
 from waybill.http.api_services import ApiServices
 from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator, require_role
@@ -163,7 +162,7 @@ def _build_server_routes(services: ApiServices, metrics: ServerMetrics) -> APIRo
         """Answers within about a second, whatever the store does. The server's log says why it is not ready."""
         if await readiness.is_ready():
             return to_json_response({"ready": True})
-        return to_json_response({"ready": False}, 503, errors.RETRY_HEADERS)
+        return to_json_response({"ready": False}, 503, {"Retry-After": "2"})
 
     guarded = APIRouter(
         tags=["server"], route_class=make_json_route(services.authenticator.authenticate), dependencies=[TOKEN_SECURITY]
@@ -196,12 +195,13 @@ def _add_applications(app: FastAPI, environment: Environment, authenticator: Tok
             continue
         try:
             routes = application.routes(environment)
-        except (BadApplication, BadConfig, StoreError):
+        except (InputError, StoreError):
             raise  # their messages say what is wrong
         except Exception as error:  # anything that the code of an application raises
-            raise BadApplication(
+            raise InputError(
                 f"The routes of the application {application.name} cannot be built: {type(error).__name__}: {error}. "
-                "Repair or uninstall it, or leave it out with the setting `applications`."
+                "Repair or uninstall it, or leave it out with the setting `applications`.",
+                code="bad-application",
             ) from error
         for part in routes if isinstance(routes, (list, tuple)) else [routes]:
             if isinstance(part, APIRouter):
@@ -209,8 +209,9 @@ def _add_applications(app: FastAPI, environment: Environment, authenticator: Tok
             elif isinstance(part, BaseRoute):
                 app.router.routes.append(part)
             else:
-                raise BadApplication(
-                    f"The application {application.name} has {part!r} among its routes; it must be a router or a route."
+                raise InputError(
+                    f"The application {application.name} has {part!r} among its routes; it must be a router or a route.",
+                    code="bad-application",
                 )
 
 

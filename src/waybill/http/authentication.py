@@ -120,14 +120,14 @@ def _is_local(request: Request) -> bool:
 def make_unauthorized_problem(message: str, error: str) -> HttpProblem:
     challenge = 'Bearer realm="waybill"' + (f', error="{error}"' if error else "")
     hint = "Send the header Authorization: Bearer <token>; an admin creates tokens with `waybill tokens new NAME --role ROLE`."
-    return HttpProblem(401, "no-token" if not error else "bad-token", message, hint, {"WWW-Authenticate": challenge})
+    return HttpProblem("no-token" if not error else "bad-token", message, hint, {"WWW-Authenticate": challenge})
 
 
 def check_role(identity: Identity, role: str) -> None:
     """Raise unless the identity has this role or a higher one."""
     if not identity.has_role(role):
         message = f"This needs the role {role}; the token {identity.name} has {identity.role}."
-        raise HttpProblem(403, "forbidden", message, f"Use a token with the role {role}.")
+        raise HttpProblem("forbidden", message, f"Use a token with the role {role}.")
 
 
 def require_role(role: str) -> Any:

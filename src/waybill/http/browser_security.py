@@ -74,19 +74,16 @@ class BrowserSecurityMiddleware:
         host = headers.get("host", "")
         if not self._is_known_host(host_of(host)):
             hint = "Use the server's own address, or add this name to the setting http.allowed_hosts."
-            return HttpProblem(421, "unknown-host", f"This server is not called {host!r}.", hint)
+            return HttpProblem("unknown-host", f"This server is not called {host!r}.", hint)
         if method not in SAFE_METHODS:
             origin = headers.get("origin")
             is_same = origin is None or netloc_of(origin) == host.lower()
             if not is_same or headers.get("sec-fetch-site") == "cross-site":
                 hint = "Changes are made from this server's own pages, or by programs, which send no Origin."
-                return HttpProblem(403, "foreign-origin", "A page of another site sent this request.", hint)
+                return HttpProblem("foreign-origin", "A page of another site sent this request.", hint)
         if "\n" in path:  # at the end of a path the router would not see it, and match another path
             return HttpProblem(
-                404,
-                "no-route",
-                "There is no such route: the path holds a line break (%0A).",
-                "Write the path without it.",
+                "no-route", "There is no such route: the path holds a line break (%0A).", "Write the path without it."
             )
         return None
 

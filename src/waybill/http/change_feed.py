@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from waybill.http.errors import HttpProblem
 from waybill.record import Ref, Store, StoreError
 
 log = logging.getLogger("waybill.http")
@@ -51,10 +52,6 @@ class FeedTopic(NamedTuple):
 
 
 TopicReader = Callable[[Store, Iterable[FeedTopic]], dict[FeedTopic, Any]]
-
-
-class FeedFull(Exception):
-    """There are too many listeners already."""
 
 
 class FeedListener:
@@ -128,7 +125,9 @@ class ChangeFeed:
         listener = FeedListener(topics, token)
         with self._changed:
             if self._is_stopping or len(self._listeners) >= MAX_LISTENERS:
-                raise FeedFull
+                raise HttpProblem(
+                    "busy", "There are too many streams of live changes already, or the server is stopping."
+                )
             self._listeners.add(listener)
             if not self._is_available:
                 listener.enqueue(_availability_message_of(False))

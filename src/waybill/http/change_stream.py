@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from waybill import views
 from waybill.http.api_services import ApiServices, IdText, KindText, ParentText
 from waybill.http.authentication import require_role
-from waybill.http.change_feed import ChangeFeed, FeedFull, FeedListener, FeedTopic
+from waybill.http.change_feed import ChangeFeed, FeedListener, FeedTopic
 from waybill.http.errors import READ_STATUSES, HttpProblem, describe_responses
 from waybill.record import BadStore, RecordNotFound, Store
 from waybill.rules import Machines
@@ -153,13 +153,8 @@ def build_router(services: ApiServices) -> APIRouter:
         """Event names: `counts` (one kind), `sessions`, `holds`, `record` (with kind and id) and `store` (whether it is
         available).
         """
-        try:
-            listener = services.change_feed.add_listener(
-                _select_topics(services, identity, kind, id, parent), identity.token
-            )
-        except FeedFull as error:
-            message = "There are too many streams of live changes already, or the server is stopping."
-            raise HttpProblem(503, "unavailable", message, "Try again in a moment.", {"Retry-After": "5"}) from error
+        topics = _select_topics(services, identity, kind, id, parent)
+        listener = services.change_feed.add_listener(topics, identity.token)
         return ChangeStream(services.change_feed, listener)
 
     return routes
@@ -171,11 +166,11 @@ def _select_topics(
     common = [FeedTopic("sessions"), FeedTopic("holds")]
     if kind is None:
         if id is not None or parent is not None:
-            raise HttpProblem(400, "bad-query", "An id or a parent needs a kind.", "Add kind=KIND.")
+            raise HttpProblem("bad-query", "An id or a parent needs a kind.", "Add kind=KIND.")
         return [FeedTopic("counts", name) for name in services.environment.machines if name != TOKEN.name] + common
     if id is not None and parent is not None:
         raise HttpProblem(
-            400, "bad-query", "Listen to one record or to the children of one, not both.", "Leave out id or parent."
+            "bad-query", "Listen to one record or to the children of one, not both.", "Leave out id or parent."
         )
     services.get_visible_machine(kind)
     if id is not None:

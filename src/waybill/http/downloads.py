@@ -60,7 +60,6 @@ def send_content(request: Request, content: DownloadContent) -> Response:
     wanted = _parse_range(request, content, headers["ETag"])
     if wanted is None:
         raise HttpProblem(
-            416,
             "bad-range",
             f"{content.description} has {content.size} bytes; this range is outside of it.",
             "Request a range inside of it.",
@@ -77,11 +76,9 @@ def send_content(request: Request, content: DownloadContent) -> Response:
             return Response(_read_checked(content)[start:end], status, headers, media_type=mime)
         body = content.open(start, end)
     except ObjectNotFound:
-        raise HttpProblem(
-            500, "damaged", f"{content.description} is missing in storage.", content.damage_hint
-        ) from None
+        raise HttpProblem("damaged", f"{content.description} is missing in storage.", content.damage_hint) from None
     except ContentMismatch as error:
-        raise HttpProblem(500, "damaged", str(error), content.damage_hint) from None
+        raise HttpProblem("damaged", str(error), content.damage_hint) from None
     return StreamingResponse(_stream_chunks(body, content if status == 200 else None), status, headers, media_type=mime)
 
 

@@ -2,7 +2,8 @@
 
     {"error": {"code": "refused", "message": "shipment s1 is Lost; resume needs it to be Failed. ...", "hint": "..."}}
 
-`message` says what is wrong, `hint` what to do. Programs read the status and `code`, people read the rest.
+`message` says what is wrong, `hint` what to do. Programs read the status and `code`, people read the rest. The status
+follows from the code: waybill.errors has the table.
 """
 
 from __future__ import annotations
@@ -10,139 +11,22 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException as StarletteHTTPException
+from pydantic import Field
+from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
-from waybill import record as nouns
-from waybill.machine import MachineError
-from waybill.objects import ObjectsError
-from waybill.rules import (
-    ActionRefused,
-    BadHoldName,
-    InvalidRequest,
-    PayloadTooLarge,
-    TargetNotFound,
-    UnknownKind,
-    UnknownQueue,
-)
-from waybill.views import BadPageToken
+from waybill.errors import ERROR_CODES, WaybillError
+from waybill.record import BadStore, CommitOutcomeUnknown, StoreUnavailable
 
 log = logging.getLogger("waybill.http")
 
-
-class ErrorView(TypedDict):
-    code: str
-    message: str
-    hint: str
-
-
-class ErrorBody(TypedDict):
-    error: ErrorView
-
-
-class HttpProblem(HTTPException):
-    """An error of the HTTP layer itself."""
-
-    def __init__(
-        self, status: int, code: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(status, message, dict(headers or {}))
-        self.code = code
-        self.hint = hint
-
-
-class ErrorResponseRule(NamedTuple):
-    status: int
-    hint: str
-    headers: dict[str, str] = {}  # noqa: RUF012 - never written
-
-
-RETRY_HEADERS = {"Retry-After": "2"}
-STORE_FAILURES = (nouns.StoreUnavailable, nouns.BadStore, nouns.CommitOutcomeUnknown)  # whose messages name the store
-
-# The first class that matches, from the special to the general.
-ERROR_RESPONSE_RULES: tuple[tuple[type[Exception], str, ErrorResponseRule], ...] = (
-    (UnknownKind, "unknown-kind", ErrorResponseRule(404, "GET /api/v1/machines lists the kinds.")),
-    (
-        nouns.RecordNotFound,
-        "not-found",
-        ErrorResponseRule(404, "Check the id, or list the records with GET /api/v1/records/{kind}."),
-    ),
-    (BadPageToken, "bad-page-token", ErrorResponseRule(400, "Request the first page again, without a page token.")),
-    (UnknownQueue, "unknown-queue", ErrorResponseRule(422, "GET /api/v1/machines lists the kinds with their states.")),
-    (
-        BadHoldName,
-        "bad-name",
-        ErrorResponseRule(422, "The parts of a name are separated by single slashes, such as queue/shipment."),
-    ),
-    (TargetNotFound, "not-found", ErrorResponseRule(404, "Check the name, or list the existing ones.")),
-    (PayloadTooLarge, "too-large", ErrorResponseRule(413, "Split it, or submit a URL instead.")),
-    (InvalidRequest, "invalid-submission", ErrorResponseRule(400, "Correct the request and send it again.")),
-    (
-        ActionRefused,
-        "refused",
-        ErrorResponseRule(409, "GET the record to see its state and the actions that are possible now."),
-    ),
-    (
-        nouns.LockUnavailable,
-        "lock-unavailable",
-        ErrorResponseRule(409, "Try again when the other record has released the lock."),
-    ),
-    (
-        nouns.RecordExists,
-        "exists",
-        ErrorResponseRule(409, "Choose another id, or send an Idempotency-Key when you repeat a request."),
-    ),
-    (nouns.Conflict, "conflict", ErrorResponseRule(409, "Read the record again, then decide again.")),
-    (nouns.SessionLost, "session-lost", ErrorResponseRule(409, "Open a new session.")),
-    (
-        nouns.CommitTooLarge,
-        "too-large",
-        ErrorResponseRule(413, "Put bulk into a manifest in object storage and name that instead."),
-    ),
-    (
-        nouns.StoreUnavailable,
-        "unavailable",
-        ErrorResponseRule(503, "Nothing was written; try again in a moment.", RETRY_HEADERS),
-    ),
-    (
-        nouns.BadStore,
-        "bad-store",
-        ErrorResponseRule(503, "The server's operator must examine its store: `waybill doctor`.", RETRY_HEADERS),
-    ),
-    (
-        nouns.CommitOutcomeUnknown,
-        "outcome-unknown",
-        ErrorResponseRule(
-            504,
-            "It may have been written. Repeat with the same Idempotency-Key, or read the record before you decide.",
-            RETRY_HEADERS,
-        ),
-    ),
-    (
-        nouns.DocumentError,
-        nouns.DocumentError.code,
-        ErrorResponseRule(409, "GET the record to see its documents; its operator must examine what wrote them."),
-    ),
-    (
-        MachineError,
-        "bad-documents",
-        ErrorResponseRule(422, "GET /api/v1/machines/{kind} says which documents the kind has and what writes them."),
-    ),
-)
-
-STATUS_HINTS = {
-    401: "Send the header Authorization: Bearer <token>.",
-    404: "GET /openapi.json lists the routes.",
-    405: "GET /openapi.json lists the methods of each route.",
-    422: "GET /openapi.json describes the parameters and bodies.",
-}
-STATUS_CODES = {
+STORE_FAILURES = (StoreUnavailable, BadStore, CommitOutcomeUnknown)  # whose messages name the store
+FRAMEWORK_CODES = {
     400: "bad-request",
     401: "no-token",
     403: "forbidden",
@@ -152,39 +36,52 @@ STATUS_CODES = {
 }
 
 
+class ErrorView(TypedDict):
+    code: Annotated[str, Field(json_schema_extra=lambda schema: schema.update(enum=sorted(ERROR_CODES)))]
+    message: str
+    hint: str
+
+
+class ErrorBody(TypedDict):
+    error: ErrorView
+
+
+class HttpProblem(WaybillError, HTTPException):  # FastAPI lets an HTTPException pass when it reads a body
+    """An error of the HTTP layer itself."""
+
+    def __init__(self, code: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
+        HTTPException.__init__(self, ERROR_CODES[code].status, message, headers)
+        self.code = code
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.detail
+
+
 def describe_error(error: Exception) -> tuple[int, ErrorView, dict[str, str]]:
     """Status, body and headers of the response to an error."""
-    if isinstance(error, HttpProblem):
-        return error.status_code, _make_error_view(error.code, str(error.detail), error.hint), dict(error.headers or {})
     if isinstance(error, RequestValidationError):
-        return 422, _make_error_view(STATUS_CODES[422], _describe_invalid_fields(error), STATUS_HINTS[422]), {}
-    if isinstance(error, StarletteHTTPException):
+        return 422, make_error_view("invalid", _describe_invalid_fields(error)), {}
+    if isinstance(error, HTTPException) and not isinstance(error, HttpProblem):
         return _describe_framework_error(error)
-    for kind, code, refusal in ERROR_RESPONSE_RULES:
-        if isinstance(error, kind):
-            own = error.hint if isinstance(error, nouns.RecordNotFound) else ""
-            return refusal.status, _make_error_view(code, str(error) or code, own or refusal.hint), refusal.headers
-    if isinstance(error, nouns.StoreError):
-        return 409, _make_error_view(error.code, str(error), "Read the record again, then decide again."), {}
-    if isinstance(error, ObjectsError) and not error.permanent:
-        hint = "Nothing was submitted; try again in a moment."
-        return 503, _make_error_view("unavailable", str(error), hint), {"Retry-After": "10"}
+    if isinstance(error, HttpProblem) or (isinstance(error, WaybillError) and ERROR_CODES[error.code].status != 500):
+        headers = dict((isinstance(error, HttpProblem) and error.headers) or {})
+        row = ERROR_CODES[error.code]
+        if row.retry_after and row.status >= 500:
+            headers.setdefault("Retry-After", str(row.retry_after))
+        return row.status, make_error_view(error.code, str(error), error.hint), headers
     incident = secrets.token_hex(4)
     log.error("incident %s", incident, exc_info=error)
     words = f"Something went wrong in the server; it is written in its log as incident {incident}."
     hint = "Tell the server's operator the incident's number. Read the record before you repeat a write."
-    return 500, _make_error_view("internal", words, hint), {}
+    return 500, make_error_view("internal", words, hint), {}
 
 
-def _describe_framework_error(error: StarletteHTTPException) -> tuple[int, ErrorView, dict[str, str]]:
+def _describe_framework_error(error: HTTPException) -> tuple[int, ErrorView, dict[str, str]]:
     """What the framework refuses by itself: unknown routes and methods, bodies that are no JSON."""
-    status = error.status_code
-    message = {404: "There is no such route.", 405: "This route has no such method."}.get(status, str(error.detail))
-    return (
-        status,
-        _make_error_view(STATUS_CODES.get(status, "refused"), message, STATUS_HINTS.get(status, "")),
-        dict(error.headers or {}),
-    )
+    code = FRAMEWORK_CODES.get(error.status_code, "refused")
+    message = ERROR_CODES[code].description if error.status_code in (404, 405) else str(error.detail)
+    return error.status_code, make_error_view(code, message), dict(error.headers or {})
 
 
 def _describe_invalid_fields(error: RequestValidationError) -> str:
@@ -197,9 +94,9 @@ def _describe_invalid_fields(error: RequestValidationError) -> str:
     return "; ".join(described) + "."
 
 
-def _make_error_view(code: str, message: str, hint: str) -> ErrorView:
+def make_error_view(code: str, message: str, hint: str = "") -> ErrorView:
     clean = message.encode("utf-8", "replace").decode()  # a name may hold half of a surrogate pair
-    return {"code": code, "message": clean, "hint": hint}
+    return {"code": code, "message": clean, "hint": hint or ERROR_CODES[code].hint}
 
 
 def describe_for_client(error: Exception, is_authenticated: bool) -> tuple[int, ErrorView, dict[str, str]]:
@@ -223,14 +120,7 @@ async def _handle_error(request: Request, error: Exception) -> Response:
 
 def install_error_handlers(app: FastAPI) -> None:
     """Make every error of the application answer in this shape."""
-    for kind in (
-        StarletteHTTPException,
-        RequestValidationError,
-        Exception,
-        ObjectsError,
-        nouns.StoreError,
-        *(kind for kind, _, _ in ERROR_RESPONSE_RULES),
-    ):
+    for kind in (HTTPException, RequestValidationError, WaybillError, Exception):
         app.add_exception_handler(kind, _handle_error)
 
 

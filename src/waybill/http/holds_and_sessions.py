@@ -74,7 +74,7 @@ def build_router(services: ApiServices) -> APIRouter:
             holds = engine.store.list_holds()
             if name not in holds:
                 message = f"There is no hold {name!r} in force; there are {', '.join(sorted(holds)[:20]) or 'none'}."
-                raise HttpProblem(404, "unknown-hold", message, "GET /api/v1/holds lists them.")
+                raise HttpProblem("unknown-hold", message, "GET /api/v1/holds lists them.")
             engine.clear_hold(name)
         services.change_feed.notify_changed()
         return Response(status_code=204)

@@ -43,7 +43,7 @@ class JsonRequest(Request):
             self._body = await read_body(self, MAX_BODY)
             if self._body and "json" not in self.headers.get("content-type", ""):
                 raise HttpProblem(
-                    415, "not-json", "The body is not JSON.", "Send the header Content-Type: application/json."
+                    "not-json", "The body is not JSON.", "Send the header Content-Type: application/json."
                 )
         return self._body
 
@@ -53,14 +53,14 @@ class JsonRequest(Request):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             # msgspec's ValidationError (a number out of range) is a DecodeError too.
             message = f"The body is not JSON that can be stored: {_describe_decode_error(error)}."
-            raise HttpProblem(400, "bad-json", message, "Send one JSON value in UTF-8.") from error
+            raise HttpProblem("bad-json", message, "Send one JSON value in UTF-8.") from error
 
 
 async def read_body(
     request: Request, max_bytes: int, hint: str = "Put bulk into a manifest in object storage and name that instead."
 ) -> bytes:
     """Read a whole body; raise 413 if it is larger than `max_bytes`."""
-    too_large = HttpProblem(413, "too-large", f"The body has more than {max_bytes:,} bytes.", hint)
+    too_large = HttpProblem("too-large", f"The body has more than {max_bytes:,} bytes.", hint)
     stated = request.headers.get("content-length", "")
     if stated.isdigit() and int(stated) > max_bytes:
         raise too_large
@@ -78,7 +78,7 @@ def check_parameters(request: Request) -> None:
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     if unknown := sorted(set(request.query_params) - set(known)):
         message = f"This route has no parameter {unknown[0][:100]!r}; it has {', '.join(known) or 'none'}."
-        raise HttpProblem(400, "bad-query", message, "Leave it out, or correct its spelling.")
+        raise HttpProblem("bad-query", message, "Leave it out, or correct its spelling.")
 
 
 def _describe_decode_error(error: Exception) -> str:

@@ -92,7 +92,7 @@ def build_router(services: ApiServices) -> APIRouter:
         )
         if sum(f is not None for f in (state, parent, owner)) > 1:
             raise HttpProblem(
-                400, "bad-query", "A list has at most one filter.", "Give only one of state, parent and owner."
+                "bad-query", "A list has at most one filter.", "Give only one of state, parent and owner."
             )
         with services.connections.open_store() as store:
             if state is not None and page_token is None:
@@ -165,10 +165,9 @@ def build_router(services: ApiServices) -> APIRouter:
         machine = services.get_visible_machine(kind)
         if machine.made_by:
             message = f"No {kind} is created here, where its documents would not be checked."
-            raise HttpProblem(403, "forbidden", message, f"It is made by {machine.made_by}.")
+            raise HttpProblem("forbidden", message, f"It is made by {machine.made_by}.")
         if idempotency_key is not None and body.idempotency_key is not None and idempotency_key != body.idempotency_key:
             raise HttpProblem(
-                400,
                 "bad-query",
                 "The header Idempotency-Key and the idempotency_key of the body differ.",
                 "Send one of them.",
@@ -185,10 +184,7 @@ def build_router(services: ApiServices) -> APIRouter:
         is_repeated = key is not None and record.created < started_at
         if is_repeated and body.id is not None and record.id != body.id:
             raise HttpProblem(
-                409,
-                "conflict",
-                f"The key {key} made {record.ref} before, not {body.id}.",
-                "Use a new key for a new record.",
+                "conflict", f"The key {key} made {record.ref} before, not {body.id}.", "Use a new key for a new record."
             )
         services.change_feed.notify_changed()
         location = f"{API_PREFIX}/records/{kind}/{quote(record.id, safe='')}"
@@ -223,10 +219,7 @@ def build_router(services: ApiServices) -> APIRouter:
         if declared is None:
             names = ", ".join(a.name for a in machines[kind].actions) or "none"
             raise HttpProblem(
-                404,
-                "unknown-action",
-                f"A {kind} has no action {action!r}; it has {names}.",
-                f"GET /api/v1/machines/{kind}.",
+                "unknown-action", f"A {kind} has no action {action!r}; it has {names}.", f"GET /api/v1/machines/{kind}."
             )
         check_role(identity, declared.role)
         with (
@@ -277,7 +270,7 @@ def check_state(machine: Machine, state: str, store: Store) -> None:
     if machine.find_state(state) is None and state not in store.count_by_state(machine.name):
         names = ", ".join(s.name for s in machine.states)
         message = f"A {machine.name} has no state {state!r}; it has {names}."
-        raise HttpProblem(400, "unknown-state", message, f"GET /api/v1/machines/{machine.name}.")
+        raise HttpProblem("unknown-state", message, f"GET /api/v1/machines/{machine.name}.")
 
 
 def _read_progress(store: Store, records: list[Record]) -> dict[str, Any]:

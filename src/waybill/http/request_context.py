@@ -129,7 +129,7 @@ def allow_signed_urls(
         except HttpProblem as error:
             if error.code == "no-token" and context.request.query_params.get("signature"):
                 message = "This URL was not signed here, was changed, or has expired."
-                raise HttpProblem(403, "bad-signature", message, "Send a token, or get a new URL.") from error
+                raise HttpProblem("bad-signature", message, "Send a token, or get a new URL.") from error
             raise
 
     return {"dependencies": [Depends(check)], **declare_role(OPEN_ROLE)}

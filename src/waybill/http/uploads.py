@@ -6,7 +6,7 @@ next chunk; a slow reader slows the client down, and memory holds only a few chu
     for part in read_form(chunks, content_type):
         part.name, part.filename, b"".join(part.data)       the rest of a part is skipped when the next one is requested
 
-Anything that is not a form raises BadForm. The parser is python-multipart's; it does not detect a missing last
+Anything that is not a form raises InputError. The parser is python-multipart's; it does not detect a missing last
 boundary, so `_FormEvents` does.
 """
 
@@ -25,8 +25,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
+from waybill.errors import InputError
 from waybill.http.errors import HttpProblem
-from waybill.rules import InvalidRequest
 
 UPLOAD_SLOTS = 16  # uploads at once in a process
 UPLOAD_TIMEOUT = 60.0  # seconds without a byte
@@ -59,20 +59,16 @@ class UploadSlots:
                     return await anext(stream, None)
             except TimeoutError:
                 raise HttpProblem(
-                    408, "too-slow", f"Nothing was received for {self._timeout:.0f} seconds.", "Send it again."
+                    "too-slow", f"Nothing was received for {self._timeout:.0f} seconds.", "Send it again."
                 ) from None
             except ClientDisconnect:
                 raise HttpProblem(
-                    400, "gone", "The client disconnected before the upload was complete.", "Send it again."
+                    "disconnected", "The client disconnected before the upload was complete.", "Send it again."
                 ) from None
 
         while (chunk := anyio.from_thread.run(read_chunk)) is not None:
             if chunk:
                 yield chunk
-
-
-class BadForm(InvalidRequest):
-    """The form cannot be read."""
 
 
 @dataclass
@@ -82,17 +78,17 @@ class FormPart:
     data: Iterator[bytes]
 
     def read_text(self) -> str:
-        """Return the value of a field; raise BadForm if it is too long or not UTF-8."""
+        """Return the value of a field; raise InputError if it is too long or not UTF-8."""
         parts, size = [], 0
         for chunk in self.data:
             size += len(chunk)
             if size > LONGEST_FIELD:
-                raise BadForm(f"The field {self.name[:60]!r} has more than {LONGEST_FIELD} bytes.")
+                raise InputError(f"The field {self.name[:60]!r} has more than {LONGEST_FIELD} bytes.")
             parts.append(chunk)
         try:
             return b"".join(parts).decode()
         except UnicodeDecodeError:
-            raise BadForm(f"The field {self.name[:60]!r} is not UTF-8.") from None
+            raise InputError(f"The field {self.name[:60]!r} is not UTF-8.") from None
 
 
 def read_form(chunks: Iterable[bytes], content_type: str) -> Iterator[FormPart]:
@@ -113,7 +109,7 @@ def _read_next_part(events: _FormEvents, chunks: Iterator[bytes]) -> FormPart | 
         if event[0] == "headers":
             disposition, options = parse_options_header(event[1].get(b"content-disposition"))
             if disposition != b"form-data" or b"name" not in options:
-                raise BadForm(
+                raise InputError(
                     "A part of the form has no name: it needs the header Content-Disposition: form-data; name=..."
                 )
             filename = _decode_name(options[b"filename"]) if b"filename" in options else None
@@ -139,7 +135,7 @@ class _FormEvents:
     def __init__(self, content_type: str) -> None:
         kind, options = parse_options_header(content_type.encode("latin-1", "replace"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
-            raise BadForm("This is not a form: send multipart/form-data, as `curl -F file=@...` does.")
+            raise InputError("This is not a form: send multipart/form-data, as `curl -F file=@...` does.")
         self._queue: deque[tuple[str, Any]] = deque()
         self._headers: dict[bytes, bytes] = {}
         self._field, self._value = b"", b""
@@ -160,27 +156,27 @@ class _FormEvents:
                 },
             )
         except FormParserError as error:
-            raise BadForm(f"The form cannot be read: {error}.") from None
+            raise InputError(f"The form cannot be read: {error}.") from None
 
     def next_event(self, chunks: Iterator[bytes]) -> tuple[str, Any] | None:
         while not self._queue:
             chunk = next(chunks, None)
             if chunk is None:
                 if not self._is_complete:
-                    raise BadForm("The form ends before its last boundary: it is incomplete.")
+                    raise InputError("The form ends before its last boundary: it is incomplete.")
                 return None
             if self._is_complete:
                 continue  # bytes after the last boundary are ignored
             try:
                 self._parser.write(chunk)
             except FormParserError as error:
-                raise BadForm(f"The form cannot be read: {error}.") from None
+                raise InputError(f"The form cannot be read: {error}.") from None
         return self._queue.popleft()
 
     def _on_part_begin(self) -> None:
         self._part_count += 1
         if self._part_count > MAX_PARTS:
-            raise BadForm(f"The form has more than {MAX_PARTS} parts.")
+            raise InputError(f"The form has more than {MAX_PARTS} parts.")
         self._headers = {}
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:

@@ -25,19 +25,13 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from waybill.record import BadStore, StoreError
+from waybill.record import BadStore
 
 URL_FORMS = "sqlite:///path or postgresql://user@host/database"
 MAX_ROWS = 1000  # rows that one query may return
 
 Row = dict[str, Any]
 SourceT = TypeVar("SourceT", contravariant=True)
-
-
-class TooManyRows(StoreError):
-    """A query found more rows than it may return."""
-
-    code = "too-many"
 
 
 class Catalogue(Protocol[SourceT]):
@@ -75,7 +69,7 @@ class CatalogueTables(Protocol):
         """
 
     def query(self, statement: str, *, max_rows: int = MAX_ROWS, **values: Any) -> list[Row]:
-        """The rows of a named statement; raises TooManyRows. A statement that pages has its own limit."""
+        """The rows of a named statement; raises StoreError if there are too many. A statement that pages has its own limit."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commits all or nothing; a transaction inside another belongs to the outer one."""

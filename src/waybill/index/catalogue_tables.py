@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from waybill.index import MAX_ROWS, Catalogue, Row, TooManyRows
+from waybill.index import MAX_ROWS, Catalogue, Row
 from waybill.index.sql import CatalogueMigration, Dialect, load_migrations, load_statements, split_statements
-from waybill.record import BadStore
+from waybill.record import BadStore, StoreError
 
 # The state of each catalogue and the migrations that were applied. The same text on both databases.
 BOOKKEEPING_TABLES = (
@@ -69,8 +69,9 @@ class SqlCatalogueTables:
             raise ValueError(f"A query returns 1 to {MAX_ROWS} rows, not {max_rows}.")
         rows, _ = self._connection.run(self._find_statement(statement), values, max_rows)
         if len(rows) > max_rows:
-            raise TooManyRows(
-                f"{self.name}: {statement} found more than {max_rows} rows. Narrow the query, or page through the rows."
+            raise StoreError(
+                f"{self.name}: {statement} found more than {max_rows} rows. Narrow the query, or page through the rows.",
+                code="too-many-rows",
             )
         return rows
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from waybill.errors import WaybillError
 from waybill.machine.declarations import MAX_WAIT, RESUME, STAY, State
 
 if TYPE_CHECKING:
     from waybill.machine.machine import Machine
 
 
-class MachineError(Exception):
+class MachineError(WaybillError):
     """A machine contradicts itself."""
+
+    code = "bad-machine"
 
 
 def check_machine(machine: Machine) -> None:

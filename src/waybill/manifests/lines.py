@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from waybill.errors import WaybillError
+
 LONGEST_LINE = 1024 * 1024  # bytes, with the end of the line
 
 _MAX_INT = 2**63 - 1
@@ -25,14 +27,19 @@ HexDigest = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 NonNegativeInt = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
 
 
-class ManifestError(Exception):
-    """The manifest is not valid."""
+class ManifestError(WaybillError):
+    """A manifest, or a list of rows, is not valid."""
 
-    permanent = True
+    code = "bad-manifest"
 
-    def __init__(self, line: int, problem: str) -> None:
-        super().__init__(f"{f'Line {line}' if line else 'The line at the end'} of the manifest {problem}")
-        self.line = line
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.line = line  # the line that is wrong; 0: the one at the end
+
+
+def line_error(line: int, problem: str) -> ManifestError:
+    """The error of one line of a manifest; 0 is the line at the end."""
+    return ManifestError(f"{f'Line {line}' if line else 'The line at the end'} of the manifest {problem}", line)
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):
@@ -111,10 +118,10 @@ def decode_entries(block: bytes, first: int) -> list[ManifestEntry]:
 def encode_header(header: ManifestHeader) -> bytes:
     fault = _find_value_fault(header.about, 0)
     if fault:
-        raise ManifestError(1, f"cannot be written: `about` {fault}.")
+        raise line_error(1, f"cannot be written: `about` {fault}.")
     line = _canonical_encoder.encode(_FirstLine(1, "uri" if header.ordered else "", header.about)) + b"\n"
     if len(line) > LONGEST_LINE:
-        raise ManifestError(1, f"would be longer than {LONGEST_LINE} bytes.")
+        raise line_error(1, f"would be longer than {LONGEST_LINE} bytes.")
     return line
 
 
@@ -122,14 +129,14 @@ def decode_header(line: bytes) -> ManifestHeader:
     try:
         first = _first_line_decoder.decode(line)
     except _DECODE_ERRORS:
-        raise ManifestError(1, "is not the first line of a manifest.") from None
+        raise line_error(1, "is not the first line of a manifest.") from None
     if first.v != 1:
-        raise ManifestError(1, f"has version {first.v}, and this Waybill reads version 1.")
+        raise line_error(1, f"has version {first.v}, and this Waybill reads version 1.")
     if first.order not in ("", "uri"):
-        raise ManifestError(1, f"declares an unknown order: {first.order!r}.")
+        raise line_error(1, f"declares an unknown order: {first.order!r}.")
     header = ManifestHeader(first.order == "uri", first.about)
     if _find_value_fault(first.about, 0) or encode_header(header) != line:
-        raise ManifestError(1, "is not in canonical form.")
+        raise line_error(1, "is not in canonical form.")
     return header
 
 
@@ -141,27 +148,27 @@ def decode_totals(line: bytes, number: int) -> ManifestTotals:
     try:
         last = _last_line_decoder.decode(line)
     except _DECODE_ERRORS:
-        raise ManifestError(number, "is not the last line of a manifest.") from None
+        raise line_error(number, "is not the last line of a manifest.") from None
     totals = ManifestTotals(last.count, last.bytes, last.sha256, last.header)
     if encode_totals(totals) != line:
-        raise ManifestError(number, "is not in canonical form.")
+        raise line_error(number, "is not in canonical form.")
     return totals
 
 
 def _encode_entry(entry: ManifestEntry, number: int) -> bytes:
     fault = _find_fault(entry)
     if fault:
-        raise ManifestError(number, f"cannot be written: {fault}.")
+        raise line_error(number, f"cannot be written: {fault}.")
     try:
         line = _canonical_encoder.encode(_PlainEntry(entry.uri, entry.size, entry.sha256))
         if entry.extra:
             line = line[:-1] + b"," + _canonical_encoder.encode(entry.extra)[1:]
     except UnicodeEncodeError:
-        raise ManifestError(
+        raise line_error(
             number, "cannot be written: a string holds half of a surrogate pair, which UTF-8 cannot express."
         ) from None
     if len(line) >= LONGEST_LINE:
-        raise ManifestError(number, f"would be longer than {LONGEST_LINE} bytes.")
+        raise line_error(number, f"would be longer than {LONGEST_LINE} bytes.")
     return line + b"\n"
 
 
@@ -186,16 +193,16 @@ def _decode_entry(line: bytes, number: int) -> ManifestEntry:
     try:
         found = _any_decoder.decode(line)
     except _DECODE_ERRORS:
-        raise ManifestError(number, "is not JSON.") from None
+        raise line_error(number, "is not JSON.") from None
     if not isinstance(found, dict) or any(name not in found for name in _REQUIRED_FIELDS):
-        raise ManifestError(number, "is not an entry: it lacks uri, size or sha256.")
+        raise line_error(number, "is not an entry: it lacks uri, size or sha256.")
     uri, size, sha256 = (found.pop(name) for name in _REQUIRED_FIELDS)
     entry = ManifestEntry(uri, size, sha256, found)
     fault = _find_fault(entry)
     if fault:
-        raise ManifestError(number, f"is wrong: {fault}.")
+        raise line_error(number, f"is wrong: {fault}.")
     if _encode_entry(entry, number) != line + b"\n":
-        raise ManifestError(number, "is not in canonical form.")
+        raise line_error(number, "is not in canonical form.")
     return entry
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from waybill.manifests.lines import ManifestError
 from waybill.objects import Objects
 
 MAX_INLINE_BYTES = 4096  # of rows in a document
@@ -26,10 +27,6 @@ _MAX_ROW_BYTES = 1024 * 1024
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
-
-
-class BadList(Exception):
-    """The list is not the one that was written."""
 
 
 def write_list(objects: Objects, name: str, rows: Iterable[Any]) -> dict[str, Any]:
@@ -61,7 +58,7 @@ def _write_object(objects: Objects, name: str, first: list[bytes], rest: Iterato
 
 
 def read_list(objects: Objects, document: Mapping[str, Any], row_type: type[T]) -> Iterator[T]:
-    """Yield the rows in order. Raises BadList, at the latest after the last row, if they are not those that were
+    """Yield the rows in order. Raises ManifestError, at the latest after the last row, if they are not those that were
     written.
     """
     if "list" not in document:
@@ -85,4 +82,4 @@ def read_list(objects: Objects, document: Mapping[str, Any], row_type: type[T]) 
             if len(rest) > _MAX_ROW_BYTES:
                 break
     if rest or count != document["count"] or digest.hexdigest() != document["sha256"]:
-        raise BadList(f"The list {document['list']} is damaged: it is not the one that was written.")
+        raise ManifestError(f"The list {document['list']} is damaged: it is not the one that was written.")

@@ -16,7 +16,6 @@ from typing import Any, Self
 from waybill.manifests.lines import (
     LONGEST_LINE,
     ManifestEntry,
-    ManifestError,
     ManifestHeader,
     ManifestTotals,
     decode_entries,
@@ -25,6 +24,7 @@ from waybill.manifests.lines import (
     encode_entries,
     encode_header,
     encode_totals,
+    line_error,
 )
 from waybill.objects.protocol import ObjectInfo, Objects
 
@@ -114,7 +114,7 @@ class ManifestWriter:
             self._count += len(block)
             self._bytes += sum(entry.size for entry in block)
             if self._bytes >= 2**63:
-                raise ManifestError(self._count + 1, "cannot be written: all sizes together do not fit into 64 bits.")
+                raise line_error(self._count + 1, "cannot be written: all sizes together do not fit into 64 bits.")
             yield lines
         yield encode_totals(self.totals)
 
@@ -127,7 +127,7 @@ class ManifestReader:
         self._close = close
         first, _, self._rest = next(self._line_blocks, b"").partition(b"\n")
         if not first and not self._rest:
-            raise ManifestError(1, "is missing: the file is empty.")
+            raise line_error(1, "is missing: the file is empty.")
         self.header = decode_header(first + b"\n")
         self._first_line_sha256 = hashlib.sha256(first + b"\n").hexdigest()
         self._totals: ManifestTotals | None = None
@@ -135,7 +135,7 @@ class ManifestReader:
     @property
     def totals(self) -> ManifestTotals:
         if self._totals is None:
-            raise ManifestError(0, "was not read yet: the totals are not known.")
+            raise line_error(0, "was not read yet: the totals are not known.")
         return self._totals
 
     def __iter__(self) -> Iterator[ManifestEntry]:
@@ -163,16 +163,16 @@ class ManifestReader:
             if last:
                 self._finish(last, line, ManifestTotals(line - 2, total, digest.hexdigest(), self._first_line_sha256))
                 return
-        raise ManifestError(line, "is missing: the file was cut before its last line.")
+        raise line_error(line, "is missing: the file was cut before its last line.")
 
     def _finish(self, last: bytes, number: int, seen: ManifestTotals) -> None:
         text, _, more = last.partition(b"\n")
         stated = decode_totals(text + b"\n", number)
         if more or next(self._line_blocks, b""):
-            raise ManifestError(number + 1, "follows the last line.")
+            raise line_error(number + 1, "follows the last line.")
         for name in ("count", "bytes", "sha256", "header"):
             if getattr(stated, name) != getattr(seen, name):
-                raise ManifestError(
+                raise line_error(
                     number,
                     f"states {name} {getattr(stated, name)}, and the lines before it have {getattr(seen, name)}.",
                 )
@@ -195,7 +195,7 @@ def check_order(entries: list[ManifestEntry], before: str, first: int) -> str:
     for number, entry in enumerate(entries, start=first):
         if entry.uri <= before:
             problem = "repeats the uri of the line before" if entry.uri == before else "is out of order"
-            raise ManifestError(number, f"{problem}, and the manifest declares ascending uris.")
+            raise line_error(number, f"{problem}, and the manifest declares ascending uris.")
         before = entry.uri
     return before
 
@@ -210,10 +210,10 @@ def _split_at_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         else:
             block, rest = rest + chunk[:end], chunk[end:]
             if block.find(b"\n") >= LONGEST_LINE:
-                raise ManifestError(line, f"is longer than {LONGEST_LINE} bytes.")
+                raise line_error(line, f"is longer than {LONGEST_LINE} bytes.")
             line += block.count(b"\n")
             yield block
         if len(rest) >= LONGEST_LINE:
-            raise ManifestError(line, f"is longer than {LONGEST_LINE} bytes.")
+            raise line_error(line, f"is longer than {LONGEST_LINE} bytes.")
     if rest:
-        raise ManifestError(line, "is cut: the file does not end with a newline.")
+        raise line_error(line, "is cut: the file does not end with a newline.")

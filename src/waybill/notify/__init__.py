@@ -12,13 +12,12 @@ webhooks.py   the machine `webhook_delivery`, CloudEvents 1.0, and `make_webhook
 http_post.py  one HTTP request, only to an allowed address
 """
 
-from waybill.notify.http_post import HttpPostAnswer, HttpPostError, post
+from waybill.notify.http_post import HttpPostAnswer, post
 from waybill.notify.mail import MailAttachment, make_mail, make_mail_machine, parse_recipients
 from waybill.notify.webhooks import make_webhook_deliveries, make_webhook_machine
 
 __all__ = [
     "HttpPostAnswer",
-    "HttpPostError",
     "MailAttachment",
     "make_mail",
     "make_mail_machine",

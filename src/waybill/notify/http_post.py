@@ -12,20 +12,11 @@ from typing import NamedTuple
 
 import httpx2
 
-from waybill.transfer import AddressNotAllowed, AddressPolicy
-from waybill.transfer.address_policy import HostUnresolved
+from waybill.transfer import AddressPolicy
+from waybill.transfer.address_policy import TransferError
 
 RETRY_STATUSES = {408, 425, 429}  # the 4xx that ask for another try
 CONNECT_TIMEOUT = 30.0  # seconds to connect, however long the response may take
-
-
-class HttpPostError(Exception):
-    """The request was not delivered. `permanent`: sending the same again will not help."""
-
-    def __init__(self, reason: str, *, permanent: bool, retry_after: float | None = None) -> None:
-        super().__init__(reason)
-        self.permanent = permanent
-        self.retry_after = retry_after  # seconds, if the receiver named any
 
 
 class HttpPostAnswer(NamedTuple):
@@ -34,36 +25,33 @@ class HttpPostAnswer(NamedTuple):
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, reach: AddressPolicy, timeout: float) -> HttpPostAnswer:
-    """Send the request. Raises HttpPostError unless the receiver answers 2xx. The body of the response is not read."""
+    """Send the request. Raises TransferError unless the receiver answers 2xx. The body of the response is not read."""
     try:
-        status, reason, retry_after = _send(url, body, headers, reach, timeout)
-    except AddressNotAllowed as error:
-        raise HttpPostError(str(error), permanent=True) from None
-    except HostUnresolved as error:
-        raise HttpPostError(str(error), permanent=False) from None
+        status, reason = _send(url, body, headers, reach, timeout)
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
-        raise HttpPostError(f"The address or the headers cannot be sent: {error}", permanent=True) from None
+        raise TransferError(f"The address or the headers cannot be sent: {error}", code="transfer-refused") from None
     except httpx2.TimeoutException:
-        raise HttpPostError("The receiver did not answer in time.", permanent=False) from None
+        raise TransferError("The receiver did not answer in time.") from None
     except (httpx2.HTTPError, ssl.SSLError) as error:
-        raise HttpPostError(f"The receiver cannot be reached: {error}", permanent=False) from None
+        raise TransferError(f"The receiver cannot be reached: {error}") from None
     if 200 <= status < 300:
         return HttpPostAnswer(status, reason)
     sentence = f"The receiver answered {status} {reason}".rstrip() + "."
     if 300 <= status < 400:
-        raise HttpPostError(
-            f"{sentence} Redirects are not followed: give the address that they lead to.", permanent=True
+        raise TransferError(
+            f"{sentence} Redirects are not followed: give the address that they lead to.", code="transfer-refused"
         )
-    raise HttpPostError(sentence, permanent=status < 500 and status not in RETRY_STATUSES, retry_after=retry_after)
+    is_permanent = status < 500 and status not in RETRY_STATUSES
+    raise TransferError(sentence, code="transfer-refused" if is_permanent else "")
 
 
-def _send(
-    url: str, body: bytes, headers: Mapping[str, str], reach: AddressPolicy, timeout: float
-) -> tuple[int, str, float | None]:
+def _send(url: str, body: bytes, headers: Mapping[str, str], reach: AddressPolicy, timeout: float) -> tuple[int, str]:
     target = httpx2.URL(url)
     addresses = reach.resolve_allowed(target)
     if target.username or target.password:
-        raise AddressNotAllowed("The address holds a user name or password: give them apart from it.")
+        raise TransferError(
+            "The address holds a user name or password: give them apart from it.", code="address-not-allowed"
+        )
     limits = httpx2.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
     all_headers = {"user-agent": "waybill", **headers, "host": target.netloc.decode("ascii")}
     # trust_env: a proxy of the environment would resolve the name again, and reach an address that was not checked.
@@ -83,7 +71,5 @@ def _send(
                     raise
                 continue
             response.close()
-            wait = response.headers.get("retry-after", "")
-            seconds = float(wait) if wait.isdecimal() and len(wait) < 6 else None
-            return response.status_code, response.reason_phrase, seconds
+            return response.status_code, response.reason_phrase
     raise AssertionError("unreachable: there is at least one address")

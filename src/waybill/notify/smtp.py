@@ -5,7 +5,7 @@
     smtps://host:465      encrypted from the first byte
 
 The server's reply decides: a recipient is accepted, refused for good (5xx) or deferred (4xx). A server that cannot be
-reached, refuses the login or is busy raises `TransientSmtpError`, and nothing was sent.
+reached, refuses the login or is busy raises `TransferError`, and nothing was sent.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from email.policy import SMTP, SMTPUTF8
 from urllib.parse import urlsplit
 
 from waybill.config import MAIL_SCHEMES, MailSettings
+from waybill.transfer.address_policy import TransferError
 
 TIMEOUT = 60.0  # seconds for each reply of the server
 
 
-class TransientSmtpError(Exception):
-    """The mail server could not take the message now; nothing was sent."""
-
-
-class SmtpRefused(Exception):
+class SmtpRefused(TransferError):
     """The mail server will not take the message, for any recipient."""
+
+    code = "transfer-refused"
 
 
 @dataclass
@@ -43,7 +42,7 @@ class SmtpDelivery:
 
 
 def send(settings: MailSettings, message: EmailMessage, recipients: Sequence[str]) -> SmtpDelivery:
-    """Send the message to these recipients. Raises TransientSmtpError or SmtpRefused."""
+    """Send the message to these recipients. Raises TransferError or SmtpRefused."""
     try:
         server = _connect(settings)
         try:
@@ -55,17 +54,15 @@ def send(settings: MailSettings, message: EmailMessage, recipients: Sequence[str
         finally:
             server.close()
     except smtplib.SMTPAuthenticationError as error:
-        raise TransientSmtpError(
+        raise TransferError(
             f"The mail server refuses the login of {settings.user!r}: {_format_reply(error.smtp_code, error.smtp_error)}"
         ) from None
     except smtplib.SMTPNotSupportedError as error:
-        raise TransientSmtpError(f"The mail server lacks an extension that is needed: {error}") from None
+        raise TransferError(f"The mail server lacks an extension that is needed: {error}") from None
     except smtplib.SMTPResponseException as error:
-        raise TransientSmtpError(
-            f"The mail server replied {_format_reply(error.smtp_code, error.smtp_error)}"
-        ) from None
+        raise TransferError(f"The mail server replied {_format_reply(error.smtp_code, error.smtp_error)}") from None
     except (smtplib.SMTPException, OSError) as error:
-        raise TransientSmtpError(f"The mail server at {settings.url} cannot be reached: {error}") from None
+        raise TransferError(f"The mail server at {settings.url} cannot be reached: {error}") from None
 
 
 def _connect(settings: MailSettings) -> smtplib.SMTP:
@@ -86,7 +83,7 @@ def _connect(settings: MailSettings) -> smtplib.SMTP:
             server.ehlo_or_helo_if_needed()  # what was negotiated before encryption is void
         if settings.user:
             if parts.scheme == "smtp" and host not in ("localhost", "127.0.0.1", "::1"):
-                raise TransientSmtpError(
+                raise TransferError(
                     "A password is not sent over a plain connection: set mail.url to starttls://... or smtps://..."
                 )
             server.login(settings.user, settings.password)
@@ -129,7 +126,7 @@ def _transmit(server: smtplib.SMTP, sender: str, message: EmailMessage, recipien
     if code >= 500:
         raise SmtpRefused(f"The mail server will not take the message: {_format_reply(code, reply)}")
     if code != 250:
-        raise TransientSmtpError(f"The mail server did not take the message: {_format_reply(code, reply)}")
+        raise TransferError(f"The mail server did not take the message: {_format_reply(code, reply)}")
     return delivery
 
 

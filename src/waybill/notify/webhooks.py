@@ -27,10 +27,11 @@ import msgspec
 from waybill.application import EventType
 from waybill.config import WebhookSettings
 from waybill.machine import Backoff, Document, Machine, action, end, rest, work
-from waybill.notify.http_post import HttpPostError, post
+from waybill.notify.http_post import post
 from waybill.record import DocumentStruct, Record
 from waybill.step import Done, Fail, New, Outcome, Step, StepContext, Wait
 from waybill.transfer import AddressPolicy
+from waybill.transfer.address_policy import TransferError
 
 DAY = 86400.0
 TIMEOUT = 30.0  # seconds: a receiver accepts an event and works on it afterwards
@@ -134,8 +135,8 @@ def make_post_step(webhooks: Mapping[str, WebhookSettings]) -> Step:
         body = msgspec.json.encode(delivery.event)
         try:
             response = post(hook.url, body, build_headers(hook, body), reach=_ANY_ADDRESS, timeout=TIMEOUT)
-        except HttpPostError as error:
-            if error.permanent:
+        except TransferError as error:
+            if not error.is_retryable:
                 raise Fail(str(error)) from None
             raise
         return Done(message=f"answered {response.status}")

@@ -21,14 +21,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from waybill.objects.protocol import (
-    ObjectAccessDenied,
-    ObjectInfo,
-    ObjectRequestRefused,
-    ObjectsError,
-    ObjectStoreFull,
-    ObjectStoreUnavailable,
-)
+from waybill.objects.protocol import ObjectInfo, ObjectRequestRefused, ObjectsError, ObjectStoreUnavailable
 from waybill.objects.streams import CHUNK_SIZE, StreamedBody
 
 PathComponents: TypeAlias = list[str]  # a path, entry by entry
@@ -202,12 +195,14 @@ def translate_os_errors(attempt: str) -> Iterator[None]:
 def _to_objects_error(error: OSError, attempt: str) -> ObjectsError:
     reason = error.strerror or str(error)
     if error.errno in _NO_SPACE_ERRNOS:
-        return ObjectStoreFull(
-            f"Could not {attempt}: there is no space left in the directory ({reason}). Nothing was stored."
+        return ObjectsError(
+            f"Could not {attempt}: there is no space left in the directory ({reason}). Nothing was stored.",
+            code="objects-full",
         )
     if error.errno in _NOT_ALLOWED_ERRNOS:
-        return ObjectAccessDenied(
-            f"Could not {attempt}: the operating system does not allow it ({reason}). Check the directory's owner and mode."
+        return ObjectsError(
+            f"Could not {attempt}: the operating system does not allow it ({reason}). Check the directory's owner and mode.",
+            code="objects-denied",
         )
     if error.errno == errno.EXDEV:
         return ObjectRequestRefused(

@@ -25,7 +25,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import BinaryIO, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import BinaryIO, Literal, Protocol, Self, TypeAlias
+
+from waybill.errors import WaybillError
 
 ObjectData: TypeAlias = bytes | bytearray | memoryview | BinaryIO | Iterable[bytes]
 
@@ -37,63 +39,52 @@ RESERVED_SEGMENT = ".waybill"  # the first segment of the names that belong to t
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\\\\\ufffe\uffff]")
 
 
-class ObjectsError(Exception):
+class ObjectsError(WaybillError):
     """The object store failed."""
 
-    permanent: ClassVar[bool] = False
-
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
+    code = "objects"
 
 
 class ObjectNotFound(ObjectsError):
     """There is no such object."""
 
-    permanent = True
+    code = "object-not-found"
 
 
 class ObjectExists(ObjectsError):
     """An object of this name exists already."""
 
-    permanent = True
+    code = "object-exists"
 
 
 class PreconditionFailed(ObjectsError):
     """The object has changed since it was read."""
 
-    permanent = True
+    code = "object-changed"
 
 
 class ObjectRequestRefused(ObjectsError):
     """The object store does not accept this request."""
 
-    permanent = True
+    code = "objects-refused"
 
 
 class ContentMismatch(ObjectsError):
     """The data does not have the expected size or SHA-256."""
 
-    permanent = True
-
-
-class ObjectAccessDenied(ObjectsError):
-    """The object store denies access."""
-
-    permanent = True
+    code = "content-mismatch"
 
 
 class UnsupportedObjectOperation(ObjectsError):
     """This object store cannot do this safely."""
 
-    permanent = True
-
-
-class ObjectStoreFull(ObjectsError):
-    """There is no space left for the object."""
+    code = "objects-unsupported"
 
 
 class ObjectStoreUnavailable(ObjectsError):
     """The object store cannot be reached, or did not answer in time."""
+
+    code = "objects-unavailable"
 
 
 def is_not_found(error: BaseException) -> bool:
@@ -106,7 +97,7 @@ def is_permanent(error: BaseException) -> bool:
 
     An error that is not known to be permanent is worth a retry.
     """
-    return isinstance(error, ObjectsError) and error.permanent
+    return isinstance(error, ObjectsError) and not error.is_retryable
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,11 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from waybill.objects.protocol import (
-    ObjectAccessDenied,
     ObjectExists,
     ObjectInfo,
     ObjectNotFound,
     ObjectRequestRefused,
     ObjectsError,
-    ObjectStoreFull,
     ObjectStoreUnavailable,
     PreconditionFailed,
     UnsupportedObjectOperation,
@@ -224,13 +222,13 @@ def _to_objects_error(error: Exception, attempt: str) -> ObjectsError:
     if isinstance(error, PreconditionError):
         return PreconditionFailed(f"Could not {attempt}: it is another version, or gone.")
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return ObjectAccessDenied(f"{sentence} Check the credentials and their rights.")
+        return ObjectsError(f"{sentence} Check the credentials and their rights.", code="objects-denied")
     if isinstance(error, NotSupportedError) or (status and status[1] == "501"):
         return UnsupportedObjectOperation(sentence)
     if (status and status[1] == "507") or (
         code and code[1] in ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull")
     ):
-        return ObjectStoreFull(sentence)
+        return ObjectsError(sentence, code="objects-full")
     if isinstance(error, InvalidPathError | ValueError) or (status and status[1] in ("400", "405", "414")):
         return ObjectRequestRefused(sentence)
     return ObjectStoreUnavailable(sentence)

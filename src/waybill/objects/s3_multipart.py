@@ -17,12 +17,10 @@ from xml.etree import ElementTree
 import httpx2
 
 from waybill.objects.protocol import (
-    ObjectAccessDenied,
     ObjectExists,
     ObjectNotFound,
     ObjectRequestRefused,
     ObjectsError,
-    ObjectStoreFull,
     ObjectStoreUnavailable,
     PartInfo,
     PreconditionFailed,
@@ -184,11 +182,11 @@ def _to_objects_error(status: int, code: str, key: str, method: str) -> ObjectsE
     if code == "EntityAlreadyExists":
         return ObjectExists(message)
     if status in (401, 403):
-        return ObjectAccessDenied(message)
+        return ObjectsError(message, code="objects-denied")
     if status == 501 or code == "NotImplemented":
         return UnsupportedObjectOperation(message)
     if status == 507 or code in ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"):
-        return ObjectStoreFull(message)
+        return ObjectsError(message, code="objects-full")
     if 400 <= status < 500 and status not in (408, 409, 429):
         return ObjectRequestRefused(message)
     return ObjectStoreUnavailable(message)

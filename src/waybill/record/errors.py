@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from waybill.errors import WaybillError
 
 
-class StoreError(Exception):
+class StoreError(WaybillError):
     """The store refused; nothing was written."""
 
-    code: ClassVar[str] = "refused"
-
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
+    code = "refused"
 
 
 class RecordNotFound(StoreError):
     """There is no such record."""
 
     code = "not-found"
-
-    def __init__(self, message: str | None = None, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint  # what to do, where something other than a record is missing
 
 
 class Conflict(StoreError):
@@ -82,7 +75,7 @@ class BadStore(StoreError):
     code = "bad-store"
 
 
-class DocumentError(Exception):
+class DocumentError(WaybillError):
     """A document is missing, damaged or of a version that this release does not read. Retrying cannot help."""
 
-    code: ClassVar[str] = "damaged-document"
+    code = "damaged-document"

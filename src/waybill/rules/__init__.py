@@ -17,6 +17,7 @@ checks of names and numbers that come from outside, documents.py how documents a
 machines of a process.
 """
 
+from waybill.errors import ActionRefused
 from waybill.rules.actions import (
     act,
     answer_action_request,
@@ -27,19 +28,7 @@ from waybill.rules.actions import (
     reprioritise,
 )
 from waybill.rules.documents import encode_documents, translate_document_errors
-from waybill.rules.errors import (
-    ActionRefused,
-    BadHoldName,
-    ClaimedByWorker,
-    InvalidRequest,
-    PayloadTooLarge,
-    TargetNotFound,
-    UnknownKind,
-    UnknownQueue,
-    UnknownState,
-    clip,
-    describe_error,
-)
+from waybill.rules.errors import ClaimedByWorker, clip, describe_error
 from waybill.rules.inputs import (
     DEFAULT_PRIORITY,
     PRIORITY,
@@ -72,15 +61,8 @@ __all__ = [
     "MAX_RETRY_ENTRIES",
     "PRIORITY",
     "ActionRefused",
-    "BadHoldName",
     "ClaimedByWorker",
-    "InvalidRequest",
     "Machines",
-    "PayloadTooLarge",
-    "TargetNotFound",
-    "UnknownKind",
-    "UnknownQueue",
-    "UnknownState",
     "act",
     "answer_action_request",
     "apply_outcome",

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from waybill.errors import ActionRefused, NotFound
 from waybill.machine import RESUME, STAY, Action, Machine
 from waybill.record import ActionRequest, Change, Record, Store, StoreError
 from waybill.rules.documents import encode_documents
-from waybill.rules.errors import ActionRefused, UnknownState, clip, describe_error
+from waybill.rules.errors import clip, describe_error
 from waybill.rules.inputs import PRIORITY, check_priority
 from waybill.rules.transitions import compute_last_done, enter_state
 
@@ -122,7 +123,10 @@ def move(machine: Machine, record: Record, to: str, *, who: str = "", why: str =
     if machine.find_state(record.state) is not None:
         raise ActionRefused(f"{record.ref} is {record.state}, which {machine.name} declares; use one of its actions.")
     if machine.find_state(to) is None:
-        raise UnknownState(f"{machine.name} has no state {to!r}; it has {', '.join(s.name for s in machine.states)}.")
+        raise NotFound(
+            f"{machine.name} has no state {to!r}; it has {', '.join(s.name for s in machine.states)}.",
+            code="unknown-state",
+        )
     return Change(record, enter_state(machine, record, to, message=""), "move", who, clip(why))
 
 

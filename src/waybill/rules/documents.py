@@ -9,7 +9,6 @@ from typing import Any
 
 from waybill.machine import Machine, MachineError
 from waybill.record import DOCUMENT_ERRORS, Document, DocumentError, Documents, Record, StructType, encode_document
-from waybill.rules.errors import UnknownKind
 
 log = logging.getLogger("waybill")
 
@@ -59,7 +58,8 @@ def _get_document(machine: Machine, name: str, writer: str | None) -> Document |
     declared = machine.find_document(name)
     if declared is None and machine.documents:
         raise MachineError(
-            f"{machine.name} declares no document {name}; it has {', '.join(d.name for d in machine.documents)}."
+            f"{machine.name} declares no document {name}; it has {', '.join(d.name for d in machine.documents)}.",
+            code="bad-documents",
         )
     return declared and _check_writer(machine, declared, writer)
 
@@ -69,7 +69,8 @@ def _get_document_of_type(machine: Machine, type: StructType, writer: str | None
     if declared is None:
         types = ", ".join(d.type.__name__ for d in machine.documents if d.type is not None)
         raise MachineError(
-            f"{machine.name} declares no document of the type {type.__name__}; it has {types or 'none'}."
+            f"{machine.name} declares no document of the type {type.__name__}; it has {types or 'none'}.",
+            code="bad-documents",
         )
     return _check_writer(machine, declared, writer)
 
@@ -77,7 +78,8 @@ def _get_document_of_type(machine: Machine, type: StructType, writer: str | None
 def _check_writer(machine: Machine, declared: Document, writer: str | None) -> Document:
     if writer is not None and declared.writer != writer:
         raise MachineError(
-            f"The document {declared.name} of {machine.name} is written by its {declared.writer}, not by a {writer}."
+            f"The document {declared.name} of {machine.name} is written by its {declared.writer}, not by a {writer}.",
+            code="bad-documents",
         )
     return declared
 
@@ -86,7 +88,9 @@ def _check_document(machine: Machine, declared: Document, body: Any) -> None:
     try:
         declared.check(body)
     except DOCUMENT_ERRORS as error:
-        raise MachineError(f"The document {declared.name} is not what a {machine.name} needs: {error}.") from error
+        raise MachineError(
+            f"The document {declared.name} is not what a {machine.name} needs: {error}.", code="bad-documents"
+        ) from error
 
 
 @contextmanager
@@ -99,9 +103,10 @@ def translate_document_errors(machine: Machine, what: str = "documents", *, is_r
     try:
         yield
     except (DocumentError, *DOCUMENT_ERRORS) as error:
-        if not is_read or isinstance(error, UnknownKind):
+        if not is_read:
             raise
         log.info("%s are not what a %s needs", what, machine.name, exc_info=error)
         raise MachineError(
-            f"These {what} are not what a {machine.name} needs: {type(error).__name__}: {error}."
+            f"These {what} are not what a {machine.name} needs: {type(error).__name__}: {str(error).rstrip('.')}.",
+            code="bad-documents",
         ) from error

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
+from waybill.errors import ActionRefused
 from waybill.record import MAX_MESSAGE
-
-
-class ActionRefused(Exception):
-    """This is not allowed now."""
 
 
 class ClaimedByWorker(ActionRefused):
     """A worker has claimed the record; try again when the claim has ended."""
 
-
-class UnknownState(ActionRefused):
-    """A kind has no such state."""
-
-
-class BadHoldName(ActionRefused):
-    """This is not the name of a hold."""
-
-
-class UnknownQueue(BadHoldName):
-    """No queue has this name."""
-
-
-class InvalidRequest(ActionRefused):
-    """What was sent cannot be accepted as it is."""
-
-
-class TargetNotFound(InvalidRequest):
-    """What was named does not exist."""
-
-
-class PayloadTooLarge(InvalidRequest):
-    """What was sent is larger than the limit."""
-
-
-class UnknownKind(LookupError):
-    """There is no such machine."""
+    code = "claimed"
 
 
 def clip(text: str) -> str:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 
+from waybill.errors import ActionRefused, InputError, NotFound
 from waybill.machine import Machine
-from waybill.rules.errors import ActionRefused, BadHoldName, UnknownQueue
 from waybill.rules.machines import Machines
 
 MAX_NAME_LENGTH = 200  # characters
@@ -60,18 +60,20 @@ MAX_HOLD_NAME = 200  # characters
 
 
 def check_hold_name(name: str) -> None:
-    """Raise BadHoldName for a name that not every store can keep.
+    """Raise InputError for a name that not every store can keep.
 
     The name of a hold is a path of a few words, such as carrier/mule. On ZooKeeper it is a node, and not every text can
     name a node; what is refused there is refused everywhere.
     """
     if not 1 <= len(name) <= MAX_HOLD_NAME or not name.isprintable() or name != name.strip():
-        raise BadHoldName(
-            f"The name of a hold is 1 to {MAX_HOLD_NAME} printable characters without a blank at either end, such as carrier/mule."
+        raise InputError(
+            f"The name of a hold is 1 to {MAX_HOLD_NAME} printable characters without a blank at either end, such as carrier/mule.",
+            code="bad-name",
         )
     if any(part in ("", ".", "..") for part in name.split("/")):
-        raise BadHoldName(
-            f"{name!r} is not the name of a hold: its parts are separated by single slashes, such as carrier/mule."
+        raise InputError(
+            f"{name!r} is not the name of a hold: its parts are separated by single slashes, such as carrier/mule.",
+            code="bad-name",
         )
 
 
@@ -81,7 +83,7 @@ def list_pause_holds(machine: Machine, state: str) -> set[str]:
 
 
 def check_queue(name: str, machines: Machines) -> None:
-    """Raise UnknownQueue for a queue that no machine has: a hold with a misspelt name would pause nothing, and its
+    """Raise NotFound for a queue that no machine has: a hold with a misspelt name would pause nothing, and its
     operator would believe that work is paused.
     """
     if not name.startswith(QUEUE_PREFIX) or name in (queues := {machine.queue for machine in machines.values()}):
@@ -90,11 +92,13 @@ def check_queue(name: str, machines: Machines) -> None:
     if dot and kind in machines:
         states = [s.name for s in machines[kind].list_work_states()]
         if state not in states:
-            raise UnknownQueue(
-                f"{name} is no queue: no work is done on a {kind} in {state!r}, but in {', '.join(states) or 'no state'}."
+            raise NotFound(
+                f"{name} is no queue: no work is done on a {kind} in {state!r}, but in {', '.join(states) or 'no state'}.",
+                code="unknown-queue",
             )
         return
     there = ", ".join(sorted(queue for queue in queues if queue.startswith(QUEUE_PREFIX)))
-    raise UnknownQueue(
-        f"{name} is no queue; there are {there or 'none'}, and {QUEUE_PREFIX}KIND.STATE for a single state."
+    raise NotFound(
+        f"{name} is no queue; there are {there or 'none'}, and {QUEUE_PREFIX}KIND.STATE for a single state.",
+        code="unknown-queue",
     )

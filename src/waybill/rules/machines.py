@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from waybill.errors import NotFound
 from waybill.machine import Machine, MachineError
 from waybill.record import FOREIGN_CAUSE
-from waybill.rules.errors import UnknownKind
 
 
 class Machines(dict[str, Machine]):
@@ -25,7 +25,9 @@ class Machines(dict[str, Machine]):
         return by_kind
 
     def __missing__(self, kind: str) -> Machine:
-        raise UnknownKind(f"There is no kind {kind!r}; there are {', '.join(sorted(self)) or 'none'}.")
+        raise NotFound(
+            f"There is no kind {kind!r}; there are {', '.join(sorted(self)) or 'none'}.", code="unknown-kind"
+        )
 
     def children_of(self, kind: str) -> list[Machine]:
         return [m for m in self.values() if m.parent == kind]

@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from waybill.errors import ActionRefused
 from waybill.machine import MAX_WAIT, Machine, MachineError, State
 from waybill.record import Change, DocumentError, Record
 from waybill.rules.documents import encode_documents
-from waybill.rules.errors import ActionRefused, clip, describe_error
+from waybill.rules.errors import clip, describe_error
 from waybill.rules.inputs import DEFAULT_PRIORITY, check_priority, find_id_problem
 from waybill.rules.machines import Machines
 from waybill.step import Done, Fail, New, Outcome, Wait

@@ -18,15 +18,9 @@ from urllib.parse import urlsplit
 
 from waybill.config import ADDRESS_FILE
 from waybill.environment import Environment, address_of, read_address
-from waybill.record import StoreError
+from waybill.errors import InputError
 
 log = logging.getLogger("waybill")
-
-
-class ListenError(StoreError):
-    """The server cannot listen."""
-
-    code = "no-socket"
 
 
 def is_loopback(host: str) -> bool:
@@ -124,9 +118,12 @@ def _open_socket(host: str, port: int) -> socket.socket:
         made.bind(address)
         made.listen(2048)
     except socket.gaierror as error:
-        raise ListenError(f"{host} is no address of this machine ({error.strerror}); give one with --host.") from error
+        raise InputError(
+            f"{host} is no address of this machine ({error.strerror}); give one with --host.", code="no-socket"
+        ) from error
     except OSError as error:
-        raise ListenError(
-            f"Port {port} of {host} cannot be used ({error.strerror}); give another with --port; 0 is a free one."
+        raise InputError(
+            f"Port {port} of {host} cannot be used ({error.strerror}); give another with --port; 0 is a free one.",
+            code="no-socket",
         ) from error
     return made

@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 from waybill import config
 from waybill.application import Application
-from waybill.config import DEMO_FILE, BadConfig, Config, sqlite_path
+from waybill.config import DEMO_FILE, Config, sqlite_path
 from waybill.engine import ActionResult, Engine
 from waybill.environment import Environment, make_data_folder
+from waybill.errors import InputError
 from waybill.record import Conflict, Documents, HistoryEntry, Record, Ref, Store, WorkQueue
 from waybill.rules import list_pause_holds
 from waybill.rules.triggered_maintenance import MAINTENANCE_KIND
@@ -97,7 +98,7 @@ class Runtime:
 
     @cached_property
     def environment(self) -> Environment:
-        """Raises BadApplication when an application cannot be loaded."""
+        """Raises InputError when an application cannot be loaded."""
         return Environment.from_config(self.config, self._applications)
 
     @property
@@ -385,9 +386,10 @@ class Runtime:
         if not count:
             return None
         if self._applications is not None:
-            raise BadConfig(
+            raise InputError(
                 "Other worker processes load applications by name: name them in the setting `applications`, "
-                "or leave work.processes at 1."
+                "or leave work.processes at 1.",
+                code="bad-config",
             )
         queues = [argument for queue in settings.queues for argument in ("--queue", queue)]
         demo = ["--demo"] if self.config.demo else []

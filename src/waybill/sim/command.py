@@ -8,6 +8,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from waybill.errors import NotFound
+
 if TYPE_CHECKING:
     from waybill.sim.seed_runs import SimulationReport
 
@@ -39,7 +41,7 @@ def run_sim_command(
         write_line("The simulator needs the package greenlet; install waybill[sim].")
         return 2
     from waybill.sim.backends import BACKENDS
-    from waybill.sim.scenario import UnknownScenario, get_scenario, list_scenario_names
+    from waybill.sim.scenario import get_scenario, list_scenario_names
     from waybill.sim.seed_runs import ALL_SCENARIOS, BOTH_STORES, SimulationReport, generate_cases, run_seeds, simulate
 
     if store not in (*BACKENDS, BOTH_STORES):
@@ -48,7 +50,7 @@ def run_sim_command(
     try:
         if scenario != ALL_SCENARIOS:
             get_scenario(scenario)
-    except UnknownScenario as unknown:
+    except NotFound as unknown:
         names = ", ".join((*list_scenario_names(), ALL_SCENARIOS))
         write_line(
             str(unknown) if ":" in scenario else f"There is no scenario {scenario}; --scenario is one of {names}."

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from waybill.engine import Engine
+from waybill.errors import NotFound
 from waybill.machine import Machine
 from waybill.maintenance import MaintenanceRoutine
 from waybill.record import Change, Record, Store
@@ -93,10 +94,6 @@ def list_scenario_names() -> list[str]:
     return sorted({*_load_built_in(), *(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))})
 
 
-class UnknownScenario(LookupError):
-    """There is no such scenario."""
-
-
 @cache
 def get_scenario(name: str) -> type[Scenario]:
     """The scenario of this name, or `module:Class` for one that is not installed.
@@ -111,7 +108,7 @@ def get_scenario(name: str) -> type[Scenario]:
         if entry.name == name:
             loaded: type[Scenario] = entry.load()
             return loaded
-    raise UnknownScenario(f"There is no scenario {name!r}; there are {', '.join(list_scenario_names())}.")
+    raise NotFound(f"There is no scenario {name!r}; there are {', '.join(list_scenario_names())}.")
 
 
 def _load_built_in() -> dict[str, type[Scenario]]:
@@ -128,5 +125,5 @@ def _load_by_path(path: str) -> type[Scenario]:
     try:
         loaded: type[Scenario] = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise UnknownScenario(f"The scenario {path} cannot be loaded: {error}.") from error
+        raise NotFound(f"The scenario {path} cannot be loaded: {error}.") from error
     return loaded

@@ -7,13 +7,12 @@ http_fetcher.py     one request through its redirects; connections that are kept
 address_policy.py   which addresses may be reached
 """
 
-from waybill.transfer.address_policy import AddressNotAllowed, AddressPolicy
+from waybill.transfer.address_policy import AddressPolicy
 from waybill.transfer.downloads import DownloadProgress, DownloadResult, RemoteFileInfo, download, probe_sizes
 from waybill.transfer.file_download import DownloadRequest
 from waybill.transfer.http_fetcher import FetcherCache
 
 __all__ = [
-    "AddressNotAllowed",
     "AddressPolicy",
     "DownloadProgress",
     "DownloadRequest",

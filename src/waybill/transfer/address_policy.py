@@ -18,6 +18,8 @@ from typing import TypeAlias
 
 import httpx2
 
+from waybill.errors import WaybillError
+
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PUBLIC_V6 = ipaddress.ip_network("2000::/3")
@@ -44,14 +46,14 @@ _NOT_PUBLIC_V4 = [
 ]
 
 
-class AddressNotAllowed(Exception):
-    """The policy does not allow this address."""
+class TransferError(WaybillError):
+    """Another server cannot be reached, or refuses."""
 
-    permanent = True
+    code = "transfer-failed"
 
-
-class HostUnresolved(Exception):
-    """The name of the host cannot be resolved."""
+    def __init__(self, message: str, *, code: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after  # seconds, as the other server asks
 
 
 def resolve_host(host: str, port: int) -> list[str]:
@@ -59,7 +61,7 @@ def resolve_host(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise HostUnresolved(f"The host {host!r} could not be resolved ({error}).") from error
+        raise TransferError(f"The host {host!r} could not be resolved ({error}).", code="host-unresolved") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
@@ -87,15 +89,16 @@ class AddressPolicy:
                 self._hosts.add(entry.lower())
 
     def resolve_allowed(self, url: httpx2.URL) -> list[str]:
-        """The addresses to which a connection for this URL may be made, at least one; raises AddressNotAllowed or
-        HostUnresolved.
+        """The addresses to which a connection for this URL may be made, at least one; raises TransferError or
+        TransferError.
         """
         if url.scheme not in ("http", "https"):
-            raise AddressNotAllowed(
-                f"Only http and https can be downloaded, not {url.scheme or 'an address without a scheme'}."
+            raise TransferError(
+                f"Only http and https can be downloaded, not {url.scheme or 'an address without a scheme'}.",
+                code="address-not-allowed",
             )
         if not url.host:
-            raise AddressNotAllowed("The address names no host.")
+            raise TransferError("The address names no host.", code="address-not-allowed")
         port = url.port or (443 if url.scheme == "https" else 80)
         found = self._resolve(url.host, port)
         if url.host.lower() in self._hosts or f"{url.host.lower()}:{port}" in self._hosts:
@@ -104,9 +107,10 @@ class AddressPolicy:
             allowed = [text for text in found if self._is_allowed(text)]
         if not allowed:
             listed = f" (the setting {self._setting})" if self._setting else ""
-            raise AddressNotAllowed(
+            raise TransferError(
                 f"The host {url.host!r} is not a public address ({', '.join(found) or 'none'}), "
-                f"and not on the list of those allowed{listed}."
+                f"and not on the list of those allowed{listed}.",
+                code="address-not-allowed",
             )
         return allowed
 

@@ -26,22 +26,9 @@ import httpx2
 
 from waybill.digests import UnknownDigest, normalize_digests
 from waybill.objects.protocol import ObjectRequestRefused, check_name
-from waybill.transfer.address_policy import AddressPolicy
-from waybill.transfer.file_download import (
-    DownloadMismatch,
-    DownloadRequest,
-    DownloadRules,
-    DownloadStopped,
-    FileDownload,
-)
-from waybill.transfer.http_fetcher import (
-    FetcherCache,
-    HttpFetcher,
-    PermanentTransferError,
-    ThreadFetchers,
-    TransientTransferError,
-    check_status,
-)
+from waybill.transfer.address_policy import AddressPolicy, TransferError
+from waybill.transfer.file_download import DownloadRequest, DownloadRules, DownloadStopped, FileDownload
+from waybill.transfer.http_fetcher import FetcherCache, HttpFetcher, ThreadFetchers, check_status
 from waybill.transfer.partial_file import PARTIAL_FOLDER
 
 _LONGEST_PAUSE = 60.0
@@ -173,7 +160,9 @@ def _download_one(
     tried = 0
     try:
         if check_name(wanted.name).split("/")[0] == PARTIAL_FOLDER:
-            raise PermanentTransferError(f"A name cannot begin with {PARTIAL_FOLDER}/, which holds unfinished files.")
+            raise TransferError(
+                f"A name cannot begin with {PARTIAL_FOLDER}/, which holds unfinished files.", code="transfer-refused"
+            )
         file_download = FileDownload(wanted, normalize_digests(wanted.digests), folder, rules, counter.add_bytes)
         if file_download.reuse_earlier(earlier_folders):
             return DownloadResult(wanted.name, True, file_download.size, file_download.sha256, is_reused=True)
@@ -185,15 +174,17 @@ def _download_one(
             try:
                 file_download.try_once(fetcher)
                 return DownloadResult(wanted.name, True, file_download.size, file_download.sha256, tries=tried)
-            except TransientTransferError as error:
+            except TransferError as error:
+                if not error.is_retryable:
+                    raise
                 if file_download.size >= best + _PROGRESS_THAT_RESETS_TRIES:
                     best, left = file_download.size, tries  # a long file may be cut more often than a short one
                 if left <= 0:
                     return DownloadResult(wanted.name, False, reason=f"{error} ({tried} tries.)", tries=tried)
-                _wait_or_stop(_pause_before_try(tries - left, error.after), rules.stop, pause)
+                _wait_or_stop(_pause_before_try(tries - left, error.retry_after), rules.stop, pause)
     except DownloadStopped:
         return DownloadResult(wanted.name, False, reason="It was stopped.", is_stopped=True, tries=tried)
-    except (PermanentTransferError, ObjectRequestRefused, UnknownDigest) as error:
+    except (TransferError, ObjectRequestRefused, UnknownDigest) as error:
         if file_download is not None:
             file_download.discard()
         return DownloadResult(
@@ -201,7 +192,7 @@ def _download_one(
             False,
             reason=str(error),
             permanent=True,
-            mismatch=isinstance(error, DownloadMismatch),
+            mismatch=error.code == "content-mismatch",
             tries=tried,
         )
     except OSError as error:
@@ -218,12 +209,10 @@ def _probe_one(
         try:
             size = _request_size(wanted, fetcher)
             return RemoteFileInfo(wanted.name, size)
-        except TransientTransferError as error:
-            if tried == tries:
-                return RemoteFileInfo(wanted.name, reason=str(error))
-            _wait_or_stop(_pause_before_try(tried, error.after), stop, pause)
-        except PermanentTransferError as error:
-            return RemoteFileInfo(wanted.name, reason=str(error), permanent=True)
+        except TransferError as error:
+            if not error.is_retryable or tried == tries:
+                return RemoteFileInfo(wanted.name, reason=str(error), permanent=not error.is_retryable)
+            _wait_or_stop(_pause_before_try(tried, error.retry_after), stop, pause)
     return RemoteFileInfo(wanted.name, reason="It was stopped.")
 
 

@@ -21,16 +21,13 @@ from typing import BinaryIO
 import httpx2
 
 from waybill.digests import Digests
-from waybill.transfer.http_fetcher import HttpFetcher, PermanentTransferError, TransientTransferError, check_status
-from waybill.transfer.partial_file import MIN_RESUMABLE_SIZE, FileNameTaken, PartialFile
+from waybill.transfer.address_policy import TransferError
+from waybill.transfer.http_fetcher import HttpFetcher, check_status
+from waybill.transfer.partial_file import MIN_RESUMABLE_SIZE, PartialFile
 
 
-class DownloadStopped(Exception):
+class DownloadStopped(BaseException):  # not an Exception: no handler of errors takes it for one
     """The caller stopped the download."""
-
-
-class DownloadMismatch(PermanentTransferError):
-    """The file that arrived, or is offered, is not the expected one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +82,9 @@ class FileDownload:
         if is_expected is not None:
             if is_expected and self._digests:
                 return True
-            raise PermanentTransferError(
-                "A file of this name exists already, and it cannot be verified to be the expected one."
+            raise TransferError(
+                "A file of this name exists already, and it cannot be verified to be the expected one.",
+                code="transfer-refused",
             )
         self._is_resumed = self._partial.adopt(self._request.url, earlier_folders)
         if self._digests and not self._is_resumed:
@@ -97,8 +95,8 @@ class FileDownload:
         return False
 
     def try_once(self, fetcher: HttpFetcher) -> None:
-        """Steps 2 to 4; raises TransientTransferError, after which it may be called again, PermanentTransferError or
-        DownloadStopped.
+        """Steps 2 to 4; raises DownloadStopped, or TransferError: after one that is retryable it may be
+        called again.
         """
         headers: dict[str, str] = {}
         if self.size and self._partial.version:
@@ -110,11 +108,12 @@ class FileDownload:
         ) as response:
             if response.status_code == 416 and self.size:
                 self.discard()
-                raise TransientTransferError("The server has another version, which is shorter.")
+                raise TransferError("The server has another version, which is shorter.")
             check_status(response, 200, 206)
             if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise PermanentTransferError(
-                    "The server sent it compressed, although the request asked for it uncompressed."
+                raise TransferError(
+                    "The server sent it compressed, although the request asked for it uncompressed.",
+                    code="transfer-refused",
                 )
             if response.status_code == 206:
                 self._check_range(response)
@@ -143,36 +142,31 @@ class FileDownload:
         for chunk in response.iter_raw():  # unbuffered: what is buffered would be lost with a cut
             self._raise_if_stopped()
             if max_size is not None and self.size + len(chunk) > max_size:
-                kind = PermanentTransferError if self._request.size is None else DownloadMismatch
-                raise kind(f"More than {max_size} bytes arrived.")
+                code = "transfer-refused" if self._request.size is None else "content-mismatch"
+                raise TransferError(f"More than {max_size} bytes arrived.", code=code)
             file.write(chunk)
             self._partial.digests.update(chunk)
             self._add_bytes(len(chunk))
             now = self._rules.monotonic()
             if now - since >= self._rules.timeout:
                 if self.size - before < self._rules.min_rate * (now - since):
-                    raise TransientTransferError(f"The server sends less than {self._rules.min_rate} bytes a second.")
+                    raise TransferError(f"The server sends less than {self._rules.min_rate} bytes a second.")
                 since, before = now, self.size
 
     def _finish(self, small: io.BytesIO | None) -> None:
         mismatch = self._partial.digests.find_mismatch(self._request.size, self._digests)
         if mismatch and self._is_resumed:
             self.discard()
-            raise TransientTransferError(f"It was assembled from responses of different versions: {mismatch}.")
+            raise TransferError(f"It was assembled from responses of different versions: {mismatch}.")
         if mismatch:
-            raise DownloadMismatch(f"{mismatch[0].upper()}{mismatch[1:]}.")
+            raise TransferError(f"{mismatch[0].upper()}{mismatch[1:]}.", code="content-mismatch")
         self._put_in_place(small)
 
     def _put_in_place(self, small: io.BytesIO | None = None) -> None:
-        try:
-            if small is not None:
-                self._partial.write_at_once(small.getbuffer())
-            else:
-                self._partial.put_in_place()
-        except FileNameTaken:
-            raise PermanentTransferError(
-                "A file of this name exists already: two requests have the same name."
-            ) from None
+        if small is not None:
+            self._partial.write_at_once(small.getbuffer())
+        else:
+            self._partial.put_in_place()
 
     def _check_range(self, response: httpx2.Response) -> None:
         """Check that the server sends the missing bytes, and of the same version."""
@@ -180,7 +174,7 @@ class FileDownload:
         version = _version_of(response)
         if unit != "bytes" or rest.partition("-")[0] != str(self.size) or version not in (None, self._partial.version):
             self.discard()
-            raise TransientTransferError("The server sent another range than was requested.")
+            raise TransferError("The server sent another range than was requested.")
         self._is_resumed = True
 
     def _check_length(self, response: httpx2.Response) -> None:
@@ -189,9 +183,13 @@ class FileDownload:
             return
         total = self.size + int(length)
         if self._request.size is not None and total != self._request.size:
-            raise DownloadMismatch(f"The server offers {total} bytes, and {self._request.size} are expected.")
+            raise TransferError(
+                f"The server offers {total} bytes, and {self._request.size} are expected.", code="content-mismatch"
+            )
         if self._rules.max_size is not None and total > self._rules.max_size:
-            raise PermanentTransferError(f"The server offers {total} bytes, and {self._rules.max_size} is the limit.")
+            raise TransferError(
+                f"The server offers {total} bytes, and {self._rules.max_size} is the limit.", code="transfer-refused"
+            )
         if not self._rules.accept_size(self._request.name, total):
             raise DownloadStopped
 

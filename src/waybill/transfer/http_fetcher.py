@@ -1,8 +1,8 @@
 """One HTTP request to a checked address, through at most a few redirects, each checked again.
 
 The connection is made to the checked address itself, with the host's name in `Host` and in TLS, so that certificates are
-verified as usual. A connection is reused for the same host only. An error is one of two: TransientTransferError (worth
-another attempt, perhaps after a pause that the server named) or PermanentTransferError (not worth one).
+verified as usual. A connection is reused for the same host only. An error is one of two: TransferError (worth
+another attempt, perhaps after a pause that the server named) or TransferError (not worth one).
 
 Fetchers are for one thread. `FetcherCache` keeps them from one download to the next, so that many small downloads do not
 each open their own connections; `ThreadFetchers` are those of one download.
@@ -20,23 +20,11 @@ from typing import Self
 
 import httpx2
 
-from waybill.transfer.address_policy import AddressNotAllowed, AddressPolicy, HostUnresolved
+from waybill.transfer.address_policy import AddressPolicy, TransferError
 
 _REDIRECT_STATUSES = {301, 302, 303, 307, 308}
 _RETRY_STATUSES = {408, 425, 429}
 _MAX_HOSTS = 4  # to which one fetcher keeps connections open
-
-
-class TransientTransferError(Exception):
-    """Another attempt may succeed."""
-
-    def __init__(self, reason: str, after: float | None = None) -> None:
-        super().__init__(reason)
-        self.after = after  # seconds of the server's Retry-After, if it sent one
-
-
-class PermanentTransferError(Exception):
-    """Another attempt would fail the same way."""
 
 
 class HttpFetcher:
@@ -84,18 +72,23 @@ class HttpFetcher:
             response.close()
             target = url.join(response.headers["location"])
             if url.scheme == "https" and target.scheme == "http":
-                raise PermanentTransferError(
-                    "The server redirects from https to http, which anyone on the way could change."
+                raise TransferError(
+                    "The server redirects from https to http, which anyone on the way could change.",
+                    code="transfer-refused",
                 )
             if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
                 private = {}  # they may hold a password that is meant for the first host
             url = target.copy_with(fragment=None)
-        raise PermanentTransferError(f"The server redirects too often: {self._redirects} redirects were followed.")
+        raise TransferError(
+            f"The server redirects too often: {self._redirects} redirects were followed.", code="transfer-refused"
+        )
 
     def _send(self, method: str, url: httpx2.URL, headers: dict[str, str]) -> httpx2.Response:
         addresses = self._policy.resolve_allowed(url)
         if url.username or url.password:
-            raise PermanentTransferError("The address holds a user name or password: pass them as a header.")
+            raise TransferError(
+                "The address holds a user name or password: pass them as a header.", code="transfer-refused"
+            )
         client = self._client_of(url)
         asked = {"accept": "*/*", **headers, "accept-encoding": "identity", "host": url.netloc.decode("ascii")}
         for number, address in enumerate(addresses, start=1):
@@ -124,8 +117,8 @@ def check_status(response: httpx2.Response, *accepted: int) -> None:
         return
     message = f"The server answered {response.status_code} {response.reason_phrase}".rstrip() + "."
     if response.status_code >= 500 or response.status_code in _RETRY_STATUSES:
-        raise TransientTransferError(message, _parse_seconds(response.headers.get("retry-after", "")))
-    raise PermanentTransferError(message)
+        raise TransferError(message, retry_after=_parse_seconds(response.headers.get("retry-after", "")))
+    raise TransferError(message, code="transfer-refused")
 
 
 def _parse_seconds(text: str) -> float | None:
@@ -134,23 +127,21 @@ def _parse_seconds(text: str) -> float | None:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Translate what a client can raise into the two errors."""
+    """Translate what a client can raise."""
     try:
         yield
-    except AddressNotAllowed as error:
-        raise PermanentTransferError(str(error)) from error
-    except HostUnresolved as error:
-        raise TransientTransferError(str(error)) from error
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
-        raise PermanentTransferError(f"The address or the headers cannot be sent: {error}") from error
+        raise TransferError(f"The address or the headers cannot be sent: {error}", code="transfer-refused") from error
     except httpx2.TimeoutException as error:
-        raise TransientTransferError("The server did not answer in time.") from error
+        raise TransferError("The server did not answer in time.") from error
     except httpx2.ConnectError as error:
         if _is_certificate_error(error):
-            raise PermanentTransferError(f"The server's certificate cannot be trusted: {error}") from error
-        raise TransientTransferError(f"No connection to the server: {error}") from error
+            raise TransferError(
+                f"The server's certificate cannot be trusted: {error}", code="transfer-refused"
+            ) from error
+        raise TransferError(f"No connection to the server: {error}") from error
     except httpx2.HTTPError as error:
-        raise TransientTransferError(f"The connection was cut: {error}") from error
+        raise TransferError(f"The connection was cut: {error}") from error
 
 
 def _is_certificate_error(error: BaseException | None) -> bool:

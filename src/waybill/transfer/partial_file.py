@@ -25,15 +25,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from waybill.digests import Digests
+from waybill.transfer.address_policy import TransferError
 
 PARTIAL_FOLDER = ".partial"
 CHUNK_SIZE = 1024 * 1024
 MIN_RESUMABLE_SIZE = 16 * 1024  # bytes: a smaller file is downloaded again faster than its version is written
 _NO_LINK_ERRORS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK}
-
-
-class FileNameTaken(Exception):
-    """Another file has this name."""
 
 
 class PartialFile:
@@ -115,7 +112,7 @@ class PartialFile:
         return False
 
     def write_at_once(self, data: memoryview) -> None:
-        """Write these bytes as the finished file; raises FileNameTaken when there is one of that name."""
+        """Write these bytes as the finished file; raises TransferError when there is one of that name."""
         target = self._folder / self._name
         if "/" in self._name:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,16 +125,16 @@ class PartialFile:
                     target.unlink()
                     raise
         except FileExistsError:
-            raise FileNameTaken from None
+            raise _name_taken() from None
 
     def put_in_place(self) -> None:
-        """Make it the finished file; raises FileNameTaken when there is one of that name."""
+        """Make it the finished file; raises TransferError when there is one of that name."""
         target = self._folder / self._name
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(self.path, target, follow_symlinks=False)  # unlike rename, never over another file
         except FileExistsError:
-            raise FileNameTaken from None
+            raise _name_taken() from None
         except OSError as error:
             if error.errno not in _NO_LINK_ERRORS:
                 raise
@@ -170,6 +167,11 @@ def _link_or_copy(source: Path, target: Path) -> bool:
             raise
         _copy_file(source, target)
     return True
+
+
+def _name_taken() -> TransferError:
+    sentence = "A file of this name exists already: two requests have the same name."
+    return TransferError(sentence, code="transfer-refused")
 
 
 def _copy_file(source: Path, target: Path) -> None:

@@ -18,7 +18,7 @@ from waybill.machine import RESUME, STAY, Action, Document, Machine, State
 from waybill.record import Finding, HistoryEntry, Page, Record, RecordDocuments, Ref, SessionInfo, Store, StoreError
 from waybill.rules import Machines, describe_error
 from waybill.views.hold_messages import compose_record_message, is_on_hold, refresh_messages
-from waybill.views.page_tokens import BadPageToken, ListQuery, PageTokens, find_page
+from waybill.views.page_tokens import ListQuery, PageTokens, find_page
 from waybill.views.view_types import (
     ActionView,
     FindingView,
@@ -37,7 +37,6 @@ from waybill.views.view_types import (
 )
 
 __all__ = [
-    "BadPageToken",
     "ListQuery",
     "PageTokens",
     "compose_record_message",

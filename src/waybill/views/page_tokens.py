@@ -20,14 +20,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from waybill.errors import InputError
 from waybill.record import Page, Ref, Store
-
-
-class BadPageToken(ValueError):
-    """This page token is not one of ours, or belongs to another list. Begin again without a token."""
-
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
 
 
 class ListQuery(msgspec.Struct, frozen=True, array_like=True):
@@ -66,18 +60,18 @@ class PageTokens:
         return base64.urlsafe_b64encode(self._compute_signature(body) + body).rstrip(b"=").decode()
 
     def verify(self, token: str) -> tuple[ListQuery, int]:
-        """Return the query and where to go on. Raises BadPageToken for anything that this store did not sign."""
+        """Return the query and where to go on. Raises InputError for anything that this store did not sign."""
         try:
             signed = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except (UnicodeEncodeError, binascii.Error, ValueError) as error:
-            raise BadPageToken from error
+            raise InputError(code="bad-page-token") from error
         signature, body = signed[: self.SIGNATURE_BYTES], signed[self.SIGNATURE_BYTES :]
         if not hmac.compare_digest(signature, self._compute_signature(body)):
-            raise BadPageToken
+            raise InputError(code="bad-page-token")
         try:
             position = msgspec.json.decode(body, type=_PagePosition)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:  # signed by us, in the format of another release
-            raise BadPageToken from error
+            raise InputError(code="bad-page-token") from error
         return position.query, position.after
 
     def _compute_signature(self, body: bytes) -> bytes:
@@ -97,7 +91,7 @@ def find_page(
     """Return the page that follows the token, or the first one, and the token of the next page.
 
     A page token alone continues its own list; a filter beside it must agree with it, and so must the order if it is
-    given. Raises BadPageToken otherwise.
+    given. Raises InputError otherwise.
     """
     query, after = requested, None
     if page_token is not None:
@@ -108,8 +102,9 @@ def find_page(
             or (any(given) and given != (query.state, query.parent, query.owner))
             or (is_order_given and query.newest != requested.newest)
         ):
-            raise BadPageToken(
-                "This page token belongs to another list. Give it with the same kind, filter and order, or alone."
+            raise InputError(
+                "This page token belongs to another list. Give it with the same kind, filter and order, or alone.",
+                code="bad-page-token",
             )
     page = store.find(
         query.kind,

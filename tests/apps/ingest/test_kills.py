@@ -27,7 +27,7 @@ from tests.servers.zookeeper import ZooKeeperEnsemble
 from waybill.apps.ingest.profile import Profile, ProfileMail, to_document
 from waybill.apps.ingest.storage import StorageService
 from waybill.apps.ingest.submission import PayloadType, Submission
-from waybill.cli.problems import STORE
+from waybill.errors import STORE
 from waybill.maintenance import MaintenanceContext, run_round
 from waybill.maintenance.working_folders import WorkingFolderRoutine
 from waybill.record import Record, Store

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from waybill.application import Application, BadApplication
+from waybill.application import Application
 from waybill.apps.ingest import settings
 from waybill.apps.ingest.demo import load_demo
+from waybill.apps.ingest.errors import ERROR_CODES
 from waybill.apps.ingest.events import EVENTS
 from waybill.apps.ingest.machine import build_tables
 from waybill.apps.ingest.maintenance import ROUTINES
 from waybill.apps.ingest.resources import IngestResources
+from waybill.errors import InputError
 from waybill.machine import Machine, MachineError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def build_machines(table: Mapping[str, Any]) -> tuple[Machine, ...]:
     try:
         return build_tables(storing_state=chosen.storing_state, external_states=chosen.external_states)
     except MachineError as error:
-        raise BadApplication(f"The settings [app.ingest] cannot be used: {error}") from None
+        raise InputError(f"The settings [app.ingest] cannot be used: {error}", code="bad-application") from None
 
 
 def build_routes(environment: Environment) -> Any:
@@ -55,4 +57,5 @@ APPLICATION = Application(
     has_catalogues=True,
     settings=settings.IngestSettings,
     variables=settings.VARIABLES,
+    error_codes=ERROR_CODES,
 )

@@ -25,7 +25,7 @@ from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.submission import Submission
 from waybill.files import names
-from waybill.manifests import record_lists
+from waybill.manifests import ManifestError, record_lists
 from waybill.masking import mask_document
 from waybill.notify import MailAttachment, make_mail, make_webhook_deliveries, parse_recipients
 from waybill.objects import ObjectNotFound, Objects
@@ -137,7 +137,7 @@ def reasons_of(objects: Objects, job: Record) -> list[str]:
             if isinstance(reason_list, dict)
             else refusal.get("reasons", [])
         )
-    except (ObjectNotFound, record_lists.BadList):
+    except (ObjectNotFound, ManifestError):
         return list(refusal.get("reasons", []))
 
 

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from waybill.application import BadApplication
 from waybill.disk_space import DiskSpaceSettings
+from waybill.errors import InputError
 from waybill.transfer import AddressPolicy
 
 GIGABYTE = 2**30
@@ -112,6 +112,7 @@ def read(table: Mapping[str, Any]) -> IngestSettings:
     try:
         return msgspec.convert(dict(table), IngestSettings)
     except msgspec.ValidationError as error:
-        raise BadApplication(
-            f"The settings [app.ingest] cannot be used: {str(error).rstrip('.')}. `waybill config` shows them."
+        raise InputError(
+            f"The settings [app.ingest] cannot be used: {str(error).rstrip('.')}. `waybill config` shows them.",
+            code="bad-application",
         ) from None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from waybill.errors import NotFound
 from waybill.machine import Machine
 from waybill.record import ActionRequest, Change, Record, WorkQueue
-from waybill.rules import ActionRefused, Machines, UnknownState
+from waybill.rules import ActionRefused, Machines
 
 
 @dataclass
@@ -36,8 +37,9 @@ def queues_of(machines: Machines, names: Iterable[str] | None = None) -> tuple[W
         if not states and requested:
             known = ", ".join(f"{kind}.{s.name}" for s in machine.list_work_states()) or "none"
             if state_name and machine.find_state(state_name) is None:
-                raise UnknownState(
-                    f"{name} is no queue: a {kind} has no state {state_name!r}. Queues of {kind}: {known}."
+                raise NotFound(
+                    f"{name} is no queue: a {kind} has no state {state_name!r}. Queues of {kind}: {known}.",
+                    code="unknown-state",
                 )
             raise ActionRefused(f"{name} is no queue: no work is done there. Queues of {kind}: {known}.")
         without_step = machine.list_states_without_step()

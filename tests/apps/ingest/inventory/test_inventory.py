@@ -12,7 +12,6 @@ import pytest
 from tests.apps.ingest.storage.yard import ARK, Bytes, sha256
 from tests.servers.postgres import PostgresServer
 from waybill.apps.ingest.inventory import (
-    InvalidSearch,
     Inventory,
     InventoryConflict,
     LocalIdTaken,
@@ -21,6 +20,7 @@ from waybill.apps.ingest.inventory import (
     rebuild_page,
 )
 from waybill.apps.ingest.storage import MANIFEST_PATH, Deposit, FileToStore, OcflStorage, StoredVersion
+from waybill.errors import InputError
 from waybill.index import Row, open_index, rebuild_catalogue
 from waybill.manifests import ManifestError, ManifestReader
 from waybill.objects import DirectoryObjects
@@ -262,7 +262,7 @@ def test_search(inventory: Inventory, storage: OcflStorage, sources: Bytes) -> N
     )
     assert (found(text="husk"), found(text="husky none"), found(text="2009", owner=OTHER)) == ([], [], [1])
     for bad in ({"text": "a b c d e"}, {"text": "!?"}, {"ark": "x", "text": "y"}, {"limit": 0}, {"limit": 1001}):
-        with pytest.raises(InvalidSearch):
+        with pytest.raises(InputError):
             inventory.search(**bad)  # type: ignore[arg-type]
 
 

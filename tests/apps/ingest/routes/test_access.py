@@ -143,7 +143,7 @@ def test_an_expired_token_opens_nothing(place: Place, monkeypatch: pytest.Monkey
     monkeypatch.setattr(SqliteStore, "now", lambda self: now(self) + 3601.0)
     answer = place.front.get(told["url"], role=None)
     error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (410, "expired")
+    assert (answer.status_code, error["code"]) == (410, "gone")
     assert error["message"] == f"This assembly has expired at {expires}."
     assert (
         json.loads(error["hint"].removeprefix("Request it again: POST /api/v1/ingest/access "))["object"]

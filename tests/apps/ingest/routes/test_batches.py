@@ -145,7 +145,7 @@ def test_a_key_makes_a_submission_safe_to_repeat(ingest_server: IngestServer, cl
     assert answers[1].json()["is_repeated"] is True
     assert len(ingest_server.payloads()) == before + 1
     other = upload(client, {"profile": "demo"}, b"other", headers={"Idempotency-Key": "k1"})
-    assert (other.status_code, other.json()["error"]["code"]) == (409, "refused")
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "conflict")
     with ingest_server.client("operator") as somebody:
         assert upload(somebody, {"profile": "demo"}, headers={"Idempotency-Key": "k1"}).status_code == 201, (
             "somebody else's key is another"

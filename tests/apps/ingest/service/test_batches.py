@@ -4,7 +4,7 @@ import pytest
 
 from tests.apps.ingest.service.service_caller import ServiceCaller
 from waybill.apps.ingest import service
-from waybill.rules import TargetNotFound
+from waybill.errors import ActionRefused, NotFound
 
 
 def test_a_batch_is_found_by_its_batch_id(anywhere: ServiceCaller) -> None:
@@ -15,12 +15,12 @@ def test_a_batch_is_found_by_its_batch_id(anywhere: ServiceCaller) -> None:
     mine = caller.submit(b"c", batch_id="my-own.name")
     assert service.find_batch(caller.engine, "my-own.name").id == mine.batch.id
     for name in ("bid-nobody", "bid0000009999", "", "a/b", "..", "\0", other.batch_id.upper()):
-        with pytest.raises(TargetNotFound):
+        with pytest.raises(NotFound):
             service.find_batch(caller.engine, name)
     caller.engine.act(batch.batch.ref, "hold", who="op")
     caller.engine.act(batch.batch.ref, "delete", who="op", confirmed=True)
     caller.engine.remove(batch.batch.ref, who="op")
-    with pytest.raises(TargetNotFound, match="no batch"):
+    with pytest.raises(NotFound, match="no batch"):
         service.find_batch(caller.engine, batch.batch_id)
     assert caller.submit(b"b", batch_id=batch.batch_id).batch.id != batch.batch.id, "the name is free again"
 
@@ -29,7 +29,7 @@ def test_the_same_submission_twice_is_one_batch_on_every_store(anywhere: Service
     first, again = (anywhere.submit(b"hello", batch_id="bid-1") for _ in range(2))
     assert (first.batch.id, first.is_repeated, again.is_repeated) == (again.batch.id, False, True)
     assert sum(anywhere.engine.store.count_by_state("batch").values()) == 1
-    with pytest.raises(service.BatchIdConflict):
+    with pytest.raises(ActionRefused):
         anywhere.submit(b"other", batch_id="bid-1")
 
 
@@ -60,5 +60,5 @@ def test_a_batch_that_another_service_made_can_be_shown(caller: ServiceCaller) -
 
 def test_a_job_is_found_by_its_id(caller: ServiceCaller) -> None:
     for id in ("jid0000000001", "", "a/b"):
-        with pytest.raises(TargetNotFound):
+        with pytest.raises(NotFound):
             service.find_job(caller.engine, id)

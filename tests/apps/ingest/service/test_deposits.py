@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from tests.apps.ingest.service.service_caller import COLLECTION, OWNER, ServiceCaller
 from waybill.apps.ingest import service
-from waybill.apps.ingest.service import BatchIdConflict
 from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.errors import ActionRefused, InputError, NotFound
 from waybill.record import CommitAnswer, CommitGroup, CommitOutcomeUnknown, Record, StoreUnavailable
-from waybill.rules import InvalidRequest, PayloadTooLarge, TargetNotFound
 
 PROFILE = "#%profile | http://uc3.cdlib.org/registry/ingest/manifest/"
 
@@ -76,23 +75,23 @@ def test_a_url_is_taken_as_it_is_and_nothing_is_fetched(caller: ServiceCaller) -
     ],
 )
 def test_a_url_that_may_not_be_fetched_is_refused_at_once(caller: ServiceCaller, url: str, says: str) -> None:
-    with pytest.raises(InvalidRequest, match=says) as refusal:
+    with pytest.raises(InputError, match=says) as refusal:
         caller.submit(url=url)
     assert "secret" not in str(refusal.value)
     assert caller.engine.store.count_by_state("batch") == {}
 
 
 def test_an_unknown_and_a_retired_profile_are_refused(caller: ServiceCaller) -> None:
-    with pytest.raises(TargetNotFound, match="no profile 'other'"):
+    with pytest.raises(NotFound, match="no profile 'other'"):
         caller.submit(b"x", profile="other")
-    with pytest.raises(InvalidRequest, match="profile is missing"):
+    with pytest.raises(InputError, match="profile is missing"):
         caller.submit(b"x", profile="")
     service.PROFILES.act(caller.engine, "demo", "retire", who="admin")
-    with pytest.raises(InvalidRequest, match="demo is Retired"):
+    with pytest.raises(InputError, match="demo is Retired"):
         caller.submit(b"x")
     service.PROFILES.act(caller.engine, "demo", "restore", who="admin")
     service.COLLECTIONS.act(caller.engine, "maps", "retire", who="admin")
-    with pytest.raises(InvalidRequest, match="collection maps of the profile demo is Retired"):
+    with pytest.raises(InputError, match="collection maps of the profile demo is Retired"):
         caller.submit(b"x")
     assert caller.payloads() == []
 
@@ -128,7 +127,7 @@ def test_a_batch_id_of_another_submission_is_refused(caller: ServiceCaller, othe
     service.PROFILES.put(caller.engine, {"name": "second"}, who="admin")
     caller.submit(b"hello", batch_id="bid-1", local_ids=("x",))
     fields: dict[str, Any] = {"data": b"hello", "batch_id": "bid-1", "local_ids": ("x",), **other}
-    with pytest.raises(BatchIdConflict, match="bid-1 belongs to batch"):
+    with pytest.raises(ActionRefused, match="bid-1 belongs to batch"):
         caller.submit(**fields)
     assert len(caller.payloads()) == 1
     assert sum(caller.engine.store.count_by_state("batch").values()) == 1
@@ -148,7 +147,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(caller: ServiceCaller) -> None
 
 
 def test_an_upload_of_another_size_than_announced_is_refused(caller: ServiceCaller) -> None:
-    with pytest.raises(InvalidRequest, match="5 bytes came, and 6 were announced"):
+    with pytest.raises(InputError, match="5 bytes came, and 6 were announced"):
         caller.submit(b"hello", size=6)
     assert caller.payloads() == []
 
@@ -168,7 +167,7 @@ def test_an_upload_that_is_too_large_is_refused_on_the_way(tmp_path_factory: pyt
                 came.append(n)
                 yield b"1234"
 
-        with pytest.raises(PayloadTooLarge, match="larger than 10 bytes"):
+        with pytest.raises(InputError, match="larger than 10 bytes"):
             service.submit_deposit(
                 caller.engine, caller.resources, Submission(profile="demo", url="", filename="a"), data(), who="ada"
             )
@@ -216,7 +215,7 @@ WRONG = [
 def test_what_cannot_be_right_is_refused_before_anything_is_kept(
     caller: ServiceCaller, said: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=says):
+    with pytest.raises(InputError, match=says):
         caller.submit(b"x", **said)
     assert caller.payloads() == []
     assert caller.engine.store.count_by_state("batch") == {}
@@ -304,7 +303,7 @@ def test_any_submission_is_accepted_or_refused_with_a_sentence(caller: ServiceCa
     before = len(caller.payloads())
     try:
         accepted = caller.submit(b"x", **said)
-    except (InvalidRequest, BatchIdConflict):
+    except (InputError, ActionRefused):
         assert len(caller.payloads()) == before
     else:
         assert Submission.from_batch(caller.engine.store.get(*accepted.batch.ref)) == accepted.submission

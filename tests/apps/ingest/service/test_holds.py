@@ -8,8 +8,9 @@ from tests.apps.ingest.service.service_caller import ServiceCaller
 from tests.servers.process import wait_until
 from waybill import views
 from waybill.apps.ingest import service
+from waybill.errors import InputError, NotFound
 from waybill.record import Conflict, Record, Ref
-from waybill.rules import ActionRefused, InvalidRequest, TargetNotFound
+from waybill.rules import ActionRefused
 from waybill.step import New
 from waybill.views import hold_messages
 
@@ -58,13 +59,13 @@ def test_holds_are_listed_by_scope(caller: ServiceCaller) -> None:
     )
     assert service.QUEUE_HOLDS == {"ingest": "queue/ingest", "small": "queue/accessSmall", "large": "queue/accessLarge"}
     service.unpause_queue(caller.engine, "large", who="op")
-    with pytest.raises(TargetNotFound, match="large is not paused"):
+    with pytest.raises(NotFound, match="large is not paused"):
         service.unpause_queue(caller.engine, "large", who="op")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 200])
 def test_what_is_no_collection_cannot_be_held(caller: ServiceCaller, name: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InputError):
         service.hold_collection(caller.engine, name, who="op")
 
 
@@ -80,7 +81,7 @@ def test_the_release_of_a_collection_releases_all_that_rests_for_it(caller: Serv
     assert caller.engine.store.get(*ours.ref).state == "Pending"
     assert caller.engine.store.get(*theirs.ref).state == "Held"
     assert service.list_active_holds(caller.engine) == []
-    with pytest.raises(TargetNotFound, match="'maps' is not on hold"):
+    with pytest.raises(NotFound, match="'maps' is not on hold"):
         service.release_collection(caller.engine, "maps", who="op")
 
 
@@ -169,7 +170,7 @@ def test_a_lock_waits_for_its_turn_keeps_others_out_and_is_released(caller: Serv
         caller.ingest.wait("operator-lock", second.id, "Set")
     assert service.release_operator_lock(caller.engine, key, who="op") == 1
     assert list(service.list_active_locks(caller.engine)) == []
-    with pytest.raises(TargetNotFound, match="Nothing locks"):
+    with pytest.raises(NotFound, match="Nothing locks"):
         service.release_operator_lock(caller.engine, key, who="op")
 
 
@@ -226,7 +227,7 @@ def test_a_locked_object_is_not_written_by_a_job(caller: ServiceCaller) -> None:
 )
 def test_an_invalid_lock_name_is_refused(caller: ServiceCaller, key: str) -> None:
     for verb in (service.set_operator_lock, service.release_operator_lock):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InputError):
             verb(caller.engine, key, who="op")
 
 

@@ -9,8 +9,9 @@ from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.service import COLLECTIONS, PROFILES
 from waybill.apps.ingest.submission import PayloadType
+from waybill.errors import InputError, NotFound
 from waybill.record import RecordDocuments
-from waybill.rules import ActionRefused, InvalidRequest, TargetNotFound
+from waybill.rules import ActionRefused
 
 SECRET = "hunter2-hunter2"
 CALLBACK = {"url": "https://example.org/done", "user": "ann", "password": SECRET}
@@ -41,7 +42,7 @@ def test_a_profile_is_made_changed_retired_restored_and_deleted(caller: ServiceC
     with pytest.raises(ActionRefused, match="Confirm"):
         PROFILES.act(caller.engine, "new", "delete", who="admin")
     PROFILES.act(caller.engine, "new", "delete", who="admin", confirmed=True)
-    with pytest.raises(TargetNotFound, match="no profile 'new'"):
+    with pytest.raises(NotFound, match="no profile 'new'"):
         PROFILES.get_record(caller.engine, "new")
     events = [line.cause for line in caller.engine.store.history("profile", "new")]
     assert events == ["submit", "change", "retire", "restore", "retire", "delete"]
@@ -85,7 +86,7 @@ def test_a_change_through_the_action_is_checked_too(caller: ServiceCaller) -> No
 
 
 def test_a_password_in_a_url_is_refused_without_being_repeated(caller: ServiceCaller) -> None:
-    with pytest.raises(InvalidRequest, match="without user name and password") as refusal:
+    with pytest.raises(InputError, match="without user name and password") as refusal:
         PROFILES.put(
             caller.engine, {"name": "demo", "callback": {"url": f"https://ann:{SECRET}@example.org/"}}, who="admin"
         )
@@ -96,12 +97,12 @@ def test_a_password_in_a_url_is_refused_without_being_repeated(caller: ServiceCa
     "document", [None, [], "x", {}, {"name": "a b"}, {"name": "x", "priority": "high"}, {"name": "../up"}]
 )
 def test_what_is_no_profile_is_refused(caller: ServiceCaller, document: object) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InputError):
         PROFILES.put(caller.engine, document, who="admin")
 
 
 def test_the_name_in_the_document_and_the_one_it_is_sent_as_agree(caller: ServiceCaller) -> None:
-    with pytest.raises(InvalidRequest, match="sent as 'b'"):
+    with pytest.raises(InputError, match="sent as 'b'"):
         PROFILES.put(caller.engine, {"name": "a"}, name="b", who="admin")
 
 
@@ -134,7 +135,7 @@ def test_a_properties_file_of_merritt_is_imported(caller: ServiceCaller) -> None
     assert any("'Oddity' is not a setting" in remark for remark in remarks)
     assert SECRET not in shown(caller, "far_content") + str(remarks)
     assert caller.submit(b"x", profile="far_content").submission.collections == ("maps",)
-    with pytest.raises(InvalidRequest, match="must be a number"):
+    with pytest.raises(InputError, match="must be a number"):
         service.import_profile(caller.engine, b"ProfileID: a\nPriority: high\n", who="admin")
 
 
@@ -142,7 +143,7 @@ def test_a_profile_that_another_hand_has_damaged_is_named(caller: ServiceCaller)
     from msgspec.structs import replace
 
     record = caller.engine.store.get("profile", "demo")
-    with pytest.raises(InvalidRequest, match="profile demo cannot be read"):
+    with pytest.raises(InputError, match="profile demo cannot be read"):
         PROFILES.read(replace(record, documents=RecordDocuments({"profile": b"[]"})))
 
 

@@ -18,8 +18,8 @@ from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.service import check_payload, limit_bytes
 from waybill.apps.ingest.service.payload_check import find_unreachable_rows
 from waybill.apps.ingest.submission import PayloadType
-from waybill.rules import PayloadTooLarge
-from waybill.transfer.address_policy import AddressPolicy, HostUnresolved
+from waybill.errors import InputError
+from waybill.transfer.address_policy import AddressPolicy, TransferError
 
 HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/{}\n"
 
@@ -67,7 +67,7 @@ def test_urls_that_would_be_refused_are_reported_by_line_and_nothing_is_fetched(
     def resolve(host: str, port: int) -> list[str]:
         asked.append(host)
         if host == "away.example.org":
-            raise HostUnresolved("The host 'away.example.org' could not be resolved.")
+            raise TransferError("The host 'away.example.org' could not be resolved.", code="host-unresolved")
         return {"intern.example.org": ["10.1.2.3"], "public.example.org": ["93.184.216.34"]}.get(host, [host])
 
     web = FileServer()
@@ -218,7 +218,7 @@ def test_of_a_file_only_its_name_is_checked(tmp_path: Path) -> None:
 
 def test_a_server_stops_at_its_limit(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {**bag(data=b"x" * 5000, said=b"x" * 5000)})
-    with pytest.raises(PayloadTooLarge, match="unpacks to more than 1,000 bytes"):
+    with pytest.raises(InputError, match="unpacks to more than 1,000 bytes"):
         check_payload(path, scratch=tmp_path / "s", on_bytes=limit_bytes(1000))
     assert list((tmp_path / "s").iterdir()) == []
 

@@ -187,7 +187,7 @@ def measure_order(resources: IngestResources, assembly_request: AssemblyRequest)
     inventory, ark = resources.inventory, assembly_request.object
     object_row = inventory.get_object(ark)
     if object_row is None:
-        raise RecordNotFound(f"There is no object {quote_text(ark)} in the inventory.", SEARCH_HINT)
+        raise RecordNotFound(f"There is no object {quote_text(ark)} in the inventory.", hint=SEARCH_HINT)
     number = int(object_row["head"]) if assembly_request.version is None else assembly_request.version
     order = AssemblyOrder(object=ark, version=number, form=assembly_request.form, content=assembly_request.content)
     if assembly_request.files:
@@ -204,7 +204,7 @@ def measure_order(resources: IngestResources, assembly_request: AssemblyRequest)
         if number != ALL_VERSIONS:
             break
     if size.files == 0:
-        raise RecordNotFound(f"{ark} has no version {number}; its newest is {object_row['head']}.", SEARCH_HINT)
+        raise RecordNotFound(f"{ark} has no version {number}; its newest is {object_row['head']}.", hint=SEARCH_HINT)
     return order, size
 
 
@@ -218,7 +218,7 @@ def _measure_files(resources: IngestResources, order: AssemblyOrder, files: tupl
         row = resources.inventory.get_file(order.object, order.version, path)
         if row is None:
             raise RecordNotFound(
-                f"Version {order.version} of {order.object} has no file {quote_text(path)}.", FILES_HINT
+                f"Version {order.version} of {order.object} has no file {quote_text(path)}.", hint=FILES_HINT
             )
         total += int(row["size"])
     return ContentSize(len(files), total)

@@ -24,7 +24,7 @@ from waybill.apps.ingest.commands.support import (
 )
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.problems import FAILED, NameNotFound
+from waybill.errors import FAILED, NotFound
 from waybill.record import Record, RecordNotFound, Store
 from waybill.text_format import clip_line, format_local_time
 
@@ -178,12 +178,12 @@ def _find_assembly(store: Store, id: str) -> Record:
     kinds = [f"access-{queue}"] if colon else KINDS
     matches = list(_iter_matches(store, kinds, rest if colon else id))
     if not matches:
-        raise NameNotFound(
+        raise NotFound(
             f"There is no assembly {id}: expired ones are removed, and `waybill ingest access` lists the others. "
             "`waybill ingest access request ARK` makes a new one."
         )
     if len(matches) > 1:
-        raise NameNotFound(f"Both queues have an assembly {id}: write small:{id} or large:{id}.")
+        raise NotFound(f"Both queues have an assembly {id}: write small:{id} or large:{id}.")
     return matches[0]
 
 
@@ -215,11 +215,11 @@ def get(
     packed = record.documents.get("packed")
     if record.state == "Completed" and isinstance(packed, dict) and packed.get("expires", now) < now:
         when = format_local_time(views.format_time(packed["expires"]))
-        raise NameNotFound(
+        raise NotFound(
             f"{record.ref} expired {when}, and its archive is no longer available. {_suggest_request(record)}"
         )
     if record.state != "Completed" or not isinstance(packed, dict):
-        raise NameNotFound(
+        raise NotFound(
             f"{record.ref} is {record.state}: its archive {'no longer exists' if packed else 'is not ready yet'}."
         )
     target = support.resolve_output(context, output, force)

@@ -26,9 +26,9 @@ from waybill.apps.ingest.commands.support import MIN_LOOK_INTERVAL, NO_WORKER, r
 from waybill.apps.ingest.submission import Submission
 from waybill.cli import terminal
 from waybill.cli.command_context import CommandContext
-from waybill.cli.problems import FAILED
 from waybill.cli.watch import StoreRetry
 from waybill.engine import Engine
+from waybill.errors import FAILED
 from waybill.record import Record, RecordNotFound, Ref, Store
 from waybill.text_format import clip_line
 

@@ -23,8 +23,8 @@ from waybill.apps.ingest.commands.support import (
 from waybill.apps.ingest.submission import Submission
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.problems import NameNotFound, UsageError
 from waybill.cli.records import check_state
+from waybill.errors import InputError, NotFound
 from waybill.manifests import record_lists
 from waybill.record import Record, RecordNotFound, Ref, Store
 from waybill.text_format import clip_line, format_age, format_local_time
@@ -131,8 +131,9 @@ def find_page(
     if page_token is not None:
         query, after = PageTokens.from_store(store).verify(page_token)
         if query.kind != kind:
-            raise UsageError(
-                f"This page token belongs to a list of {query.kind}; use it there, or start again without it."
+            raise InputError(
+                f"This page token belongs to a list of {query.kind}; use it there, or start again without it.",
+                code="usage",
             )
     check_state(context.get_machine(kind), query.state, store)
     page = store.find(
@@ -281,7 +282,7 @@ def list_jobs(
         # the store filters by one of them: by the batch, which is narrower
         if parent is not None and state is not None:
             if page_token is not None:
-                raise UsageError("With --batch and --state together there are no pages: raise --limit.")
+                raise InputError("With --batch and --state together there are no pages: raise --limit.", code="usage")
             check_state(context.get_machine("job"), state, store)
             records, next_token = (
                 list(
@@ -367,7 +368,7 @@ def report(
 ) -> None:
     """Show the last report of a batch; or, after repairs, have the next one written and sent."""
     if send and jobs:
-        raise UsageError("--send requests a report that does not exist yet; leave out --jobs.")
+        raise InputError("--send requests a report that does not exist yet; leave out --jobs.", code="usage")
     with context.open_engine() as engine:
         batch = service.find_batch(engine, id)
         if send:
@@ -379,7 +380,7 @@ def report(
             )
         last_report = batch.documents.get("status-report")
         if not isinstance(last_report, dict):
-            raise NameNotFound(
+            raise NotFound(
                 f"{batch.id} is {batch.state} and has no report yet. `waybill ingest batch {batch.id}` shows its state."
             )
         rows = list(_iter_failures(engine.store, last_report)) if not context.as_json else []

@@ -13,8 +13,8 @@ from waybill.apps.ingest.profile import Collection, from_document, to_document
 from waybill.apps.ingest.service import COLLECTIONS
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.problems import UsageError
 from waybill.engine import Engine
+from waybill.errors import InputError
 from waybill.record import Record
 from waybill.step import New
 
@@ -119,7 +119,7 @@ def change(
     """Change the given fields; with --file, replace everything."""
     given = _collect_options(name, ark, owner, description)
     if file is None and not given:
-        raise UsageError("Give what to change: --name, --ark, --owner, --description or --file.")
+        raise InputError("Give what to change: --name, --ark, --owner, --description or --file.", code="usage")
     with context.open_engine() as engine:
         before = COLLECTIONS.get_record(engine, mnemonic).documents["collection"]
         base = read_document(file) if file is not None else before

@@ -27,7 +27,7 @@ from waybill.apps.ingest.commands.support import format_size, open_file, plurali
 from waybill.apps.ingest.formats.checkm import detect_kind
 from waybill.apps.ingest.submission import DC_ELEMENTS, PayloadType, Submission, parse_local_ids
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.problems import FAILED, UsageError
+from waybill.errors import FAILED, InputError
 from waybill.rules import ActionRefused
 
 PANEL = "Deposits"
@@ -169,14 +169,14 @@ def _is_url(payload: str) -> bool:
 
 def _choose_name(payload: str, filename: str) -> str:
     if payload == "-" and not filename:
-        raise UsageError("A payload from stdin has no name: give --filename.")
+        raise InputError("A payload from stdin has no name: give --filename.", code="usage")
     return filename or ("" if _is_url(payload) else Path(payload).name)
 
 
 def _parse_digest(text: str) -> tuple[str, str]:
     kind, colon, value = text.rpartition(":")
     if text and not (colon and kind and value):
-        raise UsageError(f"--digest {text!r} is not TYPE:HEX, such as sha-256:9f86d081...")
+        raise InputError(f"--digest {text!r} is not TYPE:HEX, such as sha-256:9f86d081...", code="usage")
     return kind, value
 
 
@@ -185,7 +185,7 @@ def _parse_dublin_core(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         word, equals, text = pair.partition("=")
         if not equals or word not in DC_ELEMENTS:
-            raise UsageError(f"--dc {pair!r} is not WORD=TEXT; the words are {', '.join(DC_ELEMENTS)}.")
+            raise InputError(f"--dc {pair!r} is not WORD=TEXT; the words are {', '.join(DC_ELEMENTS)}.", code="usage")
         elements[word] = f"{elements[word]};{text}" if word in elements else text
     return elements
 

@@ -16,8 +16,8 @@ from waybill.apps.ingest.merritt.queue_import import QueueImportReport, import_e
 from waybill.apps.ingest.merritt.queue_sources import open_source
 from waybill.apps.ingest.profile import BadProfile, to_document
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.problems import FAILED
 from waybill.engine import Engine
+from waybill.errors import FAILED
 from waybill.record import RecordNotFound, Ref
 from waybill.rules import ActionRefused
 from waybill.step import New

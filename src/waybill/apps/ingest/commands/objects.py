@@ -27,7 +27,7 @@ from waybill.apps.ingest.maintenance.audit import DamagedContent, audit_next, it
 from waybill.apps.ingest.resources import IngestResources
 from waybill.cli import terminal
 from waybill.cli.command_context import CommandContext
-from waybill.cli.problems import FAILED, NameNotFound, UsageError
+from waybill.errors import FAILED, InputError, NotFound
 from waybill.index import Row
 from waybill.record import MAX_PAGE, Record, Ref
 from waybill.rules import ActionRefused
@@ -125,7 +125,7 @@ def search(
 def _find_object(inventory: Inventory, ark: str) -> Row:
     found = inventory.get_object(ark)
     if found is None:
-        raise NameNotFound(
+        raise NotFound(
             f"There is no object {ark} in the inventory. `waybill ingest rebuild {ark}` records it again, if it is in storage."
         )
     return found
@@ -135,7 +135,7 @@ def _find_version(inventory: Inventory, ark: str, head: int, version: int | None
     number = version or head
     rows = inventory.list_versions(ark, after=number - 1, limit=1)
     if not rows or rows[0]["number"] != number:
-        raise NameNotFound(f"{ark} has no version {number}; its newest is {head}.")
+        raise NotFound(f"{ark} has no version {number}; its newest is {head}.")
     return rows[0]
 
 
@@ -219,9 +219,9 @@ def get(
     if path is not None:
         return _save_one(context, resources, _find_file(resources.inventory, ark, number, path), ark, output, force)
     if output is None or str(output) == support.STDOUT:
-        raise UsageError("A whole object is written to a folder: give -o FOLDER.")
+        raise InputError("A whole object is written to a folder: give -o FOLDER.", code="usage")
     if force:
-        raise UsageError("--force overwrites one file; a whole object is written to a new folder.")
+        raise InputError("--force overwrites one file; a whole object is written to a new folder.", code="usage")
     output.mkdir(parents=True)  # fails if it exists, so that nothing is overwritten
     count = total = 0
     for row in _iter_files(resources.inventory, ark, number):
@@ -240,9 +240,7 @@ def _find_file(inventory: Inventory, ark: str, number: int, path: str) -> Row:
     for name in (path, f"producer/{path}"):  # depositors' files are below producer/
         if (row := inventory.get_file(ark, number, name)) is not None:
             return {**row, "path": name}
-    raise NameNotFound(
-        f"Version {number} of {ark} has no file {path}; `waybill ingest object {ark} --files` lists them."
-    )
+    raise NotFound(f"Version {number} of {ark} has no file {path}; `waybill ingest object {ark} --files` lists them.")
 
 
 def _save_one(
@@ -279,9 +277,9 @@ def audit(
     if damage is known.
     """
     if ark is not None and (now or all_content):
-        raise UsageError("Give an ARK, or --now for all objects; one object is always read now.")
+        raise InputError("Give an ARK, or --now for all objects; one object is always read now.", code="usage")
     if all_content and not now:
-        raise UsageError("--all needs --now.")
+        raise InputError("--all needs --now.", code="usage")
     resources = resources_of(context)
     if ark is not None:
         if resources.inventory.is_stored_elsewhere(ark):
@@ -364,7 +362,7 @@ def rebuild(
 ) -> int | None:
     """Record the inventory of an object, or of all, again from storage. Searches work meanwhile; safe to repeat."""
     if (ark is not None) == all_objects:
-        raise UsageError("Give an ARK, or --all.")
+        raise InputError("Give an ARK, or --all.", code="usage")
     resources = resources_of(context)
     with context.open_engine() as engine:
         pages = [StoredObjectsPage([ark], [], "")] if ark is not None else read_object_pages(resources.storage)
@@ -386,7 +384,7 @@ def _print_rebuild(
     failures += [failure for result in results for failure in result.get("failures", [])]
     objects, versions = (sum(result.get(name, 0) for result in results) for name in ("objects", "versions"))
     if ark is not None and settled and not failures and not versions:
-        raise NameNotFound(f"{ark} is not in storage, and no longer in the inventory.")
+        raise NotFound(f"{ark} is not in storage, and no longer in the inventory.")
     if context.as_json:
         context.print_json(
             {

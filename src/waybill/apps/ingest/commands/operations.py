@@ -21,8 +21,8 @@ from waybill.apps.ingest.commands.support import (
 )
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.problems import FAILED, UsageError
 from waybill.engine import ActionResult, Engine
+from waybill.errors import FAILED, InputError
 from waybill.record import Record, Ref
 from waybill.rules import ActionRefused
 
@@ -169,7 +169,7 @@ def resume(
     submitted again.
     """
     if sum((bool(names), batch is not None, all_jobs)) != 1:
-        raise UsageError("Give JOB..., or --batch BATCH, or --all.")
+        raise InputError("Give JOB..., or --batch BATCH, or --all.", code="usage")
     with context.open_engine() as engine:
         if names:
             return _act_on(context, engine, names, "resume", why, child_state="Failed")
@@ -218,7 +218,7 @@ def delete(context: CommandContext, names: RECORD_IDS = None, yes: YES = False, 
 
 def _require_one_of(names: list[str] | None, other: str | None, what: str) -> None:
     if bool(names) == (other is not None):
-        raise UsageError(f"Give {what}.")
+        raise InputError(f"Give {what}.", code="usage")
 
 
 def _act_on(
@@ -233,14 +233,14 @@ def _act_on(
 ) -> int | None:
     """Apply the action to each named record. `child_state`: a batch also stands for its jobs in this state."""
     if not names:
-        raise UsageError("Give the id of at least one job or batch.")
+        raise InputError("Give the id of at least one job or batch.", code="usage")
     records = [find_job_or_batch(engine, name) for name in names]
     results = ActionResults(context)
     for record in records:
         wanted = context.get_machine(record.kind).find_action(action)
         with_jobs = child_state is not None and record.kind == "batch"
         if wanted is None and not with_jobs:
-            raise UsageError(f"{action} is for jobs, and {record.id} is a {record.kind}.")
+            raise InputError(f"{action} is for jobs, and {record.id} is a {record.kind}.", code="usage")
         if wanted is not None and (record.state in wanted.sources or not with_jobs):
             confirmed = confirm_action(
                 context, wanted, wanted.get_confirmation(record, engine.store), str(record.ref), yes

@@ -18,8 +18,8 @@ from waybill.apps.ingest.service import COLLECTIONS, PROFILES
 from waybill.apps.ingest.service.managed_documents import ManagedDocuments
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.problems import UsageError
 from waybill.engine import Engine
+from waybill.errors import InputError
 from waybill.record import Record
 from waybill.rules import ActionRefused
 from waybill.step import New
@@ -225,7 +225,9 @@ def change(
             minter,
         )
         if file is None and not given:
-            raise UsageError("Give what to change: `waybill ingest profile change --help` lists the options.")
+            raise InputError(
+                "Give what to change: `waybill ingest profile change --help` lists the options.", code="usage"
+            )
         base = _restore_password(read_document(file), before) if file is not None else before
         profile = from_document(Profile, merge_options({**base, "name": name}, given))
         PROFILES.change(engine, name, to_document(profile), who=context.who, why=why)
@@ -315,7 +317,7 @@ def read_document(file: Path | None) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(file.read_bytes())
     except msgspec.DecodeError as error:
-        raise UsageError(f"{file} is not JSON: {error}.") from error
+        raise InputError(f"{file} is not JSON: {error}.", code="usage") from error
     return document if isinstance(document, dict) else {}
 
 

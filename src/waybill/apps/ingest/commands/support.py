@@ -26,19 +26,18 @@ import typer
 from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.formats.checkm import BadManifest
-from waybill.apps.ingest.inventory import InvalidSearch, InventoryConflict, LocalIdTaken
+from waybill.apps.ingest.inventory import InventoryConflict, LocalIdTaken
 from waybill.apps.ingest.profile import BadProfile
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.storage import NotInStorage, StorageError
 from waybill.cli import terminal
 from waybill.cli.command_context import CommandContext, CommandFunction, command
-from waybill.cli.problems import CONFLICT, FAILED, NameNotFound, UsageError
 from waybill.cli.watch import StoreRetry
-from waybill.digests import UnknownDigest
 from waybill.engine import ActionResult, Engine
+from waybill.errors import CONFLICT, FAILED, InputError, NotFound
 from waybill.machine import Action
 from waybill.objects import ObjectBody
-from waybill.record import Conflict, Record, Ref, Store
+from waybill.record import Record, Ref, Store
 from waybill.rules import ActionRefused, ClaimedByWorker
 
 NO_WORKER = "No worker is alive, so nothing is processed: `waybill up` or `waybill work` starts one."
@@ -81,12 +80,8 @@ def translate_errors() -> Iterator[None]:
     """Translate the errors of ingest into those of the command line."""
     try:
         yield
-    except (InvalidSearch, UnknownDigest) as error:
-        raise UsageError(str(error)) from error
     except NotInStorage as error:
-        raise NameNotFound(str(error)) from error
-    except service.BatchIdConflict as error:
-        raise Conflict(str(error)) from error
+        raise NotFound(str(error)) from error
     except (BadProfile, BadManifest, StorageError, LocalIdTaken, InventoryConflict) as error:
         raise ActionRefused(str(error)) from error
 
@@ -98,11 +93,13 @@ def resources_of(context: CommandContext) -> IngestResources:
 def open_file(file: Path) -> BinaryIO:
     """Open a depositor's file for reading."""
     if not file.exists():
-        raise NameNotFound(f"There is no file {file} here; a remote file is named by its URL, https://...")
+        raise NotFound(f"There is no file {file} here; a remote file is named by its URL, https://...")
     if file.is_dir():
-        raise UsageError(f"{file} is a folder: pack it as a zip or a tar, which becomes one object.")
+        raise InputError(f"{file} is a folder: pack it as a zip or a tar, which becomes one object.", code="usage")
     if not file.is_file():
-        raise UsageError(f"{file} is neither a file nor a folder; to read from a pipe, give - and --filename.")
+        raise InputError(
+            f"{file} is neither a file nor a folder; to read from a pipe, give - and --filename.", code="usage"
+        )
     return file.open("rb")
 
 
@@ -185,7 +182,7 @@ def resolve_output(context: CommandContext, output: Path | None, force: bool) ->
     """Return the file to write, after checking that it may be written; None means stdout."""
     if output is None or str(output) == STDOUT:
         if context.as_json:
-            raise UsageError("With --json the bytes cannot go to stdout: give -o FILE.")
+            raise InputError("With --json the bytes cannot go to stdout: give -o FILE.", code="usage")
         return None
     if output.exists() and not output.is_file():
         raise ActionRefused(f"{output} exists and is not a file: give another name.")

@@ -12,7 +12,6 @@ from waybill.apps.ingest.inventory.catalogue import (
     VersionSource,
 )
 from waybill.apps.ingest.inventory.inventory import (
-    InvalidSearch,
     Inventory,
     InventoryPage,
     RebuildResult,
@@ -22,7 +21,6 @@ from waybill.apps.ingest.inventory.inventory import (
 
 __all__ = [
     "ConcurrentRecording",
-    "InvalidSearch",
     "Inventory",
     "InventoryCatalogue",
     "InventoryConflict",

@@ -33,6 +33,7 @@ from waybill.apps.ingest.storage import (
     StorageService,
     StoredVersion,
 )
+from waybill.errors import InputError
 from waybill.index import Index, Row
 from waybill.manifests import ManifestError
 from waybill.objects import ObjectNotFound
@@ -42,12 +43,6 @@ MAX_ROWS = 1000  # of a page
 MAX_TERMS = 4  # words in a search
 
 _VERSION_FIELDS = ("object", "version", "request", "created", "place", "sha256", "size")
-
-
-class InvalidSearch(Exception):
-    """This search is not possible."""
-
-    permanent = True
 
 
 class InventoryPage(NamedTuple):
@@ -132,10 +127,12 @@ class Inventory:
         """Return a page of objects, ordered by ARK: one ARK; or by local id, by words of title, creator and date, by
         collection, by owner.
 
-        `owner` can be combined with each of them, `collection` with words; other combinations raise InvalidSearch.
+        `owner` can be combined with each of them, `collection` with words; other combinations raise InputError.
         """
         if sum(map(bool, (ark, local_id, text or collection))) > 1:
-            raise InvalidSearch("Search by ARK, by local id, or by words and collection: one of them at a time.")
+            raise InputError(
+                "Search by ARK, by local id, or by words and collection: one of them at a time.", code="bad-search"
+            )
         if ark:
             return InventoryPage(
                 [row for row in self.tables.query("object", ark=ark) if not owner or row["owner"] == owner]
@@ -146,7 +143,9 @@ class Inventory:
         elif text:
             terms = sorted(words_of(text), key=len, reverse=True)  # long words are rare, so the longest comes first
             if not 1 <= len(terms) <= MAX_TERMS:
-                raise InvalidSearch(f"A search takes 1 to {MAX_TERMS} words; {text[:80]!r} has {len(terms)}.")
+                raise InputError(
+                    f"A search takes 1 to {MAX_TERMS} words; {text[:80]!r} has {len(terms)}.", code="bad-search"
+                )
             words = {f"word{n}": terms[n - 1] if n <= len(terms) else "" for n in range(1, MAX_TERMS + 1)}
             statement, values = "search_word", {**values, **words, "collection": collection}
         elif collection:
@@ -219,7 +218,7 @@ def _to_page(rows: list[Row], limit: int, key: str) -> InventoryPage:
 
 def _check_limit(limit: int) -> int:
     if not 1 <= limit <= MAX_ROWS:
-        raise InvalidSearch(f"A page has 1 to {MAX_ROWS} rows, not {limit}.")
+        raise InputError(f"A page has 1 to {MAX_ROWS} rows, not {limit}.", code="bad-search")
     return limit
 
 

@@ -52,7 +52,7 @@ def build_access_router() -> APIRouter:
             message = (
                 f"There is no assembly with this token any more: assemblies expire {lifetime} after they are packed."
             )
-            raise HttpProblem(410, "gone", message, REQUEST_AGAIN)
+            raise HttpProblem("gone", message, REQUEST_AGAIN)
         if record.state == ASSEMBLY.deleted:
             raise _make_expired_problem(record)
         return record
@@ -72,7 +72,7 @@ def build_access_router() -> APIRouter:
             assembly_request = msgspec.json.decode(body, type=AssemblyRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             hint = 'Send JSON such as {"object": "ark:/99999/fk4x"}.'
-            raise HttpProblem(422, "invalid", f"The request is not valid: {error}.", hint) from None
+            raise HttpProblem("invalid", f"The request is not valid: {error}.", hint) from None
         check_embargo(context.identity, context.resources.inventory.get_object(assembly_request.object))
         is_operator = context.identity is not None and context.identity.has_role("operator")
         with context.open_engine() as engine:
@@ -100,7 +100,7 @@ def build_access_router() -> APIRouter:
             return to_json_response(_to_view(record), 202, {"Retry-After": "5"})
         if record.state == ASSEMBLY.failed:
             hint = "An operator can requeue it; or request it again."
-            raise HttpProblem(409, "failed", f"The assembly failed: {record.message}", hint)
+            raise HttpProblem("failed", f"The assembly failed: {record.message}", hint)
         packed, order = record.documents["packed"], order_of(record)
         with context.open_engine() as engine:
             has_expired = packed["expires"] < engine.store.now()
@@ -166,7 +166,7 @@ def _make_expired_problem(record: Record) -> HttpProblem:
     is_deleted = record.state == ASSEMBLY.deleted
     message = "This assembly has expired or was deleted." if is_deleted else f"This assembly has expired{when}."
     hint = f"{REQUEST_AGAIN} {order.to_request_json()}" if order is not None else REQUEST_AGAIN
-    return HttpProblem(410, "expired", message, hint)
+    return HttpProblem("gone", message, hint)
 
 
 def _to_view(record: Record) -> dict[str, Any]:

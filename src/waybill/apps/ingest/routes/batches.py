@@ -27,15 +27,16 @@ from waybill.apps.ingest.batch_report import ReportedJob
 from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext
 from waybill.apps.ingest.routes.schemas import AcceptedView, BatchesView, BatchView, BulkView, NewBatch
 from waybill.apps.ingest.submission import Submission
+from waybill.errors import InputError
 from waybill.http.errors import READ_STATUSES, WRITE_STATUSES, HttpProblem, describe_responses
 from waybill.http.holds_and_sessions import ReasonBody
 from waybill.http.json_io import Name, to_json_response
 from waybill.http.records import check_state
 from waybill.http.request_context import declare_role, make_router
-from waybill.http.uploads import BadForm, FormPart, UploadSlots, read_form
+from waybill.http.uploads import FormPart, UploadSlots, read_form
 from waybill.manifests import record_lists
 from waybill.record import encode_document
-from waybill.rules import InvalidRequest, inputs
+from waybill.rules import inputs
 from waybill.views import ListQuery
 
 NDJSON = "application/x-ndjson"
@@ -112,7 +113,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
     ) -> Response:
         if state is not None and submitter is not None:
-            raise HttpProblem(400, "bad-query", "A list has at most one filter.", "Leave out state or submitter.")
+            raise HttpProblem("bad-query", "A list has at most one filter.", "Leave out state or submitter.")
         requested = ListQuery("batch", state, None, submitter, newest=True)
         with context.open_engine() as engine:
             if state is not None and page_token is None:
@@ -148,7 +149,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         jobs = report.get("jobs") if isinstance(report, dict) else None
         if not isinstance(jobs, dict):
             raise HttpProblem(
-                404, "not-found", f"{batch.ref} has no report yet.", "Ask again when it is Completed or Failed."
+                "not-found", f"{batch.ref} has no report yet.", "Ask again when it is Completed or Failed."
             )
         rows = record_lists.read_list(context.resources.objects, jobs, ReportedJob)
         return StreamingResponse((encode_document(row.to_document()) + b"\n" for row in rows), media_type=NDJSON)
@@ -183,7 +184,7 @@ def _parse_submission(body: Any, context: IngestRequestContext, idempotency_key:
         return submission
     batch_id = service.batch_id_of(idempotency_key, context.who)
     if submission.batch_id not in ("", batch_id):
-        raise HttpProblem(400, "bad-query", "There are an Idempotency-Key and a batch_id.", "Send one of them.")
+        raise HttpProblem("bad-query", "There are an Idempotency-Key and a batch_id.", "Send one of them.")
     return replace(submission, batch_id=batch_id)
 
 
@@ -204,7 +205,7 @@ def _submit_upload(
             if part.name == "submission" and submission is None:
                 submission = _parse_submission(_decode_json(part), context, idempotency_key)
                 if submission.url:
-                    raise InvalidRequest("Give a file or a URL, not both.")
+                    raise InputError("Give a file or a URL, not both.")
                 with context.open_engine() as engine:
                     completed, profile = service.complete_submission(
                         engine, context.resources, submission, who=context.who
@@ -219,11 +220,11 @@ def _submit_upload(
                 )
                 keep(received)
             else:
-                raise BadForm(
+                raise InputError(
                     f"The part {part.name[:60]!r} is not expected here: send `submission` first, then one `file`, and nothing else."
                 )
         if submission is None or received is None:
-            raise BadForm("The form is incomplete: send `submission`, then `file`.")
+            raise InputError("The form is incomplete: send `submission`, then `file`.")
         completed = service.add_upload_payload(context.resources, completed, received)
         with context.open_engine() as engine:
             accepted = service.make_batch(engine, completed, profile, who=context.who)
@@ -234,7 +235,7 @@ def _decode_json(part: FormPart) -> Any:
     try:
         return msgspec.json.decode(part.read_text())
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadForm(f"The part `submission` is not JSON: {error}.") from None
+        raise InputError(f"The part `submission` is not JSON: {error}.") from None
 
 
 def _respond_accepted(context: IngestRequestContext, accepted: service.AcceptedDeposit) -> Response:

@@ -32,13 +32,13 @@ from waybill.apps.ingest.formats import anvl
 from waybill.apps.ingest.routes.context import IngestRequest, IngestRequestContext
 from waybill.apps.ingest.submission import DC_ELEMENTS, PayloadType, Submission, parse_local_ids, payload_type_of
 from waybill.digests import UnknownDigest, normalize_algorithm
+from waybill.errors import InputError
 from waybill.files import names
 from waybill.files.names import find_fault
 from waybill.http import errors
 from waybill.http.errors import HttpProblem
 from waybill.http.request_context import declare_role, make_foreign_router
-from waybill.http.uploads import BadForm, UploadSlots, read_form
-from waybill.rules import InvalidRequest
+from waybill.http.uploads import UploadSlots, read_form
 
 ResponseForm = Literal["xml", "json"]
 StatePairs = Iterable[tuple[str, str]]
@@ -177,7 +177,7 @@ def build_merritt_router(upload_slots: UploadSlots) -> APIRouter:
     async def refuse_other(context: IngestRequest, rest: str) -> Response:
         allowed = "POST" if rest.partition("/")[0] in get_args(FormVerb) else "GET" if rest in ("state", "help") else ""
         if not allowed or (allowed == "POST" and rest.count("/") not in (0, 3)):
-            raise HttpProblem(404, "no-route", "There is no such route.", _ROUTES_HINT)
+            raise HttpProblem("no-route", "There is no such route.", _ROUTES_HINT)
         raise _refuse_method(context.request, allowed)
 
     return router
@@ -185,7 +185,7 @@ def build_merritt_router(upload_slots: UploadSlots) -> APIRouter:
 
 def _refuse_method(request: Request, allowed: str) -> HttpProblem:
     message = f"{request.url.path[:107]} takes only {allowed}, not {request.method}."
-    return HttpProblem(405, "no-method", message, _ROUTES_HINT, {"Allow": allowed})
+    return HttpProblem("no-method", message, _ROUTES_HINT, {"Allow": allowed})
 
 
 def make_merritt_route(route_class: type[APIRoute]) -> type[APIRoute]:
@@ -220,12 +220,12 @@ def _receive_form(
                 fields.add(part.name, part.read_text())
                 continue
             if part.filename is None:  # a text field, as `curl -F file=http://...` sends it
-                raise BadForm(
+                raise InputError(
                     "The field `file` came as text, not as a file: curl sends a file with -F file=@NAME. "
                     "A URL is submitted to POST /api/v1/ingest/batches, as `url`."
                 )
             if received is not None:
-                raise BadForm("The form has two files; a deposit has one payload.")
+                raise InputError("The form has two files; a deposit has one payload.")
             _check_profile(context, fields)
             batch_id = fields.get("batchID") or service.new_batch_id()
             fields.set_file_name(part.filename or "")
@@ -234,7 +234,7 @@ def _receive_form(
             )
             keep(received)
         if received is None:
-            raise BadForm("There is no file in the form: send the payload as the field `file`.")
+            raise InputError("There is no file in the form: send the payload as the field `file`.")
         submission = fields.to_submission(batch_id, update=update, primary_id=primary_id)
         with context.open_engine() as engine:
             submission, profile = service.complete_submission(engine, context.resources, submission, who=context.who)
@@ -328,13 +328,13 @@ class MerrittFields:
             return []  # not sent yet, or wrong: refused when the form is complete
 
     def to_submission(self, batch_id: str, *, update: bool, primary_id: str) -> Submission:
-        """Build the submission; raise InvalidRequest for fields that contradict each other."""
+        """Build the submission; raise InputError for fields that contradict each other."""
         if self.get("batchID") not in ("", batch_id):
-            raise InvalidRequest("The field batchID must come before the file.")
+            raise InputError("The field batchID must come before the file.")
         erc = self._parse_erc()
         identifiers = {each for each in (primary_id, self.get("primaryIdentifier"), self.get("object")) if each}
         if len(identifiers) > 1:
-            raise InvalidRequest(
+            raise InputError(
                 f"The form has two identifiers, {' and '.join(names.quote_text(each) for each in sorted(identifiers))}: send one."
             )
         arks = [place for place in erc.where if place.startswith("ark:")]
@@ -367,7 +367,7 @@ class MerrittFields:
     def _parse_type(self) -> PayloadType | None:
         text = self.get("type")
         if text and payload_type_of(text) is None:
-            raise InvalidRequest(
+            raise InputError(
                 f"{names.quote_text(text)} is not a type of payload; the types are {', '.join(PayloadType)}."
             )
         return payload_type_of(text) if text else None
@@ -375,14 +375,14 @@ class MerrittFields:
     def _parse_size(self) -> int | None:
         text = self.get("size")
         if text and not re.fullmatch("[0-9]{1,18}", text):
-            raise InvalidRequest(f"{names.quote_text(text)} is not a size: write the number of bytes in digits.")
+            raise InputError(f"{names.quote_text(text)} is not a size: write the number of bytes in digits.")
         return int(text) if text else None
 
     def _parse_erc(self) -> anvl.Erc:
         try:
             return anvl.read_erc(self.get("erc").encode()) if self.get("erc") else anvl.Erc()
         except anvl.BadAnvl as error:
-            raise InvalidRequest(f"The field erc cannot be read: {error}") from None
+            raise InputError(f"The field erc cannot be read: {error}") from None
 
 
 def batch_state_response(form: ResponseForm, accepted: service.AcceptedDeposit, warnings: Iterable[str]) -> Response:

@@ -28,7 +28,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from waybill.apps.ingest.access.orders import FILES_HINT, SEARCH_HINT
 from waybill.apps.ingest.identifiers.noid import is_ark
-from waybill.apps.ingest.inventory import InvalidSearch, Inventory
+from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.routes.context import (
     PREFIX,
@@ -90,18 +90,15 @@ def build_object_router() -> APIRouter:
         limit: Limit = 100,
     ) -> Response:
         """By ARK, local id, or words of title, creator and date; a collection narrows words, an owner everything."""
-        try:
-            page = context.resources.inventory.search(
-                ark=_clean(ark),
-                owner=_clean(owner),
-                local_id=_clean(local_id),
-                collection=_clean(collection),
-                text=_clean(text),
-                after=_clean(after),
-                limit=limit,
-            )
-        except InvalidSearch as error:
-            raise HttpProblem(400, "bad-search", str(error), "Use fewer filters.") from None
+        page = context.resources.inventory.search(
+            ark=_clean(ark),
+            owner=_clean(owner),
+            local_id=_clean(local_id),
+            collection=_clean(collection),
+            text=_clean(text),
+            after=_clean(after),
+            limit=limit,
+        )
         return to_json_response({"objects": [_to_object_view(row) for row in page.rows], "next": page.next or None})
 
     @router.get("/objects/{ark:ark}", summary="One object")
@@ -153,7 +150,7 @@ def build_object_router() -> APIRouter:
     def send_file(context: IngestRequestContext, ark: str, number: int, path: str) -> Response:
         row = context.resources.inventory.get_file(ark, number, path) if path == _clean(path) else None
         if row is None:
-            raise RecordNotFound(f"Version {number} of {ark} has no file {quote_text(path)}.", FILES_HINT)
+            raise RecordNotFound(f"Version {number} of {ark} has no file {quote_text(path)}.", hint=FILES_HINT)
         storage = context.resources.storage
         content = DownloadContent(
             lambda start, end: storage.read(ark, row["place"], start=start, end=end),
@@ -203,7 +200,7 @@ def _clean(text: str) -> str:
 def _find_object(inventory: Inventory, ark: str) -> Row:
     row = inventory.get_object(ark) if ark == _clean(ark) else None
     if row is None:
-        raise RecordNotFound(f"There is no object {quote_text(ark)} in the inventory.", SEARCH_HINT)
+        raise RecordNotFound(f"There is no object {quote_text(ark)} in the inventory.", hint=SEARCH_HINT)
     return row
 
 
@@ -211,7 +208,7 @@ def _find_version(inventory: Inventory, ark: str, number: int) -> Row:
     head = int(_find_object(inventory, ark)["head"])
     rows = inventory.list_versions(ark, after=(number or head) - 1, limit=1)
     if not rows or rows[0]["number"] != (number or head):
-        raise RecordNotFound(f"{ark} has no version {number}; its newest is {head}.", SEARCH_HINT)
+        raise RecordNotFound(f"{ark} has no version {number}; its newest is {head}.", hint=SEARCH_HINT)
     return rows[0]
 
 
@@ -248,7 +245,7 @@ def check_embargo(identity: Identity | None, row: Row | None) -> None:
     """
     is_operator = identity is not None and identity.has_role("operator")
     if why := "" if is_operator else explain_embargo(row, time.time()):
-        raise HttpProblem(403, "embargo", why, "Ask again when it has ended, or ask an operator.")
+        raise HttpProblem("embargo", why, "Ask again when it has ended, or ask an operator.")
 
 
 def explain_embargo(row: Mapping[str, Any] | None, now: float) -> str:
@@ -281,7 +278,7 @@ def build_landing_router() -> APIRouter:
         """The ARK may be percent-encoded once or twice, as Merritt's targets are."""
         wanted = unquote(ark)
         if not is_ark(wanted):
-            raise HttpProblem(404, "not-found", "This is not an ARK.", "It is written as ark:/99999/fk4abc.")
+            raise HttpProblem("not-found", "This is not an ARK.", "It is written as ark:/99999/fk4abc.")
         return RedirectResponse(f"/api/v1/ingest/objects/{quote(wanted, safe='')}", 307)
 
     return router

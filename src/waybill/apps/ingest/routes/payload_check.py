@@ -20,11 +20,11 @@ from waybill.apps.ingest import service
 from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext
 from waybill.apps.ingest.routes.schemas import CheckReportView
 from waybill.apps.ingest.submission import PayloadType
+from waybill.errors import InputError
 from waybill.http.errors import WRITE_STATUSES, describe_responses
 from waybill.http.json_io import to_json_response
 from waybill.http.request_context import declare_role, make_router
 from waybill.http.uploads import UploadSlots
-from waybill.rules import PayloadTooLarge
 
 DAY = 86400.0
 MAX_CHECKED_BYTES = 2**30  # bytes, packed or unpacked; larger payloads are checked with the command line
@@ -71,8 +71,9 @@ def _check_upload(
         for chunk in chunks:
             size += len(chunk)
             if size > MAX_CHECKED_BYTES:
-                raise PayloadTooLarge(
-                    f"It has more than {MAX_CHECKED_BYTES:,} bytes, the most that is checked here: check it with `waybill ingest check`."
+                raise InputError(
+                    f"It has more than {MAX_CHECKED_BYTES:,} bytes, the most that is checked here: check it with `waybill ingest check`.",
+                    code="too-large",
                 )
             file.write(chunk)
         file.flush()

@@ -2,7 +2,7 @@
 
 Every function takes the engine (one store connection, one thread) and, where bytes or settings matter, the resources
 (`environment.resources_of("ingest")`). `who` is written into histories. What cannot be done is refused with a sentence:
-ActionRefused, or one of its subclasses: InvalidRequest, TargetNotFound, PayloadTooLarge, BatchIdConflict.
+ActionRefused, InputError or NotFound.
 
     from waybill.apps.ingest import service
     from waybill.apps.ingest.submission import Submission
@@ -26,7 +26,6 @@ ActionRefused, or one of its subclasses: InvalidRequest, TargetNotFound, Payload
 from waybill.apps.ingest.service.batches import build_batch_view, find_batch, find_job
 from waybill.apps.ingest.service.deposits import (
     AcceptedDeposit,
-    BatchIdConflict,
     add_upload_payload,
     add_url_payload,
     batch_id_of,
@@ -62,7 +61,6 @@ __all__ = [
     "QUEUE_HOLDS",
     "AcceptedDeposit",
     "ActiveHold",
-    "BatchIdConflict",
     "BulkActionResult",
     "PausableQueue",
     "PayloadCheckReport",

@@ -8,9 +8,10 @@ from typing import Any
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
+from waybill.errors import NotFound
 from waybill.files import names
 from waybill.record import Record, RecordNotFound
-from waybill.rules import TargetNotFound, find_id_problem
+from waybill.rules import find_id_problem
 from waybill.views import compose_record_message, format_time
 
 _STORE_ID = re.compile(r"bid[0-9]{10,}")
@@ -18,7 +19,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def find_batch(engine: Engine, id_or_batch_id: str) -> Record:
-    """A batch by its id, or by its batchID, with or without `bid-` before the uuid; raises TargetNotFound if there is none."""
+    """A batch by its id, or by its batchID, with or without `bid-` before the uuid; raises NotFound if there is none."""
     try:
         if _STORE_ID.fullmatch(id_or_batch_id):
             return engine.store.get("batch", id_or_batch_id)
@@ -28,7 +29,7 @@ def find_batch(engine: Engine, id_or_batch_id: str) -> Record:
             )
     except RecordNotFound:
         pass
-    raise TargetNotFound(
+    raise NotFound(
         f"There is no batch {names.quote_text(id_or_batch_id)}: check the id. Completed batches are removed after a while."
     )
 
@@ -39,7 +40,7 @@ def find_job(engine: Engine, id: str) -> Record:
             return engine.store.get("job", id)
     except RecordNotFound:
         pass
-    raise TargetNotFound(f"There is no job {names.quote_text(id)}: check the id. Jobs are removed with their batch.")
+    raise NotFound(f"There is no job {names.quote_text(id)}: check the id. Jobs are removed with their batch.")
 
 
 def build_batch_view(engine: Engine, batch: Record) -> dict[str, Any]:

@@ -39,13 +39,14 @@ from waybill.apps.ingest.submission import (
 )
 from waybill.digests import UnknownDigest, normalize_algorithm, normalize_digests
 from waybill.engine import Engine
+from waybill.errors import InputError
 from waybill.files import containers, names
 from waybill.files.staged_uploads import StagedUpload, upload_key_of
 from waybill.masking import remove_account
 from waybill.record import CommitOutcomeUnknown, Record, RecordExists
-from waybill.rules import ActionRefused, InvalidRequest
+from waybill.rules import ActionRefused
 from waybill.step import New
-from waybill.transfer.address_policy import AddressNotAllowed, HostUnresolved
+from waybill.transfer.address_policy import TransferError
 
 MAX_TEXT_LENGTH = 4096  # characters of a title and similar fields
 MAX_DELETIONS = 1000
@@ -60,10 +61,6 @@ MAX_URL_LENGTH = 8192
 # two submissions that differ in one of these are different deposits
 _COMPARED_FIELDS = ("profile", "update", "primary_id", "local_ids", "creator", "title", "date", "deletions")
 _BATCH_ID_NAMESPACE = uuid.UUID("5c9e4bb1-62a4-5d15-9a0c-6e7e9a4b2d11")  # of batchIDs derived from a caller's key
-
-
-class BatchIdConflict(ActionRefused):
-    """The batchID belongs to another submission."""
 
 
 class AcceptedDeposit(msgspec.Struct, frozen=True):
@@ -92,7 +89,7 @@ def submit_deposit(
     if data is None:
         return make_batch(engine, add_url_payload(resources, complete), profile, who=who, why=why)
     if submission.url:
-        raise InvalidRequest("Give a file or a URL, not both.")
+        raise InputError("Give a file or a URL, not both.")
     digests = [submission.digest_type] if submission.digest_type else []
     with remove_uploads_on_refusal(resources) as keep:
         received = receive_upload(resources, complete.batch_id, submission.filename, data, digests=digests)
@@ -107,13 +104,13 @@ def submit_deposit(
 def complete_submission(
     engine: Engine, resources: IngestResources, submission: Submission, *, who: str
 ) -> tuple[Submission, Profile]:
-    """The completed submission, and its profile. Raises InvalidRequest with all faults, and TargetNotFound if there is no
+    """The completed submission, and its profile. Raises InputError with all faults, and NotFound if there is no
     such profile.
     """
     profile = require_active_profile(engine, submission.profile)
     faults = list(find_submission_faults(submission))
     if faults:
-        raise InvalidRequest(" ".join(faults))
+        raise InputError(" ".join(faults))
     complete = replace(
         submission,
         batch_id=submission.batch_id or new_batch_id(),
@@ -222,19 +219,19 @@ def add_url_payload(resources: IngestResources, submission: Submission) -> Submi
     """
     url = submission.url
     if not url:
-        raise InvalidRequest("There is no payload: send a file, or give its URL.")
+        raise InputError("There is no payload: send a file, or give its URL.")
     if len(url) > MAX_URL_LENGTH or not url.isascii() or not url.isprintable() or " " in url or not is_web_address(url):
-        raise InvalidRequest(
+        raise InputError(
             f"{_quote_url(url)} cannot be fetched: give an http or https URL without user name and password."
         )
     try:
         resources.address_policy.resolve_allowed(httpx2.URL(url))
-    except AddressNotAllowed as error:
-        raise InvalidRequest(str(error)) from None
-    except HostUnresolved:
-        pass  # the name server may be unavailable for a moment: the job tries again, and fails with this sentence if need be
+    except TransferError as error:
+        # The name server may be unavailable for a moment: the job tries again, and fails with this sentence if need be.
+        if not error.is_retryable:
+            raise InputError(str(error)) from None
     except httpx2.InvalidURL as error:
-        raise InvalidRequest(f"{_quote_url(url)} is not a URL: {error}.") from None
+        raise InputError(f"{_quote_url(url)} is not a URL: {error}.") from None
     url_name = unquote(urlsplit(url).path.rpartition("/")[2])
     name = submission.filename or (url_name if names.find_fault(url_name) is None else "")
     return replace(submission, filename=name, type=submission.type or guess_payload_type(name))
@@ -246,7 +243,7 @@ def add_upload_payload(resources: IngestResources, submission: Submission, recei
         # the maintenance routine would take it for abandoned
         raise ValueError(f"{received.name} was not received for {submission.batch_id}")
     if submission.size is not None and submission.size != received.size:
-        raise InvalidRequest(f"{received.size} bytes came, and {submission.size} were announced: send it again.")
+        raise InputError(f"{received.size} bytes came, and {submission.size} were announced: send it again.")
     if submission.digest_type and normalize_algorithm(submission.digest_type) not in received.digests:
         received = uploads_of(resources).add_digest(received, submission.digest_type)
     return replace(
@@ -262,7 +259,7 @@ def add_upload_payload(resources: IngestResources, submission: Submission, recei
 def make_batch(engine: Engine, submission: Submission, profile: Profile, *, who: str, why: str = "") -> AcceptedDeposit:
     """Create the batch of a complete submission, or return the one that its batchID has created before."""
     if submission.is_update_without_target:  # the type is only known from the payload
-        raise InvalidRequest(NO_TARGET_MESSAGE)
+        raise InputError(NO_TARGET_MESSAGE)
     batch_priority = priority.initial_priority_of(1, profile.priority)
     submission = replace(submission, is_profile_checked=True)
     new = New(
@@ -281,8 +278,9 @@ def make_batch(engine: Engine, submission: Submission, profile: Profile, *, who:
     batch = engine.store.get(*created.ref)
     stored = Submission.from_batch(batch)
     if differences := ", ".join(_find_differences(stored, Submission.from_document(submission.to_document()))):
-        raise BatchIdConflict(
-            f"The batchID {submission.batch_id} belongs to {batch.ref}, which differs in its {differences}: give another batchID."
+        raise ActionRefused(
+            f"The batchID {submission.batch_id} belongs to {batch.ref}, which differs in its {differences}: give another batchID.",
+            code="conflict",
         )
     return AcceptedDeposit(batch, stored, is_repeated=batch.created < started_at)
 

@@ -18,9 +18,10 @@ from waybill.apps.ingest.machine.holds import COLLECTION_HOLD_PREFIX, PAUSE_HOLD
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Name
 from waybill.engine import ActionResult, Engine
+from waybill.errors import InputError, NotFound
 from waybill.files import names
 from waybill.record import Record, RecordNotFound, Ref
-from waybill.rules import ActionRefused, InvalidRequest, TargetNotFound
+from waybill.rules import ActionRefused
 
 PausableQueue = Literal["ingest", "small", "large"]
 QUEUE_HOLDS: dict[PausableQueue, str] = {
@@ -93,7 +94,7 @@ def release_collection(
 ) -> BulkActionResult:
     """Clear the hold on a collection and, with `release_records`, release all records that it holds.
 
-    Raises TargetNotFound if there is no such hold and nothing to release.
+    Raises NotFound if there is no such hold and nothing to release.
     """
     _check_name(collection)
     hold_name, result = f"{COLLECTION_HOLD_PREFIX}{collection}", BulkActionResult()
@@ -107,7 +108,7 @@ def release_collection(
             ):
                 result.add_answer(ref, answer)
     if not was_held and not result.done and not result.refusal_count:
-        raise TargetNotFound(f"{names.quote_text(collection)} is not on hold, and nothing is held for it.")
+        raise NotFound(f"{names.quote_text(collection)} is not on hold, and nothing is held for it.")
     return result
 
 
@@ -129,7 +130,7 @@ def pause_queue(engine: Engine, queue: PausableQueue, *, who: str, why: str = ""
 
 def unpause_queue(engine: Engine, queue: PausableQueue, *, who: str, why: str = "") -> None:
     if QUEUE_HOLDS[queue] not in engine.store.list_holds():
-        raise TargetNotFound(f"The queue {queue} is not paused.")
+        raise NotFound(f"The queue {queue} is not paused.")
     engine.clear_hold(QUEUE_HOLDS[queue])
 
 
@@ -147,7 +148,7 @@ def _check_name(name: str) -> None:
     try:
         msgspec.convert(name, Name)
     except msgspec.ValidationError:
-        raise InvalidRequest(f"{names.quote_text(name)} is not the name of a collection or a profile.") from None
+        raise InputError(f"{names.quote_text(name)} is not the name of a collection or a profile.") from None
 
 
 def _exists(engine: Engine, kind: str, id: str) -> bool:

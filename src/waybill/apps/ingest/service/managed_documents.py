@@ -17,9 +17,10 @@ from waybill.apps.ingest.merritt import profile_import
 from waybill.apps.ingest.profile import BadProfile, Collection, Profile, from_document, name_of, to_document
 from waybill.apps.ingest.resources import IngestResources
 from waybill.engine import Engine
+from waybill.errors import InputError, NotFound
 from waybill.files import names
 from waybill.record import Page, Record, RecordExists, RecordNotFound, Ref
-from waybill.rules import InvalidRequest, TargetNotFound, find_id_problem
+from waybill.rules import find_id_problem
 from waybill.step import New
 
 T = TypeVar("T", Profile, Collection)
@@ -34,24 +35,24 @@ class ManagedDocuments(Generic[T]):
         return self.document_type.__name__.lower()
 
     def get_record(self, engine: Engine, name: str) -> Record:
-        """The record with its document; raises TargetNotFound if there is none of this name."""
+        """The record with its document; raises NotFound if there is none of this name."""
         try:
             found = engine.store.get(self.kind, name) if find_id_problem(name) is None else None
         except RecordNotFound:
             found = None
         if found is None or found.state == MANAGED.deleted:
-            raise TargetNotFound(
+            raise NotFound(
                 f"There is no {self.kind} {names.quote_text(name)}: `waybill ingest {self.kind}` or "
                 f"GET /api/v1/ingest/{self.kind}s lists them."
             )
         return found
 
     def read(self, record: Record) -> T:
-        """The document of a record; raises InvalidRequest if it was written by something else and cannot be read."""
+        """The document of a record; raises InputError if it was written by something else and cannot be read."""
         try:
             return from_document(self.document_type, record.documents.get(self.kind))
         except BadProfile as error:
-            raise InvalidRequest(f"The {self.kind} {record.id} cannot be read: {error}") from None
+            raise InputError(f"The {self.kind} {record.id} cannot be read: {error}") from None
 
     def put(self, engine: Engine, document: object, *, name: str = "", who: str, why: str = "") -> tuple[Record, bool]:
         """Create the document, or change the one of this name; returns the record, and whether it was created. A retired
@@ -59,7 +60,7 @@ class ManagedDocuments(Generic[T]):
         """
         checked = self._check_document(document)
         if name and name_of(checked) != name:
-            raise InvalidRequest(
+            raise InputError(
                 f"This is the {self.kind} {names.quote_text(name_of(checked))}, and it was sent as {names.quote_text(name)}."
             )
         new = New(self.kind, {self.kind: to_document(checked)}, id=name_of(checked))
@@ -100,17 +101,17 @@ class ManagedDocuments(Generic[T]):
         return engine.store.each(self.kind, state=state, documents=True)
 
     def require_active(self, engine: Engine, name: str) -> T:
-        """The document, if new deposits may name it; raises InvalidRequest otherwise."""
+        """The document, if new deposits may name it; raises InputError otherwise."""
         record = self.get_record(engine, name)
         if record.state != MANAGED.initial:
-            raise InvalidRequest(f"The {self.kind} {record.id} is {record.state}: {_describe_state(engine, record)}")
+            raise InputError(f"The {self.kind} {record.id} is {record.state}: {_describe_state(engine, record)}")
         return self.read(record)
 
     def _check_document(self, document: object) -> T:
         try:
             return from_document(self.document_type, document)
         except BadProfile as error:
-            raise InvalidRequest(str(error)) from None
+            raise InputError(str(error)) from None
 
 
 def _describe_state(engine: Engine, record: Record) -> str:
@@ -126,9 +127,9 @@ COLLECTIONS = ManagedDocuments(Collection)
 
 
 def require_active_profile(engine: Engine, name: str) -> Profile:
-    """The profile that a new deposit names; raises InvalidRequest if it is not active."""
+    """The profile that a new deposit names; raises InputError if it is not active."""
     if not name:
-        raise InvalidRequest("The profile is missing: every deposit names one.")
+        raise InputError("The profile is missing: every deposit names one.")
     return PROFILES.require_active(engine, name)
 
 
@@ -139,7 +140,7 @@ def import_profile(engine: Engine, data: bytes, name: str = "", *, who: str, why
     try:
         imported = profile_import.import_profile(data, name)
     except BadProfile as error:
-        raise InvalidRequest(str(error)) from None
+        raise InputError(str(error)) from None
     record, _ = PROFILES.put(engine, to_document(imported.profile), who=who, why=why or "imported")
     return record, imported.remarks
 
@@ -148,7 +149,7 @@ def import_profile(engine: Engine, data: bytes, name: str = "", *, who: str, why
 
 
 def require_active_mnemonics(engine: Engine, resources: IngestResources, profile: Profile) -> tuple[str, ...]:
-    """The mnemonics of the profile's collections that exist here; raises InvalidRequest if one of them is retired.
+    """The mnemonics of the profile's collections that exist here; raises InputError if one of them is retired.
 
     A profile names collections by their ARKs. Deposits of a collection that does not exist here can still be held, by
     the name of the profile.
@@ -160,7 +161,7 @@ def require_active_mnemonics(engine: Engine, resources: IngestResources, profile
         collection = COLLECTIONS.read(record)
         if collection.ark and collection.ark in profile.collections:
             if record.state != MANAGED.initial:
-                raise InvalidRequest(
+                raise InputError(
                     f"The collection {record.id} of the profile {profile.name} is {record.state}: nothing new goes into it."
                 )
             mnemonics.append(record.id)

@@ -16,9 +16,9 @@ from waybill.apps.ingest.identifiers.noid import find_ark_fault
 from waybill.apps.ingest.machine.operator_lock import FAMILIES, KIND, OPERATOR_LOCK
 from waybill.apps.ingest.submission import MAX_LOCAL_ID_LENGTH
 from waybill.engine import Engine
+from waybill.errors import InputError, NotFound
 from waybill.files import names
 from waybill.record import Record, RecordNotFound, Ref
-from waybill.rules import InvalidRequest, TargetNotFound
 from waybill.step import New
 
 
@@ -57,19 +57,19 @@ def release_operator_lock(engine: Engine, lock_name: str, *, who: str, why: str 
                 engine.act(record.ref, "release", who=who, why=why)
                 released += 1
     if not released and not engine.store.remove_foreign_lock(lock_name):
-        raise TargetNotFound(f"Nothing locks {names.quote_text(lock_name)}.")
+        raise NotFound(f"Nothing locks {names.quote_text(lock_name)}.")
     return max(released, 1)
 
 
 def _check_lock_name(lock_name: str) -> None:
     family, _, name = lock_name.partition("/")
     if family not in FAMILIES or not name or len(name) > MAX_LOCAL_ID_LENGTH + 256 or not name.isprintable():
-        raise InvalidRequest(
+        raise InputError(
             f"{names.quote_text(lock_name)} is not a lock: write storage/ARK, inventory/ARK or localid/LOCALID_OWNER."
         )
     # A lock that is listed may be another service's: then its name is as Merritt writes it, ark_99999_fk4.
     if family != "localid" and not name.startswith("ark_") and (fault := find_ark_fault(name)):
-        raise InvalidRequest(fault)
+        raise InputError(fault)
 
 
 def _find_record(engine: Engine, ref: Ref | None) -> Record | None:

@@ -24,10 +24,10 @@ from waybill.apps.ingest.formats import bagit, checkm
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.service.deposits import guess_payload_type
 from waybill.apps.ingest.submission import PayloadType
+from waybill.errors import InputError
 from waybill.files import containers, names
 from waybill.files.staged_uploads import HEAD_BYTES
-from waybill.rules import PayloadTooLarge
-from waybill.transfer.address_policy import AddressNotAllowed, AddressPolicy, HostUnresolved
+from waybill.transfer.address_policy import AddressPolicy, TransferError
 
 MAX_COMPLAINTS = 1000  # complaints that the report lists
 LOOKUP_SECONDS = 10.0  # seconds after which no more host names are looked up
@@ -141,7 +141,7 @@ def find_unreachable_rows(
     rows: Iterable[ManifestRow], address_policy: AddressPolicy, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[RowReachability]:
     """The rows whose URLs may not be fetched, in their order; each host is looked up once."""
-    results: dict[tuple[str, str, int | None], AddressNotAllowed | HostUnresolved | None] = {}
+    results: dict[tuple[str, str, int | None], TransferError | None] = {}
     until = clock() + LOOKUP_SECONDS
     for row in rows:
         try:
@@ -156,19 +156,18 @@ def find_unreachable_rows(
                     0, f"From line {row.line} on no more hosts were looked up: the name server is slow.", False
                 )
                 return
-            results[host] = _look_up_host(address_policy, url)
-            if isinstance(results[host], HostUnresolved):
-                yield RowReachability(
-                    row.line, str(results[host]), False
-                )  # once: the name server may only be unavailable for a moment
-        if isinstance(results[host], AddressNotAllowed):
-            yield RowReachability(row.line, f"It would not be fetched. {results[host]}", True)
+            results[host] = fault = _look_up_host(address_policy, url)
+            if fault is not None and fault.is_retryable:  # once: the name server may only be unavailable for a moment
+                yield RowReachability(row.line, str(fault), False)
+        fault = results[host]
+        if fault is not None and not fault.is_retryable:
+            yield RowReachability(row.line, f"It would not be fetched. {fault}", True)
 
 
-def _look_up_host(address_policy: AddressPolicy, url: httpx2.URL) -> AddressNotAllowed | HostUnresolved | None:
+def _look_up_host(address_policy: AddressPolicy, url: httpx2.URL) -> TransferError | None:
     try:
         address_policy.resolve_allowed(url)
-    except (AddressNotAllowed, HostUnresolved) as error:
+    except TransferError as error:
         return error
     return None
 
@@ -235,8 +234,9 @@ def limit_bytes(max_bytes: int) -> Callable[[int], None]:
         nonlocal left
         left -= count
         if left < 0:
-            raise PayloadTooLarge(
-                f"It unpacks to more than {max_bytes:,} bytes, the most that is checked here: check it on your own machine."
+            raise InputError(
+                f"It unpacks to more than {max_bytes:,} bytes, the most that is checked here: check it on your own machine.",
+                code="too-large",
             )
 
     return count_bytes

@@ -11,9 +11,9 @@ from typing import BinaryIO
 from waybill.apps.ingest.payload import UPLOADS_FOLDER
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
+from waybill.errors import InputError
 from waybill.files import names
 from waybill.files.staged_uploads import StagedUpload, StagedUploads
-from waybill.rules import InvalidRequest
 
 _BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _STORE_ID = re.compile(r"bid[0-9]+")  # ids of batches in the store
@@ -37,7 +37,7 @@ def receive_upload(
     digests: Iterable[str] = (),
 ) -> StagedUpload:
     if fault := find_batch_id_fault(batch_id):
-        raise InvalidRequest(fault)
+        raise InputError(fault)
     return uploads_of(resources).receive(batch_id, filename, data, digests=digests)
 
 

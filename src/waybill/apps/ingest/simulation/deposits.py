@@ -47,10 +47,11 @@ from waybill.apps.ingest.storage.http_client import StorageUnavailable
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.engine import Engine
+from waybill.errors import NotFound
 from waybill.machine import Machine
 from waybill.maintenance import MaintenanceRoutine
 from waybill.record import Change, Record, RecordNotFound, Ref, Store
-from waybill.rules import ActionRefused, TargetNotFound
+from waybill.rules import ActionRefused
 from waybill.sim.audit import find_restless
 from waybill.sim.invariant_checker import CheckedRecord, InvariantViolation
 from waybill.sim.memory_objects import MemoryObjects
@@ -245,7 +246,7 @@ class DepositScenario(Scenario):
             try:
                 service.submit_deposit(engine, self.services.get_resources(), submission, [data], who="depositor")
                 return
-            except TargetNotFound:  # its profile does not exist yet
+            except NotFound:  # its profile does not exist yet
                 self.world.simulation.pass_time(1.0)
 
     def _amend(self, update: SimulatedUpdate, data: bytes, engine: Engine) -> None:

@@ -27,13 +27,14 @@ from waybill.apps.ingest.storage import Deposit, OcflStorage, StorageService, St
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.files.containers import UploadPartSizes
 from waybill.machine import Machine
-from waybill.notify import HttpPostAnswer, HttpPostError, make_mail_machine
+from waybill.notify import HttpPostAnswer, make_mail_machine
 from waybill.record import Record
 from waybill.rules import Machines
 from waybill.sim.memory_objects import FolderMemoryObjects, MemoryObjects, MultipartMemoryObjects, ReplaceGuard
 from waybill.sim.world import FaultInjectingProxy, SimulatedWorld, get_current_world
 from waybill.step import Done, Outcome, StepContext
 from waybill.transfer import DownloadRequest, DownloadResult, RemoteFileInfo
+from waybill.transfer.address_policy import TransferError
 
 EZID_SHOULDER = "fk5"  # of ARKs at EZID
 SETTINGS: dict[str, Any] = {
@@ -76,7 +77,7 @@ class SimulatedWeb:
 
     def post(self, url: str, body: bytes, headers: Any, **limits: Any) -> HttpPostAnswer:
         if self.world.transient_error_rate and self.world.draw_chance(self.world.transient_error_rate):
-            raise HttpPostError("the receiver does not answer", permanent=False)
+            raise TransferError("the receiver does not answer")
         self.world.perform_effect("callback", url)
         return HttpPostAnswer(200, "OK")
 

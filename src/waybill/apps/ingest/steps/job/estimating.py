@@ -24,7 +24,7 @@ from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import PayloadType
 from waybill.manifests import record_lists
-from waybill.manifests.record_lists import BadList
+from waybill.manifests.lines import ManifestError
 from waybill.objects import ObjectsError
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext
@@ -42,7 +42,7 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
             documents["files"] = list_files(job, ctx)
         files = documents.get("files") or job.documents["files"]
         needed = _estimate_needed(ctx, files)
-    except (SubmissionRefused, TransientFetchError, ObjectsError, BadList, msgspec.DecodeError) as error:
+    except (SubmissionRefused, TransientFetchError, ObjectsError, ManifestError, msgspec.DecodeError) as error:
         needed, message = UNKNOWN_SIZE, f"Its size is not known: {error}"
     documents["space_needed"] = needed
     priority, changed = adjust_job_priority(

@@ -24,9 +24,9 @@ from waybill.apps.ingest.profile import ProfileCallback
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import Submission
 from waybill.masking import mask_foreign_url
-from waybill.notify import HttpPostError
 from waybill.record import Record, encode_document
 from waybill.step import Done, Fail, Outcome, StepContext
+from waybill.transfer.address_policy import TransferError
 
 NAMESPACE = "http://uc3.cdlib.org/ontology/mrt/ingest/job"
 
@@ -70,11 +70,11 @@ def _call_receiver(job: Record, ctx: StepContext, callback: ProfileCallback, at:
             reach=resources.address_policy,
             timeout=resources.settings.notifications.callback_timeout,
         )
-    except HttpPostError as error:
+    except TransferError as error:
         message = f"The callback to {mask_foreign_url(callback.url)} failed: {error}"
-        if error.permanent:
+        if not error.is_retryable:
             raise Fail(f"{message} Correct the receiver or the profile, then resume.") from None
-        raise HttpPostError(message, permanent=False) from None
+        raise TransferError(message) from None
     return {"status": answer.status, "at": at, "version": _version_of(job)}
 
 
