@@ -30,7 +30,7 @@ class Queued(Protocol):
 
 
 def application_of(kind: str) -> str:
-    """The application to which a kind belongs: the part before the dot of `ingest.job`, "" for a kind without one."""
+    """The application to which a kind belongs: the part before the dot of `bakery.loaf`, "" for a kind without one."""
     return kind.rpartition(".")[0]
 
 

@@ -79,7 +79,7 @@ def a_truncated_archive_is_stored(patch: Patch) -> None:
         data = b"".join(archive)
         return objects.put(name, data[: len(data) // 2])
 
-    patch.setattr(processing, "_store_archive", half)
+    patch.setattr(processing, "store_container", half)
 
 
 def it_is_ready_before_its_archive_is_written(patch: Patch) -> None:
@@ -91,7 +91,7 @@ def it_is_ready_before_its_archive_is_written(patch: Patch) -> None:
         kept[:] = [(name, b"".join(archive))]
         return objects.put(f"{name}.unfinished", kept[0][1])
 
-    patch.setattr(processing, "_store_archive", later)
+    patch.setattr(processing, "store_container", later)
 
 
 def bytes_are_not_verified(patch: Patch) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from waybill.apps.ingest.access import tokens
+from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.resources import IngestResources
 from waybill.engine import Engine
 from waybill.files.names import quote_text, to_file_name
@@ -157,7 +158,7 @@ def request_assembly(
     ready = estimate_ready_time(engine.store, resources, kind, size.bytes, now)
     documents = {
         "order": msgspec.structs.asdict(order),
-        "token": tokens.token_document(token, tokens.url_of(resources, token), size.bytes, "Pending", ready),
+        "token": tokens.token_document(token, tokens.url_of(resources, token), size.bytes, ASSEMBLY.initial, ready),
     }
     key = first_key = f"access/{_order_digest_of(order, assembly_request, owner)}"
     for _ in range(MAX_EXPIRED):
@@ -229,7 +230,7 @@ def estimate_ready_time(store: Store, resources: IngestResources, kind: str, siz
     state), at the configured speed.
     """
     bytes_ahead = 0
-    for state in ("Processing", "Pending"):
+    for state in ASSEMBLY.live:
         bytes_ahead += sum(
             content_bytes_of(record) for record in store.find(kind, state=state, limit=MAX_PAGE, documents=True).records
         )
@@ -238,10 +239,10 @@ def estimate_ready_time(store: Store, resources: IngestResources, kind: str, siz
 
 def is_alive(record: Record, now: float, keep: float) -> bool:
     """Whether its token can be returned to a repeated request."""
-    if record.state == "Completed":
+    if record.state == ASSEMBLY.completed:
         packed = record.documents.get("packed")
         return isinstance(packed, dict) and packed.get("expires", 0) - now >= keep / 2
-    return record.state in ("Pending", "Processing")
+    return record.state in ASSEMBLY.live
 
 
 def _order_digest_of(order: AssemblyOrder, assembly_request: AssemblyRequest, owner: str) -> str:
