@@ -1,0 +1,1 @@
+create table photolab_photo (id text not null primary key, caption text not null);
