@@ -483,3 +483,44 @@ def test_a_record_that_stops_in_its_second_round_resumes_where_it_was() -> None:
         resumed = rules.act(ward, change.after, "resume", store=WITHOUT_HOLDS).after
         assert resumed is not None
         assert resumed.state == back
+
+
+REQUEST = Machine(
+    name="request",
+    plural="requests",
+    description="Put or get.",
+    prefix="req",
+    states=(
+        work("PUT_START", to="PUTTING", description=""),
+        work("PUTTING", to="DONE", description="", or_to=("CHECKING",)),
+        work("GET_START", to="GETTING", description=""),
+        work("GETTING", to="DONE", description=""),
+        work("CHECKING", to="DONE", description=""),
+        end("DONE", description=""),
+    ),
+    initial_states=("GET_START",),
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "last_done"),
+    [
+        ("PUT_START", None),
+        ("PUTTING", "PUT_START"),
+        ("GET_START", None),
+        ("GETTING", "GET_START"),
+        ("CHECKING", "PUTTING"),
+    ],
+)
+def test_a_record_resumes_where_it_failed_whichever_state_it_began_in(state: str, last_done: str | None) -> None:
+    record = Record("request", "req1", state, session="s", last_done=last_done)
+    failed = rules.apply_outcome(REQUEST, record, Fail("no")).after
+    assert failed is not None
+    assert failed.state == "Failed"
+    for _ in range(2):  # and again, when it fails there a second time
+        resumed = rules.act(REQUEST, failed, "resume", store=WITHOUT_HOLDS).after
+        assert resumed is not None
+        assert resumed.state == state
+        again = rules.apply_outcome(REQUEST, replace(resumed, session="s"), Fail("no")).after
+        assert again is not None
+        failed = again

@@ -37,6 +37,8 @@ from waybill.machine.validation import MachineError, check_machine
 from waybill.record import Document, Record, StructType
 from waybill.step import Step
 
+BEFORE = "before "  # begins a `last_done` that names the state to resume in
+
 
 class Arrow(NamedTuple):
     source: str
@@ -108,7 +110,13 @@ class Machine:
         return self._documents.get(type)
 
     def find_resume_state(self, last_done: str | None) -> str:
-        """Return the state where a record resumes whose last success was `last_done`."""
+        """Return the state where a record resumes whose last success was `last_done`.
+
+        "before STATE" stands for a success that no state has: of a record that began in STATE, or came there by
+        another way than a `to`.
+        """
+        if last_done is not None and last_done.startswith(BEFORE) and last_done[len(BEFORE) :] in self._states_by_name:
+            return last_done[len(BEFORE) :]
         done = self._states_by_name.get(last_done) if last_done else None
         return done.to if done is not None and done.to is not None else self.initial_state
 
@@ -116,13 +124,14 @@ class Machine:
         """Return what counts as last done when `state` failed, so that resume returns to it.
 
         A record that was sent back (by an action, or because its files are lost) has done more than counts now; one
-        that took another way, or began here, has not done what leads here.
+        that took another way, or began here, has not done what leads here. Where no state leads here by its `to`,
+        "before STATE" says where to resume: a GET that failed in its first state never becomes a PUT.
         """
         if self.find_resume_state(last_done) == state:
             return last_done
         if state == self.initial_state:
             return None
-        return next((s.name for s in self.states if s.to == state), last_done)
+        return next((s.name for s in self.states if s.to == state), f"{BEFORE}{state}")
 
     def list_work_states(self) -> tuple[State, ...]:
         return tuple(s for s in self.states if s.works)

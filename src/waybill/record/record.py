@@ -45,7 +45,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     parent: Ref | None = None
     owner: str = ""  # a depositor, a project, an account
     priority: int = 5  # 0..99, lower first
-    last_done: str | None = None  # the last state whose step succeeded; resume goes on after it
+    # the last state whose step succeeded; resume goes on after it. "before STATE": resume goes on in that state
+    last_done: str | None = None
     resume_count: int = 0  # how often an operator resumed it
     error_count: int = 0  # transient errors of the present state's step, in a row
     message: str = ""  # the latest reason, a sentence for people
