@@ -68,9 +68,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as root:
         store = open_store(arguments.url)
-        asked = time.perf_counter()
+        started_at = time.perf_counter()
         queue(store, table, kind, arguments.count)
-        creating = time.perf_counter() - asked
+        creating = time.perf_counter() - started_at
         store.close()
         worker = Worker(
             lambda: cast(Store, race.enter(open_store(arguments.url))),

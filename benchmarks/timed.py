@@ -53,10 +53,10 @@ class TimedStore:
         self.arrived = 0
 
     def claim(self, queues: Sequence[WorkQueue], session: str, limit: int) -> list[ClaimedRecord]:
-        asked = time.perf_counter()
+        started_at = time.perf_counter()
         claimed: list[ClaimedRecord] = self._time("claim", self.store.claim, queues, session, limit)
         if claimed:
-            self.race.start(asked)
+            self.race.start(started_at)
         return claimed
 
     def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:

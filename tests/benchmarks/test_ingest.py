@@ -31,8 +31,8 @@ def test_small_files_and_their_manifest_are_served() -> None:
         rows = read_manifest(client.get(f"{url}/small/3-2.checkm").content, kind=ManifestKind.FILES).rows
         assert [row.name for row in rows] == [name_of(3), name_of(4)]
         assert [client.get(row.url).content for row in rows] == [small(3), small(4)]
-        asked = client.head(rows[0].url)
-        assert (asked.headers["content-length"], asked.content) == ("4096", b"")
+        response = client.head(rows[0].url)
+        assert (response.headers["content-length"], response.content) == ("4096", b"")
     assert small(3) != small(4)
 
 
@@ -56,6 +56,6 @@ def test_the_bare_loop_writes_the_files_that_waybill_writes(tmp_path: Path) -> N
     bare = sorted(path.parent for path in tmp_path.glob("bare/objects/*/*/*/inventory.json"))
     assert len(bare) == len(roots) == 2
     assert [files(each) for each in bare] == [files(roots[0])] * 2
-    kept = {file.read_bytes() for each in bare for file in each.glob("v1/content/*")}
-    assert {small(0), small(1)} <= kept
+    fields = {file.read_bytes() for each in bare for file in each.glob("v1/content/*")}
+    assert {small(0), small(1)} <= fields
     assert not list((tmp_path / "bare" / "work").iterdir())

@@ -41,16 +41,16 @@ def state(waybill: Waybill, kind: str, id: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["mail", "webhook_delivery", "maintenance", "token"])
 def test_what_the_system_makes_is_not_submitted(waybill: Waybill, kind: str) -> None:
-    said = waybill("submit", kind, "--id", "x")
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith(f"No {kind} is created here, where its documents would not be checked: it is made by ")
+    result = waybill("submit", kind, "--id", "x")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(f"No {kind} is created here, where its documents would not be checked: it is made by ")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_a_number_that_json_does_not_have_is_refused(waybill: Waybill, number: str) -> None:
-    said = waybill("submit", "shipment", "--document", f'order={{"parcels": 1, "weight": [{number}]}}')
-    assert (said.code, said.out) == (1, "")
-    assert "JSON has no number" in said.err
+    result = waybill("submit", "shipment", "--document", f'order={{"parcels": 1, "weight": [{number}]}}')
+    assert (result.code, result.out) == (1, "")
+    assert "JSON has no number" in result.err
 
 
 def test_an_action_moves_the_record_and_is_written_down(waybill: Waybill) -> None:
@@ -154,8 +154,8 @@ def test_a_record_that_a_worker_holds_is_a_conflict_or_the_worker_is_asked(waybi
     parcel = waybill("ls", "parcel", "--json").json["records"][0]["id"]
     with closing(make_environment().open_store()) as store:
         session = hold(store, "parcel", parcel)
-        asked = waybill("priority", "parcel", parcel, 0)
-        assert (asked.code, "it applies priority 0 when its step has ended" in asked.out) == (0, True)
+        result = waybill("priority", "parcel", parcel, 0)
+        assert (result.code, "it applies priority 0 when its step has ended" in result.out) == (0, True)
         assert waybill("step", "parcel", parcel, "--json").error["code"] == "conflict"
         assert waybill("step", "parcel", parcel).code == 4
         store.close_session(session)

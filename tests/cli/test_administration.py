@@ -213,9 +213,9 @@ def test_tokens_are_made_shown_once_listed_and_revoked(waybill: Waybill) -> None
     secret = made["token"].split("_", 2)[2]
     of_it = ("token", made["id"])
     for command in (("tokens", "list"), ("show", *of_it), ("show", *of_it, "--json"), ("history", *of_it)):
-        said = waybill(*command).out
-        assert secret not in said
-        assert "hash" not in said
+        result = waybill(*command).out
+        assert secret not in result
+        assert "hash" not in result
     assert waybill("tokens", "revoke", made["id"]).out == f"The token {made['id']} is revoked.\n"
     with closing(make_environment().open_store()) as store:
         assert identify(store, made["token"]) is None

@@ -61,15 +61,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_whoever_calls_a_broken_application_hears_what_is_wrong(
     place: Path, bare: Waybill, words: tuple[str, ...]
 ) -> None:
-    said = bare("broken", *words)
-    assert said.code == 2
-    assert "The application broken (of tried) cannot be loaded: RuntimeError: no licence." in said.err
+    result = bare("broken", *words)
+    assert result.code == 2
+    assert "The application broken (of tried) cannot be loaded: RuntimeError: no licence." in result.err
 
 
 def test_a_broken_application_takes_neither_the_help_nor_the_others_with_it(place: Path, bare: Waybill) -> None:
-    said = bare("--help")
-    assert said.code == 0
-    assert "broken" not in said.out
+    result = bare("--help")
+    assert result.code == 0
+    assert "broken" not in result.out
 
 
 MILL = """
@@ -111,9 +111,9 @@ def test_one_that_is_not_installed_and_cannot_be_loaded_says_so(
 ) -> None:
     monkeypatch.setenv("WAYBILL_APPLICATIONS", "tried_broken:APP")
     assert bare("--help").code == 0
-    said = bare("tried_broken", "grind")
-    assert said.code == 2
-    assert "The application tried_broken:APP cannot be loaded: RuntimeError: no licence." in said.err
+    result = bare("tried_broken", "grind")
+    assert result.code == 2
+    assert "The application tried_broken:APP cannot be loaded: RuntimeError: no licence." in result.err
 
 
 def test_config_shows_the_settings_of_applications_and_knows_their_variables(
@@ -131,7 +131,7 @@ def test_config_shows_the_settings_of_applications_and_knows_their_variables(
 
 def test_config_shows_settings_that_an_application_cannot_use(place: Path, data: Path, waybill: Waybill) -> None:
     (data / "waybill.toml").write_text('[app.bakery.oven]\nheat = "very"\n')
-    said = waybill("config", "--json")
-    assert said.code == 0
-    assert said.json["settings"]["app.bakery.oven.heat"] == {"value": "very", "from": "file"}
-    assert "The bakery's settings cannot be used" in said.json["application_error"]
+    result = waybill("config", "--json")
+    assert result.code == 0
+    assert result.json["settings"]["app.bakery.oven.heat"] == {"value": "very", "from": "file"}
+    assert "The bakery's settings cannot be used" in result.json["application_error"]

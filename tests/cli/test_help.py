@@ -40,9 +40,9 @@ def test_every_command_explains_itself_and_its_options(name: str, bare: Waybill)
         assert parameter.help, f"{name}: {parameter.name}"
     options = {option for parameter in command.params for option in parameter.opts}
     assert {"--json", "--data", "--store", "--config"} <= options
-    said = bare(*name.split(), "--help")
-    assert said.code == 0
-    assert "Examples:" in said.out
+    result = bare(*name.split(), "--help")
+    assert result.code == 0
+    assert "Examples:" in result.out
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_a_shell_completes_commands_kinds_and_actions() -> None:
     ],
 )
 def test_kinds_states_actions_and_queues_are_completed(words: str, completed: str) -> None:
-    asked = {
+    fields = {
         "_WAYBILL_COMPLETE": "complete_bash",
         "COMP_WORDS": f"waybill {words}",
         "COMP_CWORD": str(len(words.split())),
     }
-    said = subprocess.run(
-        [sys.executable, "-m", "waybill"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    result = subprocess.run(
+        [sys.executable, "-m", "waybill"], env={**os.environ, **fields}, capture_output=True, text=True, check=False
     )
-    assert (said.stdout.strip(), said.stderr) == (completed, "")
+    assert (result.stdout.strip(), result.stderr) == (completed, "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

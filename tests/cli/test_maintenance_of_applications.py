@@ -69,8 +69,8 @@ def mill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_doctor_continues_when_a_routine_fails(mill: None, waybill: Waybill) -> None:
     looked = waybill("doctor", "--json")
     assert looked.code == 1
-    said = {(line["rule"], line["where"]): line["problem"] for line in looked.lines[:-1]}
-    assert said == {
+    fields = {(line["rule"], line["where"]): line["problem"] for line in looked.lines[:-1]}
+    assert fields == {
         ("moths", "sack 1"): "Moths are in it.",
         ("check failed", "mill-moths"): "It was not checked to the end: KeyError: 'sack 2'.",
         ("check failed", "mill-walls"): "It was not checked to the end: /srv/mill: Permission denied.",

@@ -29,8 +29,8 @@ print(json.dumps([hard, resource.getrlimit(resource.RLIMIT_NOFILE)[0], gc.get_th
 
 
 def begun(soft: int) -> tuple[int, int, list[int], bool]:
-    said = subprocess.run([sys.executable, "-c", BEGIN.format(soft=soft)], capture_output=True, text=True, check=True)
-    return tuple(json.loads(said.stdout))
+    result = subprocess.run([sys.executable, "-c", BEGIN.format(soft=soft)], capture_output=True, text=True, check=True)
+    return tuple(json.loads(result.stdout))
 
 
 def test_it_may_have_many_files_open_and_is_not_looked_through_all_the_time() -> None:
@@ -50,12 +50,12 @@ def test_more_may_listen_than_it_had_files_to_begin_with(running: Start, data: P
     server = running("serve", "--port", 0, under=("sh", "-c", 'ulimit -Sn 100; exec "$@"', "sh"))
     address = urlsplit(server.line().strip())
     token = (data / "admin.token").read_text().strip()
-    asked = f"GET /api/v1/changes HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    text = f"GET /api/v1/changes HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     with ExitStack() as listeners:
         for _ in range(150):
             ear = listeners.enter_context(
                 socket.create_connection((str(address.hostname), address.port or 0), timeout=30)
             )
-            ear.sendall(asked)
+            ear.sendall(text)
             assert ear.recv(20).startswith(b"HTTP/1.1 200")
     assert server.end(signal.SIGTERM).code == 0

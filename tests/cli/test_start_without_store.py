@@ -53,9 +53,9 @@ def refused(waybill: Waybill, *command: str) -> None:
     done = waybill(*command)  # which sees that there is no traceback
     assert done.code == STORE, done.err
     assert done.out == ""
-    said = done.err.splitlines()[-1]
-    assert any(advice in said for advice in ("Start the server", "Try again.", "Is it running", "next call")), said
-    assert "?." not in said
+    output = done.err.splitlines()[-1]
+    assert any(advice in output for advice in ("Start the server", "Try again.", "Is it running", "next call")), output
+    assert "?." not in output
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command[0]))

@@ -73,9 +73,9 @@ def test_up_again_goes_on_with_the_same_token_and_records(
 ) -> None:
     monkeypatch.delenv("WAYBILL_DEMO")
     first = running("up", "--demo", "--port", 0, "--json")
-    said = json.loads(first.line())
-    assert set(said) == {"url", "token_file"}
-    assert said["token_file"] == str(data / "admin.token")
+    decoded = json.loads(first.line())
+    assert set(decoded) == {"url", "token_file"}
+    assert decoded["token_file"] == str(data / "admin.token")
     token = (data / "admin.token").read_text()
     assert first.end(signal.SIGTERM).code == 0
     made = states(bare, "shipment")

@@ -74,8 +74,8 @@ def test_zip64_is_used_beyond_the_limits(deflate: bool, zip64_size: int, zip64_f
     assert unzipped(data) == FILES
     file = tmp_path / "a.zip"
     file.write_bytes(data)
-    told = subprocess.run(["unzip", "-tq", file], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = subprocess.run(["unzip", "-tq", file], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_file_that_might_outgrow_32_bits_is_announced_as_large_before_it_is_known(tmp_path: Path) -> None:

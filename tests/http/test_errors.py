@@ -76,11 +76,11 @@ def test_a_body_that_is_no_json_is_415(admin: TestClient) -> None:
 def test_a_body_above_the_limit_is_413_whether_it_says_its_length_or_not(admin: TestClient) -> None:
     large = b'{"why": "' + b"x" * (1024 * 1024) + b'"}'
     headers = {"Content-Type": "application/json"}
-    said = admin.post(f"{API}/records/crate", content=large, headers=headers)
+    response = admin.post(f"{API}/records/crate", content=large, headers=headers)
     chunked = admin.post(f"{API}/records/crate", content=iter([large[:500_000], large[500_000:]]), headers=headers)
     assert "transfer-encoding" in chunked.request.headers
-    assert (said.status_code, chunked.status_code) == (413, 413)
-    assert check_shape(said) == check_shape(chunked)
+    assert (response.status_code, chunked.status_code) == (413, 413)
+    assert check_shape(response) == check_shape(chunked)
 
 
 def test_what_the_server_does_wrong_is_an_incident_and_not_a_traceback(

@@ -260,8 +260,8 @@ def test_a_held_record_is_asked_and_answers_202_or_refuses(api: ApiFixture, oper
     """B11: a request to whoever holds the claim."""
     ref = api.submit()
     with api.worker(ref) as (engine, record):
-        asked = operator.post(f"{API}/records/crate/{ref.id}/scrap", json={"confirmed": True})
-        assert (asked.status_code, asked.json()["pending"]) == (202, True)
+        response = operator.post(f"{API}/records/crate/{ref.id}/scrap", json={"confirmed": True})
+        assert (response.status_code, response.json()["pending"]) == (202, True)
         (ask,) = engine.store.renew_session(str(record.session)).action_requests
         assert (ask.action, ask.who) == ("scrap", "the operator")
         refused = operator.post(f"{API}/records/crate/{ref.id}/relabel", json={"args": {"to": "Bob"}})

@@ -513,10 +513,10 @@ def test_temporary_files_removes_an_old_temporary_file_and_nothing_else(
         make_scheduler(
             maintenance_system, {"temporary-files": TemporaryFileRoutine(poll_interval=3600)}, objects=objects
         ).ensure_records(maintenance_system.engine)
-        kept = iter_rounds(maintenance_system, "temporary-files")
-        assert next(kept) == {"removed": {"files": 1, "uploads": 0}}
+        found = iter_rounds(maintenance_system, "temporary-files")
+        assert next(found) == {"removed": {"files": 1, "uploads": 0}}
         assert (old.exists(), young.exists(), objects.head("kept").size) == (False, True, 9)
-        assert next(kept) == {"removed": {"files": 0, "uploads": 0}}
+        assert next(found) == {"removed": {"files": 0, "uploads": 0}}
         assert young.exists()
 
 
@@ -539,10 +539,10 @@ def test_store_indexes_unblocks_a_record_that_waits_for_a_free_lock(maintenance_
     make_scheduler(maintenance_system, {"store-indexes": StoreIndexRoutine(poll_interval=3600)}).ensure_records(
         maintenance_system.engine
     )
-    kept = iter_rounds(maintenance_system, "store-indexes")
-    assert next(kept) == {"maintained": 1}
+    found = iter_rounds(maintenance_system, "store-indexes")
+    assert next(found) == {"maintained": 1}
     assert maintenance_system.get(waits).blocked_by is None
-    assert next(kept) == {"maintained": 0}
+    assert next(found) == {"maintained": 0}
     assert [
         each.record.id for each in maintenance_system.store.claim([WorkQueue("parcel", "Sending")], session, 5)
     ] == [waits.id]

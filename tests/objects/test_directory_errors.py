@@ -26,19 +26,19 @@ def in_a_child(work: Callable[[], None]) -> str:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        said = ""
+        output = ""
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - told to the parent
-            said = f"{getattr(error, 'code', type(error).__name__)}: {error}"
+            output = f"{getattr(error, 'code', type(error).__name__)}: {error}"
         finally:
-            os.write(writer, said.encode())
+            os.write(writer, output.encode())
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read().decode()
+        output = pipe.read().decode()
     os.waitpid(child, 0)
-    return said
+    return output
 
 
 @pytest.fixture

@@ -42,9 +42,9 @@ def test_s3_is_probed_when_it_is_opened() -> None:
             assert "secret" not in repr(objects)
             objects.put("a", b"")
             assert "some/prefix/a" in server.objects
-        asked = len(server.requests)
+        found = len(server.requests)
         with open_objects(address, credentials=lambda: S3Credentials("key", "secret"), probe=False) as objects:
-            assert len(server.requests) == asked
+            assert len(server.requests) == found
             assert objects.capabilities.create == "atomic"
 
 

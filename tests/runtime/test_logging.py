@@ -40,7 +40,7 @@ def test_the_client_of_zookeeper_does_not_tell_of_each_try(level: str, capsys: p
     tries.warning("Connection dropped: socket connection error: Connection refused")
     tries.error("Unhandled exception in connection loop")
     logging.getLogger("waybill.worker").warning("the store is away")
-    said = capsys.readouterr().err
-    assert ("Connection dropped" in said) == (level == "debug")
-    assert "Unhandled exception" in said
-    assert "the store is away" in said
+    captured = capsys.readouterr().err
+    assert ("Connection dropped" in captured) == (level == "debug")
+    assert "Unhandled exception" in captured
+    assert "the store is away" in captured

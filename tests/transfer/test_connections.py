@@ -63,9 +63,9 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def connections() -> Iterator[FetcherCache]:
-    kept = FetcherCache()
-    yield kept
-    kept.close()
+    cache = FetcherCache()
+    yield cache
+    cache.close()
 
 
 def get(server: Server, folder: Path, connections: FetcherCache | None, *names: str) -> None:

@@ -31,14 +31,16 @@ def files(count: int) -> bytes:
     return manifest("single-file-batch", *(f"http://127.0.0.1/{n}.txt |  |  |  |  | {n}.txt" for n in range(count)))
 
 
-def submit(ingest: IngestFixture, *, type: PayloadType | None = None, url: str = "", **said: Any) -> Record:
-    told = Submission(profile=said.pop("profile", "demo"), url=url, type=type, **({"batch_id": "bid-1"} | said))
+def submit(ingest: IngestFixture, *, type: PayloadType | None = None, url: str = "", **fields: Any) -> Record:
+    submission = Submission(
+        profile=fields.pop("profile", "demo"), url=url, type=type, **({"batch_id": "bid-1"} | fields)
+    )
     with ingest.engine() as engine:
-        return engine.submit(New("batch", {"submission": told.to_document()}, owner="jane"), who="jane")
+        return engine.submit(New("batch", {"submission": submission.to_document()}, owner="jane"), who="jane")
 
 
-def profile(ingest: IngestFixture, **said: Any) -> None:
-    body = to_document(Profile(**({"name": "demo"} | said)))
+def profile(ingest: IngestFixture, **fields: Any) -> None:
+    body = to_document(Profile(**({"name": "demo"} | fields)))
     with ingest.engine() as engine:
         engine.submit(New("profile", {"profile": body}, id=body["name"]))
 

@@ -92,12 +92,12 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         kind, _, identifier = parts.path.removeprefix("/").partition("/")
         identifier, known = unquote(identifier), self.ezid.known
-        told = {
+        fields = {
             unquote(label): unquote(value) for label, _, value in (line.partition(": ") for line in body.splitlines())
         }
         if kind == "shoulder":
             ark = f"{identifier}{next(self.ezid.numbers)}x"
-            known[ark] = told
+            known[ark] = fields
             self.ezid.minted.append(ark)
             return 201, f"success: {ark}"
         if not identifier.startswith("ark:/99999/"):
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
                 for label, value in known[identifier].items()
             ]
             return 200, "\n".join([f"success: {identifier}", *lines])
-        known[identifier] = {**known.get(identifier, {}), **told}
+        known[identifier] = {**known.get(identifier, {}), **fields}
         return (200 if exists else 201), f"success: {identifier}"
 
     def _answer(self, status: int, text: str) -> None:

@@ -39,7 +39,7 @@ def test_nothing_of_a_deleted_batch_stays_in_any_store(
         batches.profile(ingest, owner=OWNER)
         payload = "ingest/payloads/bid-gone.abc/a.txt"
         ingest.environment.objects.put(payload, b"hello")
-        said = Submission(
+        submission = Submission(
             profile="demo",
             url=f"waybill:{payload}",
             type=PayloadType.FILE,
@@ -51,7 +51,7 @@ def test_nothing_of_a_deleted_batch_stays_in_any_store(
             is_profile_checked=True,
         )
         with ingest.engine() as engine:
-            batch = engine.submit(New("batch", {"submission": said.to_document()}, idempotency_key="bid-gone"))
+            batch = engine.submit(New("batch", {"submission": submission.to_document()}, idempotency_key="bid-gone"))
         ingest.step_until(batch.ref, "Processing")
         ingest.step(batch.ref)
         (job,) = batches.jobs(ingest, batch)

@@ -32,14 +32,14 @@ DATACITE = b"""<?xml version="1.0"?><resource xmlns="http://datacite.org/schema/
 
 
 def submission(**said: object) -> Submission:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "profile": "p",
         "url": "http://x",
         "type": PayloadType.FILE,
         "batch_id": "bid-1",
         "job_id": "jid-1",
     }
-    return Submission(**(told | said))  # type: ignore[arg-type] # a test's own words
+    return Submission(**(fields | said))  # type: ignore[arg-type] # a test's own words
 
 
 def test_the_system_files() -> None:
@@ -97,8 +97,8 @@ def test_a_second_run_describes_in_the_same_bytes() -> None:
 def test_the_submission_counts_before_mrt_erc_before_mrt_dc_before_datacite() -> None:
     erc = b"erc:\nwho: Erc\nwhat: (:unas)\nwhen: 1999\n"
     dc = dublin_core.write({"title": ["Dc title"], "creator": ["Dc"], "subject": ["s1", "s2"]})
-    told = read_embedded_metadata({"mrt-erc.txt": erc, "mrt-dc.xml": dc, "mrt-datacite.xml": DATACITE})
-    found = describe_object(submission(date="2009"), PROFILE, ARK, told)
+    metadata = read_embedded_metadata({"mrt-erc.txt": erc, "mrt-dc.xml": dc, "mrt-datacite.xml": DATACITE})
+    found = describe_object(submission(date="2009"), PROFILE, ARK, metadata)
     assert (found.erc.who, found.erc.what, found.erc.when) == ("Erc", "Dc title", "2009")
     assert (found.about["creator"], found.about["title"], found.about["date"]) == ("Erc", "Dc title", "2009")
     described = dublin_core.read(found.files["mrt-dc.xml"])
@@ -108,9 +108,9 @@ def test_the_submission_counts_before_mrt_erc_before_mrt_dc_before_datacite() ->
 
 
 def test_the_form_counts_before_the_files_in_dublin_core() -> None:
-    told = read_embedded_metadata({"mrt-dc.xml": dublin_core.write({"subject": ["theirs"], "rights": ["all"]})})
+    metadata = read_embedded_metadata({"mrt-dc.xml": dublin_core.write({"subject": ["theirs"], "rights": ["all"]})})
     said = submission(dc={"subject": "a; b", "title": "Form title"}, title="Title", datacite_type="Dataset")
-    described = dublin_core.read(describe_object(said, PROFILE, ARK, told).files["mrt-dc.xml"])
+    described = dublin_core.read(describe_object(said, PROFILE, ARK, metadata).files["mrt-dc.xml"])
     assert described == {
         "title": ["Form title"],
         "subject": ["a", "b"],
@@ -128,9 +128,9 @@ def test_a_profile_may_keep_local_ids_out_of_dublin_core() -> None:
 
 
 def test_the_inventory_gets_an_embargo_and_of_both_names_of_collections() -> None:
-    told = read_embedded_metadata({"mrt-embargo.txt": b"embargoEndDate: 2031-01-01\n"})
-    assert told.embargo == datetime(2031, 1, 1, tzinfo=UTC)
-    about = describe_object(submission(collections=("mnemo",)), PROFILE, ARK, told).about
+    metadata = read_embedded_metadata({"mrt-embargo.txt": b"embargoEndDate: 2031-01-01\n"})
+    assert metadata.embargo == datetime(2031, 1, 1, tzinfo=UTC)
+    about = describe_object(submission(collections=("mnemo",)), PROFILE, ARK, metadata).about
     assert about["embargo"] == "2031-01-01T00:00:00Z"
     assert about["collections"] == ["ark:/99999/fk4c", "ark:/99999/fk4d", "mnemo"]
     assert (
@@ -142,13 +142,13 @@ def test_the_inventory_gets_an_embargo_and_of_both_names_of_collections() -> Non
 
 
 def test_deletions_belong_to_updates_and_to_the_depositors_files() -> None:
-    told = EmbeddedMetadata(deletions=("a.txt", "producer/b.txt"))
-    assert deletions_of(submission(update=True, deletions=("c.txt", "a.txt")), told) == (
+    metadata = EmbeddedMetadata(deletions=("a.txt", "producer/b.txt"))
+    assert deletions_of(submission(update=True, deletions=("c.txt", "a.txt")), metadata) == (
         "producer/a.txt",
         "producer/b.txt",
         "producer/c.txt",
     )
-    assert deletions_of(submission(), told) == ()
+    assert deletions_of(submission(), metadata) == ()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def submit(ingest: IngestFixture, number: int) -> Record:
         rows.append(f"{url} | | | | | {name} | | {'shared' if n == 0 else f'loc-{number}-{n}'} | | title {n} | 2026")
     head = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/mrt-single-file-batch-manifest\n"
     url = ingest.web.put(f"b{number}.checkm", (head + "\n".join(rows) + "\n#%eof\n").encode())
-    said = Submission(
+    submission = Submission(
         profile="p",
         url=url,
         type=PayloadType.FILES,
@@ -120,7 +120,7 @@ def submit(ingest: IngestFixture, number: int) -> Record:
         owner="ark:/99999/o",
     )
     with ingest.engine() as engine:
-        return engine.submit(New("batch", {"submission": said.to_document()}, idempotency_key=f"bid-{number}"))
+        return engine.submit(New("batch", {"submission": submission.to_document()}, idempotency_key=f"bid-{number}"))
 
 
 def run(ingest: IngestFixture, folder: Path, kills: int, hurt: Callable[[int], None]) -> None:

@@ -45,9 +45,9 @@ def test_an_object_can_be_had_when_the_callback_and_the_mail_come(
     with SmtpServer() as box, IngestFixture(tmp_path, store=url, mail__url=box.url) as ingest:
 
         def receive(handler: Any) -> None:
-            told = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))["job:jobState"]
-            called[told["job:primaryID"]] = fetched(
-                ingest, told["job:primaryID"], f"producer/{told['job:packageName']}"
+            decoded = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))["job:jobState"]
+            called[decoded["job:primaryID"]] = fetched(
+                ingest, decoded["job:primaryID"], f"producer/{decoded['job:packageName']}"
             )
             handler.send_response(200)
             handler.send_header("Content-Length", "0")

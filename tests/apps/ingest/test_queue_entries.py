@@ -266,7 +266,7 @@ def test_an_ingest_job_without_a_payload_is_remarked_unless_it_is_over(status: L
 
 
 def test_an_ingest_job() -> None:
-    said = {
+    fields = {
         "batchID": "bid-1",
         "jobID": "jid-1",
         "profile": "demo",
@@ -281,14 +281,14 @@ def test_an_ingest_job() -> None:
         "queuePriority": "07",
         "payload_url": "http://example.org/a.zip",
     }
-    found = described(said)
+    found = described(fields)
     assert (found.idempotency_key, found.kind, found.batch, found.priority) == (
         "legacy/ingest/mrtQ-02100000000003",
         "job",
         "bid-1",
         2,
     )
-    assert found.configuration == {**said, "update": True}
+    assert found.configuration == {**fields, "update": True}
     assert found.submission["migrated"] is True
     assert found.submission["profile"] == "demo"
     assert "jobID" not in found.submission

@@ -52,11 +52,11 @@ def test_what_was_written_is_read_again() -> None:
 
 
 def test_both_vocabularies_are_written() -> None:
-    said = WHOLE.to_document()
-    assert (said["profile"], said["profile_name"]) == ("p", "p")
-    assert (said["type"], said["payload_type"]) == ("batchManifestContainer", "container_batch_manifest")
-    assert (said["update"], said["submission_mode"]) == (True, "update")
-    assert (said["title"], said["erc_what"], said["localID"]) == ("what", "what", "a;b")
+    document = WHOLE.to_document()
+    assert (document["profile"], document["profile_name"]) == ("p", "p")
+    assert (document["type"], document["payload_type"]) == ("batchManifestContainer", "container_batch_manifest")
+    assert (document["update"], document["submission_mode"]) == (True, "update")
+    assert (document["title"], document["erc_what"], document["localID"]) == ("what", "what", "a;b")
 
 
 @pytest.mark.parametrize(

@@ -60,19 +60,19 @@ def asked_for(ingest: IngestFixture, owner: str = "jo", **wanted: Any) -> Reques
 
 def packed(ingest: IngestFixture, **wanted: Any) -> tuple[Record, dict[str, bytes]]:
     """Asked for, packed by a worker, and unpacked."""
-    asked = asked_for(ingest, **wanted)
+    request = asked_for(ingest, **wanted)
     with ingest.workers():
-        record = ingest.wait(asked.record.kind, asked.record.id, "Completed", "Failed")
+        record = ingest.wait(request.record.kind, request.record.id, "Completed", "Failed")
     assert record.state == "Completed", record.message
     return record, unpacked(ingest, record)
 
 
 def unpacked(ingest: IngestFixture, record: Record) -> dict[str, bytes]:
-    told = record.documents["packed"]
-    assert measure(ingest.environment.objects, told["name"]) == (told["size"], told["sha256"])
-    with ingest.environment.objects.get(told["name"]) as body:
+    document = record.documents["packed"]
+    assert measure(ingest.environment.objects, document["name"]) == (document["size"], document["sha256"])
+    with ingest.environment.objects.get(document["name"]) as body:
         data = body.read()
-    if told["name"].endswith(".zip"):
+    if document["name"].endswith(".zip"):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -215,9 +215,9 @@ def test_a_damaged_file_fails_the_assembly_and_is_named(plain: IngestFixture, fo
     stored_objects = StoredObjects(plain)
     stored_objects.add(FILES)
     stored_objects.flip(ARK, path)
-    asked = asked_for(plain, form=form)
+    request = asked_for(plain, form=form)
     with plain.workers():
-        record = plain.wait(asked.record.kind, asked.record.id, "Failed")
+        record = plain.wait(request.record.kind, request.record.id, "Failed")
     assert path in record.message
     assert "damaged" in record.message
     assert record.documents["token"]["status"] == "Failed"
@@ -230,30 +230,30 @@ def test_failed_can_be_requeued_and_is_packed_when_it_is_mended(ingest: IngestFi
     stored_objects = StoredObjects(ingest)
     stored_objects.add(FILES)
     stored_objects.flip(ARK, "producer/a.txt")
-    asked = asked_for(ingest)
+    request = asked_for(ingest)
     with ingest.workers():
-        ingest.wait(asked.record.kind, asked.record.id, "Failed")
+        ingest.wait(request.record.kind, request.record.id, "Failed")
         stored_objects.flip(ARK, "producer/a.txt")  # and back
         with ingest.engine() as engine:
-            assert engine.act(asked.record.ref, "requeue").record.state == "Pending"
-        record = ingest.wait(asked.record.kind, asked.record.id, "Completed")
+            assert engine.act(request.record.ref, "requeue").record.state == "Pending"
+        record = ingest.wait(request.record.kind, request.record.id, "Completed")
     assert unpacked(ingest, record)[f"{TOP}/producer/a.txt"] == b"hello"
-    assert record.documents["token"]["token"] == asked.record.documents["token"]["token"]
+    assert record.documents["token"]["token"] == request.record.documents["token"]["token"]
 
 
 def test_a_paused_queue_packs_nothing(plain: IngestFixture) -> None:
     StoredObjects(plain).add(FILES)
     with plain.engine() as engine:
         engine.set_hold("queue/accessLarge")
-    asked = asked_for(plain)
-    assert asked.record.kind == "access-large"
+    request = asked_for(plain)
+    assert request.record.kind == "access-large"
     other = asked_for(plain, files=("producer/a.txt",))
     with plain.workers():
         plain.wait("access-small", other.record.id, "Completed")
-        assert plain.get("access-large", asked.record.id).state == "Pending"
+        assert plain.get("access-large", request.record.id).state == "Pending"
         with plain.engine() as engine:
             engine.clear_hold("queue/accessLarge")
-        plain.wait("access-large", asked.record.id, "Completed")
+        plain.wait("access-large", request.record.id, "Completed")
 
 
 def test_assemblies_of_other_services_are_left_as_they_are(ingest: IngestFixture) -> None:
@@ -338,10 +338,10 @@ def test_the_token_is_shown_by_no_view_of_the_record(plain: IngestFixture) -> No
 def test_the_order_settles_what_newest_means(plain: IngestFixture) -> None:
     stored_objects = StoredObjects(plain)
     stored_objects.add({"producer/a.txt": b"one"})
-    asked = asked_for(plain, content="producer")
+    request = asked_for(plain, content="producer")
     stored_objects.add({"producer/a.txt": b"two"})
     with plain.workers():
-        record = plain.wait(asked.record.kind, asked.record.id, "Completed")
+        record = plain.wait(request.record.kind, request.record.id, "Completed")
     assert unpacked(plain, record) == {f"{TOP}/producer/a.txt": b"one"}
     assert asked_for(plain, content="producer").is_new
 
@@ -360,7 +360,7 @@ def test_a_file_that_is_gone_fails_the_assembly_at_once_and_is_named(plain: Inge
     stored = stored_objects.add(FILES)
     with stored_objects.storage.read(ARK, stored.place) as body:
         plain.environment.objects.delete(body.info.name)
-    asked = asked_for(plain)
+    request = asked_for(plain)
     with plain.workers():
-        record = plain.wait(asked.record.kind, asked.record.id, "Failed")
+        record = plain.wait(request.record.kind, request.record.id, "Failed")
     assert record.message == f"{MANIFEST_PATH} of version 1 of {ARK} is missing in storage."

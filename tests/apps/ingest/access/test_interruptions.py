@@ -49,9 +49,9 @@ def test_a_lost_reply_of_the_object_store_leaves_one_that_counts(
         return info
 
     monkeypatch.setattr(DirectoryObjects, "put", unheard)
-    asked = asked_for(ingest)
+    request = asked_for(ingest)
     with ingest.workers():
-        record = ingest.wait(asked.record.kind, asked.record.id, "Completed")
+        record = ingest.wait(request.record.kind, request.record.id, "Completed")
     assert record.documents["packed"]["name"] not in lost
     assert sorted(packs(ingest)) == sorted([*lost, record.documents["packed"]["name"]])
     with ingest.engine() as engine:
@@ -63,7 +63,7 @@ def test_a_lost_reply_of_the_object_store_leaves_one_that_counts(
 
 def test_a_killed_worker_leaves_nothing_and_the_next_one_packs_it(ingest: IngestFixture, tmp_path: Path) -> None:
     StoredObjects(ingest).add(FILES)
-    asked = asked_for(ingest)
+    request = asked_for(ingest)
     program = textwrap.dedent(
         """
         import sys
@@ -91,12 +91,12 @@ def test_a_killed_worker_leaves_nothing_and_the_next_one_packs_it(ingest: Ingest
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "reading\n"
-        assert ingest.get(*asked.record.ref).session is not None
+        assert ingest.get(*request.record.ref).session is not None
     finally:
         child.send_signal(signal.SIGKILL)
         child.communicate()
     with ingest.workers():
-        record = ingest.wait(asked.record.kind, asked.record.id, "Completed")
+        record = ingest.wait(request.record.kind, request.record.id, "Completed")
     assert unpacked(ingest, record)[f"{TOP}/producer/a.txt"] == b"hello"
     assert packs(ingest) == [record.documents["packed"]["name"]]
 
@@ -137,8 +137,8 @@ def test_services_of_merritt_finish_their_own_beside_ours(tmp_path: Path, zookee
             mine.set_status("Processing")
             mine.set_status("Completed")
             mine.unlock()
-        told = theirs.optional_json(f"/access/small/{ours.record.id}/token")
-        assert (told["token"], told["status"], told["delivery-node"]) == (tokens.token_of(record), "Completed", 0)
+        stored = theirs.optional_json(f"/access/small/{ours.record.id}/token")
+        assert (stored["token"], stored["status"], stored["delivery-node"]) == (tokens.token_of(record), "Completed", 0)
         assert theirs.optional_json(f"/access/small/{ours.record.id}/status")["status"] == "Completed"
         with make_context(ingest) as context:
             assert run_round(AssemblyExpiryRoutine(), context) == 0

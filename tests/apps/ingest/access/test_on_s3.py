@@ -31,9 +31,9 @@ def ingest(tmp_path: Path, s3_server: Any, s3_bucket: str, monkeypatch: pytest.M
 
 def test_packed_fetched_and_removed(ingest: IngestFixture) -> None:
     StoredObjects(ingest).add({"producer/a.txt": b"hello", "producer/long.bin": LONG})
-    asked = asked_for(ingest, form="zip-stored")
+    request = asked_for(ingest, form="zip-stored")
     with ingest.workers():
-        record = ingest.wait(asked.record.kind, asked.record.id, "Completed")
+        record = ingest.wait(request.record.kind, request.record.id, "Completed")
     files = unpacked(ingest, record)
     assert files[f"{TOP}/producer/a.txt"] == b"hello"
     assert files[f"{TOP}/producer/long.bin"] == LONG
@@ -56,7 +56,7 @@ def test_a_very_long_archive_goes_in_parts_of_its_own(ingest: IngestFixture, mon
     monkeypatch.setattr(IngestResources, "part_sizes", UploadPartSizes(min_content=1000))
     stored_objects = StoredObjects(ingest)
     stored_objects.add({"producer/long.bin": LONG})
-    asked = asked_for(ingest, form="zip-stored")
+    request = asked_for(ingest, form="zip-stored")
     with ingest.workers():
-        record = ingest.wait(asked.record.kind, asked.record.id, "Completed")
+        record = ingest.wait(request.record.kind, request.record.id, "Completed")
     assert unpacked(ingest, record)[f"{TOP}/producer/long.bin"] == LONG

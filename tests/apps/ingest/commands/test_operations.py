@@ -29,18 +29,18 @@ from waybill.stores.sqlite import SqliteStore
 
 def submit(ingest_cli: Waybill, name: str = "a.txt", data: bytes = b"a", *more: object) -> str:
     Path(name).write_bytes(data)
-    said = ingest_cli("submit", name, "--profile", "demo", *more, "--json")
-    assert said.code == 0, said.err
-    return str(said.json["id"])
+    result = ingest_cli("submit", name, "--profile", "demo", *more, "--json")
+    assert result.code == 0, result.err
+    return str(result.json["id"])
 
 
 def deposited(ingest_cli: Waybill, run_worker: RunWorker, name: str = "a.txt", data: bytes = b"a\n") -> str:
     """The ARK of an object at rest."""
     Path(name).write_bytes(data)
     with run_worker():
-        said = ingest_cli("submit", name, "--profile", "demo", "--title", "At rest", "--watch", "--json")
-    assert said.code == 0, said.err
-    return str(said.lines[-1]["objects"][0]["object"])
+        result = ingest_cli("submit", name, "--profile", "demo", "--title", "At rest", "--watch", "--json")
+    assert result.code == 0, result.err
+    return str(result.lines[-1]["objects"][0]["object"])
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_a_collection_on_hold_keeps_its_deposits_and_releasing_it_lets_them_go(
     assert (held.code, held.err) == (0, "")
     batch = submit(ingest_cli)
     with run_worker():
-        said = ingest_cli("watch", batch)
-        assert said.code == 1, "nobody knows when it will go on"
-        assert "waybill ingest release --collection maps" in said.err
+        result = ingest_cli("watch", batch)
+        assert result.code == 1, "nobody knows when it will go on"
+        assert "waybill ingest release --collection maps" in result.err
         assert ingest_cli("batch", batch, "--json").json["state"] == "Held"
         refused = ingest_cli("release", batch)
         assert (refused.code, "still on hold" in refused.err) == (1, True)
@@ -71,9 +71,9 @@ def test_a_collection_on_hold_keeps_its_deposits_and_releasing_it_lets_them_go(
 
 
 def test_a_name_that_nobody_knows_can_be_held_and_is_remarked_on(ingest_cli: Waybill) -> None:
-    said = ingest_cli("hold", "--collection", "elsewhere")
-    assert said.code == 0
-    assert "There is no collection or profile elsewhere" in said.err
+    result = ingest_cli("hold", "--collection", "elsewhere")
+    assert result.code == 0
+    assert "There is no collection or profile elsewhere" in result.err
 
 
 def test_a_batch_is_held_and_released_by_its_id(ingest_cli: Waybill, run_worker: RunWorker) -> None:
@@ -205,21 +205,21 @@ def test_deleting_a_batch_must_be_confirmed(ingest_cli: Waybill) -> None:
 def test_each_mistake_has_its_code_and_its_sentence(
     ingest_cli: Waybill, arguments: tuple[str, ...], code: int, part: str
 ) -> None:
-    said = ingest_cli(*arguments)
-    assert (said.code, said.out) == (code, "")
-    assert part in said.err
+    result = ingest_cli(*arguments)
+    assert (result.code, result.out) == (code, "")
+    assert part in result.err
     assert ingest_cli(*arguments, "--json").error["message"]
 
 
 def test_an_old_zookeeper_that_is_away_is_one_sentence(ingest_cli: Waybill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.apps.ingest.merritt.queue_sources.CONNECT_TIMEOUT", 1.0)
-    said = ingest_cli("import-legacy", "zookeeper://127.0.0.1:1")
-    assert (said.code, said.err) == (5, "There is no ZooKeeper at 127.0.0.1:1, or it does not answer.\n")
+    result = ingest_cli("import-legacy", "zookeeper://127.0.0.1:1")
+    assert (result.code, result.err) == (5, "There is no ZooKeeper at 127.0.0.1:1, or it does not answer.\n")
 
 
 def test_a_report_that_is_not_there_yet_is_missing(ingest_cli: Waybill) -> None:
-    said = ingest_cli("report", submit(ingest_cli))
-    assert (said.code, "is Pending and has no report yet" in said.err) == (3, True)
+    result = ingest_cli("report", submit(ingest_cli))
+    assert (result.code, "is Pending and has no report yet" in result.err) == (3, True)
 
 
 def test_lists_go_on_page_by_page(ingest_cli: Waybill) -> None:
@@ -245,13 +245,13 @@ def test_what_another_storage_service_keeps_is_audited_there(
     ark = deposited(ingest_cli, run_worker)
     with closing(sqlite3.connect(data / "waybill-index.db")) as index, index:
         index.execute("update inventory_version set place = 'http://store.example.org/' || place")
-    said = ingest_cli("audit", ark)
-    assert (said.code, said.err) == (1, f"{ark} is in another storage service, and is audited there.\n")
+    result = ingest_cli("audit", ark)
+    assert (result.code, result.err) == (1, f"{ark} is in another storage service, and is audited there.\n")
 
 
 def test_an_audit_of_everything_says_that_there_is_nothing(ingest_cli: Waybill) -> None:
-    said = ingest_cli("audit", "--now", "--all")
-    assert (said.code, said.err) == (
+    result = ingest_cli("audit", "--now", "--all")
+    assert (result.code, result.err) == (
         0,
         "There is nothing in storage that the inventory knows of: nothing is damaged.\n",
     )
@@ -296,8 +296,8 @@ def test_the_inventory_is_recorded_again_from_storage(
         environment.resources_of("ingest").inventory.forget(ark)
     assert ingest_cli("object", ark).code == 3
     with run_worker():
-        said = ingest_cli("rebuild", "--all", "--json")
-        assert (said.code, said.json["objects"], said.json["versions"], said.json["failures"]) == (0, 1, 1, [])
+        result = ingest_cli("rebuild", "--all", "--json")
+        assert (result.code, result.json["objects"], result.json["versions"], result.json["failures"]) == (0, 1, 1, [])
         assert ingest_cli("object", ark, "--json").json["title"] == "At rest"
         assert ingest_cli("rebuild", ark).code == 0
         gone = ingest_cli("rebuild", "ark:/99999/fk4gone")
@@ -335,39 +335,39 @@ def test_an_object_is_packed_for_whoever_asks(
     ingest_cli: Waybill, run_worker: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ark = deposited(ingest_cli, run_worker)
-    asked = ingest_cli("access", "request", ark, "--form", "tar", "--json").json
-    assert (asked["state"], asked["object"], asked["queue"]) == ("Pending", ark, "small")
-    early = ingest_cli("access", "get", asked["id"], "-o", "early.tar")
+    result = ingest_cli("access", "request", ark, "--form", "tar", "--json").json
+    assert (result["state"], result["object"], result["queue"]) == ("Pending", ark, "small")
+    early = ingest_cli("access", "get", result["id"], "-o", "early.tar")
     assert (early.code, "its archive is not ready yet" in early.err, Path("early.tar").exists()) == (3, True, False)
     with run_worker():
         ready = ingest_cli("access", "request", ark, "--form", "tar", "--watch", "--json")
-    assert (ready.code, ready.json["id"], ready.json["state"]) == (0, asked["id"], "Completed"), (
+    assert (ready.code, ready.json["id"], ready.json["state"]) == (0, result["id"], "Completed"), (
         "asked twice, packed once"
     )
     assert ready.json["url"].startswith("http://waybill.test/")
     assert ready.json["expires"]
-    assert ingest_cli("access", "get", asked["id"], "-o", "back.tar").code == 0
-    again = ingest_cli("access", "get", asked["id"], "-o", "back.tar")
+    assert ingest_cli("access", "get", result["id"], "-o", "back.tar").code == 0
+    again = ingest_cli("access", "get", result["id"], "-o", "back.tar")
     assert (again.code, "--force" in again.err) == (1, True)
-    assert ingest_cli("access", "get", asked["id"], "-o", "back.tar", "--force").code == 0
+    assert ingest_cli("access", "get", result["id"], "-o", "back.tar", "--force").code == 0
     with tarfile.open("back.tar") as archive:
         (file,) = [member for member in archive if member.name.endswith("producer/a.txt")]
         body = archive.extractfile(file)
         assert body is not None
         assert body.read() == b"a\n"
     (listed,) = ingest_cli("access", "--json").json["assemblies"]
-    assert listed["id"] == asked["id"]
-    assert ingest_cli("access", "requeue", asked["id"]).code == 1
-    assert ready.json["url"] in ingest_cli("access", "show", asked["id"]).out
+    assert listed["id"] == result["id"]
+    assert ingest_cli("access", "requeue", result["id"]).code == 1
+    assert ready.json["url"] in ingest_cli("access", "show", result["id"]).out
     with monkeypatch.context() as later:
         now = SqliteStore.now
         later.setattr(SqliteStore, "now", lambda store: now(store) + 366 * 86400)
-        over = ingest_cli("access", "show", asked["id"])
+        over = ingest_cli("access", "show", result["id"])
         assert ("Completed, expired" in over.out, ready.json["url"] in over.out) == (True, False)
         assert "Completed, expired" in ingest_cli("access").out
-        late = ingest_cli("access", "get", asked["id"], "-o", "late.tar")
+        late = ingest_cli("access", "get", result["id"], "-o", "late.tar")
         assert (late.code, "expired" in late.err, "waybill ingest access request ark:/" in late.err) == (3, True, True)
-    assert ingest_cli("access", "delete", asked["id"], "--json").json["state"] == "Deleted"
+    assert ingest_cli("access", "delete", result["id"], "--json").json["state"] == "Deleted"
 
 
 def test_an_operator_locks_an_object_and_unlocks_it(ingest_cli: Waybill, run_worker: RunWorker) -> None:

@@ -84,9 +84,9 @@ def test_the_password_of_a_callback_is_kept_and_never_shown(
 def test_each_mistake_has_its_code_and_its_sentence(
     ingest_cli: Waybill, arguments: tuple[str, ...], code: int, part: str
 ) -> None:
-    said = ingest_cli(*arguments)
-    assert (said.code, said.out) == (code, "")
-    assert part in said.err
+    result = ingest_cli(*arguments)
+    assert (result.code, result.out) == (code, "")
+    assert part in result.err
     assert ingest_cli(*arguments, "--json").error["message"]
 
 
@@ -127,10 +127,10 @@ def test_merritts_profiles_are_taken_over_and_a_second_time_nothing_changes(
 def test_a_bad_properties_file_is_refused_and_the_others_are_taken(ingest_cli: Waybill, tmp_path: Path) -> None:
     (tmp_path / "bad.properties").write_text("ProfileID: bad\nPriority: soon\n")
     (tmp_path / "merritt_demo.properties").write_text(PROPERTIES)
-    said = ingest_cli("profile", "import", "bad.properties", "merritt_demo.properties", "--json")
-    assert said.code == 1
-    assert [row["result"] for row in said.json["profiles"]] == ["refused", "created"]
-    assert said.json["profiles"][0]["faults"] == ["Priority is 'soon', and must be a number."]
+    result = ingest_cli("profile", "import", "bad.properties", "merritt_demo.properties", "--json")
+    assert result.code == 1
+    assert [row["result"] for row in result.json["profiles"]] == ["refused", "created"]
+    assert result.json["profiles"][0]["faults"] == ["Priority is 'soon', and must be a number."]
 
 
 def test_collections_show_whether_they_are_on_hold(ingest_cli: Waybill) -> None:

@@ -113,10 +113,10 @@ def test_the_inventory_is_paged_through_on_postgresql(ingest_cli: Waybill, run_w
     arks = [f"ark:/{name}" for name in names]
     with run_worker():
         for ark in arks:
-            said = ingest_cli(
+            result = ingest_cli(
                 "submit", "a.txt", "--profile", "demo", "--primary-id", ark, "--title", "A map", "--watch", "--json"
             )
-            assert (said.code, said.lines[-1]["state"]) == (0, "Completed"), said
+            assert (result.code, result.lines[-1]["state"]) == (0, "Completed"), result
     for asked in ((), ("map",), ("--collection", MAPS)):
         found, after = [], ""
         while True:

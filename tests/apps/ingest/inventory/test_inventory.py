@@ -31,7 +31,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def about(**more: Any) -> dict[str, Any]:
-    told = {
+    fields = {
         "owner": OWNER,
         "collections": ["c1"],
         "local_ids": ["l1"],
@@ -39,7 +39,7 @@ def about(**more: Any) -> dict[str, Any]:
         "creator": "Tracy S.",
         "date": "2009",
     }
-    return {**told, **more}
+    return {**fields, **more}
 
 
 def everything(inventory: Inventory) -> dict[str, list[Row]]:

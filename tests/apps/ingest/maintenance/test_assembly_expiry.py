@@ -29,9 +29,9 @@ def a_site(folder: Path, store: str = "", keep: float = 1000.0) -> IngestFixture
 
 
 def finished(ingest: IngestFixture, state: str = "Completed", **wanted: Any) -> Record:
-    asked = asked_for(ingest, **wanted)
+    request = asked_for(ingest, **wanted)
     with ingest.workers():
-        return ingest.wait(asked.record.kind, asked.record.id, state)
+        return ingest.wait(request.record.kind, request.record.id, state)
 
 
 def a_turn(
@@ -194,9 +194,9 @@ def ingest(tmp_path: Path) -> Iterator[IngestFixture]:
 
 def test_any_worker_runs_the_routine(ingest: IngestFixture) -> None:
     StoredObjects(ingest).add(FILES)
-    asked = asked_for(ingest)
+    request = asked_for(ingest)
     with ingest.workers(maintenance=True), ingest.engine() as engine:
-        while is_there(ingest, asked.record):
+        while is_there(ingest, request.record):
             with suppress(Conflict):  # it was asked already, and works on it
                 engine.act(engine.store.get("maintenance", "ingest-expiry").ref, "run")
             engine.store.watch(0.2)

@@ -62,12 +62,12 @@ def test_a_flipped_byte_is_noticed_and_told_with_its_place(ingest: IngestFixture
         assert not found[0].repairable
     assert memory == {"files": 5, "bytes": memory["bytes"], "damaged": 1}
     (letter,) = sent_mail(ingest)
-    told = letter.documents["mail"]
-    assert told["to"] == ["ops@example.org"]
-    assert ARK in told["subject"]
+    document = letter.documents["mail"]
+    assert document["to"] == ["ops@example.org"]
+    assert ARK in document["subject"]
     for word in (ARK, place, "v1 producer/b.txt"):
-        assert word in told["text"]
-    assert OTHER not in told["text"]
+        assert word in document["text"]
+    assert OTHER not in document["text"]
 
 
 def test_missing_content_is_damage_and_restored_content_is_not(ingest: IngestFixture) -> None:

@@ -28,10 +28,10 @@ class Place:
         return self.front.ask("POST", "/api/v1/ingest/access", json={"object": ARK, **wanted})
 
     def packed(self, **wanted: Any) -> Any:
-        told = self.ask(**wanted).json()
+        answer = self.ask(**wanted).json()
         with self.ingest.workers():
-            self.ingest.wait(f"access-{told['queue']}", told["record"], "Completed", "Failed")
-        return told
+            self.ingest.wait(f"access-{answer['queue']}", answer["record"], "Completed", "Failed")
+        return answer
 
     def ref(self, told: Any) -> Ref:
         return Ref(f"access-{told['queue']}", told["record"])
@@ -49,28 +49,28 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_ask_then_wait_then_fetch_with_the_url_alone(place: Place) -> None:
-    asked = place.ask(form="zip-stored")
-    assert asked.status_code == 201
-    told = asked.json()
-    assert (told["status"], told["object"], told["version"], told["queue"]) == ("Pending", ARK, 1, "small")
-    assert told["ready_at"].endswith("Z")
-    assert told["url"].endswith(told["token"])
-    waiting = place.front.get(told["url"], role=None)
+    record = place.ask(form="zip-stored")
+    assert record.status_code == 201
+    decoded = record.json()
+    assert (decoded["status"], decoded["object"], decoded["version"], decoded["queue"]) == ("Pending", ARK, 1, "small")
+    assert decoded["ready_at"].endswith("Z")
+    assert decoded["url"].endswith(decoded["token"])
+    waiting = place.front.get(decoded["url"], role=None)
     assert (waiting.status_code, waiting.json()["status"]) == (202, "Pending")
     assert waiting.headers["retry-after"]
     with place.ingest.workers():
-        place.ingest.wait("access-small", told["record"], "Completed")
-    answer = place.front.get(told["url"], role=None)
+        place.ingest.wait("access-small", decoded["record"], "Completed")
+    answer = place.front.get(decoded["url"], role=None)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
     assert 'filename="ark_99999_fk4abc_v1.zip"' in answer.headers["content-disposition"]
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert archive.read("ark_99999_fk4abc/producer/a.txt") == b"hello"
         assert archive.read("ark_99999_fk4abc/producer/long.bin") == FILES["producer/long.bin"]
-    state = place.front.get(f"{told['url']}/state", role=None).json()
+    state = place.front.get(f"{decoded['url']}/state", role=None).json()
     assert (state["status"], state["size"], state["files"]) == ("Completed", len(answer.content), 3)
-    part = place.front.get(told["url"], role=None, headers={"Range": "bytes=100-299"})
+    part = place.front.get(decoded["url"], role=None, headers={"Range": "bytes=100-299"})
     assert (part.status_code, part.content) == (206, answer.content[100:300])
-    assert place.front.ask("HEAD", told["url"], role=None).headers["content-length"] == str(len(answer.content))
+    assert place.front.ask("HEAD", decoded["url"], role=None).headers["content-length"] == str(len(answer.content))
 
 
 def test_asking_needs_a_token_and_a_second_time_answers_the_same(place: Place) -> None:

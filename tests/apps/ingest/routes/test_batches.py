@@ -55,8 +55,8 @@ def test_a_url_is_submitted_as_json(ingest_server: IngestServer, client: httpx2.
         False,
         "the submitter",
     )
-    said = Submission.from_batch(ingest_server.batch(view["batch_id"]))
-    assert (said.url, said.dc, said.local_ids) == (url, {"subject": "maps"}, ("x1",))
+    submission = Submission.from_batch(ingest_server.batch(view["batch_id"]))
+    assert (submission.url, submission.dc, submission.local_ids) == (url, {"subject": "maps"}, ("x1",))
     assert answer.headers["location"] == f"{API}/batches/{view['id']}"
     for link in view["links"].values():
         assert client.get(link).status_code == 200, link
@@ -64,7 +64,7 @@ def test_a_url_is_submitted_as_json(ingest_server: IngestServer, client: httpx2.
 
 def test_a_file_is_uploaded_with_its_submission(ingest_server: IngestServer, client: httpx2.Client) -> None:
     md5 = hashlib.md5(b"hello").hexdigest()
-    said = {
+    fields = {
         "profile": "demo",
         "digest_type": "md5",
         "digest_value": md5,
@@ -72,7 +72,7 @@ def test_a_file_is_uploaded_with_its_submission(ingest_server: IngestServer, cli
         "update": True,
         "local_ids": ["x1"],
     }
-    answer = upload(client, said)
+    answer = upload(client, fields)
     assert answer.status_code == 201, answer.text
     view = answer.json()
     assert (view["digests"], view["size"], view["filename"], view["update"]) == (

@@ -51,9 +51,11 @@ def test_only_operators_get_a_file_that_is_under_embargo(ingest_server: IngestSe
         == closed
     )
     with ingest_server.client("reader") as client:
-        said = client.get(FILE).json()["error"]
-        assert said["code"] == "embargo"
-        assert said["message"] == f"'{ARK}' is under embargo until {LATER}: until then only operators get its files."
+        response = client.get(FILE).json()["error"]
+        assert response["code"] == "embargo"
+        assert (
+            response["message"] == f"'{ARK}' is under embargo until {LATER}: until then only operators get its files."
+        )
         shown = client.get(f"{API}/objects/{quote(ARK, safe='')}").json()
         assert (shown["title"], shown["embargo"]) == ("Letters", LATER)
     assert statuses(ingest_server, "GET", FILE.removesuffix("/producer/a.txt")) == opened, (

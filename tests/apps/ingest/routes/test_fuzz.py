@@ -51,11 +51,11 @@ def test_any_request_is_answered_as_described(ingest_server: IngestServer, budge
     known = names(ingest_server)
     headers = {"Authorization": f"Bearer {ingest_server.tokens['admin']}"}
     seen: dict[int, int] = {}
-    asked = set()
+    found = set()
     for operation in operations(ingest_server.url, API, "/poster"):
         if operation.path.startswith(f"{API}/storage/"):
             continue  # a protocol of its own, between two Waybills: storage/test_http.py
-        asked.add(f"{operation.method.upper()} {operation.path}")
+        found.add(f"{operation.method.upper()} {operation.path}")
         for mode in GenerationMode:
 
             @settings(
@@ -81,4 +81,4 @@ def test_any_request_is_answered_as_described(ingest_server: IngestServer, budge
         f"PUT {API}/profiles/{{name}}",
         "POST /poster/{verb}",
         f"DELETE {API}/locks/{{lock}}",
-    } <= asked
+    } <= found

@@ -57,7 +57,7 @@ def test_the_example_of_the_manual_works(ingest_server: IngestServer, tmp_path: 
         *("-F", "profile=demo"),
         path="/poster/submit",
     )
-    said = batch_of(ingest_server, answer)
+    batch = batch_of(ingest_server, answer)
     assert answer.kind.startswith("application/xml")
     root = ET.fromstring(answer.body)
     assert [root.findtext(f"{BAT}{name}") for name in ("batchStatus", "userAgent", "jobStates")] == [
@@ -65,14 +65,14 @@ def test_the_example_of_the_manual_works(ingest_server: IngestServer, tmp_path: 
         "sample-user",
         None or "",
     ]
-    assert (said.type, said.submitter, said.filename, said.update) == (
+    assert (batch.type, batch.submitter, batch.filename, batch.update) == (
         PayloadType.CONTAINERS,
         "sample-user",
         "example.checkm",
         False,
     )
-    assert said.received_digests == {"sha256": hashlib.sha256(manifest.encode()).hexdigest()}
-    with ingest_server.environment.objects.get(said.url.removeprefix("waybill:")) as body:
+    assert batch.received_digests == {"sha256": hashlib.sha256(manifest.encode()).hexdigest()}
+    with ingest_server.environment.objects.get(batch.url.removeprefix("waybill:")) as body:
         assert body.read() == manifest.encode()
 
 
@@ -100,22 +100,26 @@ def test_all_fields_of_the_form_are_taken(ingest_server: IngestServer, file: Pat
         "retainTargetURL": "true",
     }
     sent = [part for name, value in given.items() for part in ("--form-string", f"{name}={value}")]
-    said = batch_of(ingest_server, ingest_server.curl("-F", f"file=@{file}", *sent, path="/poster/submit"))
-    assert (said.filename, said.size, said.primary_id, said.local_ids) == (
+    batch = batch_of(ingest_server, ingest_server.curl("-F", f"file=@{file}", *sent, path="/poster/submit"))
+    assert (batch.filename, batch.size, batch.primary_id, batch.local_ids) == (
         "renamed.txt",
         5,
         "ark:/99999/fk4abc",
         ("x1", "x2"),
     )
-    assert (said.creator, said.title, said.date, said.note) == ("Ada", "Ein Täschchen", "1843", "mind the step")
-    assert (said.notification, said.notification_format, said.datacite_type) == ("ann@example.org", "json", "Dataset")
-    assert (said.dc, said.retain_target, said.digest_type) == ({"subject": "maps", "type": "Text"}, True, "SHA256")
-    assert said.received_digests == {"sha256": hashlib.sha256(b"hello").hexdigest()}
+    assert (batch.creator, batch.title, batch.date, batch.note) == ("Ada", "Ein Täschchen", "1843", "mind the step")
+    assert (batch.notification, batch.notification_format, batch.datacite_type) == (
+        "ann@example.org",
+        "json",
+        "Dataset",
+    )
+    assert (batch.dc, batch.retain_target, batch.digest_type) == ({"subject": "maps", "type": "Text"}, True, "SHA256")
+    assert batch.received_digests == {"sha256": hashlib.sha256(b"hello").hexdigest()}
 
 
 def test_an_erc_fills_what_the_other_fields_do_not_say(ingest_server: IngestServer, file: Path) -> None:
     erc = "erc:\nwho: Ada\nwhat: Notes\nwhen: 1843\nwhere: ark:/99999/fk4erc\nwhere: loc-1\n"
-    said = batch_of(
+    batch = batch_of(
         ingest_server,
         ingest_server.curl(
             "-F",
@@ -129,7 +133,7 @@ def test_an_erc_fills_what_the_other_fields_do_not_say(ingest_server: IngestServ
             path="/poster/submit",
         ),
     )
-    assert (said.creator, said.title, said.date, said.primary_id, said.local_ids) == (
+    assert (batch.creator, batch.title, batch.date, batch.primary_id, batch.local_ids) == (
         "Ada",
         "Other",
         "1843",
@@ -188,8 +192,8 @@ def test_unknown_fields_are_left_out_with_a_warning(ingest_server: IngestServer,
 def test_the_path_says_add_or_update_and_which_object(
     ingest_server: IngestServer, file: Path, path: str, update: bool, ark: str
 ) -> None:
-    said = batch_of(ingest_server, ingest_server.curl("-F", f"file=@{file}", "-F", "profile=demo", path=path))
-    assert (said.update, said.primary_id) == (update, ark)
+    batch = batch_of(ingest_server, ingest_server.curl("-F", f"file=@{file}", "-F", "profile=demo", path=path))
+    assert (batch.update, batch.primary_id) == (update, ark)
 
 
 def test_an_update_names_the_object_that_it_updates(ingest_server: IngestServer, file: Path) -> None:
@@ -202,10 +206,10 @@ def test_an_update_names_the_object_that_it_updates(ingest_server: IngestServer,
             "An update needs the object that it updates: give its ARK (the primary identifier), or a local id.",
         )
     with ingest_server.client("submitter") as client:
-        told = client.post(
+        response = client.post(
             "/api/v1/ingest/batches", json={"profile": "demo", "url": "https://example.org/a.txt", "update": True}
         )
-    assert (told.status_code, "An update needs the object" in told.text) == (400, True)
+    assert (response.status_code, "An update needs the object" in response.text) == (400, True)
     assert (ingest_server.count(), len(ingest_server.payloads())) == before
     assert batch_of(
         ingest_server, ingest_server.curl(*sent, "-F", "localIdentifier=x1", path="/poster/update")
@@ -348,9 +352,9 @@ def test_also_a_wrong_route_or_method_or_parameter_is_answered_in_merritts_form(
     xml = ingest_server.curl(*args, path=path)
     assert (xml.status, xml.kind.partition(";")[0]) == (status, "application/xml"), xml.body
     assert says in (ET.fromstring(xml.body).findtext(f"{EXC}statusDescription") or "")
-    told = ingest_server.curl(*args, "-H", "Accept: application/json", path=path)
-    assert (told.status, told.kind) == (status, "application/json")
-    assert says in told.json()["exc:exceptionState"]["exc:statusDescription"]
+    response = ingest_server.curl(*args, "-H", "Accept: application/json", path=path)
+    assert (response.status, response.kind) == (status, "application/json")
+    assert says in response.json()["exc:exceptionState"]["exc:statusDescription"]
     assert ingest_server.curl(*args, path=path, role=None).status == 401  # before anything else
 
 
@@ -365,10 +369,10 @@ def test_a_method_that_a_route_of_the_form_has_not_is_answered_with_those_that_i
 def test_an_unknown_profile_is_answered_with_where_to_find_the_known_ones(
     ingest_server: IngestServer, file: Path
 ) -> None:
-    said = ingest_server.curl(
+    response = ingest_server.curl(
         "-F", f"file=@{file}", "-F", "profile=nope", "-F", "responseForm=json", path="/poster/submit"
     ).json()
-    message = said["exc:exceptionState"]["exc:statusDescription"]
+    message = response["exc:exceptionState"]["exc:statusDescription"]
     assert message.startswith("There is no profile 'nope': ")
     assert message.endswith(" GET /api/v1/ingest/profiles lists them.")
     with ingest_server.client("reader") as client:
@@ -412,7 +416,7 @@ def test_the_same_batch_id_twice_is_one_batch(ingest_server: IngestServer, file:
 
 def test_fields_after_the_file_count_too(ingest_server: IngestServer, file: Path) -> None:
     sha1 = hashlib.sha1(b"hello").hexdigest()
-    said = batch_of(
+    batch = batch_of(
         ingest_server,
         ingest_server.curl(
             "-F",
@@ -426,7 +430,7 @@ def test_fields_after_the_file_count_too(ingest_server: IngestServer, file: Path
             path="/poster/submit",
         ),
     )
-    assert said.received_digests["sha1"] == sha1
+    assert batch.received_digests["sha1"] == sha1
 
 
 def test_the_type_is_guessed_when_none_is_given(ingest_server: IngestServer, tmp_path: Path) -> None:
@@ -449,11 +453,11 @@ def test_a_large_upload_is_kept_whole_and_never_in_memory(ingest_server: IngestS
     with path.open("wb") as out:
         out.truncate(300 * 2**20)
     before = _peak()
-    said = batch_of(
+    batch = batch_of(
         ingest_server, ingest_server.curl("-F", f"file=@{path}", "-F", "profile=demo", path="/poster/submit")
     )
-    assert said.size == 300 * 2**20
-    assert ingest_server.environment.objects.head(said.url.removeprefix("waybill:")).size == 300 * 2**20
+    assert batch.size == 300 * 2**20
+    assert ingest_server.environment.objects.head(batch.url.removeprefix("waybill:")).size == 300 * 2**20
     assert _peak() - before < 100 * 2**20
 
 
@@ -473,10 +477,10 @@ def test_the_service_tells_its_state_and_its_fields(ingest_server: IngestServer)
         client.delete("/api/v1/ingest/pauses/ingest").raise_for_status()
         client.delete("/api/v1/ingest/holds/maps").raise_for_status()
     assert (state["ing:submissionState"], state["ing:collectionSubmissionState"]) == ("frozen", "maps")
-    told = json.loads(ingest_server.curl("-H", "Accept: application/json", path="/poster/help", role="reader").body)[
+    decoded = json.loads(ingest_server.curl("-H", "Accept: application/json", path="/poster/help", role="reader").body)[
         "ing:ingestHelp"
     ]["ing:field"]
-    assert any(line.startswith("digestType: ") for line in told)
+    assert any(line.startswith("digestType: ") for line in decoded)
     assert ingest_server.curl(path="/poster/state", role=None).status == 401
 
 

@@ -36,13 +36,13 @@ class ServiceCaller:
         )
 
     def submit(
-        self, data: BinaryIO | list[bytes] | bytes | None = None, *, who: str = "ada", **said: Any
+        self, data: BinaryIO | list[bytes] | bytes | None = None, *, who: str = "ada", **fields: Any
     ) -> service.AcceptedDeposit:
         body = [data] if isinstance(data, bytes) else data
-        said = {"profile": "demo", "url": "", **said}
+        fields = {"profile": "demo", "url": "", **fields}
         if body is not None:
-            said.setdefault("filename", "a.txt")
-        return service.submit_deposit(self.engine, self.resources, Submission(**said), body, who=who)
+            fields.setdefault("filename", "a.txt")
+        return service.submit_deposit(self.engine, self.resources, Submission(**fields), body, who=who)
 
     def payloads(self) -> list[str]:
         return [info.name for info in self.ingest.environment.objects.list("ingest/payloads")]

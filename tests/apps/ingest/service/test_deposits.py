@@ -28,23 +28,23 @@ def test_an_upload_becomes_a_batch_with_its_digests(caller: ServiceCaller) -> No
         [b"hel", b"lo"], filename="a.txt", digest_type="MD5", digest_value=hashlib.md5(b"hello").hexdigest().upper()
     )
     batch = caller.engine.store.get("batch", accepted.batch.id)
-    said = Submission.from_batch(batch)
+    submission = Submission.from_batch(batch)
     assert (batch.state, batch.owner, batch.priority, batch.idempotency_key) == ("Pending", "ada", 7, accepted.batch_id)
-    assert (said.filename, said.size, said.type, said.profile, said.owner) == (
+    assert (submission.filename, submission.size, submission.type, submission.profile, submission.owner) == (
         "a.txt",
         5,
         PayloadType.FILE,
         "demo",
         OWNER,
     )
-    assert said.received_digests == {
+    assert submission.received_digests == {
         "sha256": hashlib.sha256(b"hello").hexdigest(),
         "md5": hashlib.md5(b"hello").hexdigest(),
     }
-    assert said.collections == ("maps",)
+    assert submission.collections == ("maps",)
     assert batch.hold_names == ("collections/maps", "collections/demo")
     assert uuid.UUID(accepted.batch_id.removeprefix("bid-")).version == 4
-    assert said.url == f"waybill:{caller.payloads()[0]}"
+    assert submission.url == f"waybill:{caller.payloads()[0]}"
     with caller.resources.objects.get(caller.payloads()[0]) as body:
         assert body.read() == b"hello"
 

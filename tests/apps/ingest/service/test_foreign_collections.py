@@ -27,12 +27,12 @@ THEIRS = {
 DOCUMENT = {"batch": "submission", "job": "configuration"}
 
 
-def foreign(caller: ServiceCaller, kind: str, **said: Any) -> Record:
+def foreign(caller: ServiceCaller, kind: str, **fields: Any) -> Record:
     """As another service writes it: the profile is all that tells of its collections."""
     parent = (
         caller.engine.submit(New("batch", {"submission": THEIRS}, state="Processing")).ref if kind == "job" else None
     )
-    return caller.engine.submit(New(kind, {DOCUMENT[kind]: {**THEIRS, **said}}, parent=parent))
+    return caller.engine.submit(New(kind, {DOCUMENT[kind]: {**THEIRS, **fields}}, parent=parent))
 
 
 def begun(caller: ServiceCaller, record: Record) -> Record:

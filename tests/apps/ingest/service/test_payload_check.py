@@ -101,11 +101,11 @@ def test_urls_that_would_be_refused_are_reported_by_line_and_nothing_is_fetched(
 def test_a_slow_name_server_ends_the_lookups_with_a_remark() -> None:
     ticks = iter(range(0, 1000, 6))
     rows = [ManifestRow(line, f"http://h{line}.example.org/a") for line in range(3, 9)]
-    said = list(
+    found = list(
         find_unreachable_rows(rows, AddressPolicy(resolve=lambda host, port: ["10.0.0.1"]), clock=lambda: next(ticks))
     )
-    assert [each.line for each in said] == [3, 0]
-    assert said[-1].text.startswith("From line 4 on no more hosts were looked up")
+    assert [each.line for each in found] == [3, 0]
+    assert found[-1].text.startswith("From line 4 on no more hosts were looked up")
 
 
 def test_every_complaint_of_a_manifest_has_its_line(tmp_path: Path) -> None:

@@ -52,10 +52,10 @@ def test_an_upload_that_became_no_batch_is_removed_after_a_day(caller: ServiceCa
     left = abandoned(caller)
     assert run_round(UploadRemovalRoutine(), hand) == 0, "its submission may be under way"
     age(caller, 90000)
-    kept = caller.submit(b"kept").submission.url.removeprefix("waybill:")
+    record = caller.submit(b"kept").submission.url.removeprefix("waybill:")
     age(caller, 90000)
     assert run_round(UploadRemovalRoutine(), hand) == 1
-    assert caller.payloads() == [kept]
+    assert caller.payloads() == [record]
     assert left not in caller.payloads()
     assert run_round(UploadRemovalRoutine(), hand) == 0
 

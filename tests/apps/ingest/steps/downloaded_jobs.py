@@ -34,8 +34,8 @@ def add_profile(ingest: IngestFixture, profile: Profile) -> None:
 
 
 def folder_of(ingest: IngestFixture, job: Record) -> Path:
-    said = job.documents["configuration"]
-    return ingest.root / "queue" / said["batchID"] / said["jobID"]
+    document = job.documents["configuration"]
+    return ingest.root / "queue" / document["batchID"] / document["jobID"]
 
 
 def fetched(
@@ -50,7 +50,7 @@ def fetched(
     """A job after Downloading, taken up again: Processing is its next state. `keep`: which files are really in the
     working folder.
     """
-    told = {
+    fields = {
         "profile": "p",
         "url": "http://127.0.0.1/x",
         "type": PayloadType.OBJECT,
@@ -59,19 +59,19 @@ def fetched(
         "submitter": "ann",
     }
     token = str(uuid.uuid4())
-    asked = Submission(**{**told, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said})
+    submission = Submission(**{**fields, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said})
     rows = [
         {"path": f"producer/{name}", "size": len(d), "sha256": sha256(d), "mime": "text/plain"}
         for name, d in files.items()
     ]
-    folder = ingest.root / "queue" / asked.batch_id / asked.job_id / "producer"
+    folder = ingest.root / "queue" / submission.batch_id / submission.job_id / "producer"
     for name in files if keep is None else keep:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(files[name])
     docs = {
-        "configuration": asked.to_document(),
-        "identifiers": asked.to_identifiers(),
-        "metadata": asked.to_metadata(),
+        "configuration": submission.to_document(),
+        "identifiers": submission.to_identifiers(),
+        "metadata": submission.to_metadata(),
         "downloaded": {"count": len(rows), "rows": rows, "attempt": 1, "bytes": sum(map(len, files.values()))},
         **(more or {}),
     }

@@ -33,16 +33,16 @@ def submit(
     state: str | None = None,
     docs: dict[str, Any] | None = None,
     priority: int = 5,
-    **said: Any,
+    **fields: Any,
 ) -> Record:
     token = str(uuid.uuid4())
-    asked = Submission(
-        **{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said}
+    submission = Submission(
+        **{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **fields}
     )
     written = {
-        "configuration": asked.to_document(),
-        "identifiers": asked.to_identifiers(),
-        "metadata": asked.to_metadata(),
+        "configuration": submission.to_document(),
+        "identifiers": submission.to_identifiers(),
+        "metadata": submission.to_metadata(),
         **(docs or {}),
     }
     with ingest.engine() as engine:
@@ -50,23 +50,30 @@ def submit(
 
 
 def resumed_after(
-    ingest: IngestFixture, done: str, url: str, docs: dict[str, Any], type: PayloadType = PayloadType.FILE, **said: Any
+    ingest: IngestFixture,
+    done: str,
+    url: str,
+    docs: dict[str, Any],
+    type: PayloadType = PayloadType.FILE,
+    **fields: Any,
 ) -> Record:
     """A job that was done so far, failed, and is taken up again."""
     token = str(uuid.uuid4())
-    asked = Submission(
-        **{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **said}
+    submission = Submission(
+        **{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **fields}
     )
     with ingest.engine() as engine:
-        job = engine.submit(New("job", {"configuration": asked.to_document(), **docs}, state="Failed", last_done=done))
+        job = engine.submit(
+            New("job", {"configuration": submission.to_document(), **docs}, state="Failed", last_done=done)
+        )
         return engine.act(job.ref, "resume").record
 
 
-def upload(ingest: IngestFixture, name: str, data: bytes, **said: Any) -> dict[str, Any]:
+def upload(ingest: IngestFixture, name: str, data: bytes, **fields: Any) -> dict[str, Any]:
     """What a submission says of bytes that were uploaded."""
     place = f"ingest/payloads/{uuid.uuid4()}/{name}"
     ingest.environment.objects.put(place, data)
-    return {"url": f"waybill:{place}", "filename": name, "received_digests": {"sha256": sha256(data)}, **said}
+    return {"url": f"waybill:{place}", "filename": name, "received_digests": {"sha256": sha256(data)}, **fields}
 
 
 def step(ingest: IngestFixture, job: Record) -> StepTransition:
@@ -86,8 +93,8 @@ def walk(ingest: IngestFixture, job: Record, *, upto: str = "Processing") -> Rec
 
 
 def folder_of(ingest: IngestFixture, job: Record) -> Path:
-    said = job.documents["configuration"]
-    return ingest.root / "queue" / said["batchID"] / said["jobID"]
+    document = job.documents["configuration"]
+    return ingest.root / "queue" / document["batchID"] / document["jobID"]
 
 
 def producer(ingest: IngestFixture, job: Record) -> dict[str, bytes]:

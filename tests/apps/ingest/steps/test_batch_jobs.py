@@ -57,15 +57,15 @@ def test_batch_pending_to_processing_makes_one_job_for_a_file(
         )
         assert admitted(ingest, batch).state == "Processing"
         (job,) = jobs(ingest, batch)
-        said = Submission.from_job(job)
+        submission = Submission.from_job(job)
         assert job.state == "Pending"
-        assert (said.url, said.type, said.title, said.batch_id) == (
+        assert (submission.url, submission.type, submission.title, submission.batch_id) == (
             "http://127.0.0.1/a.txt",
             PayloadType.FILE,
             "A",
             "bid-1",
         )
-        assert said.job_id == job_id_of("bid-1", 0)
+        assert submission.job_id == job_id_of("bid-1", 0)
         assert job.documents["identifiers"] == {"primary_id": "", "local_id": ["x", "y"]}
         assert job.documents["metadata"] == {"erc_who": "Jane", "erc_what": "A", "erc_when": "", "erc_where": ""}
         assert (job.priority, job.owner) == (5, "jane")

@@ -182,9 +182,9 @@ def test_every_digest_that_was_promised_is_compared(ingest: IngestFixture) -> No
 
 
 def test_an_upload_that_changed_since_it_came_is_not_taken(ingest: IngestFixture) -> None:
-    said = upload(ingest, "a", b"hello")
-    job = walk(ingest, submit(ingest, **said, type=PayloadType.FILE), upto="Downloading")
-    ingest.environment.objects.put(said["url"].removeprefix("waybill:"), b"HELLO")
+    fields = upload(ingest, "a", b"hello")
+    job = walk(ingest, submit(ingest, **fields, type=PayloadType.FILE), upto="Downloading")
+    ingest.environment.objects.put(fields["url"].removeprefix("waybill:"), b"HELLO")
     assert "not what was promised" in failed(ingest, job, final=True)["reason"]
 
 

@@ -78,12 +78,12 @@ def test_an_update_keeps_damaged_files_and_says_so_and_what_it_brings_again_is_w
     assert warned(update(ingest, {"d.txt": b"4"})) == [], "nothing is damaged"
     spoil(ingest, "producer/a.txt")
     spoil(ingest, "producer/b.txt", lost=True)
-    kept = update(ingest, {"e.txt": b"5"})
-    first, second = warned(kept)
+    record = update(ingest, {"e.txt": b"5"})
+    first, second = warned(record)
     assert first.startswith(SAYS.format("a.txt"))
     assert second.startswith(SAYS.format("b.txt"))
-    assert kept.message.startswith("With warnings: 'producer/a.txt' is damaged in storage")
-    assert kept.message.endswith("(and 1 more)")
+    assert record.message.startswith("With warnings: 'producer/a.txt' is damaged in storage")
+    assert record.message.endswith("(and 1 more)")
     again = update(ingest, {"a.txt": b"one"})
     assert [each.startswith(SAYS.format("b.txt")) for each in warned(again)] == [True]
     assert [read(ingest, "producer/a.txt", number) for number in (1, 2, 3, 4)] == [b"one"] * 4, (

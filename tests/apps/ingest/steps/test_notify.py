@@ -51,9 +51,9 @@ def impatient(ingest: IngestFixture) -> IngestFixture:
     return ingest
 
 
-def at_notify(ingest: IngestFixture, **said: Any) -> Record:
+def at_notify(ingest: IngestFixture, **fields: Any) -> Record:
     """A job that is stored and recorded, and whose turn it is to be announced."""
-    told = Submission(
+    submission = Submission(
         profile="demo",
         url="http://127.0.0.1/a.zip",
         type=PayloadType.CONTAINER,
@@ -65,14 +65,14 @@ def at_notify(ingest: IngestFixture, **said: Any) -> Record:
         local_ids=("x", "y"),
     )
     docs = {
-        "configuration": told.to_document(),
-        "identifiers": told.to_identifiers(),
+        "configuration": submission.to_document(),
+        "identifiers": submission.to_identifiers(),
         "stored": {"object": "ark:/99999/fk4x", "version": 3},
     }
     with ingest.engine() as engine:
         batch = engine.submit(New("batch", {"submission": {"profile": "demo"}}, state="Processing"))
         (answer,) = engine.store.commit(
-            [CommitGroup((rules.create(engine.machines, New("job", docs | said), maker=batch),))]
+            [CommitGroup((rules.create(engine.machines, New("job", docs | fields), maker=batch),))]
         )
         assert isinstance(answer, CommitResult)
         made = answer.records[0]

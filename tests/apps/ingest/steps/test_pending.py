@@ -166,8 +166,8 @@ def test_what_is_too_long_to_be_a_manifest_is_not_fetched_to_be_guessed(ingest: 
 
 
 def test_pending_to_failed_on_a_payload_digest_mismatch(ingest: IngestFixture) -> None:
-    said = upload(ingest, "a.txt", b"hello", digest_type="sha-256", digest_value=sha256(b"other"))
-    refusal = refused(ingest, submit(ingest, **said, type=PayloadType.FILE))
+    fields = upload(ingest, "a.txt", b"hello", digest_type="sha-256", digest_value=sha256(b"other"))
+    refusal = refused(ingest, submit(ingest, **fields, type=PayloadType.FILE))
     assert refusal["reason"] == (
         f"The payload is not what was promised: what came has the sha256 {sha256(b'hello')}, and {sha256(b'other')} was promised."
     )
@@ -358,15 +358,15 @@ def test_a_refusal_is_removed_after_the_repair(ingest: IngestFixture) -> None:
 )
 @settings(max_examples=200)
 def test_any_submission_is_a_payload_or_is_refused(url: str, name: str, value: str) -> None:
-    said, found = "", None
+    output, found = "", None
     try:
         found = payload.payload_of(
             Submission(profile="p", url=url, filename=name, digest_type="md5" if value else "", digest_value=value)
         )
     except SubmissionRefused as error:
-        said = str(error)
+        output = str(error)
     if found is None:
-        assert said.endswith(".")
+        assert output.endswith(".")
     else:
         assert found.url.lower().startswith(("http:", "https:", "waybill:ingest/payloads/"))
         assert ".." not in found.upload.split("/")

@@ -152,9 +152,9 @@ def test_on_a_shared_tree_whoever_records_it_reads_the_manifest_without_a_token(
     ):
         job = led_to_recording(ingest)
         url = job.documents["inventory"]["manifest_url"]
-        told = front.get(url, role=None)
-        assert told.status_code == 200
-        assert b"producer/a.txt" in told.content
+        response = front.get(url, role=None)
+        assert response.status_code == 200
+        assert b"producer/a.txt" in response.content
         assert front.get(url.partition("?")[0], role=None).status_code == 401
         shown = front.get(f"/api/v1/records/job/{job.id}").text
         assert "signature=***" in shown
@@ -215,18 +215,18 @@ def test_a_local_id_is_locked_as_its_owners_also_when_only_the_profile_names_him
 
 def test_a_local_id_of_another_ark_fails_with_both_names(ingest: IngestFixture) -> None:
     first = done(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1",)))
-    said = failed(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l0", "l1"), primary_id="ark:/99999/fk4given"))
-    assert ark_of(first) in said
-    assert "ark:/99999/fk4given" in said
-    assert "'l1'" in said
+    failure = failed(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l0", "l1"), primary_id="ark:/99999/fk4given"))
+    assert ark_of(first) in failure
+    assert "ark:/99999/fk4given" in failure
+    assert "'l1'" in failure
 
 
 def test_local_ids_of_two_objects_fail_with_both_names(ingest: IngestFixture) -> None:
     one = done(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1",)))
     two = done(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l2",)))
-    said = failed(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1", "l2")))
-    assert ark_of(one) in said
-    assert ark_of(two) in said
+    failure = failed(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1", "l2")))
+    assert ark_of(one) in failure
+    assert ark_of(two) in failure
 
 
 def test_a_supplied_ark_wins_and_gets_versions(ingest: IngestFixture) -> None:
@@ -243,8 +243,8 @@ def test_a_deposit_of_nobody_takes_no_object_from_its_owner(ingest: IngestFixtur
     given = "ark:/99999/fk4given"
     add_profile(ingest, Profile(name="nobody"))
     done(ingest, fetched(ingest, {"a.txt": b"1"}, primary_id=given))
-    said = failed(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=given, profile="nobody", owner=""))
-    assert f"{given} belongs to {OWNER}, and the deposit to nobody" in said
+    failure = failed(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=given, profile="nobody", owner=""))
+    assert f"{given} belongs to {OWNER}, and the deposit to nobody" in failure
     assert len(resources_of(ingest).storage.list_versions(given)) == 1
     done(ingest, fetched(ingest, {"c.txt": b"3"}, primary_id=given))  # the owner is not locked out
     of_nobody = "ark:/99999/fk4free"
@@ -395,18 +395,18 @@ def test_a_kept_description_that_cannot_be_had_fails_and_says_what_to_do(ingest:
     bad = FileToStore("producer/mrt-embargo.txt", 3, sha256(b"bad"), "waybill:ingest/payloads/x")
     ingest.environment.objects.put("ingest/payloads/x", b"bad")
     resources_of(ingest).storage.write(Deposit(object=GIVEN, request="other", files=[bad]))
-    said = failed(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
-    assert "producer/mrt-embargo.txt cannot be read" in said
-    assert "send another one, or delete it" in said
+    failure = failed(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
+    assert "producer/mrt-embargo.txt cannot be read" in failure
+    assert "send another one, or delete it" in failure
     done(ingest, fetched(ingest, {"mrt-embargo.txt": b"embargoEndDate: none\n"}, primary_id=GIVEN, update=True))
 
 
 def test_deleting_what_is_not_there_fails_and_leaves_the_object_alone(ingest: IngestFixture) -> None:
     given = "ark:/99999/fk4given"
     done(ingest, fetched(ingest, {"a.txt": b"1"}, primary_id=given))
-    said = failed(ingest, fetched(ingest, {"mrt-delete.txt": b"zzz.txt\n"}, primary_id=given, update=True))
-    assert "producer/zzz.txt" in said
-    assert said.endswith("It cannot be resumed: submit it again.")
+    failure = failed(ingest, fetched(ingest, {"mrt-delete.txt": b"zzz.txt\n"}, primary_id=given, update=True))
+    assert "producer/zzz.txt" in failure
+    assert failure.endswith("It cannot be resumed: submit it again.")
     assert len(resources_of(ingest).storage.list_versions(given)) == 1
 
 
@@ -461,9 +461,9 @@ def test_a_working_copy_that_is_not_what_was_fetched_fails_and_says_how_to_repai
     monkeypatch.setattr("waybill.machine.Backoff.compute_delay", lambda self, tries: 0.0)
     job = fetched(ingest, {"a.txt": b"one", "b.txt": b"two"})
     (folder_of(ingest, job) / "producer" / "b.txt").write_bytes(b"TWO")
-    said = failed(ingest, job)
-    assert "producer/b.txt" in said
-    assert "`restart`" in said
+    failure = failed(ingest, job)
+    assert "producer/b.txt" in failure
+    assert "`restart`" in failure
     assert not list(ingest.environment.objects.list("ocfl/" + "0"))  # nothing was published
     assert [line for _, line in resources_of(ingest).storage.list_objects()] == []
 
@@ -483,8 +483,8 @@ def test_a_link_in_the_working_folder_is_not_followed(
 def test_files_that_another_service_fetched_are_taken_as_they_lie(ingest: IngestFixture) -> None:
     job = done(ingest, fetched(ingest, {"a.txt": b"one", "d/b.txt": b"two"}, more={"downloaded": None}))
     assert files_of(ingest, ark_of(job))["producer/d/b.txt"] == b"two"
-    said = failed(ingest, fetched(ingest, {"a.txt": b"one"}, keep=(), more={"downloaded": None}))
-    assert "`restart`" in said
+    failure = failed(ingest, fetched(ingest, {"a.txt": b"one"}, keep=(), more={"downloaded": None}))
+    assert "`restart`" in failure
 
 
 def test_a_description_that_cannot_be_read_fails_with_its_name_and_line(ingest: IngestFixture) -> None:
@@ -507,12 +507,12 @@ def test_the_depositors_own_list_is_held_against_what_came(ingest: IngestFixture
         "b |  |  | 4 |  | b.txt",
         "z |  |  |  |  | z.txt",
     )
-    said = failed(ingest, fetched(ingest, {"a.txt": b"one", "b.txt": b"two", "mrt-manifest.txt": wrong}))
-    assert f"'producer/a.txt': its md5 is {md5}" in said
-    assert "'producer/b.txt': it has 3 bytes, and 4 are listed" in said
-    assert "'z.txt' did not come" in said
-    said = failed(ingest, fetched(ingest, {"mrt-manifest.txt": b"nonsense"}))
-    assert "producer/mrt-manifest.txt cannot be read" in said
+    failure = failed(ingest, fetched(ingest, {"a.txt": b"one", "b.txt": b"two", "mrt-manifest.txt": wrong}))
+    assert f"'producer/a.txt': its md5 is {md5}" in failure
+    assert "'producer/b.txt': it has 3 bytes, and 4 are listed" in failure
+    assert "'z.txt' did not come" in failure
+    failure = failed(ingest, fetched(ingest, {"mrt-manifest.txt": b"nonsense"}))
+    assert "producer/mrt-manifest.txt cannot be read" in failure
     with ingest.engine() as engine:
         assert engine.store.get("minter", "99999-fk4").documents["numbers"]["next"] == minter.BLOCK_SIZE
 

@@ -36,9 +36,9 @@ def inventory_of(ingest: IngestFixture) -> Inventory:
     return found
 
 
-def stored_elsewhere(ingest: IngestFixture, url: str, **said: Any) -> Record:
+def stored_elsewhere(ingest: IngestFixture, url: str, **fields: Any) -> Record:
     more = {"inventory": {"manifest_url": url, "mode": "add"}, "downloaded": None}
-    return fetched(ingest, {}, done="Processing", more=more, **{"primary_id": ARK, "title": "Hunt", **said})
+    return fetched(ingest, {}, done="Processing", more=more, **{"primary_id": ARK, "title": "Hunt", **fields})
 
 
 def test_recording_reads_nothing_but_the_storage_manifest(
@@ -97,9 +97,9 @@ def test_what_another_service_has_stored_is_recorded_from_its_storage_manifest(i
     assert found is not None
     assert (found["place"], found["size"]) == ("http://store.test/a", 3)
     assert inventory_of(ingest).ark_of(OWNER, "l1") == ARK
-    said = {name: job.documents["configuration"][name] for name in ("batchID", "jobID")}
+    fields = {name: job.documents["configuration"][name] for name in ("batchID", "jobID")}
     url = job.documents["inventory"]["manifest_url"]
-    run(ingest, stored_elsewhere(ingest, url, batch_id=said["batchID"], job_id=said["jobID"]))
+    run(ingest, stored_elsewhere(ingest, url, batch_id=fields["batchID"], job_id=fields["jobID"]))
     assert len(inventory_of(ingest).list_versions(ARK)) == 1  # the same job again
     run(ingest, stored_elsewhere(ingest, url))
     assert len(inventory_of(ingest).list_versions(ARK)) == 2  # another one
@@ -174,9 +174,9 @@ def known(ingest: IngestFixture) -> tuple[Any, ...]:
 def test_a_rebuild_does_not_forget_what_another_service_keeps(elsewhere: IngestFixture) -> None:
     before = known(elsewhere)
     with elsewhere.engine() as engine:
-        asked = engine.submit(make_rebuild([ARK]))
+        record = engine.submit(make_rebuild([ARK]))
     with elsewhere.workers():
-        rebuilt = elsewhere.wait("rebuild", asked.id, "Completed", "Failed")
+        rebuilt = elsewhere.wait("rebuild", record.id, "Completed", "Failed")
     assert rebuilt.state == "Failed"
     assert f"Another storage service keeps {ARK}" in rebuilt.message
     assert rebuild_page(inventory_of(elsewhere), elsewhere.resources.storage).errors == ()

@@ -15,7 +15,7 @@ from waybill.record import Record, StoreUnavailable
 ARK = "ark:/99999/fk4turns"
 
 
-def batch_of(ingest: IngestFixture, *rows: tuple[str, str, str], known: bool = False, **said: str) -> Record:
+def batch_of(ingest: IngestFixture, *rows: tuple[str, str, str], known: bool = False, **fields: str) -> Record:
     """Each row: a name, an ARK, local ids. `known`: the profile is there."""
     if not known:
         profile(ingest)
@@ -27,7 +27,7 @@ def batch_of(ingest: IngestFixture, *rows: tuple[str, str, str], known: bool = F
         url=ingest.web.put("list.checkm", manifest("single-file-batch", *lines)),
         type=PayloadType.FILES,
         is_profile_checked=True,
-        **said,
+        **fields,
     )
 
 
