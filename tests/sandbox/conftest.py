@@ -6,6 +6,8 @@ files        a folder with the three files of a command
 run          runs a line of shell in a sandbox that the module shares; returns the result with the text of both outputs
 """
 
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +16,49 @@ from typing import Any, NamedTuple
 import pytest
 
 from waybill.config import SandboxSettings
-from waybill.sandbox import Command, CommandLimits, CommandResult, Sandbox, SandboxSpec, SandboxSupport, find_support
+from waybill.sandbox import (
+    Bind,
+    Command,
+    CommandLimits,
+    CommandResult,
+    Sandbox,
+    SandboxSpec,
+    SandboxSupport,
+    find_support,
+)
 from waybill.sandbox.cgroups import CgroupParents
 
 FIRST_UID = 1_900_000_000
+PYTHON_BIND = Bind(Path(sys.base_prefix), "/python")
+PYTHON_ENV = {"LD_LIBRARY_PATH": "/python/lib"}
+PYTHON = f"/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+# What the lines of Python may use: C functions, and the name of an error that one returned.
+PRELUDE = """
+import ctypes, errno, os, socket, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*arguments):
+    ctypes.set_errno(0)
+    answer = libc.syscall(*arguments)
+    return "done" if answer >= 0 else errno.errorcode[ctypes.get_errno()]
+def attempt(function, *arguments):
+    try:
+        return "done", function(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+"""
 
 
 class Output(NamedTuple):
     result: CommandResult
     out: str
     err: str
+
+
+def run_code(sandbox: Sandbox, folder: Path, code: str, *, limits: CommandLimits | None = None) -> Output:
+    out, err = folder / "out", folder / "err"
+    argv = [PYTHON, "-I", "-S", "-c", PRELUDE + textwrap.dedent(code)]
+    result = sandbox.run(Command(argv, stdout=out, stderr=err, limits=limits or CommandLimits(wall=30)))
+    return Output(result, out.read_text(errors="replace"), err.read_text(errors="replace"))
 
 
 def run_shell(sandbox: Sandbox, folder: Path, line: str, *, limits: CommandLimits | None = None, **more: Any) -> Output:
@@ -47,10 +82,15 @@ def weak(support: SandboxSupport) -> SandboxSupport:
 
 @pytest.fixture(scope="module")
 def shared(support: SandboxSupport) -> Iterator[Sandbox]:
-    with Sandbox.open(support, SandboxSpec()) as sandbox:
+    with Sandbox.open(support, SandboxSpec(binds=[PYTHON_BIND], env=PYTHON_ENV)) as sandbox:
         yield sandbox
 
 
 @pytest.fixture
 def run(shared: Sandbox, tmp_path: Path) -> Callable[..., Output]:
     return lambda line, **more: run_shell(shared, tmp_path, line, **more)
+
+
+@pytest.fixture
+def run_python(shared: Sandbox, tmp_path: Path) -> Callable[..., Output]:
+    return lambda code, **more: run_code(shared, tmp_path, code, **more)

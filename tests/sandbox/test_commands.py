@@ -19,10 +19,13 @@ def wait_for(condition, what, seconds=20.0):
         time.sleep(0.01)
 
 
-def test_streams_are_files(shared, tmp_path):
-    source, out, err = tmp_path / "in", tmp_path / "out", tmp_path / "err"
+def test_streams_are_files(support, tmp_path):
+    out, err = tmp_path / "out", tmp_path / "err"
+    (tmp_path / "in").mkdir(mode=0o755)
+    source = tmp_path / "in/text"
     source.write_text("one two\nthree\n")
-    result = shared.run(Command(argv=["wc"], stdin=source, stdout=out, stderr=err))
+    with Sandbox.open(support, SandboxSpec(binds=[Bind(tmp_path / "in", "/in")])) as sandbox:
+        result = sandbox.run(Command(argv=["wc"], stdin=source, stdout=out, stderr=err))
     assert (result.exit_code, result.signal, result.cause) == (0, None, "")
     assert out.read_text() == " 2  3 14\n"  # narrow columns: wc saw the size of a real file
     assert (result.stdout_bytes, result.stderr_bytes) == (9, 0)

@@ -34,6 +34,7 @@ from waybill.sandbox.support import FORMAT_IMAGE, SBIN_PATH, SandboxSupport
 
 MAX_MEMORY_TMP = 64 * MIB  # a /tmp of up to this size is in memory
 SHM_SIZE = 16 * MIB
+RESERVED_MEMORY = 512 * MIB
 START_TIMEOUT = 30.0
 RUNNER_PATH = "/run/waybill/runner.py"
 LINKED_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -146,6 +147,15 @@ class RunnerProcess:
         poller.register(self.control, select.POLLIN)
         return bool(poller.poll(max(0.0, timeout) * 1000))
 
+    def receive(self) -> bytes:
+        """A message of the runner; an empty one when it has ended. That it ended with a command unread is told before
+        what it said last.
+        """
+        try:
+            return self.control.recv(4096)
+        except ConnectionResetError:
+            return self.control.recv(4096)
+
     def read_messages(self) -> str:
         """What bubblewrap or the runner wrote before it ended; the last line says why."""
         lines = os.pread(self._messages, 65536, 0).decode(errors="replace").strip().splitlines()
@@ -217,7 +227,7 @@ def _launch(
             command += _list_parent_folders(spec)
             command += _list_system_mounts(support, spec)
             for path, content in zip(files, contents, strict=True):
-                command += ["--ro-bind-data", str(content), path]
+                command += ["--perms", "0644", "--ro-bind-data", str(content), path]
             command += _list_own_mounts(spec, mount_point / "tmp" if image else tmp_folder)
             command += ["--", *python, RUNNER_PATH, str(theirs.fileno())]
             if image or place.entry_files:
@@ -332,7 +342,8 @@ def _build_settings(
         # The runner counts where it has the same user. Without a namespace or a uid of its own, so would all of the worker.
         rlimits["RLIMIT_NPROC"] = limits.processes + (place.uid is None)
     if not place.memory_is_grouped:
-        rlimits["RLIMIT_DATA"] = limits.memory
+        # What a process may reserve, such as the stacks of its threads; what all of them use is watched.
+        rlimits["RLIMIT_DATA"] = 2 * limits.memory + RESERVED_MEMORY
     tmp = "/tmp" if sandboxed else str(tmp_folder)
     writable = [bind.inside if sandboxed else str(bind.source) for bind in spec.binds if bind.writable]
     watched = writable + ([tmp] if tmp_type == "folder" else [])

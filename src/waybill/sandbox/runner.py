@@ -7,7 +7,7 @@ socket to the worker that opened the sandbox. Its life:
     a command     a message with three file descriptors; the runner starts it in a session of its own
     while it runs the runner looks at time, output, disk and, where no cgroup does, memory, every TICK seconds
     its end       when the first process has ended: every other process is killed and waited for, then the answer goes out
-    afterwards    /tmp and /dev/shm are emptied; what cannot be emptied ends the runner, and the worker opens a new sandbox
+    afterwards    /tmp and /dev/shm are emptied; what cannot be emptied ends the runner, and the worker starts a new sandbox
     the end       the socket is closed: the runner ends, and the kernel kills every process of its pid namespace
 
 A command is never trusted. The runner is process 1 of its pid namespace, so that no signal from inside ends or stops it,
@@ -27,12 +27,13 @@ import signal
 import struct
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 TICK = 0.05
 MAX_MESSAGE = 1 << 18
 MAX_REMOVED = 20_000  # files that are removed between two commands; with more, a new sandbox is faster
 MAX_DEPTH = 200  # folders in folders that the disk watch descends into
+NOT_CLEANED = b"X"
 REPLY = struct.Struct("<iBddqqq")  # wait status, cause, wall, cpu, peak memory, bytes of stdout, bytes of stderr
 STOPPED, WALL, CPU, MEMORY, OUTPUT, DISK, NOT_STARTED = range(1, 8)
 CAP_KILL, CAP_SETUID = 1 << 5, 1 << 7
@@ -96,6 +97,7 @@ class Runner:
                     os.close(descriptor)
             self.control.send(reply)
             if not self.empty_folders():
+                self.control.send(NOT_CLEANED)  # the next command may wait in the socket already: it was not started
                 return
 
     def empty_folders(self) -> bool:
@@ -153,6 +155,14 @@ class Runner:
                     continue
 
 
+class ProcessUsage(NamedTuple):
+    """CPU seconds of a process and of the children that it has waited for, and the bytes of memory that are its own."""
+
+    cpu: float
+    waited_cpu: float
+    memory: int
+
+
 class CommandRun:
     """One command, from its start until no process of it is left."""
 
@@ -165,6 +175,8 @@ class CommandRun:
         self.cpu = 0.0
         self.peak = 0
         self.next_disk_check = 0.0
+        self.seen_cpu: dict[int, float] = {}
+        self.vanished_cpu = 0.0
 
     def run(self) -> bytes:
         try:
@@ -241,13 +253,10 @@ class CommandRun:
         watches_cpu = self.cpu_limit is not None and elapsed * CORES > self.cpu_limit
         self.reap_orphans(first)
         if watches_cpu or self.runner.memory:
-            cpu = memory = 0.0
-            for pid in self.runner.list_processes():
-                its_cpu, its_memory = _read_usage(pid)
-                cpu, memory = cpu + its_cpu, memory + its_memory
-            if watches_cpu and self.cpu + cpu > self.cpu_limit:
+            usages = {pid: _read_usage(pid) for pid in self.runner.list_processes()}
+            if watches_cpu and self.estimate_cpu(usages) > self.cpu_limit:
                 self.cause = CPU
-            elif self.runner.memory and memory > self.runner.memory:
+            elif self.runner.memory and sum(usage.memory for usage in usages.values()) > self.runner.memory:
                 self.cause = MEMORY
         if max(self.measure_output()) > self.output:
             self.cause = self.cause or OUTPUT
@@ -257,6 +266,13 @@ class CommandRun:
             # A tenth of the time at most goes into looking.
             took = time.monotonic() - self.began - elapsed
             self.next_disk_check = elapsed + max(2 * TICK, 10 * took)
+
+    def estimate_cpu(self, usages: dict[int, ProcessUsage]) -> float:
+        """The larger of two sums, each of which a command can keep small: what was waited for, and what was seen."""
+        self.vanished_cpu += sum(seen for pid, seen in self.seen_cpu.items() if pid not in usages)
+        self.seen_cpu = {pid: usage.cpu for pid, usage in usages.items()}
+        seen = sum(self.seen_cpu.values())
+        return max(self.cpu + seen + sum(usage.waited_cpu for usage in usages.values()), self.vanished_cpu + seen)
 
     def reap_orphans(self, first: int) -> None:
         """Wait for what was left to process 1, so that it does not count as a process. The first process is left to `run`."""
@@ -345,16 +361,16 @@ def _read_children(pid: int) -> list[int]:
     return children
 
 
-def _read_usage(pid: int) -> tuple[float, int]:
-    """CPU seconds, with those of children it has waited for, and bytes of memory of its own."""
+def _read_usage(pid: int) -> ProcessUsage:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            times = file.read().rpartition(b")")[2].split()[11:15]
+            user, system, waited_user, waited_system = map(int, file.read().rpartition(b")")[2].split()[11:15])
         with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared = file.read().split()[:3]
     except (FileNotFoundError, ProcessLookupError):
-        return 0.0, 0  # it has just ended
-    return sum(map(int, times)) / CLOCK, (int(resident) - int(shared)) * PAGE
+        return ProcessUsage(0.0, 0.0, 0)  # it has just ended
+    memory = (int(resident) - int(shared)) * PAGE
+    return ProcessUsage((user + system) / CLOCK, (waited_user + waited_system) / CLOCK, memory)
 
 
 # --- folders

@@ -31,7 +31,7 @@ from pathlib import Path
 from waybill.sandbox.cgroups import PREFIX, SandboxCgroup, is_left_behind, process_name, sweep_cgroups
 from waybill.sandbox.connections import ConnectionServer
 from waybill.sandbox.launch import RunnerProcess, SandboxPlace, choose_tmp_type
-from waybill.sandbox.runner import REPLY
+from waybill.sandbox.runner import NOT_CLEANED, REPLY
 from waybill.sandbox.spec import (
     CAUSES,
     HANDLER_PORT,
@@ -131,12 +131,11 @@ class Sandbox:
         """
         check_command(command, self._spec)
         with self._lock, _CommandStreams(command, self._spec, self._support) as streams:
-            if self._process is None:
-                self._start_process()
             request = self._build_request(command, streams.stdin_path)
             try:
-                process = self._send(request, streams.descriptors)
-                result = self._wait(process, command, stop)
+                result = None
+                while result is None:
+                    result = self._wait(self._send(request, streams.descriptors), command, stop)
             except BaseException:
                 self._end_process()
                 raise
@@ -167,19 +166,20 @@ class Sandbox:
         return {**DEFAULT_ENV, **ours, "HOME": tmp, "TMPDIR": tmp}
 
     def _send(self, request: bytes, descriptors: list[int]) -> RunnerProcess:
-        """To the runner; to a new one where the last could not clean up after its command."""
+        """To the runner; to a new one where the last has ended after its command."""
+        if self._process is None:
+            self._start_process()
         assert self._process is not None
-        for is_last in (False, True):
-            try:
-                socket.send_fds(self._process.control, [request], descriptors)
-                return self._process
-            except ConnectionError as error:
-                if is_last:
-                    raise SandboxLost("A sandbox ended before its command could be started.") from error
-                self._restart_process()
-        raise AssertionError
+        try:
+            socket.send_fds(self._process.control, [request], descriptors)
+        except ConnectionError:
+            self._end_process()
+            self._start_process()
+            socket.send_fds(self._process.control, [request], descriptors)
+        return self._process
 
-    def _wait(self, process: RunnerProcess, command: Command, stop: threading.Event | None) -> CommandResult:
+    def _wait(self, process: RunnerProcess, command: Command, stop: threading.Event | None) -> CommandResult | None:
+        """None when the runner could not clean up after the command before, and did not start this one."""
         began = time.monotonic()
         deadline = began + command.limits.wall + GRACE
         oom_kills, cpu_before = 0, None
@@ -189,24 +189,22 @@ class Sandbox:
                 cpu_before = self._group.read_cpu()
         asked: Cause = ""
         must_look = stop is not None or cpu_before is not None
-        while not process.wait_readable(
-            min(STOP_INTERVAL, deadline - time.monotonic()) if must_look else deadline - time.monotonic()
-        ):
+        while not process.wait_readable(min(STOP_INTERVAL if must_look else GRACE, deadline - time.monotonic())):
             if time.monotonic() >= deadline:
-                self._restart_process()
+                self._end_process()
                 return _make_lost_result(asked or "wall", began)
             if not asked and (cause := self._find_cause(command, stop, cpu_before)):
                 asked = cause
                 process.control.send(marshal.dumps("stop"))
                 deadline = min(deadline, time.monotonic() + GRACE)
-        try:
-            reply = process.control.recv(4096)
-        except ConnectionResetError:
-            reply = b""
+        reply = process.receive()
+        if reply == NOT_CLEANED:
+            self._end_process()
+            return None
         was_out_of_memory = self._group is not None and self._group.count_oom_kills() > oom_kills
         if len(reply) < REPLY.size:
             said = process.read_messages()
-            self._restart_process()
+            self._end_process()
             if was_out_of_memory:
                 return _make_lost_result("memory", began)
             raise SandboxLost(f"A sandbox ended while its command ran{f': {said}' if said else ''}.")
@@ -234,10 +232,6 @@ class Sandbox:
         if self._server is not None:
             self._server.close()
             self._server = None
-
-    def _restart_process(self) -> None:
-        self._end_process()
-        self._start_process()
 
 
 class _CommandStreams:
