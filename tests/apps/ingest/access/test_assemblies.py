@@ -58,16 +58,16 @@ def asked_for(ingest: IngestFixture, owner: str = "jo", **wanted: Any) -> Reques
         )
 
 
-def packed(ingest: IngestFixture, **wanted: Any) -> tuple[Record, dict[str, bytes]]:
+def pack_assembly(ingest: IngestFixture, **wanted: Any) -> tuple[Record, dict[str, bytes]]:
     """Asked for, packed by a worker, and unpacked."""
     request = asked_for(ingest, **wanted)
     with ingest.workers():
         record = ingest.wait(request.record.kind, request.record.id, "Completed", "Failed")
     assert record.state == "Completed", record.message
-    return record, unpacked(ingest, record)
+    return record, read_members(ingest, record)
 
 
-def unpacked(ingest: IngestFixture, record: Record) -> dict[str, bytes]:
+def read_members(ingest: IngestFixture, record: Record) -> dict[str, bytes]:
     document = record.documents["packed"]
     assert measure(ingest.environment.objects, document["name"]) == (document["size"], document["sha256"])
     with ingest.environment.objects.get(document["name"]) as body:
@@ -104,7 +104,7 @@ def test_an_object_is_asked_for_packed_and_told_in_merritts_words(ingest: Ingest
         "status": "Completed",
         "anticipated-availability-time": record.documents["token"]["anticipated-availability-time"],
     }
-    files = unpacked(ingest, record)
+    files = read_members(ingest, record)
     manifest = files.pop(f"{TOP}/{MANIFEST_PATH}")
     assert hashlib.sha256(manifest).hexdigest() == stored.sha256
     assert files == {f"{TOP}/{path}": data for path, data in FILES.items()}
@@ -114,7 +114,7 @@ def test_an_object_is_asked_for_packed_and_told_in_merritts_words(ingest: Ingest
 @pytest.mark.parametrize("form", ["zip", "zip-stored", "tar", "tar.gz"])
 def test_every_form_holds_the_same(plain: IngestFixture, form: str) -> None:
     StoredObjects(plain).add(FILES)
-    record, files = packed(plain, form=form, content="producer")
+    record, files = pack_assembly(plain, form=form, content="producer")
     assert files == {f"{TOP}/{path}": data for path, data in FILES.items() if path.startswith("producer/")}
     assert record.documents["packed"]["name"].endswith(f"{TOP}_v1{'.zip' if form.startswith('zip') else '.' + form}")
 
@@ -123,22 +123,25 @@ def test_a_version_all_versions_or_some_files(plain: IngestFixture) -> None:
     stored_objects = StoredObjects(plain)
     stored_objects.add({"producer/a.txt": b"one", "producer/b.txt": b"b"})
     stored_objects.add({"producer/a.txt": b"two"}, mode="update")
-    assert packed(plain, version=1, content="producer")[1] == {
+    assert pack_assembly(plain, version=1, content="producer")[1] == {
         f"{TOP}/producer/a.txt": b"one",
         f"{TOP}/producer/b.txt": b"b",
     }
-    assert packed(plain, content="producer")[1] == {f"{TOP}/producer/a.txt": b"two", f"{TOP}/producer/b.txt": b"b"}
-    everything = packed(plain, version=0)[1]
+    assert pack_assembly(plain, content="producer")[1] == {
+        f"{TOP}/producer/a.txt": b"two",
+        f"{TOP}/producer/b.txt": b"b",
+    }
+    everything = pack_assembly(plain, version=0)[1]
     assert everything[f"{TOP}/v1/producer/a.txt"] == b"one"
     assert everything[f"{TOP}/v2/producer/a.txt"] == b"two"
     assert len(everything) == 6
-    assert packed(plain, version=1, files=("producer/b.txt",))[1] == {f"{TOP}/producer/b.txt": b"b"}
+    assert pack_assembly(plain, version=1, files=("producer/b.txt",))[1] == {f"{TOP}/producer/b.txt": b"b"}
 
 
 def test_a_thousand_names_of_files_are_kept_beside_the_order(plain: IngestFixture) -> None:
     files = {f"producer/{'n' * 50}{number}.txt": b"x" for number in range(300)}
     StoredObjects(plain).add(files)
-    record, found = packed(plain, files=tuple(files))
+    record, found = pack_assembly(plain, files=tuple(files))
     assert "list" in record.documents["order"]["files"]
     assert set(found) == {f"{TOP}/{path}" for path in files}
 
@@ -180,7 +183,7 @@ def test_asked_twice_answers_the_same_token_to_the_same_person(ingest: IngestFix
 
 def test_an_assembly_that_is_over_is_not_handed_out_again(plain: IngestFixture) -> None:
     StoredObjects(plain).add(FILES)
-    first, _ = packed(plain)
+    first, _ = pack_assembly(plain)
     assert asked_for(plain).record.ref == first.ref
     with plain.engine() as engine:
         engine.act(first.ref, "delete")
@@ -237,7 +240,7 @@ def test_failed_can_be_requeued_and_is_packed_when_it_is_mended(ingest: IngestFi
         with ingest.engine() as engine:
             assert engine.act(request.record.ref, "requeue").record.state == "Pending"
         record = ingest.wait(request.record.kind, request.record.id, "Completed")
-    assert unpacked(ingest, record)[f"{TOP}/producer/a.txt"] == b"hello"
+    assert read_members(ingest, record)[f"{TOP}/producer/a.txt"] == b"hello"
     assert record.documents["token"]["token"] == request.record.documents["token"]["token"]
 
 
@@ -287,7 +290,7 @@ def test_assemblies_of_other_services_are_left_as_they_are(ingest: IngestFixture
 
 def test_a_late_attempt_cannot_replace_what_was_packed(plain: IngestFixture) -> None:
     StoredObjects(plain).add(FILES)
-    record, _ = packed(plain)
+    record, _ = pack_assembly(plain)
     name = record.documents["packed"]["name"]
     assert name.split("/")[-2].isdigit()
     assert name.startswith(tokens.place_of(tokens.token_of(record)))
@@ -342,7 +345,7 @@ def test_the_order_settles_what_newest_means(plain: IngestFixture) -> None:
     stored_objects.add({"producer/a.txt": b"two"})
     with plain.workers():
         record = plain.wait(request.record.kind, request.record.id, "Completed")
-    assert unpacked(plain, record) == {f"{TOP}/producer/a.txt": b"one"}
+    assert read_members(plain, record) == {f"{TOP}/producer/a.txt": b"one"}
     assert asked_for(plain, content="producer").is_new
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.apps.ingest.access.stored_objects import StoredObjects
-from tests.apps.ingest.access.test_assemblies import FILES, TOP, asked_for, unpacked
+from tests.apps.ingest.access.test_assemblies import FILES, TOP, asked_for, read_members
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.maintenance.contexts import make_context
 from tests.interop.merritt.access import Assembly
@@ -97,7 +97,7 @@ def test_a_killed_worker_leaves_nothing_and_the_next_one_packs_it(ingest: Ingest
         child.communicate()
     with ingest.workers():
         record = ingest.wait(request.record.kind, request.record.id, "Completed")
-    assert unpacked(ingest, record)[f"{TOP}/producer/a.txt"] == b"hello"
+    assert read_members(ingest, record)[f"{TOP}/producer/a.txt"] == b"hello"
     assert packs(ingest) == [record.documents["packed"]["name"]]
 
 

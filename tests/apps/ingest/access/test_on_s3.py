@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.apps.ingest.access.stored_objects import StoredObjects
-from tests.apps.ingest.access.test_assemblies import TOP, asked_for, unpacked
+from tests.apps.ingest.access.test_assemblies import TOP, asked_for, read_members
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.maintenance.contexts import make_context
 from tests.apps.ingest.routes.objects_server import serve_objects
@@ -34,7 +34,7 @@ def test_packed_fetched_and_removed(ingest: IngestFixture) -> None:
     request = asked_for(ingest, form="zip-stored")
     with ingest.workers():
         record = ingest.wait(request.record.kind, request.record.id, "Completed")
-    files = unpacked(ingest, record)
+    files = read_members(ingest, record)
     assert files[f"{TOP}/producer/a.txt"] == b"hello"
     assert files[f"{TOP}/producer/long.bin"] == LONG
     with serve_objects(ingest) as front:
@@ -59,4 +59,4 @@ def test_a_very_long_archive_goes_in_parts_of_its_own(ingest: IngestFixture, mon
     request = asked_for(ingest, form="zip-stored")
     with ingest.workers():
         record = ingest.wait(request.record.kind, request.record.id, "Completed")
-    assert unpacked(ingest, record)[f"{TOP}/producer/long.bin"] == LONG
+    assert read_members(ingest, record)[f"{TOP}/producer/long.bin"] == LONG

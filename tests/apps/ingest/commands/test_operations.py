@@ -34,7 +34,7 @@ def submit(ingest_cli: Waybill, name: str = "a.txt", data: bytes = b"a", *more: 
     return str(result.json["id"])
 
 
-def deposited(ingest_cli: Waybill, run_worker: RunWorker, name: str = "a.txt", data: bytes = b"a\n") -> str:
+def make_deposit(ingest_cli: Waybill, run_worker: RunWorker, name: str = "a.txt", data: bytes = b"a\n") -> str:
     """The ARK of an object at rest."""
     Path(name).write_bytes(data)
     with run_worker():
@@ -131,7 +131,7 @@ def test_the_report_says_why_a_job_was_stopped_by_hand(ingest_cli: Waybill, wayb
     ) == (job, True, True)
 
 
-def made_elsewhere(kind: str, documents: dict[str, Any]) -> str:
+def make_foreign_record(kind: str, documents: dict[str, Any]) -> str:
     """A record that another service has made, and which has ended."""
     environment = Environment.from_config(config.load(env=os.environ), [APPLICATION])
     with closing(environment.open_store()) as store:
@@ -148,7 +148,7 @@ def made_elsewhere(kind: str, documents: dict[str, Any]) -> str:
 def test_assemblies_are_listed_whatever_other_services_wrote_into_their_tokens(
     ingest_cli: Waybill, when: object, size: object
 ) -> None:
-    made = made_elsewhere(
+    made = make_foreign_record(
         "access-small", {"token": {"cloud-content-byte": size, "url": 5, "anticipated-availability-time": when}}
     )
     listed, shown = ingest_cli("access"), ingest_cli("access", "show", made)
@@ -157,7 +157,7 @@ def test_assemblies_are_listed_whatever_other_services_wrote_into_their_tokens(
 
 
 def test_batches_are_listed_whatever_other_services_wrote_as_their_date(ingest_cli: Waybill) -> None:
-    made = made_elsewhere("batch", {"submission": {"submissionDate": "last week"}})
+    made = make_foreign_record("batch", {"submission": {"submissionDate": "last week"}})
     listed, shown = ingest_cli("batches"), ingest_cli("batch", made)
     assert (listed.code, "last week" in listed.out, shown.code, "last week" in shown.out) == (0, True, 0, True)
 
@@ -242,7 +242,7 @@ def flip(data: Path, content: bytes) -> Path:
 def test_what_another_storage_service_keeps_is_audited_there(
     ingest_cli: Waybill, run_worker: RunWorker, data: Path
 ) -> None:
-    ark = deposited(ingest_cli, run_worker)
+    ark = make_deposit(ingest_cli, run_worker)
     with closing(sqlite3.connect(data / "waybill-index.db")) as index, index:
         index.execute("update inventory_version set place = 'http://store.example.org/' || place")
     result = ingest_cli("audit", ark)
@@ -261,7 +261,7 @@ def test_an_audit_of_everything_says_that_there_is_nothing(ingest_cli: Waybill) 
 def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(
     ingest_cli: Waybill, run_worker: RunWorker, data: Path
 ) -> None:
-    ark = deposited(ingest_cli, run_worker, data=b"precious\n")
+    ark = make_deposit(ingest_cli, run_worker, data=b"precious\n")
     assert ingest_cli("audit", "--now", "--all").code == 0
     damaged = flip(data, b"precious\n")
     assert ingest_cli("audit").code == 0, "nobody has looked yet"
@@ -291,7 +291,7 @@ def test_an_audit_finds_a_flipped_byte_says_where_and_knows_when_it_is_restored(
 def test_the_inventory_is_recorded_again_from_storage(
     ingest_cli: Waybill, run_worker: RunWorker, engine: Engine
 ) -> None:
-    ark = deposited(ingest_cli, run_worker)
+    ark = make_deposit(ingest_cli, run_worker)
     with closing(Environment.from_config(config.load(env=os.environ), [APPLICATION])) as environment:
         environment.resources_of("ingest").inventory.forget(ark)
     assert ingest_cli("object", ark).code == 3
@@ -308,7 +308,7 @@ def test_the_inventory_is_recorded_again_from_storage(
 def test_a_file_goes_to_stdout_alone_and_nothing_is_written_over_unasked(
     ingest_cli: Waybill, run_worker: RunWorker, tmp_path: Path
 ) -> None:
-    ark = deposited(ingest_cli, run_worker, data=b"a husky\n")
+    ark = make_deposit(ingest_cli, run_worker, data=b"a husky\n")
     for said in (ingest_cli("get", ark, "a.txt", "-o", "-"), ingest_cli("get", ark, "a.txt")):
         assert (said.code, said.out) == (0, "a husky\n")
         assert hashlib.sha256(b"a husky\n").hexdigest() in said.err
@@ -334,7 +334,7 @@ def test_a_file_goes_to_stdout_alone_and_nothing_is_written_over_unasked(
 def test_an_object_is_packed_for_whoever_asks(
     ingest_cli: Waybill, run_worker: RunWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ark = deposited(ingest_cli, run_worker)
+    ark = make_deposit(ingest_cli, run_worker)
     result = ingest_cli("access", "request", ark, "--form", "tar", "--json").json
     assert (result["state"], result["object"], result["queue"]) == ("Pending", ark, "small")
     early = ingest_cli("access", "get", result["id"], "-o", "early.tar")

@@ -243,10 +243,10 @@ def test_the_token_is_the_password_of_basic_authentication(ingest_server: Ingest
     ):
         answer = ingest_server.curl(*sent, *options, path="/poster/submit", role=None)
         assert answer.status == 401
-        assert "token" in told_in_xml(answer) or "password" in told_in_xml(answer)
+        assert "token" in read_xml_error(answer) or "password" in read_xml_error(answer)
     answer = ingest_server.curl(*sent, path="/poster/submit", role="reader")
     assert answer.status == 403
-    assert "needs the role submitter" in told_in_xml(answer)
+    assert "needs the role submitter" in read_xml_error(answer)
     assert (ingest_server.count(), len(ingest_server.payloads())) == before
 
 
@@ -277,10 +277,10 @@ def test_a_store_that_is_away_says_nothing_of_itself_to_who_is_not_known(
     answer = ingest_server.curl(path="/poster/state", role=None)
     assert answer.status == 503
     assert "db.inside" not in answer.body.decode()
-    assert told_in_xml(answer) == "The server's store cannot be used now."
+    assert read_xml_error(answer) == "The server's store cannot be used now."
 
 
-def told_in_xml(answer: CurlResponse) -> str:
+def read_xml_error(answer: CurlResponse) -> str:
     assert answer.kind.partition(";")[0] == "application/xml"
     return ET.fromstring(answer.body).findtext(f"{EXC}statusDescription") or ""
 

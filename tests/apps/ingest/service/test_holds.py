@@ -17,15 +17,15 @@ from waybill.views import hold_messages
 ARK = "ark:/99999/fk4abc"
 
 
-def held_batch(caller: ServiceCaller, jobs: int = 0, **fields: Any) -> Record:
+def make_held_batch(caller: ServiceCaller, jobs: int = 0, **fields: Any) -> Record:
     batch = caller.submit(b"x", **fields).batch
     caller.engine.act(batch.ref, "hold", who="op")
     for _ in range(jobs):
-        held_job(caller, batch)
+        make_held_job(caller, batch)
     return caller.engine.store.get(*batch.ref)
 
 
-def held_job(caller: ServiceCaller, batch: Record) -> Ref:
+def make_held_job(caller: ServiceCaller, batch: Record) -> Ref:
     from waybill import rules
     from waybill.record import CommitGroup, CommitResult
 
@@ -71,7 +71,7 @@ def test_what_is_no_collection_cannot_be_held(caller: ServiceCaller, name: str) 
 
 def test_the_release_of_a_collection_releases_all_that_rests_for_it(caller: ServiceCaller) -> None:
     service.PROFILES.put(caller.engine, {"name": "other"}, who="admin")
-    ours, theirs = held_batch(caller, jobs=3), held_batch(caller, profile="other")
+    ours, theirs = make_held_batch(caller, jobs=3), make_held_batch(caller, profile="other")
     service.hold_collection(caller.engine, "maps", who="op")
     with pytest.raises(ActionRefused, match="still on hold: collections/maps"):
         caller.engine.act(ours.ref, "release", who="op")
@@ -86,7 +86,7 @@ def test_the_release_of_a_collection_releases_all_that_rests_for_it(caller: Serv
 
 
 def test_what_another_hold_still_stops_is_refused_one_by_one(caller: ServiceCaller) -> None:
-    held_batch(caller)
+    make_held_batch(caller)
     service.hold_collection(caller.engine, "maps", who="op")
     service.hold_collection(caller.engine, "demo", who="op")
     bulk = service.release_collection(caller.engine, "maps", who="op")
@@ -136,14 +136,14 @@ def test_the_message_of_a_held_record_names_the_holds_in_force(
 
 
 def test_a_hold_can_be_ended_without_releasing_what_rests(caller: ServiceCaller) -> None:
-    held_batch(caller)
+    make_held_batch(caller)
     service.hold_collection(caller.engine, "maps", who="op")
     assert service.release_collection(caller.engine, "maps", who="op", release_records=False).done == 0
     assert states(caller, "batch") == {"Held": 1}
 
 
 def test_one_batch_is_released_with_its_jobs(caller: ServiceCaller) -> None:
-    ours, theirs = held_batch(caller, jobs=2), held_batch(caller, jobs=1)
+    ours, theirs = make_held_batch(caller, jobs=2), make_held_batch(caller, jobs=1)
     assert service.release_batch(caller.engine, ours, who="op").done == 3
     assert states(caller, "job") == {"Pending": 2, "Held": 1}
     assert caller.engine.store.get(*theirs.ref).state == "Held"
@@ -194,7 +194,7 @@ def test_a_lock_holds_on_every_store(anywhere: ServiceCaller) -> None:
 def test_a_collection_is_held_and_released_on_every_store(anywhere: ServiceCaller) -> None:
     caller = anywhere
     service.hold_collection(caller.engine, "maps", who="op", why="asked")
-    batch = held_batch(caller, jobs=2)
+    batch = make_held_batch(caller, jobs=2)
     with pytest.raises(ActionRefused, match="still on hold"):
         caller.engine.act(batch.ref, "release", who="op")
     assert service.release_collection(caller.engine, "maps", who="op").done == 3

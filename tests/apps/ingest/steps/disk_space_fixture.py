@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.apps.ingest.ingest_fixture import IngestFixture
-from tests.apps.ingest.steps.new_jobs import resumed_after
+from tests.apps.ingest.steps.new_jobs import resume_after
 from tests.apps.ingest.steps.new_jobs import step as run_step
 from tests.disk_space.fake_disk import FakeDisk
 from waybill.disk_space import WorkingDisk
@@ -46,7 +46,7 @@ class DiskSpaceFixture:
 
     def job(self, size: int) -> Record:
         """A job in Provisioning that needs so many bytes; -1: unknown."""
-        return resumed_after(self.ingest, "Estimating", f"{self.ingest.web.url}/a", {"space_needed": size})
+        return resume_after(self.ingest, "Estimating", f"{self.ingest.web.url}/a", {"space_needed": size})
 
     def step(self, job: Record) -> Record:
         run_step(self.ingest, job)

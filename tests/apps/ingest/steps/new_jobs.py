@@ -49,7 +49,7 @@ def submit(
         return engine.submit(New("job", written, state=state, priority=priority))
 
 
-def resumed_after(
+def resume_after(
     ingest: IngestFixture,
     done: str,
     url: str,
@@ -103,5 +103,5 @@ def producer(ingest: IngestFixture, job: Record) -> dict[str, bytes]:
     return {path.relative_to(top).as_posix(): path.read_bytes() for path in top.rglob("*") if path.is_file()}
 
 
-def asked(ingest: IngestFixture, method: str) -> list[str]:
+def list_requested_paths(ingest: IngestFixture, method: str) -> list[str]:
     return [path for verb, path in ingest.web.requests if verb == method]

@@ -23,7 +23,7 @@ from waybill.step import New
 ROLES = ["batch"]
 
 
-def admitted(ingest: IngestFixture, batch: Record, **options: Any) -> Record:
+def run_until_admitted(ingest: IngestFixture, batch: Record, **options: Any) -> Record:
     """The batch when all of its jobs are made, or none can be."""
     with ingest.workers(queues=ROLES, **options):
         return made(ingest, batch)
@@ -55,7 +55,7 @@ def test_batch_pending_to_processing_makes_one_job_for_a_file(
             local_ids=("x", "y"),
             size=5,
         )
-        assert admitted(ingest, batch).state == "Processing"
+        assert run_until_admitted(ingest, batch).state == "Processing"
         (job,) = jobs(ingest, batch)
         submission = Submission.from_job(job)
         assert job.state == "Pending"
@@ -88,7 +88,7 @@ def test_each_row_of_a_batch_manifest_is_a_job_with_what_its_row_says(tmp_path: 
             digest_type="",
             local_ids=("of-the-batch",),
         )
-        assert admitted(ingest, batch).state == "Processing"
+        assert run_until_admitted(ingest, batch).state == "Processing"
         first, second = (Submission.from_job(job) for job in jobs(ingest, batch))
         assert (first.type, first.url, first.filename, first.size) == (
             PayloadType.CONTAINER,
@@ -139,7 +139,9 @@ def test_rows_that_name_one_object_are_remarked_on_in_the_batch(
         "single-file-batch", *(f"http://127.0.0.1/{n}.txt |  |  |  |  | {n}.txt |  | box-{n % 2}" for n in range(3))
     )
     with IngestFixture(tmp_path) as ingest:
-        batch = admitted(ingest, submit(ingest, url=ingest.web.put("list.checkm", body), type=PayloadType.FILES))
+        batch = run_until_admitted(
+            ingest, submit(ingest, url=ingest.web.put("list.checkm", body), type=PayloadType.FILES)
+        )
         assert len(jobs(ingest, batch)) == 3
         with ingest.engine() as engine:
             (remark,) = build_batch_view(engine, batch)["remarks"]
@@ -159,7 +161,7 @@ def test_what_a_row_names_follows_from_the_kind_of_manifest(
     with IngestFixture(tmp_path) as ingest:
         url = ingest.web.put("list.checkm", manifest(kind, f"http://127.0.0.1/{name} |  |  |  |  | {name}"))
         batch = submit(ingest, url=url, type=type)
-        admitted(ingest, batch)
+        run_until_admitted(ingest, batch)
         assert [Submission.from_job(job).type for job in jobs(ingest, batch)] == [of_rows]
 
 
@@ -176,7 +178,7 @@ def test_what_a_row_names_follows_from_the_kind_of_manifest(
 def test_the_type_of_a_payload_is_guessed_from_its_name(tmp_path: Path, name: str, type: PayloadType) -> None:
     with IngestFixture(tmp_path) as ingest:
         batch = submit(ingest, url=ingest.web.put(name, b"something"))
-        admitted(ingest, batch)
+        run_until_admitted(ingest, batch)
         assert [Submission.from_job(job).type for job in jobs(ingest, batch)] == [type]
 
 
@@ -194,7 +196,7 @@ def test_a_corrupt_manifest_that_has_the_name_of_one_is_not_stored_as_a_file(
 ) -> None:
     with IngestFixture(tmp_path) as ingest:
         batch = submit(ingest, url=ingest.web.put("a.checkm", body))
-        admitted(ingest, batch)
+        run_until_admitted(ingest, batch)
         (job,) = jobs(ingest, batch)
         failed = ingest.step_until(job.ref, "Failed", "Estimating")
         assert failed.state == "Failed"
@@ -205,14 +207,14 @@ def test_a_corrupt_manifest_that_has_the_name_of_one_is_not_stored_as_a_file(
 def test_what_has_the_name_of_a_manifest_is_stored_as_it_is_if_it_is_called_a_file(tmp_path: Path) -> None:
     with IngestFixture(tmp_path) as ingest:
         batch = submit(ingest, url=ingest.web.put("a.checkm", b"garbage"), type=PayloadType.FILE)
-        admitted(ingest, batch)
+        run_until_admitted(ingest, batch)
         assert [Submission.from_job(job).type for job in jobs(ingest, batch)] == [PayloadType.FILE]
 
 
 def test_the_type_of_a_manifest_is_read_from_its_profile(tmp_path: Path) -> None:
     with IngestFixture(tmp_path) as ingest:
         batch = submit(ingest, url=ingest.web.put("a.checkm", files(3)))
-        admitted(ingest, batch)
+        run_until_admitted(ingest, batch)
         assert [Submission.from_job(job).type for job in jobs(ingest, batch)] == [PayloadType.FILE] * 3
 
 
@@ -221,7 +223,7 @@ def test_an_uploaded_manifest_is_read_from_the_objects(tmp_path: Path) -> None:
         name = "ingest/payloads/6e0cbd1c-6f4e-4a36-9d5c-0d2f6e3a7b11/list.checkm"
         ingest.environment.objects.put(name, files(2))
         batch = submit(ingest, url=f"waybill:{name}", type=PayloadType.FILES)
-        admitted(ingest, batch)
+        run_until_admitted(ingest, batch)
         assert len(jobs(ingest, batch)) == 2
 
 
@@ -255,7 +257,7 @@ def test_many_jobs_are_created_in_several_commits_from_a_list_that_does_not_chan
         assert 0 < len(between) < 10
         assert ingest.get("batch", batch.id).documents["spawned"] == {"v": 1, "count": len(between), "whole": False}
         ingest.web.put("list.checkm", files(4))
-        record = admitted(ingest, batch)
+        record = run_until_admitted(ingest, batch)
         assert [Submission.from_job(job).filename for job in jobs(ingest, batch)] == [f"{n}.txt" for n in range(10)]
         assert len({Submission.from_job(job).job_id for job in jobs(ingest, batch)}) == 10
         assert record.documents["spawned"]["jobs"] == 10
@@ -303,7 +305,7 @@ def test_a_corrupt_manifest_makes_no_jobs_and_fails_the_batch_with_the_line(
 ) -> None:
     with IngestFixture(tmp_path) as ingest:
         batch = submit(ingest, url=ingest.web.put("list.checkm", body), type=PayloadType.FILES)
-        failed = admitted(ingest, batch)
+        failed = run_until_admitted(ingest, batch)
         assert failed.state == "Failed"
         assert reason in failed.message
         assert reason in failed.documents["failure"]["reasons"][0]
@@ -318,7 +320,7 @@ def test_every_complaint_is_kept_with_its_line(tmp_path: Path) -> None:
             url=ingest.web.put("l.checkm", manifest("single-file-batch", *["nothing"] * 150)),
             type=PayloadType.FILES,
         )
-        trouble = admitted(ingest, batch).documents["failure"]
+        trouble = run_until_admitted(ingest, batch).documents["failure"]
         assert trouble["count"] == 150
         assert len(trouble["reasons"]) == 100
         assert trouble["reasons"][99].startswith("Line 103: ")
@@ -328,7 +330,7 @@ def test_a_payload_that_is_not_what_was_promised_makes_no_jobs(tmp_path: Path) -
     with IngestFixture(tmp_path) as ingest:
         url = ingest.web.put("list.checkm", files(2))
         batch = submit(ingest, url=url, type=PayloadType.FILES, digest_type="md5", digest_value="0" * 32)
-        assert "The payload is not what was promised" in admitted(ingest, batch).message
+        assert "The payload is not what was promised" in run_until_admitted(ingest, batch).message
 
 
 @pytest.mark.parametrize(
@@ -336,7 +338,7 @@ def test_a_payload_that_is_not_what_was_promised_makes_no_jobs(tmp_path: Path) -
 )
 def test_a_payload_that_may_not_be_had_makes_no_jobs(tmp_path: Path, url: str) -> None:
     with IngestFixture(tmp_path) as ingest:
-        failed = admitted(ingest, submit(ingest, url=url, type=PayloadType.FILES))
+        failed = run_until_admitted(ingest, submit(ingest, url=url, type=PayloadType.FILES))
         assert failed.state == "Failed"
         assert failed.documents["failure"]["reason"]
 
@@ -345,7 +347,7 @@ def test_a_server_that_is_unavailable_is_tried_again_and_then_the_batch_fails(tm
     with IngestFixture(tmp_path, settings={"fetch": {"max_tries": 1}}) as ingest:
         url = ingest.web.put("list.checkm", files(1))
         ingest.web.answers["/list.checkm"] = lambda handler: handler.send_error(503)
-        failed = admitted(ingest, submit(ingest, url=url, type=PayloadType.FILES))
+        failed = run_until_admitted(ingest, submit(ingest, url=url, type=PayloadType.FILES))
         assert failed.state == "Failed"
         assert "503" in failed.message
         with ingest.engine() as engine:
@@ -365,7 +367,7 @@ def test_a_server_that_comes_back_costs_nothing(tmp_path: Path) -> None:
 
         ingest.web.answers["/list.checkm"] = away
         batch = submit(ingest, url=url, type=PayloadType.FILES)
-        assert admitted(ingest, batch).state == "Processing"
+        assert run_until_admitted(ingest, batch).state == "Processing"
         assert len(jobs(ingest, batch)) == 2
 
 
@@ -412,7 +414,7 @@ def test_queueing_is_confirmed_by_mail_if_the_profile_asks_for_it(tmp_path: Path
     with SmtpServer() as box, IngestFixture(tmp_path, mail__url=box.url, mail__sender="waybill@example.org") as ingest:
         profile(ingest, mail=ProfileMail(to=("jane@example.org",), kind=kind))
         batch = submit(ingest, url=ingest.web.put("list.checkm", files(2)), type=PayloadType.FILES, title="Husky")
-        record = admitted(ingest, batch)
+        record = run_until_admitted(ingest, batch)
         assert record.documents["spawned"]["jobs"] == 2
         found = every(ingest, "mail")
         assert len(found) == letters

@@ -20,12 +20,12 @@ import pytest
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps.disk_space_fixture import DiskSpaceFixture
 from tests.apps.ingest.steps.new_jobs import (
-    asked,
     folder_of,
+    list_requested_paths,
     manifest,
     md5,
     producer,
-    resumed_after,
+    resume_after,
     sha256,
     submit,
     upload,
@@ -67,7 +67,7 @@ def listed(ingest: IngestFixture, job: Record) -> list[working_files.StagedFile]
     return list(working_files.read_staged_files(ingest.environment.objects, job.documents["downloaded"]))
 
 
-def failed(ingest: IngestFixture, job: Record, *, final: bool) -> dict[str, Any]:
+def expect_failure(ingest: IngestFixture, job: Record, *, final: bool) -> dict[str, Any]:
     job = walk(ingest, job)
     assert job.state == "Failed"
     assert job.documents["refusal"]["final"] is final, job.message
@@ -162,7 +162,7 @@ def test_files_that_the_producer_wrote_for_us_are_left_as_files(ingest: IngestFi
 
 def test_a_job_that_others_led_here_is_listed_first(ingest: IngestFixture) -> None:
     url = ingest.web.put("m.checkm", manifest(ManifestRow(0, ingest.web.put("a.txt", b"hello"), "a.txt")))
-    job = walk(ingest, resumed_after(ingest, "Provisioning", url, {}, PayloadType.OBJECT))
+    job = walk(ingest, resume_after(ingest, "Provisioning", url, {}, PayloadType.OBJECT))
     assert (job.state, producer(ingest, job)) == ("Processing", {"a.txt": b"hello"})
 
 
@@ -171,21 +171,21 @@ def test_a_job_that_others_led_here_is_listed_first(ingest: IngestFixture) -> No
 
 def test_a_single_file_with_a_wrong_digest_is_refused_for_good(ingest: IngestFixture) -> None:
     job = submit(ingest, ingest.web.put("a", b"hello"), PayloadType.FILE, digest_type="md5", digest_value=md5(b"other"))
-    refusal = failed(ingest, job, final=True)
+    refusal = expect_failure(ingest, job, final=True)
     assert refusal["reasons"] == [f"'a': What came has the md5 {md5(b'hello')}, and {md5(b'other')} was promised."]
 
 
 def test_every_digest_that_was_promised_is_compared(ingest: IngestFixture) -> None:
     promised: dict[str, Any] = {"digest_type": "md5", "digest_value": md5(b"hello")}
     job = submit(ingest, ingest.web.put("a", b"hello"), PayloadType.FILE, **promised, row_digests={"sha-1": "0" * 40})
-    assert "sha1" in failed(ingest, job, final=True)["reason"]
+    assert "sha1" in expect_failure(ingest, job, final=True)["reason"]
 
 
 def test_an_upload_that_changed_since_it_came_is_not_taken(ingest: IngestFixture) -> None:
     fields = upload(ingest, "a", b"hello")
     job = walk(ingest, submit(ingest, **fields, type=PayloadType.FILE), upto="Downloading")
     ingest.environment.objects.put(fields["url"].removeprefix("waybill:"), b"HELLO")
-    assert "not what was promised" in failed(ingest, job, final=True)["reason"]
+    assert "not what was promised" in expect_failure(ingest, job, final=True)["reason"]
 
 
 @pytest.mark.parametrize("pack", ["zip", "file"])
@@ -194,7 +194,7 @@ def test_a_container_with_a_wrong_digest_is_refused_for_good(ingest: IngestFixtu
     job = submit(
         ingest, url, PayloadType.CONTAINER if pack == "zip" else PayloadType.FILE, row_digests={"md5": md5(b"other")}
     )
-    assert "was promised" in failed(ingest, job, final=True)["reason"]
+    assert "was promised" in expect_failure(ingest, job, final=True)["reason"]
 
 
 def test_each_file_that_cannot_be_had_has_its_reason_and_the_others_are_kept(
@@ -210,7 +210,7 @@ def test_each_file_that_cannot_be_had_has_its_reason_and_the_others_are_kept(
         ManifestRow(0, f"{server.url}/loop", "loop"),
         ManifestRow(0, f"{server.url}/late", "late"),
     ]
-    refusal = failed(ingest, job := of_rows(ingest, *rows), final=False)
+    refusal = expect_failure(ingest, job := of_rows(ingest, *rows), final=False)
     assert refusal["reason"].startswith("5 of 6 files could not be fetched: ")
     found = dict(sorted(reason.split(": ", 1) for reason in refusal["reasons"]))
     assert found == {
@@ -230,7 +230,7 @@ def test_each_file_that_cannot_be_had_has_its_reason_and_the_others_are_kept(
 
 
 def test_of_many_reasons_all_are_kept_and_a_hundred_are_shown(ingest: IngestFixture) -> None:
-    refusal = failed(
+    refusal = expect_failure(
         ingest, of_rows(ingest, *(ManifestRow(0, f"{ingest.web.url}/{n}", f"n{n}") for n in range(120))), final=False
     )
     assert len(refusal["reasons"]) == 100
@@ -255,7 +255,7 @@ def test_a_redirect_to_a_private_address_is_refused(ingest: IngestFixture, serve
     server.does["/a"] = ["redirect http://169.254.169.254/latest/meta-data/"]
     assert (
         "is not a public address"
-        in failed(ingest, submit(ingest, f"{server.url}/a", PayloadType.FILE), final=False)["reason"]
+        in expect_failure(ingest, submit(ingest, f"{server.url}/a", PayloadType.FILE), final=False)["reason"]
     )
 
 
@@ -264,7 +264,7 @@ def test_what_is_larger_than_the_settings_allow(tmp_path: Path, server: Misbehav
     with IngestFixture(
         tmp_path, settings={"external_states": ["Processing"], "fetch": {"max_bytes": 100_000}}
     ) as ingest:
-        refusal = failed(ingest, resumed_after(ingest, "Provisioning", f"{server.url}/a", {}), final=False)
+        refusal = expect_failure(ingest, resume_after(ingest, "Provisioning", f"{server.url}/a", {}), final=False)
         assert "More than 100000 bytes arrived." in refusal["reason"]
 
 
@@ -313,7 +313,7 @@ def test_a_second_run_after_everything_was_published_is_safe(ingest: IngestFixtu
     before = producer(ingest, job)
     with ingest.engine() as engine:
         job = engine.store.get("job", job.id)
-    again = resumed_after(
+    again = resume_after(
         ingest,
         "Provisioning",
         job.documents["configuration"]["payload_url"],
@@ -412,7 +412,7 @@ def test_a_container_is_unpacked(ingest: IngestFixture, pack: Callable[[dict[str
 )
 def test_containers_that_are_refused_for_good(ingest: IngestFixture, data: bytes, reasons: list[str]) -> None:
     job = submit(ingest, ingest.web.put("x.zip", data), PayloadType.CONTAINER)
-    refusal = failed(ingest, job, final=True)
+    refusal = expect_failure(ingest, job, final=True)
     assert len(refusal["reasons"]) == len(reasons)
     assert all(reason in found for reason, found in zip(reasons, refusal["reasons"], strict=True)), refusal["reasons"]
     assert not (folder_of(ingest, ingest.get("job", job.id)) / "producer").exists()
@@ -452,14 +452,16 @@ def test_a_bag_is_validated_and_its_payload_becomes_the_object(ingest: IngestFix
 def test_a_bag_that_is_not_valid_is_refused_with_every_problem(ingest: IngestFixture) -> None:
     bag = {**bag_of({"a.txt": b"hello", "b": b"x"}), "data/a.txt": b"other", "data/more": b"y"}
     del bag["data/b"]
-    refusal = failed(ingest, submit(ingest, ingest.web.put("b.zip", zip_of(bag)), PayloadType.CONTAINER), final=True)
+    refusal = expect_failure(
+        ingest, submit(ingest, ingest.web.put("b.zip", zip_of(bag)), PayloadType.CONTAINER), final=True
+    )
     assert refusal["reason"].startswith("The bag is not valid: ")
     assert sorted(reason.split("'")[1] for reason in refusal["reasons"]) == ["data/a.txt", "data/b", "data/more"]
 
 
 def test_a_bag_whose_payload_has_the_folder_of_the_tags(ingest: IngestFixture) -> None:
     job = submit(ingest, ingest.web.put("b.zip", zip_of(bag_of({"mrt-bag/x": b"x"}))), PayloadType.CONTAINER)
-    assert "Rename that folder" in failed(ingest, job, final=True)["reason"]
+    assert "Rename that folder" in expect_failure(ingest, job, final=True)["reason"]
 
 
 # --- room
@@ -468,13 +470,13 @@ def test_a_bag_whose_payload_has_the_folder_of_the_tags(ingest: IngestFixture) -
 def test_downloading_reserves_space_that_was_not_reserved_before(tmp_path: Path) -> None:
     fixture = DiskSpaceFixture(tmp_path, free=3)
     with fixture.ingest as ingest:
-        job = resumed_after(ingest, "Provisioning", ingest.web.put("a", b"hello"), {"space_needed": 5})
+        job = resume_after(ingest, "Provisioning", ingest.web.put("a", b"hello"), {"space_needed": 5})
         waits = walk(ingest, job)
         assert (waits.state, waits.message) == (
             "Downloading",
             "It waits for disk space: it needs 5 bytes, and 3 are free for it.",
         )
-        assert asked(ingest, "GET") == []
+        assert list_requested_paths(ingest, "GET") == []
         fixture.disk.free = 5
         assert walk(ingest, job).state == "Processing"
 
@@ -500,7 +502,7 @@ def test_what_a_container_unpacks_to_needs_space_too(tmp_path: Path) -> None:
         fixture.disk.free = 11_000
         done = walk(ingest, job)
         assert (done.state, done.documents["space_needed"]) == ("Processing", 10_000)
-        assert asked(ingest, "GET") == ["/c.zip"]  # the container was kept while it waited
+        assert list_requested_paths(ingest, "GET") == ["/c.zip"]  # the container was kept while it waited
         assert fixture.reservations.list_reservations() == []
 
 
@@ -516,7 +518,7 @@ def test_a_container_that_waits_too_long_for_space_gives_back_what_it_holds(tmp_
         assert list(folder_of(ingest, ingest.get("job", job.id)).glob("*/container/*")) == []
         fixture.disk.free = 11_000
         assert walk(ingest, job).state == "Processing"
-        assert asked(ingest, "GET") == ["/c.zip", "/c.zip"]
+        assert list_requested_paths(ingest, "GET") == ["/c.zip", "/c.zip"]
 
 
 def test_a_file_that_is_longer_than_announced_stops_before_the_disk_is_full(
@@ -643,7 +645,7 @@ def test_a_file_without_an_end_fails_before_it_has_the_disk_and_leaves_nothing_o
         assert disk.least >= 4 * MEBIBYTE, "what no job may use"
         assert list(folder_of(ingest, job).glob("[0-9]*")) == []
         assert fixture.reservations.list_reservations() == []
-        assert asked(ingest, "GET") == ["/endless"]
+        assert list_requested_paths(ingest, "GET") == ["/endless"]
         (letter,) = fixture.list_mail()
         assert "can never fit" in letter["subject"]
         with ingest.engine() as engine:
@@ -651,7 +653,7 @@ def test_a_file_without_an_end_fails_before_it_has_the_disk_and_leaves_nothing_o
         again = walk(ingest, job)
         assert (again.state, again.error_count) == ("Downloading", 0)
         assert again.message.startswith("It can never fit: ")
-        assert asked(ingest, "GET") == ["/endless"]
+        assert list_requested_paths(ingest, "GET") == ["/endless"]
         assert len(fixture.list_mail()) == 1
 
 
@@ -672,7 +674,7 @@ def test_a_job_that_exceeds_its_estimate_gives_its_space_back_and_no_other_waits
             assert (waits.state, waits.error_count) == ("Downloading", 0)
             assert f"it needs {need:,} bytes" in waits.message
         assert list(folder_of(ingest, waits).glob("[0-9]*")) == []
-        assert asked(ingest, "GET") == ["/endless"]
+        assert list_requested_paths(ingest, "GET") == ["/endless"]
         other = walk(ingest, submit(ingest, ingest.web.put("a", bytes(6 * MEBIBYTE)), PayloadType.FILE))
         assert other.state == "Processing", "the room is there for others, however long it has waited"
         disk.others = 0

@@ -58,7 +58,7 @@ def done(ingest: IngestFixture, job: Record) -> Record:
     return ended
 
 
-def failed(ingest: IngestFixture, job: Record) -> str:
+def expect_failure(ingest: IngestFixture, job: Record) -> str:
     ended = run(ingest, job)
     assert ended.state == "Failed"
     return ended.message
@@ -201,7 +201,7 @@ def test_a_local_id_is_locked_as_its_owners_also_when_only_the_profile_names_him
         ingest, ingest.web.put("b.txt", b"2"), PayloadType.FILE, local_ids=("l1",), owner="", filename="b.txt"
     )
     if state == "Downloading":
-        theirs = new_jobs.resumed_after(
+        theirs = new_jobs.resume_after(
             ingest, "Provisioning", ingest.web.put("b.txt", b"2"), {}, local_ids=("l1",), owner="", filename="b.txt"
         )
     theirs = ingest.step_until(theirs.ref, "Processing")
@@ -215,7 +215,9 @@ def test_a_local_id_is_locked_as_its_owners_also_when_only_the_profile_names_him
 
 def test_a_local_id_of_another_ark_fails_with_both_names(ingest: IngestFixture) -> None:
     first = done(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1",)))
-    failure = failed(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l0", "l1"), primary_id="ark:/99999/fk4given"))
+    failure = expect_failure(
+        ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l0", "l1"), primary_id="ark:/99999/fk4given")
+    )
     assert ark_of(first) in failure
     assert "ark:/99999/fk4given" in failure
     assert "'l1'" in failure
@@ -224,7 +226,7 @@ def test_a_local_id_of_another_ark_fails_with_both_names(ingest: IngestFixture) 
 def test_local_ids_of_two_objects_fail_with_both_names(ingest: IngestFixture) -> None:
     one = done(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1",)))
     two = done(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l2",)))
-    failure = failed(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1", "l2")))
+    failure = expect_failure(ingest, fetched(ingest, {"a.txt": b"1"}, local_ids=("l1", "l2")))
     assert ark_of(one) in failure
     assert ark_of(two) in failure
 
@@ -243,7 +245,7 @@ def test_a_deposit_of_nobody_takes_no_object_from_its_owner(ingest: IngestFixtur
     given = "ark:/99999/fk4given"
     add_profile(ingest, Profile(name="nobody"))
     done(ingest, fetched(ingest, {"a.txt": b"1"}, primary_id=given))
-    failure = failed(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=given, profile="nobody", owner=""))
+    failure = expect_failure(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=given, profile="nobody", owner=""))
     assert f"{given} belongs to {OWNER}, and the deposit to nobody" in failure
     assert len(resources_of(ingest).storage.list_versions(given)) == 1
     done(ingest, fetched(ingest, {"c.txt": b"3"}, primary_id=given))  # the owner is not locked out
@@ -253,7 +255,7 @@ def test_a_deposit_of_nobody_takes_no_object_from_its_owner(ingest: IngestFixtur
 
 
 def test_what_is_no_ark_is_refused(ingest: IngestFixture) -> None:
-    assert "is not an ARK" in failed(ingest, fetched(ingest, {"a.txt": b"1"}, primary_id="ARK:/99999/X"))
+    assert "is not an ARK" in expect_failure(ingest, fetched(ingest, {"a.txt": b"1"}, primary_id="ARK:/99999/X"))
 
 
 def test_an_update_keeps_what_it_does_not_replace_and_deletes_what_is_listed(ingest: IngestFixture) -> None:
@@ -268,7 +270,7 @@ def test_an_update_keeps_what_it_does_not_replace_and_deletes_what_is_listed(ing
     assert b"what: Later" in files_of(ingest, ark_of(job))["system/mrt-erc.txt"]
 
 
-def described(ingest: IngestFixture, number: int) -> tuple[dict[str, list[str]], Erc, list[str], dict[str, Any]]:
+def read_description(ingest: IngestFixture, number: int) -> tuple[dict[str, list[str]], Erc, list[str], dict[str, Any]]:
     """What the system files of a version say in Dublin Core, as a citation and of local ids; and what the inventory
     was told.
     """
@@ -343,11 +345,11 @@ def test_a_folder_that_is_only_called_like_that_of_a_bag_is_kept(ingest: IngestF
 def test_an_update_keeps_the_description_that_it_does_not_replace(ingest: IngestFixture) -> None:
     first_version(ingest)
     done(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
-    assert described(ingest, 2) == described(ingest, 1)
-    assert described(ingest, 2)[3]["embargo"] == "2031-01-01T00:00:00Z"
+    assert read_description(ingest, 2) == read_description(ingest, 1)
+    assert read_description(ingest, 2)[3]["embargo"] == "2031-01-01T00:00:00Z"
     more: dict[str, Any] = {"local_ids": ("l3",), "dc": {"subject": "new"}, "title": "Later", "datacite_type": "Text"}
     done(ingest, fetched(ingest, {"c.txt": b"3"}, primary_id=GIVEN, update=True, **more))
-    dc, erc, local, about = described(ingest, 3)
+    dc, erc, local, about = read_description(ingest, 3)
     assert dc == {
         "title": ["Later"],
         "creator": ["Ann"],
@@ -367,7 +369,7 @@ def test_the_files_of_an_update_are_heard_before_those_that_it_keeps(ingest: Ing
     dc = dublin_core.write({"title": ["Newer"], "rights": ["none"]})
     update = {"mrt-dc.xml": dc, "mrt-embargo.txt": b"embargoEndDate: none\n", "mrt-delete.txt": b"a.txt\n"}
     done(ingest, fetched(ingest, update, primary_id=GIVEN, update=True))
-    found, erc, _, about = described(ingest, 2)
+    found, erc, _, about = read_description(ingest, 2)
     assert (found["title"], found["rights"], found["publisher"], erc.what) == (["Newer"], ["none"], ["Press"], "Newer")
     assert "embargo" not in about
     # the list of deletions in the object is not heard again
@@ -378,9 +380,9 @@ def test_the_files_of_an_update_are_heard_before_those_that_it_keeps(ingest: Ing
 def test_an_embargo_ends_with_its_file_and_a_new_version_that_is_no_update_begins_anew(ingest: IngestFixture) -> None:
     first_version(ingest)
     done(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=GIVEN, update=True, deletions=("mrt-embargo.txt",)))
-    assert "embargo" not in described(ingest, 2)[3]
+    assert "embargo" not in read_description(ingest, 2)[3]
     done(ingest, fetched(ingest, {"c.txt": b"3"}, primary_id=GIVEN))
-    dc, _, local, about = described(ingest, 3)
+    dc, _, local, about = read_description(ingest, 3)
     assert (dc, local, about["local_ids"]) == ({"identifier": [GIVEN]}, [], [])
 
 
@@ -395,7 +397,7 @@ def test_a_kept_description_that_cannot_be_had_fails_and_says_what_to_do(ingest:
     bad = FileToStore("producer/mrt-embargo.txt", 3, sha256(b"bad"), "waybill:ingest/payloads/x")
     ingest.environment.objects.put("ingest/payloads/x", b"bad")
     resources_of(ingest).storage.write(Deposit(object=GIVEN, request="other", files=[bad]))
-    failure = failed(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
+    failure = expect_failure(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
     assert "producer/mrt-embargo.txt cannot be read" in failure
     assert "send another one, or delete it" in failure
     done(ingest, fetched(ingest, {"mrt-embargo.txt": b"embargoEndDate: none\n"}, primary_id=GIVEN, update=True))
@@ -404,7 +406,7 @@ def test_a_kept_description_that_cannot_be_had_fails_and_says_what_to_do(ingest:
 def test_deleting_what_is_not_there_fails_and_leaves_the_object_alone(ingest: IngestFixture) -> None:
     given = "ark:/99999/fk4given"
     done(ingest, fetched(ingest, {"a.txt": b"1"}, primary_id=given))
-    failure = failed(ingest, fetched(ingest, {"mrt-delete.txt": b"zzz.txt\n"}, primary_id=given, update=True))
+    failure = expect_failure(ingest, fetched(ingest, {"mrt-delete.txt": b"zzz.txt\n"}, primary_id=given, update=True))
     assert "producer/zzz.txt" in failure
     assert failure.endswith("It cannot be resumed: submit it again.")
     assert len(resources_of(ingest).storage.list_versions(given)) == 1
@@ -452,7 +454,7 @@ def test_a_closed_shoulder_mints_no_more(ingest: IngestFixture) -> None:
     with ingest.engine() as engine:
         engine.submit(New("minter", id="99999-fk4", documents={"numbers": {"next": 0}}))
         engine.act(Ref("minter", "99999-fk4"), "close", confirmed=True)
-    assert "No ARK can be minted on 99999-fk4" in failed(ingest, fetched(ingest, {"a.txt": b"1"}))
+    assert "No ARK can be minted on 99999-fk4" in expect_failure(ingest, fetched(ingest, {"a.txt": b"1"}))
 
 
 def test_a_working_copy_that_is_not_what_was_fetched_fails_and_says_how_to_repair(
@@ -461,7 +463,7 @@ def test_a_working_copy_that_is_not_what_was_fetched_fails_and_says_how_to_repai
     monkeypatch.setattr("waybill.machine.Backoff.compute_delay", lambda self, tries: 0.0)
     job = fetched(ingest, {"a.txt": b"one", "b.txt": b"two"})
     (folder_of(ingest, job) / "producer" / "b.txt").write_bytes(b"TWO")
-    failure = failed(ingest, job)
+    failure = expect_failure(ingest, job)
     assert "producer/b.txt" in failure
     assert "`restart`" in failure
     assert not list(ingest.environment.objects.list("ocfl/" + "0"))  # nothing was published
@@ -477,18 +479,18 @@ def test_a_link_in_the_working_folder_is_not_followed(
     folder = folder_of(ingest, job) / "producer"
     folder.mkdir(parents=True)
     (folder / "a.txt").symlink_to(tmp_path / "secret")
-    assert "producer/a.txt" in failed(ingest, job)
+    assert "producer/a.txt" in expect_failure(ingest, job)
 
 
 def test_files_that_another_service_fetched_are_taken_as_they_lie(ingest: IngestFixture) -> None:
     job = done(ingest, fetched(ingest, {"a.txt": b"one", "d/b.txt": b"two"}, more={"downloaded": None}))
     assert files_of(ingest, ark_of(job))["producer/d/b.txt"] == b"two"
-    failure = failed(ingest, fetched(ingest, {"a.txt": b"one"}, keep=(), more={"downloaded": None}))
+    failure = expect_failure(ingest, fetched(ingest, {"a.txt": b"one"}, keep=(), more={"downloaded": None}))
     assert "`restart`" in failure
 
 
 def test_a_description_that_cannot_be_read_fails_with_its_name_and_line(ingest: IngestFixture) -> None:
-    assert "producer/mrt-erc.txt cannot be read: Line 2" in failed(
+    assert "producer/mrt-erc.txt cannot be read: Line 2" in expect_failure(
         ingest, fetched(ingest, {"mrt-erc.txt": b"erc:\nnonsense\n"})
     )
 
@@ -507,11 +509,11 @@ def test_the_depositors_own_list_is_held_against_what_came(ingest: IngestFixture
         "b |  |  | 4 |  | b.txt",
         "z |  |  |  |  | z.txt",
     )
-    failure = failed(ingest, fetched(ingest, {"a.txt": b"one", "b.txt": b"two", "mrt-manifest.txt": wrong}))
+    failure = expect_failure(ingest, fetched(ingest, {"a.txt": b"one", "b.txt": b"two", "mrt-manifest.txt": wrong}))
     assert f"'producer/a.txt': its md5 is {md5}" in failure
     assert "'producer/b.txt': it has 3 bytes, and 4 are listed" in failure
     assert "'z.txt' did not come" in failure
-    failure = failed(ingest, fetched(ingest, {"mrt-manifest.txt": b"nonsense"}))
+    failure = expect_failure(ingest, fetched(ingest, {"mrt-manifest.txt": b"nonsense"}))
     assert "producer/mrt-manifest.txt cannot be read" in failure
     with ingest.engine() as engine:
         assert engine.store.get("minter", "99999-fk4").documents["numbers"]["next"] == minter.BLOCK_SIZE
@@ -566,7 +568,7 @@ def test_a_job_that_is_begun_again_keeps_the_ark_that_ezid_knows(
     with monkeypatch.context() as patch:
         patch.setattr(OcflStorage, "write", _no_room)
         job = fetched(ingest, {"a.txt": b"1"}, profile="e")
-        assert "no room" in failed(ingest, job)
+        assert "no room" in expect_failure(ingest, job)
     (ark,) = ezid.known
     with ingest.engine() as engine:
         before = engine.store.get(*job.ref)
@@ -608,10 +610,10 @@ def test_ezid_without_a_password_fails_and_says_what_to_set(
 ) -> None:
     add_ezid(ingest, ezid)
     monkeypatch.delenv(minter.EZID_PASSWORD)
-    assert minter.EZID_PASSWORD in failed(ingest, fetched(ingest, {"a.txt": b"1"}, profile="e"))
+    assert minter.EZID_PASSWORD in expect_failure(ingest, fetched(ingest, {"a.txt": b"1"}, profile="e"))
 
 
 def test_what_ezid_refuses_fails_with_its_words(ingest: IngestFixture, ezid: EzidServer) -> None:
     add_ezid(ingest, ezid)
     ezid.does = ["status 403 error: forbidden - not your shoulder"]
-    assert "not your shoulder" in failed(ingest, fetched(ingest, {"a.txt": b"1"}, profile="e"))
+    assert "not your shoulder" in expect_failure(ingest, fetched(ingest, {"a.txt": b"1"}, profile="e"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.apps.ingest.steps.disk_space_fixture import DiskSpaceFixture
-from tests.apps.ingest.steps.new_jobs import resumed_after
+from tests.apps.ingest.steps.new_jobs import resume_after
 from waybill.disk_space import SpaceReservation
 from waybill.disk_space.locked_log import LockedLog
 from waybill.worker import step_context
@@ -40,7 +40,7 @@ def test_what_was_granted_to_one_is_not_there_for_another(tmp_path: Path) -> Non
 def test_an_unknown_size_waits_below_the_threshold(tmp_path: Path, said: Any) -> None:
     fixture = DiskSpaceFixture(tmp_path, free=499)
     with fixture.ingest:
-        job = resumed_after(
+        job = resume_after(
             fixture.ingest,
             "Estimating",
             f"{fixture.ingest.web.url}/a",

@@ -29,7 +29,7 @@ MODULE = importlib.import_module("waybill.apps.ingest.report_writer")
 
 
 @contextmanager
-def told(
+def run_batch_with_mail(
     folder: Path, count: int, *, mail: ProfileMail | None = None, **options: Any
 ) -> Iterator[tuple[IngestFixture, Record, SmtpServer]]:
     """A batch of so many jobs, none of which works; a mail server; workers."""
@@ -47,7 +47,7 @@ def told(
             yield ingest, made(ingest, batch), box
 
 
-def attached(message: EmailMessage) -> dict[str, Any]:
+def read_attachment(message: EmailMessage) -> dict[str, Any]:
     return {str(part.get_filename()): json.loads(part.get_content()) for part in message.iter_attachments()}
 
 
@@ -60,7 +60,7 @@ def body(came: ReceivedMail) -> str:
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
 def test_batch_reporting_to_completed(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
-    with told(tmp_path, 2, store=url) as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 2, store=url) as (ingest, batch, box):
         ids = [settle(ingest, job, "Completed").id for job in jobs(ingest, batch)]
         done = ingest.wait("batch", batch.id, "Completed")
         report = done.documents["status-report"]
@@ -74,13 +74,13 @@ def test_batch_reporting_to_completed(tmp_path: Path, store: str, request: pytes
         (came,) = box.wait()
         assert came.message["Subject"] == "OK: 2 of 2 completed: Husky (bid-1)"
         assert came.recipients == ("jane@example.org",)
-        assert [row["id"] for row in attached(came.message)["completed.json"]["completedJobs"]] == ids
+        assert [row["id"] for row in read_attachment(came.message)["completed.json"]["completedJobs"]] == ids
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "zookeeper"])
 def test_batch_reporting_to_failed(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
-    with told(tmp_path, 3, store=url) as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 3, store=url) as (ingest, batch, box):
         first, second, third = jobs(ingest, batch)
         settle(ingest, first, "Completed")
         settle(ingest, second, "Failed", "The server answered 404.")
@@ -92,7 +92,7 @@ def test_batch_reporting_to_failed(tmp_path: Path, store: str, request: pytest.F
         (came,) = box.wait()
         assert came.message["Subject"].startswith("FAIL: 1 of 3 failed, 2 completed: ")
         assert f"{second.id} ('1.txt', 'Husky'): The server answered 404." in body(came)
-        (row,) = attached(came.message)["failed.json"]["failedJobs"]
+        (row,) = read_attachment(came.message)["failed.json"]["failedJobs"]
         assert (row["id"], row["status"], row["message"]) == (second.id, "Failed", "The server answered 404.")
         assert (row["profile"], row["payload_url"]) == ("demo", "http://127.0.0.1/1.txt")
 
@@ -102,7 +102,7 @@ def test_a_batch_is_reported_only_when_its_last_job_has_settled(
     tmp_path: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
-    with told(tmp_path, 2, store=url) as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 2, store=url) as (ingest, batch, box):
         first, second = jobs(ingest, batch)
         _lead(ingest, batch, "Reporting")  # as others do while jobs are at work
         settle(ingest, first, "Completed")
@@ -159,7 +159,7 @@ def test_every_reason_of_every_file_is_attached_to_the_mail(tmp_path: Path) -> N
         submit(ingest, url=ingest.web.put("object.checkm", f"{head}{rows}#%eof\n".encode()), type=PayloadType.OBJECT)
         with ingest.workers():
             (came,) = box.wait()
-    (row,) = attached(came.message)["failed.json"]["failedJobs"]
+    (row,) = read_attachment(came.message)["failed.json"]["failedJobs"]
     assert len(row["reasons"]) == 120
     assert {reason.partition(": ")[0] for reason in row["reasons"]} == {f"'n{number}'" for number in range(120)}
     assert "(and 115 more)" in body(came)
@@ -172,11 +172,11 @@ def test_a_batch_without_jobs_says_why_in_a_file_too(tmp_path: Path) -> None:
         with ingest.workers(queues=ROLES):
             failed = ingest.wait("batch", batch.id, "Failed")
             (came,) = box.wait()
-    assert attached(came.message)["failure.json"] == failed.documents["failure"]
+    assert read_attachment(came.message)["failure.json"] == failed.documents["failure"]
 
 
 def test_a_batch_whose_jobs_were_all_deleted_completes_and_counts_them(tmp_path: Path) -> None:
-    with told(tmp_path, 2) as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 2) as (ingest, batch, box):
         for job in jobs(ingest, batch):
             settle(ingest, job, "Deleted")
         done = ingest.wait("batch", batch.id, "Completed")
@@ -185,7 +185,7 @@ def test_a_batch_whose_jobs_were_all_deleted_completes_and_counts_them(tmp_path:
 
 
 def test_jobs_that_others_removed_are_counted_as_deleted(tmp_path: Path) -> None:
-    with told(tmp_path, 3) as (ingest, batch, _):
+    with run_batch_with_mail(tmp_path, 3) as (ingest, batch, _):
         first, second, third = jobs(ingest, batch)
         for job in (first, second):
             gone = settle(ingest, job, "Deleted")
@@ -216,7 +216,7 @@ def test_batch_failed_to_update_reporting_to_failed_and_completed(
     tmp_path: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
     url = "" if store == "sqlite" else request.getfixturevalue(f"{'fast_' if store == 'postgres' else ''}{store}_url")
-    with told(tmp_path, 5, store=url) as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 5, store=url) as (ingest, batch, box):
         good, mended, deleted, bad, removed = jobs(ingest, batch)
         settle(ingest, good, "Completed")
         for job in (mended, deleted, bad, removed):
@@ -239,7 +239,7 @@ def test_batch_failed_to_update_reporting_to_failed_and_completed(
         }
         second = next(came for came in box.wait(2) if "(update)" in came.message["Subject"])
         assert second.message["Subject"].startswith("FAIL (update): 1 of 5 failed, 2 completed, 2 deleted: ")
-        found = attached(second.message)
+        found = read_attachment(second.message)
         assert [row["id"] for row in found["completed.json"]["completedJobs"]] == [mended.id]
         assert [row["id"] for row in found["failed.json"]["failedJobs"]] == [bad.id]
         assert [row["id"] for row in found["deleted.json"]["deletedJobs"]] == [deleted.id]
@@ -249,12 +249,12 @@ def test_batch_failed_to_update_reporting_to_failed_and_completed(
         done = ingest.wait("batch", batch.id, "Completed")
         assert done.documents["status-report"]["since"]["completed"] == 1
         third = next(came for came in box.wait(3) if came.message["Subject"].startswith("OK (update)"))
-        assert [row["id"] for row in attached(third.message)["completed.json"]["completedJobs"]] == [bad.id]
+        assert [row["id"] for row in read_attachment(third.message)["completed.json"]["completedJobs"]] == [bad.id]
         assert len({came.message["Message-ID"] for came in box.messages}) == 3
 
 
 def test_what_has_changed_is_reckoned_from_the_whole_list_and_not_from_the_first_ids(tmp_path: Path) -> None:
-    with told(tmp_path, 6, settings={"notifications": {"max_ids": 2}}) as (ingest, batch, _):
+    with run_batch_with_mail(tmp_path, 6, settings={"notifications": {"max_ids": 2}}) as (ingest, batch, _):
         found = jobs(ingest, batch)
         for job in found:
             settle(ingest, job, "Failed")
@@ -273,7 +273,7 @@ def test_what_has_changed_is_reckoned_from_the_whole_list_and_not_from_the_first
 
 
 def test_after_the_report_of_another_service_everything_is_reported(tmp_path: Path) -> None:
-    with told(tmp_path, 2) as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 2) as (ingest, batch, box):
         first, second = jobs(ingest, batch)
         settle(ingest, first, "Completed")
         _lead(ingest, batch, "Failed")
@@ -290,7 +290,7 @@ def test_after_the_report_of_another_service_everything_is_reported(tmp_path: Pa
 
 def test_long_lists_lie_beside_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "PAGE_SIZE", 7)
-    with told(tmp_path, 150) as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 150) as (ingest, batch, box):
         found = jobs(ingest, batch)
         for number, job in enumerate(found):
             settle(ingest, job, "Failed" if number % 3 == 0 else "Completed", "broken" if number % 3 == 0 else "")
@@ -302,14 +302,14 @@ def test_long_lists_lie_beside_the_record(tmp_path: Path, monkeypatch: pytest.Mo
         assert [row.id for row in rows] == [job.id for job in found]
         (came,) = box.wait()
         assert "  and 30 more" in body(came)
-        assert len(attached(came.message)["failed.json"]["failedJobs"]) == 50
+        assert len(read_attachment(came.message)["failed.json"]["failedJobs"]) == 50
         (letter,) = every(ingest, "mail")
         assert len(json.dumps(letter.documents["mail"])) < 20_000
 
 
 def test_the_document_stays_small_however_long_ids_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "MAX_ID_BYTES", 100)
-    with told(tmp_path, 20) as (ingest, batch, _):
+    with run_batch_with_mail(tmp_path, 20) as (ingest, batch, _):
         for job in jobs(ingest, batch):
             settle(ingest, job, "Completed")
         report = ingest.wait("batch", batch.id, "Completed").documents["status-report"]
@@ -322,7 +322,11 @@ def test_the_document_stays_small_however_long_ids_are(tmp_path: Path, monkeypat
 
 def test_a_notification_of_the_submission_takes_the_place_of_the_profiles_contacts(tmp_path: Path) -> None:
     settings = {"notifications": {"admins": ["root@example.org"]}}
-    with told(tmp_path, 1, settings=settings, notification="me@example.org; you@example.org") as (ingest, batch, box):
+    with run_batch_with_mail(tmp_path, 1, settings=settings, notification="me@example.org; you@example.org") as (
+        ingest,
+        batch,
+        box,
+    ):
         settle(ingest, jobs(ingest, batch)[0], "Completed")
         (came,) = box.wait()
         assert came.recipients == ("me@example.org", "you@example.org", "root@example.org")
@@ -332,7 +336,7 @@ def test_a_notification_of_the_submission_takes_the_place_of_the_profiles_contac
 
 def test_a_profile_that_wants_no_mail_gets_none_and_the_report_is_written_all_the_same(tmp_path: Path) -> None:
     mail = ProfileMail(to=("jane@example.org",), suppressed=True, kind="verbose")
-    with told(tmp_path, 1, mail=mail, settings={"notifications": {"admins": ["root@example.org"]}}) as (
+    with run_batch_with_mail(tmp_path, 1, mail=mail, settings={"notifications": {"admins": ["root@example.org"]}}) as (
         ingest,
         batch,
         _,
@@ -354,7 +358,7 @@ def test_without_a_mail_server_no_mail_is_created(tmp_path: Path) -> None:
 
 def test_a_dead_mail_server_delays_the_mail_and_nothing_else(tmp_path: Path) -> None:
     dead = SmtpServer()
-    with told(tmp_path, 1, mail__url=dead.url) as (ingest, batch, _):
+    with run_batch_with_mail(tmp_path, 1, mail__url=dead.url) as (ingest, batch, _):
         settle(ingest, jobs(ingest, batch)[0], "Completed")
         ingest.wait("batch", batch.id, "Completed")
         (letter,) = every(ingest, "mail")
@@ -371,7 +375,7 @@ def test_secrets_in_urls_are_not_reported(tmp_path: Path) -> None:
             (came,) = box.wait()
         assert b"hush" not in came.raw
         assert (
-            attached(came.message)["failed.json"]["failedJobs"][0]["payload_url"]
+            read_attachment(came.message)["failed.json"]["failedJobs"][0]["payload_url"]
             == "https://example.org/a?X-Amz-Signature=***&id=7"
         )
 
@@ -389,7 +393,7 @@ def test_webhooks_get_an_event_for_the_batch(tmp_path: Path) -> None:
     with IngestFixture(tmp_path / "receiver") as receiver:
         receiver.web.answers["/hook"] = receive
         hooks = {"ours": {"url": f"{receiver.web.url}/hook", "types": ["org.waybill.ingest.batch.*"]}}
-        with told(tmp_path, 1, webhooks=hooks) as (ingest, batch, _):
+        with run_batch_with_mail(tmp_path, 1, webhooks=hooks) as (ingest, batch, _):
             settle(ingest, jobs(ingest, batch)[0], "Failed", "broken")
             ingest.wait("batch", batch.id, "Failed")
             assert arrived.wait(120)

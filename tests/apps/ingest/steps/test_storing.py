@@ -26,7 +26,7 @@ def manifest(*rows: tuple[str, str, bytes]) -> bytes:
     return "\n".join([*lines, "#%eof", ""]).encode()
 
 
-def asked(
+def make_processed_job(
     ingest: IngestFixture, url: str, *, mode: str = f"add/9502/{ARK}", delete: str = "", primary_id: str = ARK
 ) -> Record:
     """A job that another service has processed."""
@@ -73,7 +73,7 @@ def test_an_update_that_another_service_has_processed_keeps_the_description(inge
     embargo = {"mrt-embargo.txt": b"embargoEndDate: 2031-01-01\n"}
     assert run(ingest, fetched(ingest, embargo, primary_id=ARK, creator="Ann", local_ids=("l1",))).state == "Notify"
     url = ingest.web.put("m.txt", manifest(("producer/c.txt", ingest.web.put("c", b"three"), b"three")))
-    job = run(ingest, asked(ingest, url, mode=f"update/9502/{ARK}"))
+    job = run(ingest, make_processed_job(ingest, url, mode=f"update/9502/{ARK}"))
     assert job.state == "Notify", job.message
     storage = ingest.resources.storage
     with storage.open_manifest(storage.get_version(ARK, 2)) as reader:
@@ -91,7 +91,7 @@ def test_what_another_service_has_processed_is_stored_from_its_manifest(ingest: 
     shared.parent.mkdir(parents=True)
     shared.write_bytes(b"two")
     rows = [("producer/a.txt", ingest.web.put("a.txt", b"one"), b"one"), ("producer/b.txt", shared.as_uri(), b"two")]
-    job = run(ingest, asked(ingest, ingest.web.put("m.txt", manifest(*rows))))
+    job = run(ingest, make_processed_job(ingest, ingest.web.put("m.txt", manifest(*rows))))
     assert job.state == "Notify", job.message
     assert files_of(ingest, ARK) == {"producer/a.txt": b"one", "producer/b.txt": b"two"}
     found = ingest.resources.inventory.get_object(ARK)
@@ -100,14 +100,17 @@ def test_what_another_service_has_processed_is_stored_from_its_manifest(ingest: 
 
     one = ("producer/c.txt", ingest.web.put("c.txt", b"3"), b"3")
     delete = ingest.web.put("d.txt", b"a.txt\n")
-    job = run(ingest, asked(ingest, ingest.web.put("n.txt", manifest(one)), mode=f"update/9502/{ARK}", delete=delete))
+    job = run(
+        ingest,
+        make_processed_job(ingest, ingest.web.put("n.txt", manifest(one)), mode=f"update/9502/{ARK}", delete=delete),
+    )
     assert job.state == "Notify", job.message
     assert files_of(ingest, ARK) == {"producer/b.txt": b"two", "producer/c.txt": b"3"}
 
     told = ("producer/mrt-delete.txt", ingest.web.put("e.txt", b"b.txt\n"), b"b.txt\n")
     run(
         ingest,
-        asked(
+        make_processed_job(
             ingest,
             ingest.web.put("o.txt", manifest(told)),
             mode=f"update/9502/{ARK}",
@@ -115,7 +118,7 @@ def test_what_another_service_has_processed_is_stored_from_its_manifest(ingest: 
         ),
     )
     assert set(files_of(ingest, ARK)) == {"producer/c.txt", "producer/mrt-delete.txt"}
-    run(ingest, asked(ingest, ingest.web.put("p.txt", manifest(one)), mode=f"update/9502/{ARK}"))
+    run(ingest, make_processed_job(ingest, ingest.web.put("p.txt", manifest(one)), mode=f"update/9502/{ARK}"))
     assert set(files_of(ingest, ARK)) == {"producer/c.txt"}
 
 
@@ -135,7 +138,7 @@ def test_what_another_service_has_processed_is_stored_from_its_manifest(ingest: 
 def test_what_cannot_be_stored_fails_with_a_sentence(
     ingest: IngestFixture, content: bytes, mode: str, said: str
 ) -> None:
-    job = run(ingest, asked(ingest, ingest.web.put("m.txt", content), mode=mode))
+    job = run(ingest, make_processed_job(ingest, ingest.web.put("m.txt", content), mode=mode))
     assert job.state == "Failed"
     assert said in job.message
 
@@ -143,7 +146,9 @@ def test_what_cannot_be_stored_fails_with_a_sentence(
 def test_content_that_is_not_what_the_manifest_says_is_not_stored(ingest: IngestFixture) -> None:
     job = run(
         ingest,
-        asked(ingest, ingest.web.put("m.txt", manifest(("producer/a.txt", ingest.web.put("a.txt", b"ONE"), b"one")))),
+        make_processed_job(
+            ingest, ingest.web.put("m.txt", manifest(("producer/a.txt", ingest.web.put("a.txt", b"ONE"), b"one")))
+        ),
     )
     assert job.state == "Failed"
     assert "/a.txt cannot be fetched: What came has the sha256" in job.message

@@ -39,7 +39,7 @@ class HashedNTuples(Layout):  # type: ignore[misc]
 add_layout(LAYOUT, HashedNTuples)
 
 
-def said_by_community(root: Path, warnings: bool) -> tuple[int, list[str]]:
+def run_community_validator(root: Path, warnings: bool) -> tuple[int, list[str]]:
     logging.disable(logging.CRITICAL)
     try:
         validator = StorageRoot(str(root))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def broken_rules(root: Path) -> tuple[int, list[str]]:
+def find_broken_rules(root: Path) -> tuple[int, list[str]]:
     """How many objects there are below the root, and what is wrong."""
     said = [] if (root / "0=ocfl_1.1").read_bytes() == b"ocfl_1.1\n" else ["the root is not declared"]
     said += [f"{folder} is empty" for folder in root.rglob("*") if folder.is_dir() and not any(folder.iterdir())]

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from tests.apps.ingest.storage.tripwire import Died, Tripwire
-from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
+from tests.apps.ingest.storage.yard import ARK, Bytes, copy_storage, files_of, said_by_validator, sha256
 from tests.objects.dying import die_at as die_in_directory
 from waybill.apps.ingest.storage import Deposit, NotInStorage, OcflStorage
 from waybill.objects import DirectoryObjects, Objects
@@ -201,7 +201,7 @@ def test_dead_between_any_two_requests(objects: Objects, tmp_path: Path, finish:
             storage.write(new(sources))
             found = [OLD, UPDATED]
         assert versions(storage) == found
-        assert said_by_validator(copied(objects, prefix, tmp_path / "copy")) == (1, [])
+        assert said_by_validator(copy_storage(objects, prefix, tmp_path / "copy")) == (1, [])
         if alive:
             assert moment > 10
             return
@@ -242,7 +242,7 @@ def test_leftovers_without_an_id_go_when_they_are_old(objects: Objects, tmp_path
     done = list(storage.recover_all(-3600))
     assert len(done) == 3
     assert all(recovered.removed_places for _, recovered in done)
-    assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
+    assert said_by_validator(copy_storage(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
 def test_a_version_that_was_published_and_not_synced_is_made_durable_by_whoever_finds_it(

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from tests.apps.ingest.storage.community import said_by_community
+from tests.apps.ingest.storage.community import run_community_validator
 from tests.apps.ingest.storage.tripwire import Died, Tripwire
-from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
+from tests.apps.ingest.storage.yard import ARK, Bytes, copy_storage, files_of, said_by_validator, sha256
 from waybill.apps.ingest.storage import ConcurrentWrite, OcflStorage, StorageDamaged, StorageFinding
 from waybill.objects import Objects
 
@@ -96,7 +96,7 @@ def test_what_is_missing_beside_a_sound_inventory_is_written_again(
     objects.delete(f"{two}/{place}")
     assert [finding.place for finding in storage.verify(ARK)] == [place] or place == "v2/inventory.json.sha512"
     assert storage.recover(ARK).repaired_places == (place,)
-    assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
+    assert said_by_validator(copy_storage(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
 def test_an_inventory_that_cannot_be_believed_is_not_touched(
@@ -161,7 +161,7 @@ def test_a_writer_that_was_overtaken_harms_nothing(
         assert files_of(storage, winner.version) == {"winner": b"winner", "both": b"both"}
         storage.recover(ARK)
         assert list(storage.verify(ARK)) == []
-        assert said_by_validator(copied(objects, prefix, tmp_path / "copy")) == (2 if first else 1, [])
+        assert said_by_validator(copy_storage(objects, prefix, tmp_path / "copy")) == (2 if first else 1, [])
         if not reached:
             assert moment > 10
             return
@@ -226,7 +226,7 @@ def test_two_runs_of_one_request_harm_nothing(
         assert files_of(storage) == files
         storage.recover(ARK)
         assert list(storage.verify(ARK)) == []
-        assert said_by_validator(copied(objects, prefix, tmp_path / f"copy{moment}")) == (1, [])
+        assert said_by_validator(copy_storage(objects, prefix, tmp_path / f"copy{moment}")) == (1, [])
         if not reached:
             assert moment > 5
             return
@@ -236,11 +236,11 @@ def test_the_communitys_validator_would_say_so(
     objects: Objects, storage: OcflStorage, two: str, tmp_path: Path
 ) -> None:
     """Its silence means something: of a changed byte and of a missing sidecar it speaks."""
-    whole = copied(objects, "ocfl", tmp_path / "whole")
-    assert said_by_community(whole, True) == (1, [])
+    whole = copy_storage(objects, "ocfl", tmp_path / "whole")
+    assert run_community_validator(whole, True) == (1, [])
     content = next(path for path in whole.rglob("content/*") if path.is_file())
     content.write_bytes(b"X" + content.read_bytes()[1:])
-    assert said_by_community(whole, True)[1] != []
-    again = copied(objects, "ocfl", tmp_path / "again")
+    assert run_community_validator(whole, True)[1] != []
+    again = copy_storage(objects, "ocfl", tmp_path / "again")
     next(again.rglob("v1/inventory.json.sha512")).unlink()
-    assert said_by_community(again, True)[1] != []
+    assert run_community_validator(again, True)[1] != []

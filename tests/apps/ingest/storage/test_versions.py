@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.apps.ingest.storage.yard import ARK, Bytes, copied, files_of, said_by_validator, sha256
+from tests.apps.ingest.storage.yard import ARK, Bytes, copy_storage, files_of, said_by_validator, sha256
 from waybill.apps.ingest.storage import (
     MANIFEST_PATH,
     Deposit,
@@ -50,7 +50,7 @@ def test_add_and_update_and_delete(objects: Objects, storage: OcflStorage, sourc
         (2, "two", "waybill", ""),
         (3, "three", "waybill", ""),
     ]
-    assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
+    assert said_by_validator(copy_storage(objects, "ocfl", tmp_path / "copy")) == (1, [])
     assert list(storage.verify(ARK)) == []
 
 
@@ -125,7 +125,7 @@ def test_every_path_that_a_depositor_can_write(
     files = {f"producer/{path}": path.encode() for path in ODD}
     storage.write(sources.deposit("one", files))
     assert files_of(storage) == files
-    assert said_by_validator(copied(objects, "ocfl", tmp_path / "copy")) == (1, [])
+    assert said_by_validator(copy_storage(objects, "ocfl", tmp_path / "copy")) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.apps.ingest.storage.community import said_by_community
-from tests.apps.ingest.storage.ocfl_rules import broken_rules
+from tests.apps.ingest.storage.community import run_community_validator
+from tests.apps.ingest.storage.ocfl_rules import find_broken_rules
 from waybill.apps.ingest.storage import Deposit, FileToStore, OcflStorage
 from waybill.objects import Objects
 
@@ -45,12 +45,12 @@ class Bytes:
 
 def said_by_validator(root: Path, *, warnings: bool = True) -> tuple[int, list[str]]:
     """How many objects there are, and all that anyone has to say about them."""
-    count, said = broken_rules(root)
-    seen, more = said_by_community(root, warnings)
+    count, said = find_broken_rules(root)
+    seen, more = run_community_validator(root, warnings)
     return count, [*said, *more, *([] if seen == count else [f"the validator saw {seen} objects, not {count}"])]
 
 
-def copied(objects: Objects, prefix: str, target: Path) -> Path:
+def copy_storage(objects: Objects, prefix: str, target: Path) -> Path:
     """What lies below a prefix, as files of a folder, for a validator that reads folders."""
     for info in objects.list(prefix):
         file = target / info.name
