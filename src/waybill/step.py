@@ -32,7 +32,8 @@ class New:
 
     kind: str
     documents: Documents = ()
-    id: str | None = None  # None: minted
+    # None: minted. Where a step creates a record under a name that exists already, the existing one is its child
+    id: str | None = None
     state: str | None = None  # None: the first state of its machine
     owner: str | None = None  # None: the maker's
     priority: int | None = None  # None: the maker's

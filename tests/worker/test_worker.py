@@ -761,3 +761,22 @@ def test_a_record_created_by_others_says_what_was_done_before(system: WorkerFixt
     made = system.engine.submit(New("parcel", last_done="Packing"))
     assert system.get(made).last_done == "Packing"
     assert Ref("parcel", made.id) == made.ref
+
+
+def test_steps_that_create_the_same_named_record_all_succeed_and_it_is_made_once(system: WorkerFixture) -> None:
+    """Six at once, by their outcomes and in the middle of a step; and again when it is there already."""
+
+    def pack(record: Record, ctx: StepContext) -> Outcome:
+        (shared,) = ctx.spawn([New("crate", id="the-saved")])
+        assert shared.ref == Ref("crate", "the-saved")
+        return Done(spawn=(New("crate", id="the-shared"),))
+
+    system.set_steps(Packing=pack)
+    for _ in range(2):
+        parcels = [system.engine.submit(New("parcel")) for _ in range(6)]
+        worker = system.start_worker(threads=6)
+        for parcel in parcels:
+            system.wait_for_state(parcel, "Sent")
+        system.stop_worker(worker)
+    assert {record.id for record in system.store.each("crate")} == {"the-saved", "the-shared"}
+    assert len(system.store.history("crate", "the-shared")) >= 1

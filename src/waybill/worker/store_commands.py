@@ -18,8 +18,13 @@ from waybill.record import (
     ActionRequest,
     Change,
     CommitAnswer,
+    CommitGroup,
     CommitOutcomeUnknown,
+    CommitResult,
     Record,
+    RecordExists,
+    RecordNotFound,
+    Ref,
     SessionLost,
     Store,
     StoreError,
@@ -130,10 +135,21 @@ class StoreCommands:
         self.core.receive(m.CommitAnswered(command.entries, self._commit_now(store, command)), self.clock())
 
     def _commit_now(self, store: Store, command: m.CommitCommand) -> list[CommitAnswer]:
-        try:
-            return store.commit([entry.group for entry in command.entries])
-        except StoreError as error:
-            return [error] * len(command.entries)
+        """Commit the entries. A record appears in one group of a call only, so entries that name the same one (steps that
+        create the same child) go in calls one after the other.
+        """
+        answers: dict[int, CommitAnswer] = {}
+        waiting = list(enumerate(entry.group for entry in command.entries))
+        while waiting:
+            call, waiting = _take_distinct(waiting)
+            try:
+                written = store.commit([group for _, group in call])
+                for (place, group), answer in zip(call, written, strict=True):
+                    answers[place] = _find_existing(store, group) if isinstance(answer, RecordExists) else answer
+            except StoreError as error:
+                answers.update((place, error) for place, _ in (*call, *waiting) if place not in answers)
+                break
+        return [answers[place] for place in range(len(command.entries))]
 
     def _apply_requests(self, store: Store, command: m.ApplyRequestsCommand) -> None:
         engine = Engine(store, self.machines)
@@ -170,3 +186,36 @@ class StoreCommands:
         now = self.clock()
         self.outage_log.report_unavailable(self, error, now)
         self.core.receive(m.StoreUnreachable(), now)
+
+
+NumberedGroup = tuple[int, CommitGroup]  # and its place among the entries
+
+
+def _take_distinct(groups: list[NumberedGroup]) -> tuple[list[NumberedGroup], list[NumberedGroup]]:
+    """Divide the groups into those that one call can take, and those that name a record of an earlier one."""
+    call: list[NumberedGroup] = []
+    waiting: list[NumberedGroup] = []
+    seen: set[Ref] = set()
+    for place, group in groups:
+        refs = {change.ref for change in group.changes if not change.ref.id.endswith("*")}
+        if seen.isdisjoint(refs):
+            call.append((place, group))
+            seen |= refs
+        else:
+            waiting.append((place, group))
+    return call, waiting
+
+
+def _find_existing(store: Store, group: CommitGroup) -> CommitAnswer:
+    """A child that a step creates under a name of its own exists already: the existing record is the child. Answered as
+    a known idempotency key is: the record in its place, None in all others, and nothing of the group was written.
+    """
+    found: list[Record | None] = []
+    for change in group.changes:
+        try:
+            is_named = change.before is None and not change.ref.id.endswith("*")
+            found.append(store.get(*change.ref) if is_named else None)
+        except RecordNotFound:
+            found.append(None)
+    # none: it was removed again since, and the commit is sent once more
+    return CommitResult(tuple(found)) if any(found) else StoreUnavailable("A record was removed meanwhile; try again.")
