@@ -101,7 +101,7 @@ def _database(server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def zookeeper_server() -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer() as server:
+    with ZooKeeperServer(fast=True) as server:
         yield server
 
 
@@ -112,7 +112,7 @@ def zookeeper_url(zookeeper_server: ZooKeeperServer) -> str:
 
 @pytest.fixture(scope="session")
 def _ensemble() -> Iterator[ZooKeeperEnsemble]:
-    with ZooKeeperEnsemble() as ensemble:
+    with ZooKeeperEnsemble(fast=True) as ensemble:
         yield ensemble
 
 

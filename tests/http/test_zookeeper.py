@@ -27,7 +27,7 @@ def test_while_zookeeper_is_away_each_request_is_refused_soon_and_served_when_it
         assert over.wait(120)
         return open_store(environment)
 
-    with ZooKeeperServer() as server:
+    with ZooKeeperServer(fast=True) as server:
         api = ApiFixture(make_environment(tmp_path / "data", server.create_chroot()))
         with api.client("admin") as client:
             made = client.post(f"{API}/records/crate", json={"documents": {"label": {}}})

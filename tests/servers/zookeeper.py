@@ -4,7 +4,7 @@
         url = server.create_chroot()                 ensemble.kill(ensemble.leader())
 
 A tick is 200 ms instead of two seconds, so that a session may be as short as 400 ms and an election takes about a
-second. `settings` are lines of zoo.cfg; a name that ZooKeeper does not know there becomes the system property
+second. `fast=True`: the log is not synced to the disk, which only a machine that loses its power would notice. `settings` are lines of zoo.cfg; a name that ZooKeeper does not know there becomes the system property
 `zookeeper.NAME` (`forceSync=no`, say). `properties` are system properties by their full name (`jute.maxbuffer`, which
 is none of ZooKeeper's own).
 """
@@ -23,6 +23,7 @@ from tests.servers.server import Server
 
 _JARS = [Path("/usr/share/java/zookeeper.jar"), Path("/usr/share/java/slf4j-simple.jar")]
 _PACKAGES = "zookeeper libslf4j-java default-jre-headless"
+_FAST = {"forceSync": "no"}
 _numbers = itertools.count(1)
 
 
@@ -94,11 +95,16 @@ class Member:
 
 class ZooKeeperServer(Server):
     def __init__(
-        self, *, settings: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+        self,
+        *,
+        fast: bool = False,
+        settings: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         _require_installed()
         super().__init__()
-        self._member = Member("zookeeper", self._folder, settings=settings, properties=properties)
+        chosen = {**(_FAST if fast else {}), **(settings or {})}
+        self._member = Member("zookeeper", self._folder, settings=chosen, properties=properties)
         self._member.configure({"standaloneEnabled": "true"})
         self.hosts = self._member.host
 
@@ -127,7 +133,12 @@ class ZooKeeperEnsemble(Server):
     """Three servers, numbered 1 to 3, of which two are a quorum."""
 
     def __init__(
-        self, size: int = 3, *, settings: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+        self,
+        size: int = 3,
+        *,
+        fast: bool = False,
+        settings: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         _require_installed()
         super().__init__()
@@ -136,7 +147,8 @@ class ZooKeeperEnsemble(Server):
             folder = self._folder / str(number)
             folder.mkdir()
             (folder / "myid").write_text(str(number))
-            self._members[number] = Member(f"zookeeper-{number}", folder, settings=settings, properties=properties)
+            chosen = {**(_FAST if fast else {}), **(settings or {})}
+            self._members[number] = Member(f"zookeeper-{number}", folder, settings=chosen, properties=properties)
         peers = {f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in self._members}
         for member in self._members.values():
             member.configure({"standaloneEnabled": "false", **peers})

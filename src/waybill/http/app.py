@@ -173,10 +173,12 @@ def _build_server_routes(services: ApiServices, metrics: ServerMetrics) -> APIRo
         summary="For Prometheus",
         response_class=Response,
         responses=errors.describe_responses(
-            401,
             403,
             503,
-            extra={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics."}},
+            extra={
+                200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics."},
+                **errors.ERROR_SCHEMA_RESPONSE,
+            },
         ),
     )
     def get_metrics(identity: Annotated[Identity, require_role("reader")]) -> Response:

@@ -131,7 +131,7 @@ def describe_responses(
     responses: dict[int | str, dict[str, Any]] = {}
     responses.update(extra or {})
     responses.update(
-        {status: {"model": ErrorBody, "description": STATUS_DESCRIPTIONS[status]} for status in sorted(statuses)}
+        {status: {"content": _ERROR_CONTENT, "description": STATUS_DESCRIPTIONS[status]} for status in sorted(statuses)}
     )
     return responses
 
@@ -155,4 +155,10 @@ STATUS_DESCRIPTIONS = {
     500: "A bug in the server.",
     503: "The store is unavailable, or the server is busy; try again.",
     504: "It is not known whether this was written.",
+}
+
+# FastAPI would build a validator for each `model`, ten for every route; the description takes the schema from one route.
+_ERROR_CONTENT = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
+ERROR_SCHEMA_RESPONSE: dict[int | str, dict[str, Any]] = {
+    401: {"model": ErrorBody, "description": STATUS_DESCRIPTIONS[401]}
 }

@@ -19,7 +19,7 @@ from waybill.stores.zookeeper import ZookeeperStore
 
 @pytest.fixture
 def server() -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer() as server:
+    with ZooKeeperServer(fast=True) as server:
         yield server
 
 
