@@ -11,6 +11,7 @@ UPGRADE =
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes
 .PHONY: help install run test test-long check docs bench lock clean
 
 help:  ## list these commands

@@ -159,7 +159,7 @@ def test_a_record_that_is_not_there_is_told_with_what_to_do(waybill: Waybill, ar
 
 
 def test_only_a_process_that_logs_tells_what_the_client_of_zookeeper_says(running: Start) -> None:
-    nowhere = ("--store", "zookeeper://127.0.0.1:1/x")
+    nowhere = ("--store", "zookeeper://127.0.0.1:1/x?connect_timeout=0.2")
     plain, in_json = running("ls", *nowhere), running("ls", *nowhere, "--json")
     logs = [running("work", *nowhere, env={"WAYBILL_LOG_LEVEL": level}) for level in ("info", "debug")]
     sentence = "No ZooKeeper server answers at 127.0.0.1:1. Is it running, and is that its client port?\n"

@@ -4,9 +4,10 @@
         url = server.create_chroot()                 ensemble.kill(ensemble.leader())
 
 A tick is 200 ms instead of two seconds, so that a session may be as short as 400 ms and an election takes about a
-second. `fast=True`: the log is not synced to the disk, which only a machine that loses its power would notice. `settings` are lines of zoo.cfg; a name that ZooKeeper does not know there becomes the system property
-`zookeeper.NAME` (`forceSync=no`, say). `properties` are system properties by their full name (`jute.maxbuffer`, which
-is none of ZooKeeper's own).
+second. `fast=True`: the log is not synced to the disk, which only a machine that loses its power would notice.
+`settings` are lines of zoo.cfg; a name that ZooKeeper does not know there becomes the system property `zookeeper.NAME`
+(`forceSync=no`, say). `properties` are system properties by their full name (`jute.maxbuffer`, which is none of
+ZooKeeper's own).
 """
 
 import itertools

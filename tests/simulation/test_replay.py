@@ -120,8 +120,8 @@ def test_each_application_brings_its_scenarios() -> None:
 def test_several_processes_do_what_one_does() -> None:
     lines: list[str] = []
     assert (
-        run_sim_command(seeds=60, write_line=lines.append)
-        == run_sim_command(seeds=60, processes=2, write_line=lines.append)
+        run_sim_command(seeds=12, write_line=lines.append)
+        == run_sim_command(seeds=12, processes=2, write_line=lines.append)
         == 0
     )
     alone, together = (line.split("a minute, ")[1] for line in lines if "passed" in line)

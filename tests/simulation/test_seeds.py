@@ -12,7 +12,8 @@ from waybill.sim.seed_runs import run_seeds
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("scenario", NAMES.values())
 def test_seeds_on_the_model(scenario: str, part: int, budget: Budget) -> None:
-    count = budget.pick(small=400, long=20_000) // (4 * len(NAMES))
+    # few: test_reach.py runs the same scenarios on the model too, and lets none of its seeds fail
+    count = budget.pick(small=60, long=20_000) // (4 * len(NAMES))
     _check_seeds("model", scenario, range(part * count, (part + 1) * count))
 
 

@@ -130,7 +130,7 @@ def test_errors_in_a_url_are_explained(zookeeper_url: str) -> None:
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match="No ZooKeeper server answers"):
-        ZookeeperStore("zookeeper://127.0.0.1:1/x", timeout=0.5)
+        ZookeeperStore("zookeeper://127.0.0.1:1/x?connect_timeout=0.2")
 
 
 def test_the_chroot_is_made_when_it_is_missing(zookeeper_url: str) -> None:

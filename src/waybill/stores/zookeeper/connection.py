@@ -83,7 +83,9 @@ class PendingTransaction:
 
 
 class ZookeeperConnection:
-    def __init__(self, hosts: str, root: str, timeout: float, reconnect_wait: float = 2.0) -> None:
+    def __init__(
+        self, hosts: str, root: str, timeout: float, reconnect_wait: float = 2.0, connect_timeout: float = 10.0
+    ) -> None:
         self.root = root
         self.reconnect_wait = reconnect_wait
         self.timeout = timeout  # as requested; the server may have shortened it
@@ -97,7 +99,7 @@ class ZookeeperConnection:
         self._session_lost = threading.Event()
         self._client.add_listener(self._handle_state)
         try:
-            self._client.start(timeout=max(timeout, 10.0))
+            self._client.start(timeout=connect_timeout)
         except KazooTimeoutError as error:
             raise StoreUnavailable(
                 f"No ZooKeeper server answers at {hosts}. Is it running, and is that its client port?"

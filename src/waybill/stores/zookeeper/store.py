@@ -14,6 +14,7 @@ URL: zookeeper://host:port,host:port/chroot. The chroot is created when it is mi
 the URL:
 
     timeout         seconds after which the servers give up this connection; a worker's session has its own (its ttl)
+    connect_timeout seconds for which a new connection waits for a server before the store is unavailable
     reconnect_wait  seconds for which a call waits for a connection that is being restored before it is unavailable
     listing_ttl     seconds for which a listing of a queue serves claims
     max_names       records of a kind: what clients of ZooKeeper can still list in one answer
@@ -79,6 +80,7 @@ from waybill.stores.zookeeper.write_plan import ZookeeperTree
 LAYOUT_VERSION = b"1"  # of the nodes below /waybill; the node /waybill/layout holds it
 DEFAULT_OPTIONS = {
     "timeout": 10.0,
+    "connect_timeout": 10.0,
     "reconnect_wait": 2.0,
     "listing_ttl": 2.0,
     "max_names": 50_000.0,
@@ -96,7 +98,7 @@ class ZookeeperStore(Store):
     ) -> None:
         self.url = url
         hosts, root, settings = _parse_url(url, options)
-        self._reconnect_wait = settings["reconnect_wait"]
+        self._reconnect_wait, self._connect_timeout = settings["reconnect_wait"], settings["connect_timeout"]
         self._hosts, self._root = hosts, root
         self._connection = self._connect(settings["timeout"])
         try:
@@ -131,7 +133,7 @@ class ZookeeperStore(Store):
         self._checker = ConsistencyChecker(self._tree, ViolationAges(settings["lock_age"], settings["fail_after"]))
 
     def _connect(self, timeout: float) -> ZookeeperConnection:
-        return ZookeeperConnection(self._hosts, self._root, timeout, self._reconnect_wait)
+        return ZookeeperConnection(self._hosts, self._root, timeout, self._reconnect_wait, self._connect_timeout)
 
     def now(self) -> float:
         return self._tree.now()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.budget import Budget
-from tests.simulation.seed_problems import find_seed_problems
+from tests.simulation.seed_problems import find_seed_problems, start_at
 from waybill.apps.ingest.access import archives, orders, tokens
 from waybill.apps.ingest.maintenance import assembly_expiry, audit
 from waybill.apps.ingest.simulation import AssemblyScenario
@@ -198,11 +198,17 @@ BUGS: dict[Callable[[Patch], None], str] = {
     an_audit_reads_nothing: "no audit says so",
     an_audit_reports_intact_content_as_damaged: "an audit says otherwise",
 }
+FIRST_SEEDS: dict[Callable[[Patch], None], int] = {  # where many seeds do not show it
+    bytes_are_not_verified: 9,
+    pending_writes_no_pointer: 87,
+    an_expired_assembly_is_returned_again: 120,
+}
 
 
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch, budget: Budget) -> None:
     plant(monkeypatch)
-    assert any(BUGS[plant] in problem for problem in find_seed_problems(AssemblyScenario, "model", range(300))), (
+    seeds = start_at(budget.pick(small=FIRST_SEEDS.get(plant, 0), long=0), 300)
+    assert any(BUGS[plant] in problem for problem in find_seed_problems(AssemblyScenario, "model", seeds)), (
         f"{plant.__name__} was not found"
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.budget import Budget
-from tests.simulation.seed_problems import find_seed_problems
+from tests.simulation.seed_problems import find_seed_problems, start_at
 from waybill.apps.ingest import machine, object_paths, object_versions, report_writer, unpacked_container
 from waybill.apps.ingest.batch_report import build_report_document
 from waybill.apps.ingest.identifiers import minter
@@ -296,11 +296,24 @@ BUGS: dict[Callable[[Patch], None], str] = {
     an_update_keeps_nothing: "were submitted",
     an_update_deletes_nothing: "were submitted",
 }
+FIRST_SEEDS: dict[Callable[[Patch], None], int] = {  # where many seeds do not show it
+    numbers_are_drawn_twice: 41,
+    a_file_of_a_container_is_left_out: 11,
+    containers_are_unpacked_in_one_folder_for_all: 12,
+    bags_are_not_validated: 25,
+    sound_containers_are_refused: 11,
+    a_rebuild_owns_no_locks_and_reads_storage_first: 31,
+    what_is_recorded_elsewhere_is_not_known_here: 11,
+    lists_are_removed_at_once: 92,
+    lists_stay: 202,
+    an_update_deletes_nothing: 14,
+}
 
 
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch, budget: Budget) -> None:
     plant(monkeypatch)
-    assert any(BUGS[plant] in problem for problem in find_seed_problems(DepositScenario, "model", range(300))), (
+    seeds = start_at(budget.pick(small=FIRST_SEEDS.get(plant, 0), long=0), 300)
+    assert any(BUGS[plant] in problem for problem in find_seed_problems(DepositScenario, "model", seeds)), (
         f"{plant.__name__} was not found"
     )

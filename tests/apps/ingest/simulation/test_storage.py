@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.seed_problems import find_seed_problems
+from tests.budget import Budget
+from tests.simulation.seed_problems import find_seed_problems, start_at
 from waybill.apps.ingest import object_versions
 from waybill.apps.ingest.access.archives import ArchiveSourceDamaged
 from waybill.apps.ingest.maintenance import unneeded_objects
@@ -279,11 +280,20 @@ BUGS: dict[Callable[[Patch], None], tuple[type[Scenario], Sequence[str]]] = {
     a_recovery_removes_what_is_needed: (DepositScenario, ("a version needs it",)),
     injected_faults_are_unknown: (DepositScenario, ("an audit says otherwise", "not those that were submitted")),
 }
+FIRST_SEEDS: dict[Callable[[Patch], None], int] = {  # where many seeds do not show it
+    what_was_sent_and_given_up_stays: 65,
+    whoever_is_late_writes_over_what_is_there: 256,
+    parts_are_not_swept: 84,
+    an_upload_that_failed_is_not_aborted: 9,
+    storage_is_not_told_what_is_damaged: 43,
+    a_recovery_removes_what_is_needed: 47,
+}
 
 
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch, budget: Budget) -> None:
     plant(monkeypatch)
+    seeds = start_at(budget.pick(small=FIRST_SEEDS.get(plant, 0), long=0), 400)
     scenario, words = BUGS[plant]
-    found = (any(each in problem for each in words) for problem in find_seed_problems(scenario, "model", range(400)))
+    found = (any(each in problem for each in words) for problem in find_seed_problems(scenario, "model", seeds))
     assert any(found), f"{plant.__name__} was not found"
