@@ -8,18 +8,22 @@ docs/machines/NAME.md is the whole declaration of a machine, in its order: the f
 documents. Every machine that a process can have has one: the built-in ones, those of the applications,
 those of the demonstration. docs/reference/config.md is the list of settings, those of the applications included,
 docs/reference/events.md that of events, docs/reference/errors.md that of error codes, docs/reference/cli.md
-the list of commands. All but the commands are read from `waybill.registry`. README.md in reference,
-concepts and how-to lists the pages of its folder.
+the list of commands, docs/reference/python.md that of the public names and modules. All but the last two are read from
+`waybill.registry`. README.md in reference, concepts and how-to lists the pages of its folder.
 """
 
 import argparse
+import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
+import waybill
 from waybill.application import Application
 from waybill.cli.app import build_app
 from waybill.cli.command_context import COMMON_PANEL, EXAMPLES
@@ -32,8 +36,19 @@ from waybill.registry import Registry, list_application_settings
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MACHINES = DOCS / "machines"
 NOTICE = "<!-- Written by `make docs` from what the code declares. Change that, not this page. -->"
-GENERATED = {"cli.md": "Commands", "config.md": "Settings", "errors.md": "Errors", "events.md": "Events"}
+GENERATED = {
+    "cli.md": "Commands",
+    "config.md": "Settings",
+    "errors.md": "Errors",
+    "events.md": "Events",
+    "python.md": "Python",
+}
 FOLDERS = {"reference": "Reference", "concepts": "Concepts", "how-to": "How to"}
+OF_VALUES = {  # those of `waybill` that have no docstring
+    "RESUME": "The target of an action: the state after the last one that was done.",
+    "STAY": "The target of an action that writes documents and leaves the state as it is.",
+    "Outcome": "What a step returns: `Done` or `Wait`.",
+}
 IN_WORDS = {RESUME: "the state after the last one done", STAY: "stays where it is"}
 
 
@@ -147,6 +162,37 @@ def render_events(registry: Registry) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def render_python() -> str:
+    """The names and modules that an application may import."""
+    names = []
+    for name in waybill.__all__:
+        description = OF_VALUES.get(name) or _first_sentence(inspect.getdoc(getattr(waybill, name)))
+        names.append((f"`{name}`", f"`{waybill.module_of(name)}`", description))
+    modules = [
+        (f"`waybill.{name}`", _first_sentence(import_module(f"waybill.{name}").__doc__))
+        for name in waybill.PUBLIC_MODULES
+    ]
+    return (
+        "\n\n".join(
+            [
+                NOTICE,
+                "# Python",
+                "An application imports from `waybill`, and from the public modules below it. All others may change at any time.",
+                "## waybill",
+                _render_table(("name", "module", "what it is"), names),
+                "## Public modules",
+                _render_table(("module", "what it holds"), modules),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _first_sentence(text: str | None) -> str:
+    first = " ".join((text or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s", first, maxsplit=1)[0].rstrip(":").replace("|", "\\|")
+
+
 def render_commands() -> str:
     parts = [
         NOTICE,
@@ -245,6 +291,7 @@ def render_pages() -> dict[Path, str]:
         reference / "cli.md": render_commands(),
         reference / "events.md": render_events(registry),
         reference / "errors.md": render_errors(registry),
+        reference / "python.md": render_python(),
     }
     pages |= {MACHINES / f"{machine.name}.md": render_machine(machine) for machine in registry.machines}
     pages[MACHINES / "README.md"] = render_machine_index(registry.machines)

@@ -1,7 +1,7 @@
 """Waybill: records in explicit states, moved by steps that survive any crash.
 
 These are the names that an application needs. Each is imported when it is first used, so that `import waybill` costs
-nothing.
+nothing. What else an application may import is in PUBLIC_MODULES; all other modules may change at any time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from waybill.application import Application, EventType
     from waybill.engine import ActionResult, Engine
+    from waybill.environment import Environment
     from waybill.errors import ActionRefused, InputError, NotFound, WaybillError
     from waybill.machine import (
         RESUME,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         LockFamily,
         Machine,
         MachineError,
+        State,
+        WorkingFolder,
         action,
         end,
         join,
@@ -28,25 +31,48 @@ if TYPE_CHECKING:
         retired,
         work,
     )
-    from waybill.record import DocumentError, DocumentStruct, Record, RecordDocuments, Ref, Store, StoreError
-    from waybill.rules import Machines
+    from waybill.maintenance import MaintenanceContext, MaintenanceRoutine
+    from waybill.objects import ObjectNotFound, Objects
+    from waybill.record import (
+        Conflict,
+        DocumentError,
+        DocumentStruct,
+        Finding,
+        HistoryEntry,
+        Record,
+        RecordDocuments,
+        RecordExists,
+        RecordNotFound,
+        Ref,
+        Store,
+        StoreError,
+    )
     from waybill.runtime import Runtime
     from waybill.step import Done, Fail, New, Outcome, SpawnedChildren, StepContext, StepStopped, Wait
-    from waybill.stores import open_store
 
-_MODULES = {
-    "application": ("Application", "EventType"),
-    "engine": ("ActionResult", "Engine"),
-    "errors": ("ActionRefused", "InputError", "NotFound", "WaybillError"),
-    "machine": ("RESUME", "STAY", "Backoff", "Document", "LockFamily", "Machine", "MachineError", "action", "end", "join", "rest",
-                "retired", "work"),
-    "record": ("DocumentError", "DocumentStruct", "Record", "RecordDocuments", "Ref", "Store", "StoreError"),
-    "rules": ("Machines",),
-    "runtime": ("Runtime",),
-    "step": ("Done", "Fail", "New", "Outcome", "SpawnedChildren", "StepContext", "StepStopped", "Wait"),
-    "stores": ("open_store",),
-}  # fmt: skip
-_MODULE_BY_NAME = {name: module for module, names in _MODULES.items() for name in names}
+_NAMES = {  # by module
+    "application": "Application EventType",
+    "engine": "ActionResult Engine",
+    "environment": "Environment",
+    "machine": "RESUME STAY Backoff Document LockFamily Machine MachineError State WorkingFolder action end join rest retired work",
+    "maintenance": "MaintenanceContext MaintenanceRoutine",
+    "objects": "ObjectNotFound Objects",
+    "record": "Conflict DocumentError DocumentStruct Finding HistoryEntry Record RecordDocuments RecordExists RecordNotFound Ref "
+    "Store StoreError",
+    "errors": "ActionRefused InputError NotFound WaybillError",
+    "runtime": "Runtime",
+    "step": "Done Fail New Outcome SpawnedChildren StepContext StepStopped Wait",
+}
+_MODULE_BY_NAME = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+# below `waybill`; those of cli and http are for the commands and routes of an application, sim and testing for its tests
+PUBLIC_MODULES = """
+    application cli.command_context cli.problems cli.records cli.terminal cli.watch config digests disk_space engine environment errors
+    files.containers files.folders files.gathered_files files.names files.staged_content files.staged_uploads files.unneeded_objects
+    http.downloads http.errors http.holds_and_sessions http.json_io http.records http.request_context http.uploads index machine
+    maintenance manifests manifests.record_lists masking notify objects record rules runtime signed_urls sim.audit
+    sim.invariant_checker sim.memory_objects sim.process sim.scenario sim.world step testing text_format tokens transfer views worker
+""".split()  # noqa: SIM905 - a list of strings is harder to read
 
 __all__ = [
     "RESUME",
@@ -55,46 +81,61 @@ __all__ = [
     "ActionResult",
     "Application",
     "Backoff",
+    "Conflict",
     "Document",
     "DocumentError",
     "DocumentStruct",
     "Done",
     "Engine",
+    "Environment",
     "EventType",
     "Fail",
+    "Finding",
+    "HistoryEntry",
     "InputError",
     "LockFamily",
     "Machine",
     "MachineError",
-    "Machines",
+    "MaintenanceContext",
+    "MaintenanceRoutine",
     "New",
     "NotFound",
+    "ObjectNotFound",
+    "Objects",
     "Outcome",
     "Record",
     "RecordDocuments",
+    "RecordExists",
+    "RecordNotFound",
     "Ref",
     "Runtime",
     "SpawnedChildren",
+    "State",
     "StepContext",
     "StepStopped",
     "Store",
     "StoreError",
     "Wait",
     "WaybillError",
+    "WorkingFolder",
     "action",
     "end",
     "join",
-    "open_store",
     "rest",
     "retired",
     "work",
 ]
 
 
+def module_of(name: str) -> str:
+    """Return the module that a name of `__all__` comes from."""
+    return f"{__name__}.{_MODULE_BY_NAME[name]}"
+
+
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
+    found = globals()[name] = getattr(import_module(module_of(name)), name)
     return found
 
 

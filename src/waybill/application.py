@@ -42,6 +42,8 @@ class EventType(NamedTuple):
 
 @dataclass(frozen=True)
 class Application:
+    """What an application provides."""
+
     name: str
     description: str  # one sentence
     machines: tuple[Machine, ...]  # with the default settings

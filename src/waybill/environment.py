@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Environment:
+    """What a process works with."""
+
     config: Config
     applications: tuple[Application, ...]
     machines: Machines

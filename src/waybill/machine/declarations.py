@@ -47,6 +47,8 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class State:
+    """Where a record is in its machine; made by `work`, `join`, `rest`, `end` and `retired`."""
+
     name: str
     type: StateType
     description: str  # one sentence, shown wherever the state is
@@ -187,7 +189,7 @@ def action(
     writes: DocumentWriter | None = None,
     skip_confirm: Callable[[Record, Store], bool] | None = None,
 ) -> Action:
-    """`sources` is a list of states, separated by spaces."""
+    """A transition that a person, or another machine, requests. `sources` is a list of states, separated by spaces."""
     return Action(
         name, tuple(sources.split()), target, description, guard, confirm, when_claimed, role, writes, skip_confirm
     )

@@ -49,6 +49,8 @@ class Arrow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Machine:
+    """The declaration of a kind of record."""
+
     name: str
     plural: str
     description: str

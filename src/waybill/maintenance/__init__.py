@@ -16,6 +16,7 @@ from waybill.maintenance.routine import (
     MaintenanceRoutine,
     MaintenanceScheduler,
     memory_of,
+    ref_of,
     run_round,
 )
 from waybill.maintenance.store_indexes import StoreIndexRoutine
@@ -45,7 +46,11 @@ __all__ = [
     "MaintenanceContext",
     "MaintenanceRoutine",
     "MaintenanceScheduler",
+    "RetentionRoutine",
+    "TemporaryFileRoutine",
+    "WorkingFolderRoutine",
     "collect_routines",
     "memory_of",
+    "ref_of",
     "run_round",
 ]

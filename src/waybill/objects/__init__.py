@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from waybill.objects.bulk_puts import ObjectPut, can_put_new_folder, put_new_folder, put_several
 from waybill.objects.directory import DirectoryObjects
+from waybill.objects.directory_folders import open_beneath
 from waybill.objects.protocol import (
     MAX_PART_NUMBER,
     MIN_PART_SIZE,
@@ -41,10 +42,12 @@ from waybill.objects.protocol import (
     measure,
 )
 from waybill.objects.s3_signing import S3Credentials
+from waybill.objects.streams import CheckedStream, StreamedBody, iter_chunks
 
 __all__ = [
     "MAX_PART_NUMBER",
     "MIN_PART_SIZE",
+    "CheckedStream",
     "ContentMismatch",
     "DirectoryObjects",
     "ObjectBody",
@@ -62,6 +65,7 @@ __all__ = [
     "PartInfo",
     "PreconditionFailed",
     "S3Credentials",
+    "StreamedBody",
     "SweepResult",
     "UnsupportedObjectOperation",
     "can_put_new_folder",
@@ -69,7 +73,9 @@ __all__ = [
     "check_prefix",
     "is_not_found",
     "is_permanent",
+    "iter_chunks",
     "measure",
+    "open_beneath",
     "open_objects",
     "put_new_folder",
     "put_several",

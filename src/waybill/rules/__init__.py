@@ -31,6 +31,7 @@ from waybill.rules.documents import encode_documents, translate_document_errors
 from waybill.rules.errors import ClaimedByWorker, clip, describe_error
 from waybill.rules.inputs import (
     DEFAULT_PRIORITY,
+    IDEMPOTENCY_KEY_PATTERN,
     PRIORITY,
     check_hold_name,
     check_priority,
@@ -58,6 +59,7 @@ from waybill.rules.transitions import (
 
 __all__ = [
     "DEFAULT_PRIORITY",
+    "IDEMPOTENCY_KEY_PATTERN",
     "MAX_RETRY_ENTRIES",
     "PRIORITY",
     "ActionRefused",

@@ -7,18 +7,21 @@ http_fetcher.py     one request through its redirects; connections that are kept
 address_policy.py   which addresses may be reached
 """
 
-from waybill.transfer.address_policy import AddressPolicy
+from waybill.transfer.address_policy import AddressPolicy, TransferError
 from waybill.transfer.downloads import DownloadProgress, DownloadResult, RemoteFileInfo, download, probe_sizes
 from waybill.transfer.file_download import DownloadRequest
 from waybill.transfer.http_fetcher import FetcherCache
+from waybill.transfer.partial_file import PARTIAL_FOLDER
 
 __all__ = [
+    "PARTIAL_FOLDER",
     "AddressPolicy",
     "DownloadProgress",
     "DownloadRequest",
     "DownloadResult",
     "FetcherCache",
     "RemoteFileInfo",
+    "TransferError",
     "download",
     "probe_sizes",
 ]

@@ -13,6 +13,6 @@ single_step_worker.py   one step, then exit
 from waybill.worker.core.worker_settings import queues_of
 from waybill.worker.single_step_worker import StepTransition, run_one_step
 from waybill.worker.worker import Worker
-from waybill.worker.working_folders import clear_folder
+from waybill.worker.working_folders import clear_folder, iterate_folders
 
-__all__ = ["StepTransition", "Worker", "clear_folder", "queues_of", "run_one_step"]
+__all__ = ["StepTransition", "Worker", "clear_folder", "iterate_folders", "queues_of", "run_one_step"]

@@ -25,8 +25,7 @@ from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import Submission
 from waybill.digests import Digests, UnknownDigest, normalize_digests
 from waybill.files import names
-from waybill.objects import ObjectNotFound
-from waybill.objects.protocol import ObjectInfo, ObjectRequestRefused, check_name
+from waybill.objects import ObjectInfo, ObjectNotFound, ObjectRequestRefused, check_name
 from waybill.step import StepContext
 from waybill.transfer import DownloadRequest, DownloadResult
 

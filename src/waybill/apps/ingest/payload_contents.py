@@ -35,8 +35,7 @@ from waybill.files.containers import CONTAINER_ENDINGS, kind_of
 from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import StepContext
-from waybill.transfer import DownloadRequest, probe_sizes
-from waybill.transfer.partial_file import PARTIAL_FOLDER
+from waybill.transfer import PARTIAL_FOLDER, DownloadRequest, probe_sizes
 
 _MANIFEST_KINDS = {
     PayloadType.MANIFESTS: ManifestKind.MANIFESTS,

@@ -201,7 +201,7 @@ def a_rebuild_owns_no_locks_and_reads_storage_first(patch: Patch) -> None:
     def loose() -> Machine:
         table = plain()
         states = tuple(dataclasses.replace(state, locks=()) for state in table.states)
-        return dataclasses.replace(table, states=states, locks=(), steps={})
+        return dataclasses.replace(table, states=states, locks=())
 
     patch.setattr(machine, "build_rebuild_machine", loose)
     patch.setattr(deposits, "CROWDED_CHANCE", 1.0)

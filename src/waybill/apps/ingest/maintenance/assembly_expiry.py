@@ -19,8 +19,7 @@ from waybill.apps.ingest.access import tokens
 from waybill.apps.ingest.access.orders import is_imported, order_of
 from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.resources import IngestResources
-from waybill.maintenance import MaintenanceContext
-from waybill.maintenance.routine import ref_of
+from waybill.maintenance import MaintenanceContext, ref_of
 from waybill.objects import Objects
 from waybill.record import Conflict, Finding, Record, RecordNotFound
 from waybill.rules import ActionRefused

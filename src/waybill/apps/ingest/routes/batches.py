@@ -36,7 +36,7 @@ from waybill.http.request_context import declare_role, make_router
 from waybill.http.uploads import FormPart, UploadSlots, read_form
 from waybill.manifests import record_lists
 from waybill.record import encode_document
-from waybill.rules import inputs
+from waybill.rules import IDEMPOTENCY_KEY_PATTERN
 from waybill.views import ListQuery
 
 NDJSON = "application/x-ndjson"
@@ -81,9 +81,7 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         request: Request,
         idempotency_key: Annotated[
             str | None,
-            Header(
-                pattern=inputs.IDEMPOTENCY_KEY_PATTERN, description="Submitting twice with one key makes one batch."
-            ),
+            Header(pattern=IDEMPOTENCY_KEY_PATTERN, description="Submitting twice with one key makes one batch."),
         ] = None,
     ) -> Response:
         """The payload is at the `url`, or is uploaded as a file and hashed while it arrives.

@@ -46,7 +46,7 @@ from waybill.masking import remove_account
 from waybill.record import CommitOutcomeUnknown, Record, RecordExists
 from waybill.rules import ActionRefused
 from waybill.step import New
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 MAX_TEXT_LENGTH = 4096  # characters of a title and similar fields
 MAX_DELETIONS = 1000

@@ -27,7 +27,7 @@ from waybill.apps.ingest.submission import PayloadType
 from waybill.errors import InputError
 from waybill.files import containers, names
 from waybill.files.staged_uploads import HEAD_BYTES
-from waybill.transfer.address_policy import AddressPolicy, TransferError
+from waybill.transfer import AddressPolicy, TransferError
 
 MAX_COMPLAINTS = 1000  # complaints that the report lists
 LOOKUP_SECONDS = 10.0  # seconds after which no more host names are looked up

@@ -21,12 +21,15 @@ from waybill.apps.ingest.maintenance import (
 )
 from waybill.apps.ingest.maintenance.audit import iter_known_damage
 from waybill.apps.ingest.storage.protocol import STAGED_PREFIX
-from waybill.maintenance import MaintenanceContext, MaintenanceRoutine, run_round
-from waybill.maintenance.retention import RetentionRoutine
-from waybill.maintenance.temporary_files import TemporaryFileRoutine
-from waybill.maintenance.working_folders import WorkingFolderRoutine
-from waybill.rules import triggered_maintenance
-from waybill.worker.working_folders import iterate_folders
+from waybill.maintenance import (
+    MaintenanceContext,
+    MaintenanceRoutine,
+    RetentionRoutine,
+    TemporaryFileRoutine,
+    WorkingFolderRoutine,
+    run_round,
+)
+from waybill.worker import iterate_folders
 
 if TYPE_CHECKING:
     from waybill.apps.ingest.simulation.services import SimulatedServices
@@ -143,7 +146,7 @@ def explain_lost_folder(change: Change) -> str | None:
     the folder was removed.
     """
     if (
-        change.who == f"maintenance {triggered_maintenance.FOLDERS}"
+        change.who == f"maintenance {WorkingFolderRoutine.name}"
         and change.before is not None
         and change.ref.kind == "job"
     ):

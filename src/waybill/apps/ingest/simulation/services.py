@@ -33,8 +33,7 @@ from waybill.rules import Machines
 from waybill.sim.memory_objects import FolderMemoryObjects, MemoryObjects, MultipartMemoryObjects, ReplaceGuard
 from waybill.sim.world import FaultInjectingProxy, SimulatedWorld, get_current_world
 from waybill.step import Done, Outcome, StepContext
-from waybill.transfer import DownloadRequest, DownloadResult, RemoteFileInfo
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import DownloadRequest, DownloadResult, RemoteFileInfo, TransferError
 
 EZID_SHOULDER = "fk5"  # of ARKs at EZID
 SETTINGS: dict[str, Any] = {

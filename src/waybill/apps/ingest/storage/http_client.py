@@ -32,8 +32,7 @@ from waybill.apps.ingest.storage.protocol import (
     VersionSummary,
 )
 from waybill.manifests import ManifestReader
-from waybill.objects import ObjectBody, ObjectInfo
-from waybill.objects.streams import CheckedStream, StreamedBody, iter_chunks
+from waybill.objects import CheckedStream, ObjectBody, ObjectInfo, StreamedBody, iter_chunks
 
 TOKEN_VARIABLE = "WAYBILL_INGEST_STORAGE_TOKEN"  # the environment variable
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from waybill.apps.ingest.storage.protocol import InvalidDeposit
-from waybill.objects import ObjectData, Objects
-from waybill.objects.directory_folders import open_beneath
+from waybill.objects import ObjectData, Objects, open_beneath
 
 FILE_SCHEME = "file:"
 OBJECT_SCHEME = "waybill:"

@@ -30,8 +30,7 @@ from waybill.apps.ingest.storage.protocol import (
     SourceOpener,
 )
 from waybill.manifests import ManifestEntry
-from waybill.objects import ContentMismatch, ObjectNotFound, Objects
-from waybill.objects.streams import iter_chunks
+from waybill.objects import ContentMismatch, ObjectNotFound, Objects, iter_chunks
 
 MAX_IN_FLIGHT = 2  # files queued for each thread
 

@@ -23,8 +23,7 @@ from waybill.apps.ingest.payload_contents import list_files
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import PayloadType
-from waybill.manifests import record_lists
-from waybill.manifests.lines import ManifestError
+from waybill.manifests import ManifestError, record_lists
 from waybill.objects import ObjectsError
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext

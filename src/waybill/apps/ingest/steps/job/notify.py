@@ -26,7 +26,7 @@ from waybill.apps.ingest.submission import Submission
 from waybill.masking import mask_foreign_url
 from waybill.record import Record, encode_document
 from waybill.step import Done, Fail, Outcome, StepContext
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 NAMESPACE = "http://uc3.cdlib.org/ontology/mrt/ingest/job"
 
