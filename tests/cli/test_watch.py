@@ -18,7 +18,7 @@ from tests.cli.conftest import Running, Start, Waybill, submit_shipment, take_st
 from tests.servers.postgres import PostgresServer
 from waybill import views
 from waybill.cli import watch
-from waybill.cli.watch import StoreRetry
+from waybill.cli.followed_records import StoreRetry
 from waybill.config import load
 from waybill.demo import PARCEL
 from waybill.environment import Environment

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from waybill import rules, views
+from waybill.cli.actions import YES, ActionResults, confirm_action, confirm_on_record
 from waybill.cli.command_context import (
     ID,
     KIND,
@@ -22,10 +23,10 @@ from waybill.cli.command_context import (
 )
 from waybill.cli.records import PANEL, check_state
 from waybill.engine import ActionResult
-from waybill.errors import CONFLICT, FAILED, InputError, NotFound
+from waybill.errors import InputError, NotFound
 from waybill.machine import Action, Machine
 from waybill.record import Ref
-from waybill.rules import ActionRefused, ClaimedByWorker, inputs
+from waybill.rules import ActionRefused, inputs
 from waybill.step import New
 
 
@@ -152,7 +153,7 @@ def act(
     arg: Annotated[
         list[str] | None, typer.Option("--arg", metavar="NAME=VALUE", help="An argument of the action: JSON or text.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Confirm an action that asks for it.")] = False,
+    yes: YES = False,
     all_records: Annotated[
         bool, typer.Option("--all", help="On all records that match --state, --parent or --owner.")
     ] = False,
@@ -184,8 +185,7 @@ def act(
             _print_action_result(context, f"moved to {to}", engine.move(ref, to, who=context.who, why=why))
             return None
         wanted = _get_action(machine, action)
-        needed = wanted.get_confirmation(engine.store.get(*ref), engine.store)
-        confirmed = yes or (needed is not None and _confirm_action(context, wanted, str(ref)))
+        confirmed = confirm_on_record(context, wanted, engine.store.get(*ref), engine.store, yes)
         with rules.translate_document_errors(machine, "arguments", is_read=wanted.writes is not None):
             acted = engine.act(
                 ref, wanted.name, who=context.who, why=why, args=_parse_arguments(arg), confirmed=confirmed
@@ -202,16 +202,6 @@ def _get_action(machine: Machine, name: str | None) -> Action:
             raise InputError(f"Give an ACTION; a {machine.name} has {available}.", code="usage")
         raise NotFound(f"A {machine.name} has no action {name!r}; it has {available}.", code="unknown-action")
     return action
-
-
-def _confirm_action(context: CommandContext, action: Action, target: str) -> bool:
-    """Ask at a terminal; a script must give --yes."""
-    if action.confirm is None:
-        return False
-    if not context.is_interactive:
-        raise ActionRefused(f"{action.name} on {target} must be confirmed: {action.confirm} Add --yes to confirm it.")
-    context.err.print(action.confirm)
-    return typer.confirm(f"{action.name} {target}?", abort=True, err=True)
 
 
 def _parse_arguments(pairs: list[str] | None) -> dict[str, Any]:
@@ -258,10 +248,10 @@ def _act_on_all_records(
     if arg:
         raise InputError("Arguments are for one record; leave out --arg or --all.", code="usage")
     selection = f"{machine.plural} " + (f"in {state}" if state else f"of {parent or owner}")
-    done = refused = claimed = 0
+    results = ActionResults(context)
     with context.open_engine() as engine:
         check_state(machine, state, engine.store)
-        confirmed = yes or _confirm_action(context, action, f"all {selection}")
+        confirmed = confirm_action(context, action, action.confirm, f"all {selection}", yes)
         parent_ref = context.parse_ref(parent) if parent else None
         for ref, result in engine.act_all(
             machine.name,
@@ -273,26 +263,8 @@ def _act_on_all_records(
             why=why,
             confirmed=confirmed,
         ):
-            if isinstance(result, ActionRefused):
-                refused += 1
-                claimed += isinstance(result, ClaimedByWorker)
-            else:
-                done += 1
-            _print_one_result(context, ref, result)
-    if context.as_json:
-        context.print_json({"done": done, "refused": refused}, line=True)
-    else:
-        context.print_note(f"{action.name}: {done} done, {refused} refused.")
-    return (CONFLICT if claimed == refused else FAILED) if refused else None
-
-
-def _print_one_result(context: CommandContext, ref: Ref, result: ActionResult | ActionRefused) -> None:
-    refusal = str(result) if isinstance(result, ActionRefused) else None
-    state = None if isinstance(result, ActionRefused) else result.record.state
-    if context.as_json:
-        context.print_json({"kind": ref.kind, "id": ref.id, "state": state, "refused": refusal}, line=True)
-    else:
-        context.print_line(f"{ref}: {refusal or state}")
+            results.add(ref, result)
+    return results.finish(action.name)
 
 
 def priority(

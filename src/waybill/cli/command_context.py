@@ -220,6 +220,9 @@ def _add_common_options(function: CommandFunction, *, without_subcommand: bool =
             return code
         except BrokenPipeError as error:
             raise OutputPipeClosed from error  # Typer would treat it as a failure
+        finally:
+            if "environment" in vars(command_context):
+                command_context.environment.close()
 
     parameters = [*context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *common]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -12,9 +12,9 @@ from waybill.cli import terminal
 from waybill.cli.command_context import ID, KIND, CommandContext, command, complete_kind, complete_state
 from waybill.errors import InputError, NotFound
 from waybill.machine import Machine
-from waybill.record import MAX_PAGE, Store
+from waybill.record import MAX_PAGE, Page, Store
 from waybill.text_format import format_local_time
-from waybill.views import ListQuery, PageTokens
+from waybill.views import ListQuery
 
 PANEL = "Records"
 
@@ -24,6 +24,27 @@ def check_state(machine: Machine, state: str | None, store: Store) -> None:
     if state is not None and machine.find_state(state) is None and state not in store.count_by_state(machine.name):
         names = ", ".join(s.name for s in machine.states)
         raise NotFound(f"A {machine.name} has no state {state!r}; it has {names}.", code="unknown-state")
+
+
+LIMIT = Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="How many to show.")]
+PAGE_TOKEN = Annotated[
+    str | None, typer.Option("--page-token", help="Continue after an earlier page, which printed this token.")
+]
+
+
+def find_page(
+    context: CommandContext,
+    store: Store,
+    query: ListQuery,
+    page_token: str | None,
+    limit: int,
+    *,
+    documents: bool = False,
+    is_order_given: bool = False,
+) -> tuple[Page, str | None]:
+    """Return a page of records, and the token of the next one."""
+    check_state(context.get_machine(query.kind), query.state, store)
+    return views.find_page(store, query, page_token, limit=limit, documents=documents, is_order_given=is_order_given)
 
 
 def register(app: typer.Typer) -> None:
@@ -60,10 +81,8 @@ def ls(
         str | None, typer.Option("--parent", metavar="KIND:ID", help="Only children of this record.")
     ] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Only records of this owner.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="How many records a page has.")] = 50,
-    page_token: Annotated[
-        str | None, typer.Option("--page-token", help="Continue after an earlier page, which printed this token.")
-    ] = None,
+    limit: LIMIT = 50,
+    page_token: PAGE_TOKEN = None,
     newest: Annotated[bool, typer.Option("--newest", help="Newest first.")] = False,
 ) -> None:
     """List records in the order in which they were made, page by page."""
@@ -81,27 +100,7 @@ def ls(
     machine = context.get_machine(kind)
     with context.open_store() as store:
         query = ListQuery(kind, state, context.parse_ref(parent) if parent else None, owner, newest)
-        after = None
-        if page_token is not None:
-            token_query, after = PageTokens.from_store(store).verify(page_token)
-            if token_query != query and (state or parent or owner or newest or token_query.kind != kind):
-                raise InputError(
-                    "This page token belongs to another list; give it with the same kind and filter, or start again without it.",
-                    code="usage",
-                )
-            query = token_query
-        check_state(machine, query.state, store)
-        page = store.find(
-            kind,
-            state=query.state,
-            parent=query.parent,
-            owner=query.owner,
-            after=after,
-            newest=query.newest,
-            limit=limit,
-        )
-        # Signing the first token of a store writes its secret. A list of one page is readable even when the disk is full.
-        next_token = PageTokens.from_store(store).sign(query, page.after) if page.after is not None else None
+        page, next_token = find_page(context, store, query, page_token, limit, is_order_given=newest)
         page_view = views.to_page_view(
             page, context.environment.machines, store, next_token, progress=views.progress_of(store.list_sessions())
         )

@@ -35,6 +35,16 @@ def format_amount(number: float, unit: str = "") -> str:
     return f"{number:.0f} {name}" if name == "B" or number >= 100 else f"{number:.1f} {name}"
 
 
+def format_size(count: int | None) -> str:
+    """A number of bytes; empty if it is unknown."""
+    return "" if count is None or count < 0 else format_amount(count, "bytes")
+
+
+def pluralize(count: int, noun: str, plural: str = "") -> str:
+    """Return "1 object", "2 objects"."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def style_state(name: str, state_type: str | None) -> Text:
     return Text(name, style=STATE_STYLES.get(state_type, ""))
 

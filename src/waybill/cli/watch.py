@@ -9,8 +9,8 @@ followed by its history instead. When the store becomes unavailable, the command
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -20,17 +20,15 @@ from rich.text import Text
 from waybill import views
 from waybill.cli import terminal
 from waybill.cli.command_context import CommandContext, command, complete_kind
+from waybill.cli.followed_records import MIN_INTERVAL, StoreRetry, make_count_bars, wait_for_change
 from waybill.machine import Machine
-from waybill.record import Ref, Store, StoreUnavailable
+from waybill.record import Ref, Store
 from waybill.text_format import format_local_time
 from waybill.views.view_types import HistoryEntryView
 
 PANEL = "Records"
 INTERNAL_KINDS = ("maintenance", "webhook_delivery", "mail", "token")  # shown only when asked for
-MIN_INTERVAL = 0.2  # seconds between two snapshots, at least
-RETRY_PAUSE = 0.5  # seconds between two attempts to reach a store that is unavailable
 
-ReadResult = TypeVar("ReadResult")
 WatchSnapshot = dict[str, Any]
 
 
@@ -86,31 +84,6 @@ def watch(
             return None
 
 
-class StoreRetry:
-    """Calls a read until the store answers. While the store is unavailable it reports so once, and tries again until
-    the user interrupts it.
-    """
-
-    def __init__(self, report: Callable[[str], None], wait: Callable[[float], None] = time.sleep) -> None:
-        self._report = report
-        self._wait = wait
-
-    def __call__(self, read: Callable[[], ReadResult]) -> ReadResult:
-        is_unavailable = False
-        while True:
-            try:
-                result = read()
-            except StoreUnavailable as error:
-                if not is_unavailable:
-                    is_unavailable = True
-                    self._report(f"The store is unavailable: {str(error).rstrip('.')}; trying again.")
-                self._wait(RETRY_PAUSE)
-            else:
-                if is_unavailable:
-                    self._report("The store is back.")
-                return result
-
-
 def _read_snapshot(store: Store, machines: list[Machine]) -> WatchSnapshot:
     now = store.now()
     sessions = [views.to_session_view(s, now) for s in store.list_sessions()]
@@ -132,14 +105,7 @@ def _poll_snapshots(
         yield snapshot
         if until_settled and not _count_open(machines, snapshot):
             return
-        _wait_for_change(retry, store, interval, started_at)
-
-
-def _wait_for_change(retry: StoreRetry, store: Store, interval: float, started_at: float) -> None:
-    """Wait until the store signals a change, at least MIN_INTERVAL and at most `interval` after the start."""
-    retry(lambda: store.watch(max(0.0, interval - (time.monotonic() - started_at))))
-    if (left := MIN_INTERVAL - (time.monotonic() - started_at)) > 0:
-        time.sleep(left)
+        wait_for_change(retry, store, interval, started_at)
 
 
 def _count_open(machines: list[Machine], snapshot: WatchSnapshot) -> int:
@@ -164,19 +130,11 @@ def _show_live(
 def _render_snapshot(snapshot: WatchSnapshot) -> RenderableType:
     parts: list[RenderableType] = []
     for counts in snapshot["kinds"]:
-        total = max(1, counts["total"])
         parts.append(Text(f"{counts['kind']}  {counts['total']}", style="bold"))
-        table = terminal.make_table("", "", "")
-        table.show_header = False
-        for state in counts["states"]:
-            if state["count"]:
-                bar = "█" * max(1, round(30 * state["count"] / total))
-                table.add_row(
-                    terminal.style_state(f"  {state['state']}", state["type"]),
-                    str(state["count"]),
-                    terminal.style_state(bar, state["type"]),
-                )
-        parts += [table, Text("")]
+        styles = {state["state"]: terminal.STATE_STYLES.get(state["type"], "") for state in counts["states"]}
+        rows = [(state["state"], state["count"]) for state in counts["states"] if state["count"]]
+        bars = [(Text(f"  {name}", style=styles[name]), count, styles[name]) for name, count in rows]
+        parts += [make_count_bars(bars), Text("")]
     parts.append(Text(f"{snapshot['workers']} workers", style="dim"))
     if snapshot["expired"]:
         parts.append(Text(_format_expired(snapshot["expired"]), style="red"))
@@ -254,7 +212,7 @@ def _follow_record(context: CommandContext, store: Store, ref: Ref, interval: fl
         context.out.file.flush()
         if not record.open:
             return
-        _wait_for_change(retry, store, interval, started_at)
+        wait_for_change(retry, store, interval, started_at)
 
 
 def _print_history_entry(context: CommandContext, entry: HistoryEntryView) -> None:

@@ -45,6 +45,11 @@ def save_refusal(ctx: StepContext, error: SubmissionRefused) -> Fail:
     return Fail(error.reason + (" It cannot be resumed: submit it again." if error.is_final else ""))
 
 
+def is_refusal_final(job: Record) -> bool:
+    """Whether the job failed because of what was submitted, and cannot be resumed."""
+    return bool((job.documents.get("refusal") or {}).get("final"))
+
+
 def join_first_reasons(reasons: Sequence[str]) -> str:
     """The first reasons in one message."""
     more = f" (and {len(reasons) - MAX_MESSAGE_REASONS} more)" if len(reasons) > MAX_MESSAGE_REASONS else ""

@@ -1,6 +1,7 @@
 """Warnings about a job that is stored all the same, in its document `warnings`, one sentence for each file.
 
-The message of such a job starts with MESSAGE_PREFIX, so that lists and reports find it without reading its documents.
+The message of such a job names the first of them. A completed job without a message has none: so lists and reports need
+not read its documents.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from waybill.record import Record
 from waybill.step import StepContext
 
 MAX_WARNINGS = 100  # sentences that the document holds
-MESSAGE_PREFIX = "With warnings: "
 
 
 class JobWarnings:
@@ -49,12 +49,12 @@ def format_message(job: Record) -> str:
     """The warnings in one line; empty if there are none."""
     warnings = warnings_of(job)
     more = job.documents["warnings"].get("count", 0) - 1 if warnings else 0
-    return f"{MESSAGE_PREFIX}{warnings[0]}{f' (and {more} more)' if more > 0 else ''}" if warnings else ""
+    return f"With warnings: {warnings[0]}{f' (and {more} more)' if more > 0 else ''}" if warnings else ""
 
 
 def has_warnings(job: Record) -> bool:
-    """Whether a completed job has warnings; its documents need not be read."""
-    return job.state == JOB.completed and job.message.startswith(MESSAGE_PREFIX)
+    """Whether a completed job, read with its documents, has warnings."""
+    return job.state == JOB.completed and bool(warnings_of(job))
 
 
 # --- the warnings of a version that was just stored: a missing profile or owner, and files that audits found damaged

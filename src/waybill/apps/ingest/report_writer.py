@@ -172,9 +172,10 @@ class _SettledJobsPass:
                 "job", parent=self._batch.ref, after=after, limit=PAGE_SIZE, documents=self._with_files
             )
             for job in page.records:
-                self._count_job(job)
-                has_reasons = job.state == JOB.failed or job_warnings.has_warnings(job)
-                yield ReportedJob.from_record(self._read_with_documents(job) if has_reasons else job)
+                # a failed job has reasons in its documents; of the completed, only those with a message can have warnings
+                read = self._read_with_documents(job) if job.state == JOB.failed or job.message else job
+                self._count_job(read)
+                yield ReportedJob.from_record(read)
             if page.after is None:
                 break
             after = page.after

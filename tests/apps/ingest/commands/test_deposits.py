@@ -95,7 +95,7 @@ def test_a_store_that_goes_away_is_waited_for(
         return count_by_state(store, kind, **options)
 
     monkeypatch.setattr(SqliteStore, "count_by_state", fail_at_first)
-    monkeypatch.setattr("waybill.cli.watch.RETRY_PAUSE", 0.0)
+    monkeypatch.setattr("waybill.cli.followed_records.RETRY_PAUSE", 0.0)
     with run_worker():
         said = ingest_cli("watch", batch["id"])
     assert said.code == 0

@@ -4,10 +4,11 @@ deposits        check a payload, submit it
 batches         overview, batches, jobs, the report of a batch
 batch_watch     follow a batch to its end
 operations      hold, release, pause, resume, restart, fail, delete; locks
-objects         search, show and get objects; audit, rebuild
+objects         search, show and get objects
+audits_and_rebuilds
 access          assemblies
 profiles, collections, merritt_import
-support         what they share: registration, error translation, saving files
+support         what they share: registration, error translation, the resources
 
 The order of registration is the order of the help page.
 """
@@ -18,6 +19,7 @@ import typer
 
 from waybill.apps.ingest.commands import (
     access,
+    audits_and_rebuilds,
     batch_watch,
     batches,
     collections,
@@ -36,6 +38,7 @@ def build_commands() -> typer.Typer:
     batch_watch.register(app)
     operations.register(app)
     objects.register(app)
+    audits_and_rebuilds.register(app)
     access.register(app)
     collections.register(app)
     merritt_import.register(app, profiles.register(app))

@@ -11,22 +11,17 @@ import typer
 from waybill import views
 from waybill.apps.ingest.access import AssemblyRequest, order_of, request_assembly
 from waybill.apps.ingest.access.orders import ArchiveContent, ArchiveForm
-from waybill.apps.ingest.commands import support
-from waybill.apps.ingest.commands.batches import find_page
-from waybill.apps.ingest.commands.support import (
-    LIMIT,
-    YES,
-    confirm_action,
-    format_size,
-    register_command,
-    resources_of,
-    wait_until_settled,
-)
-from waybill.cli import terminal
+from waybill.apps.ingest.commands.support import register_command, resources_of
+from waybill.cli import downloads, terminal
+from waybill.cli.actions import YES, confirm_on_record
 from waybill.cli.command_context import WHY, CommandContext
+from waybill.cli.followed_records import wait_until_settled
+from waybill.cli.records import LIMIT, find_page
+from waybill.cli.terminal import format_size
 from waybill.errors import FAILED, NotFound
 from waybill.record import Record, RecordNotFound, Store
 from waybill.text_format import clip_line, format_local_time
+from waybill.views import ListQuery
 
 KINDS = ("access-small", "access-large")
 ASSEMBLY_ID = Annotated[
@@ -66,7 +61,9 @@ def list_assemblies(
         rows = [
             _to_view(record, now)
             for kind in KINDS
-            for record in find_page(context, store, kind, state, None, limit, None, True)[0]
+            for record in find_page(context, store, ListQuery(kind, state, newest=True), None, limit, documents=True)[
+                0
+            ].records
         ]
     if context.as_json:
         return context.print_json({"assemblies": rows})
@@ -206,7 +203,7 @@ def get(
     context: CommandContext,
     id: ASSEMBLY_ID,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is stdout.")],
-    force: support.FORCE = False,
+    force: downloads.FORCE = False,
 ) -> None:
     """Get the archive of a completed assembly without its URL."""
     resources = resources_of(context)
@@ -222,10 +219,12 @@ def get(
         raise NotFound(
             f"{record.ref} is {record.state}: its archive {'no longer exists' if packed else 'is not ready yet'}."
         )
-    target = support.resolve_output(context, output, force)
-    support.save_chunks(
+    target = downloads.resolve_output(context, output, force)
+    downloads.save_chunks(
         target,
-        support.verify_chunks(resources.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"),
+        downloads.verify_chunks(
+            resources.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"
+        ),
     )
     if context.as_json:
         return context.print_json(
@@ -257,7 +256,7 @@ def _act(context: CommandContext, id: str, action: str, why: str, yes: bool) -> 
         record = _find_assembly(engine.store, id)
         wanted = context.get_machine(record.kind).find_action(action)
         assert wanted is not None
-        confirmed = confirm_action(context, wanted, wanted.get_confirmation(record, engine.store), str(record.ref), yes)
+        confirmed = confirm_on_record(context, wanted, record, engine.store, yes)
         acted = engine.act(record.ref, action, who=context.who, why=why, confirmed=confirmed).record
     if context.as_json:
         return context.print_json({"queue": acted.kind.partition("-")[2], "id": acted.id, "state": acted.state})

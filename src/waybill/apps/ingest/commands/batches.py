@@ -12,23 +12,18 @@ from rich.text import Text
 from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.batch_report import ReportedJob
-from waybill.apps.ingest.commands.support import (
-    LIMIT,
-    NO_WORKER,
-    format_size,
-    pluralize,
-    register_command,
-    resources_of,
-)
+from waybill.apps.ingest.commands.support import register_command, resources_of
 from waybill.apps.ingest.submission import Submission
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.cli.records import check_state
+from waybill.cli.followed_records import NO_WORKER
+from waybill.cli.records import LIMIT, PAGE_TOKEN, check_state, find_page
+from waybill.cli.terminal import format_size, pluralize
 from waybill.errors import InputError, NotFound
 from waybill.manifests import record_lists
-from waybill.record import Record, RecordNotFound, Ref, Store
+from waybill.record import Record, RecordNotFound, Store
 from waybill.text_format import clip_line, format_age, format_local_time
-from waybill.views import ListQuery, PageTokens
+from waybill.views import ListQuery
 
 PANEL = "Deposits"
 KINDS = ("batch", "job", "access-small", "access-large")
@@ -36,9 +31,6 @@ ACTION_COMMANDS = {"report": "waybill ingest {} {} --send"}  # actions whose com
 MAX_FAILURES = 20  # failed jobs shown with a batch or a report
 
 STATE = Annotated[str | None, typer.Option("--state", help="Only those in this state.")]
-PAGE_TOKEN = Annotated[
-    str | None, typer.Option("--page-token", help="Continue after an earlier page, which printed this token.")
-]
 OLDEST = Annotated[bool, typer.Option("--oldest", help="Oldest first.")]
 BATCH = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or its batchID (bid-UUID).")]
 
@@ -116,32 +108,6 @@ def show_overview(context: CommandContext) -> None:
     return None
 
 
-def find_page(
-    context: CommandContext,
-    store: Store,
-    kind: str,
-    state: str | None,
-    parent: Ref | None,
-    limit: int,
-    page_token: str | None,
-    newest: bool,
-) -> tuple[list[Record], str | None]:
-    """Return a page of records with their documents, and the token of the next page."""
-    query, after = ListQuery(kind, state, parent, None, newest), None
-    if page_token is not None:
-        query, after = PageTokens.from_store(store).verify(page_token)
-        if query.kind != kind:
-            raise InputError(
-                f"This page token belongs to a list of {query.kind}; use it there, or start again without it.",
-                code="usage",
-            )
-    check_state(context.get_machine(kind), query.state, store)
-    page = store.find(
-        kind, state=query.state, parent=query.parent, after=after, newest=query.newest, limit=limit, documents=True
-    )
-    return list(page.records), PageTokens.from_store(store).sign(query, page.after) if page.after is not None else None
-
-
 def list_batches(
     context: CommandContext,
     state: STATE = None,
@@ -151,8 +117,9 @@ def list_batches(
 ) -> None:
     """List batches, the newest first, with the number of their jobs in each state."""
     with context.open_engine() as engine:
-        records, next_token = find_page(context, engine.store, "batch", state, None, limit, page_token, not oldest)
-        rows = [service.build_batch_view(engine, record) for record in records]
+        query = ListQuery("batch", state, newest=not oldest)
+        page, next_token = find_page(context, engine.store, query, page_token, limit, documents=True)
+        rows = [service.build_batch_view(engine, record) for record in page.records]
     if context.as_json:
         return context.print_json({"batches": rows, "next": next_token})
     if not rows:
@@ -293,7 +260,9 @@ def list_jobs(
                 None,
             )
         else:
-            records, next_token = find_page(context, store, "job", state, parent, limit, page_token, not oldest)
+            query = ListQuery("job", state, parent, newest=not oldest)
+            page, next_token = find_page(context, store, query, page_token, limit, documents=True)
+            records = page.records
         progress = views.progress_of(store.list_sessions())
         holds = store.list_holds() if any(record.state == "Held" for record in records) else {}
         rows = [_to_job_view(context, record, progress, holds) for record in records]

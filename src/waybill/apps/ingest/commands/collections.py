@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from waybill.apps.ingest.commands.profiles import act_on_document, merge_options, read_document
-from waybill.apps.ingest.commands.support import YES, register_command
+from waybill.apps.ingest.commands.support import register_command
 from waybill.apps.ingest.profile import Collection, from_document, to_document
 from waybill.apps.ingest.service import COLLECTIONS
 from waybill.cli import terminal
+from waybill.cli.actions import YES
 from waybill.cli.command_context import WHY, CommandContext
 from waybill.engine import Engine
 from waybill.errors import InputError

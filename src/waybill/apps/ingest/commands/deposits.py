@@ -23,11 +23,12 @@ from rich.progress import wrap_file
 
 from waybill.apps.ingest import service, settings
 from waybill.apps.ingest.commands.batch_watch import follow_batch
-from waybill.apps.ingest.commands.support import format_size, open_file, pluralize, register_command, resources_of
+from waybill.apps.ingest.commands.support import register_command, resources_of
 from waybill.apps.ingest.formats.checkm import detect_kind
 from waybill.apps.ingest.submission import DC_ELEMENTS, PayloadType, Submission, parse_local_ids
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.errors import FAILED, InputError
+from waybill.cli.terminal import format_size, pluralize
+from waybill.errors import FAILED, InputError, NotFound
 from waybill.rules import ActionRefused
 
 PANEL = "Deposits"
@@ -194,7 +195,7 @@ def _has_faults(context: CommandContext, file: Path, name: str, type: PayloadTyp
     """Check a manifest before it is sent and print its faults. Other payloads are checked by the workers."""
     if type in (PayloadType.FILE, PayloadType.CONTAINER):
         return False
-    with open_file(file) as source:
+    with _open_file(file) as source:
         # a payload that is declared or named as a manifest is checked as one even if it does not look like one
         is_declared = type is not None or name.lower().endswith(MANIFEST_SUFFIX)
         if not is_declared and detect_kind(source.read(HEAD_SIZE)) is None:
@@ -214,6 +215,19 @@ def _has_faults(context: CommandContext, file: Path, name: str, type: PayloadTyp
     return True
 
 
+def _open_file(file: Path) -> BinaryIO:
+    """Open a depositor's file for reading."""
+    if not file.exists():
+        raise NotFound(f"There is no file {file} here; a remote file is named by its URL, https://...")
+    if file.is_dir():
+        raise InputError(f"{file} is a folder: pack it as a zip or a tar, which becomes one object.", code="usage")
+    if not file.is_file():
+        raise InputError(
+            f"{file} is neither a file nor a folder; to read from a pipe, give - and --filename.", code="usage"
+        )
+    return file.open("rb")
+
+
 @contextmanager
 def _open_payload(context: CommandContext, payload: str) -> Iterator[BinaryIO | None]:
     if _is_url(payload):
@@ -222,7 +236,7 @@ def _open_payload(context: CommandContext, payload: str) -> Iterator[BinaryIO | 
         yield sys.stdin.buffer
     else:
         path = Path(payload)
-        with open_file(path) as source:
+        with _open_file(path) as source:
             if context.is_interactive and path.stat().st_size > PROGRESS_FROM:
                 with wrap_file(
                     source, path.stat().st_size, description=path.name, console=context.err, transient=True
@@ -255,7 +269,7 @@ def check(
             copy.flush()
             report = service.check_payload(Path(copy.name), payload_type=type, address_policy=address_policy)
     else:
-        open_file(file).close()
+        _open_file(file).close()
         report = service.check_payload(file, payload_type=type, address_policy=address_policy)
     _print_check(context, file, report)
     return None if report.is_good else FAILED

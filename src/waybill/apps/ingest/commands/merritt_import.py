@@ -9,13 +9,14 @@ import msgspec
 import typer
 from rich.progress import Progress
 
-from waybill.apps.ingest.commands.support import pluralize, register_command
+from waybill.apps.ingest.commands.support import register_command
 from waybill.apps.ingest.merritt.profile_import import import_profile
 from waybill.apps.ingest.merritt.queue_entries import LegacyQueueError
 from waybill.apps.ingest.merritt.queue_import import QueueImportReport, import_entries
 from waybill.apps.ingest.merritt.queue_sources import open_source
 from waybill.apps.ingest.profile import BadProfile, to_document
 from waybill.cli.command_context import WHY, CommandContext
+from waybill.cli.terminal import pluralize
 from waybill.engine import Engine
 from waybill.errors import FAILED
 from waybill.record import RecordNotFound, Ref

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
@@ -10,20 +9,17 @@ import msgspec
 import typer
 
 from waybill.apps.ingest import service
-from waybill.apps.ingest.commands.support import (
-    LIMIT,
-    YES,
-    ActionResults,
-    confirm_action,
-    find_job_or_batch,
-    pluralize,
-    register_command,
-)
+from waybill.apps.ingest.commands.support import register_command
+from waybill.apps.ingest.job_refusal import is_refusal_final
+from waybill.apps.ingest.machine.job import JOB
 from waybill.cli import terminal
+from waybill.cli.actions import YES, ActionResults, confirm_on_record
 from waybill.cli.command_context import WHY, CommandContext
-from waybill.engine import ActionResult, Engine
+from waybill.cli.records import LIMIT
+from waybill.cli.terminal import pluralize
+from waybill.engine import Engine
 from waybill.errors import FAILED, InputError
-from waybill.record import Record, Ref
+from waybill.record import Record
 from waybill.rules import ActionRefused
 
 PANEL = "Operations"
@@ -175,11 +171,18 @@ def resume(
             return _act_on(context, engine, names, "resume", why, child_state="Failed")
         results, final_count = ActionResults(context), 0
         parent = service.find_batch(engine, batch).ref if batch is not None else None
-        for ref, answer in _resume_failed(engine, parent, context.who, why):
-            if isinstance(answer, ActionRefused) and "cannot be resumed" in str(answer):
-                final_count += 1  # not requested: all that can be resumed
-            else:
-                results.add(ref, answer)
+
+        def can_be_resumed(job: Record) -> bool:
+            nonlocal final_count
+            is_final = job.state == JOB.failed and is_refusal_final(job)
+            final_count += is_final  # not requested: all that can be resumed
+            return job.state == JOB.failed and not is_final
+
+        state = JOB.failed if parent is None else None  # the store filters by one of them
+        for ref, answer in engine.act_all(
+            "job", "resume", state=state, parent=parent, where=can_be_resumed, who=context.who, why=why
+        ):
+            results.add(ref, answer)
     if final_count:
         context.print_note(f"{final_count} cannot be resumed and must be submitted again.")
     if batch is not None and results.done_count and not context.as_json:
@@ -187,14 +190,6 @@ def resume(
             f"When they have settled: waybill ingest report {batch} --send reports to the depositor what has changed."
         )
     return results.finish("resume")
-
-
-def _resume_failed(
-    engine: Engine, parent: Ref | None, who: str, why: str
-) -> Iterator[tuple[Ref, ActionResult | ActionRefused]]:
-    if parent is None:
-        return engine.act_all("job", "resume", state="Failed", who=who, why=why)
-    return engine.act_all("job", "resume", parent=parent, where=lambda job: job.state == "Failed", who=who, why=why)
 
 
 def restart(context: CommandContext, names: RECORD_IDS = None, batch: BATCH = None, why: WHY = "") -> int | None:
@@ -221,6 +216,11 @@ def _require_one_of(names: list[str] | None, other: str | None, what: str) -> No
         raise InputError(f"Give {what}.", code="usage")
 
 
+def _find_job_or_batch(engine: Engine, id: str) -> Record:
+    """Return a job by its id, or a batch by its id or batchID."""
+    return service.find_job(engine, id) if id.startswith("jid") else service.find_batch(engine, id)
+
+
 def _act_on(
     context: CommandContext,
     engine: Engine,
@@ -234,7 +234,7 @@ def _act_on(
     """Apply the action to each named record. `child_state`: a batch also stands for its jobs in this state."""
     if not names:
         raise InputError("Give the id of at least one job or batch.", code="usage")
-    records = [find_job_or_batch(engine, name) for name in names]
+    records = [_find_job_or_batch(engine, name) for name in names]
     results = ActionResults(context)
     for record in records:
         wanted = context.get_machine(record.kind).find_action(action)
@@ -242,9 +242,7 @@ def _act_on(
         if wanted is None and not with_jobs:
             raise InputError(f"{action} is for jobs, and {record.id} is a {record.kind}.", code="usage")
         if wanted is not None and (record.state in wanted.sources or not with_jobs):
-            confirmed = confirm_action(
-                context, wanted, wanted.get_confirmation(record, engine.store), str(record.ref), yes
-            )
+            confirmed = confirm_on_record(context, wanted, record, engine.store, yes)
             try:
                 results.add(record.ref, engine.act(record.ref, action, who=context.who, why=why, confirmed=confirmed))
             except ActionRefused as refusal:

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from waybill.apps.ingest.commands.support import YES, confirm_action, register_command
+from waybill.apps.ingest.commands.support import register_command
 from waybill.apps.ingest.profile import Profile, from_document, to_document
 from waybill.apps.ingest.service import COLLECTIONS, PROFILES
 from waybill.apps.ingest.service.managed_documents import ManagedDocuments
 from waybill.cli import terminal
+from waybill.cli.actions import YES, confirm_on_record
 from waybill.cli.command_context import WHY, CommandContext
 from waybill.engine import Engine
 from waybill.errors import InputError
@@ -337,13 +338,7 @@ def act_on_document(
     with context.open_engine() as engine:
         wanted = context.get_machine(documents.kind).find_action(action)
         assert wanted is not None
-        confirmed = confirm_action(
-            context,
-            wanted,
-            wanted.get_confirmation(documents.get_record(engine, name), engine.store),
-            f"{documents.kind} {name}",
-            yes,
-        )
+        confirmed = confirm_on_record(context, wanted, documents.get_record(engine, name), engine.store, yes)
         record = documents.act(engine, name, action, who=context.who, why=why, confirmed=confirmed)
     if context.as_json:
         return context.print_json({"name": name, "state": record.state})
