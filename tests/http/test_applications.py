@@ -1,13 +1,13 @@
 """Routes that an application brings: guarded unless they say that they guard themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from tests.http.api_fixture import BOX, CRATE, ApiFixture
 from waybill import config
@@ -91,3 +91,47 @@ def test_routes_that_cannot_be_built_are_named(tmp_path: Path) -> None:
         InputError, match=r"routes of the application broken cannot be built: KeyError: 'gate'\. Repair or"
     ):
         ApiFixture(Environment.from_config(config.load(env={}, overrides={"data": tmp_path / "data"}), [broken]))
+
+
+def test_a_catch_all_of_one_application_hides_no_route_of_another(tmp_path: Path) -> None:
+    """Whatever their names and order: exact paths first, then parameters, catch-alls last."""
+
+    def answer(text: str) -> Callable[[Request], PlainTextResponse]:
+        return lambda request: PlainTextResponse(text)
+
+    greedy = Application(
+        "aaa",
+        "Everything.",
+        (),
+        routes=lambda environment: [
+            Route("/{path:path}", answer("everything")),
+            Route("/{user}/stor/{path:path}", answer("storage")),
+            Mount("/files", routes=[Route("/{path:path}", answer("mount"))]),
+        ],
+    )
+    modest = Application(
+        "zzz",
+        "A little.",
+        (),
+        routes=lambda environment: [
+            Route("/control/api/list", answer("list")),
+            Route("/{user}/jobs", answer("jobs")),
+            Route("/files/exact", answer("exact")),
+        ],
+    )
+    settings = config.load(env={}, overrides={"data": tmp_path / "data"})
+    with closing(ApiFixture(Environment.from_config(settings, [greedy, modest]))) as api:
+        client = api.client("reader")
+        found = {
+            path: client.get(path).text
+            for path in ("/control/api/list", "/ann/jobs", "/ann/stor/a/b", "/ann/other", "/files/exact", "/files/x")
+        }
+        assert client.get("/health").json()
+    assert found == {
+        "/control/api/list": "list",
+        "/ann/jobs": "jobs",
+        "/ann/stor/a/b": "storage",
+        "/ann/other": "everything",
+        "/files/exact": "exact",
+        "/files/x": "mount",
+    }

@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Mount
 from typing_extensions import TypedDict
 
 from waybill.environment import Environment
@@ -94,6 +94,7 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
     for part in (machines, records, holds_and_sessions, tokens, change_stream):
         app.include_router(part.build_router(services))
     _add_applications(app, environment, authenticator)
+    app.router.routes.sort(key=_specificity_of)
     _describe_registry(app, Registry.from_environment(environment))
     errors.install_error_handlers(app)
     app.add_middleware(BrowserSecurityMiddleware, listens_on=environment.config.http.host, hosts=hosts)
@@ -215,6 +216,15 @@ def _add_applications(app: FastAPI, environment: Environment, authenticator: Tok
                     f"The application {application.name} has {part!r} among its routes; it must be a router or a route.",
                     code="bad-application",
                 )
+
+
+def _specificity_of(route: BaseRoute) -> tuple[int, ...]:
+    """Sort exact paths before parameters, and those before catch-alls, segment by segment: a catch-all of one
+    application hides no route of another, whatever their names. Routes that are alike stay in the order of declaration.
+    """
+    path = getattr(route, "path", "")
+    segments = [2 if ":path}" in part else 1 if "{" in part else 0 for part in path.strip("/").split("/")]
+    return tuple(segments) + ((2,) if isinstance(route, Mount) else ())
 
 
 class ApiServer(uvicorn.Server):
