@@ -1,6 +1,6 @@
 """Doctor: finds what is wrong in the store, the disks and the queues, explains it, and repairs what can be repaired.
 
-The command line and the API call `examine`. It runs its checks in this order, each to its end:
+`waybill doctor` calls `examine`. It runs its checks in this order, each to its end:
 
     disks        a disk that Waybill writes to is nearly full, before a step fails for it
     machines     records in states that this release does not declare
