@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from waybill import config, rules
-from waybill.config import Config
+from waybill.config import Config, SandboxSettings
 from waybill.environment import Environment
 from waybill.machine import Machine
 from waybill.maintenance import MAINTENANCE, LostHostRoutine, MaintenanceScheduler, memory_of
@@ -52,6 +52,7 @@ from waybill.record import (
     StoreUnavailable,
 )
 from waybill.rules import Machines
+from waybill.sandbox import describe_support, find_support
 from waybill.text_format import format_age, format_local_time, to_sentence
 
 MAX_RECHECKED = 10_000  # findings that are checked a second time after the others are repaired
@@ -172,6 +173,11 @@ def _explain_error(error: Exception) -> str:
     if isinstance(error, StoreError):
         return to_sentence(str(error))
     return to_sentence(f"{type(error).__name__}: {rules.describe_error(error)}")
+
+
+def describe_sandbox(settings: SandboxSettings) -> list[str]:
+    """What this machine offers for the commands of users: which limits the kernel enforces, and which are watched."""
+    return list(describe_support(find_support(settings)))
 
 
 # --- disks

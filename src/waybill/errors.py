@@ -190,6 +190,15 @@ ERROR_CODES: dict[str, ErrorCode] = {
     ),
     "transfer-refused": ErrorCode(422, FAILED, "Another server does not take or send this.", "Check the address."),
     "transfer-failed": ErrorCode(503, FAILED, "Another server cannot be reached.", "Try again in a moment.", "", 10),
+    # Commands of users.
+    "sandbox-refused": ErrorCode(
+        422,
+        FAILED,
+        "A command cannot be run here, or not with these limits; the message says why.",
+        "Ask for less, or for what the machine has.",
+        "`waybill doctor` says what this machine offers for sandboxes.",
+    ),
+    "sandbox-lost": ErrorCode(503, FAILED, "A sandbox ended while its command ran.", "Run it again.", "", 2),
     # Settings, applications, files of this process.
     "bad-config": ErrorCode(
         500, USAGE, "A setting is wrong.", "", "`waybill config` shows the settings in force and where each came from."

@@ -51,7 +51,7 @@ def doctor(
 
     Exit code 1 when something stays wrong.
     """
-    from waybill.doctor import describe_waiting_work, examine
+    from waybill.doctor import describe_sandbox, describe_waiting_work, examine
 
     found = repaired = 0
     check_name = ""
@@ -70,11 +70,13 @@ def doctor(
             _print_finding(context, finding, fix, is_repaired)
             show_check(check_name)
         remark = describe_waiting_work(store, context.environment.machines)
+    sandbox = describe_sandbox(context.environment.config.sandbox)
     if context.as_json:
-        context.print_json({"found": found, "repaired": repaired, "remark": remark}, line=True)
+        context.print_json({"found": found, "repaired": repaired, "remark": remark, "sandbox": sandbox}, line=True)
     else:
         if remark is not None:
             context.print_line(remark)
+        context.print_line(f"Sandbox: {'; '.join(sandbox).rstrip('.')}.")
         hint = "" if fix else " `waybill doctor --fix` repairs what can be repaired."
         context.print_line(f"{found} found, {repaired} repaired.{hint}" if found else "Nothing is wrong.")
     return FAILED if found > repaired else None

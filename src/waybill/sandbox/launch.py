@@ -224,7 +224,7 @@ def _launch(
             descriptors += [*contents, seccomp]
             command = [support.bubblewrap, "--info-fd", str(info_end), "--seccomp", str(seccomp)]
             command += _list_namespaces(support, spec)
-            command += _list_parent_folders(spec)
+            command += _list_parent_folders(support, spec)
             command += _list_system_mounts(support, spec)
             for path, content in zip(files, contents, strict=True):
                 command += ["--perms", "0644", "--ro-bind-data", str(content), path]
@@ -287,10 +287,11 @@ def _list_namespaces(support: SandboxSupport, spec: SandboxSpec) -> list[str]:
     return arguments
 
 
-def _list_parent_folders(spec: SandboxSpec) -> list[str]:
+def _list_parent_folders(support: SandboxSupport, spec: SandboxSpec) -> list[str]:
     """The folders above what is bound, which bubblewrap would make for the runner's eyes only. /run/waybill stays so."""
     folders = {"/etc", "/etc/ssl", "/var"}
-    folders.update(str(parent) for bind in spec.binds for parent in PurePosixPath(bind.inside).parents if parent.name)
+    for path in (*support.settings.system, *(bind.inside for bind in spec.binds)):
+        folders.update(str(parent) for parent in PurePosixPath(path).parents if parent.name)
     return [word for folder in sorted(folders) for word in ("--perms", "0755", "--dir", folder)]
 
 

@@ -329,7 +329,11 @@ def _make_lost_result(cause: Cause, began: float) -> CommandResult:
 
 
 def _check_machine(support: SandboxSupport, spec: SandboxSpec) -> None:
-    """Refuse limits that this machine cannot provide."""
+    """Refuse what this machine cannot provide."""
+    if not support.is_sandboxed and (moved := [bind for bind in spec.binds if str(bind.source) != bind.inside]):
+        raise SandboxRefused(
+            f"{moved[0].source} cannot be shown at {moved[0].inside}: without a sandbox, a folder is only where it is."
+        )
     limits = spec.limits
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     allowed = min(total, support.cgroups.memory_limit() or total)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from waybill.errors import WaybillError
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 MIN_MEMORY = 32 * MIB  # the runner needs a third of it
 MAX_COMMAND_BYTES = 160 * KIB  # arguments and environment; one message on a Unix socket
@@ -53,16 +55,16 @@ NEVER_WRITABLE = (
 )
 
 
-class SandboxError(Exception):
-    """The base of the errors of this package; the text is a sentence for the operator."""
-
-
-class SandboxRefused(SandboxError):
+class SandboxRefused(WaybillError):
     """What was asked for cannot be had here; nothing was started."""
 
+    code = "sandbox-refused"
 
-class SandboxLost(SandboxError):
+
+class SandboxLost(WaybillError):
     """The sandbox ended while a command ran, through no fault of the command; the command can be run again."""
+
+    code = "sandbox-lost"
 
 
 @dataclass(frozen=True, slots=True)
