@@ -31,7 +31,8 @@ class Form(msgspec.Struct, frozen=True):
     others: dict[str, Any]
 
     @classmethod
-    def from_json(cls, body: Any) -> Form:
+    def from_json(cls, raw: bytes) -> Form:
+        body = msgspec.json.decode(raw)
         return cls(int(body["Count"]), {name: value for name, value in body.items() if name != "Count"})
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +129,8 @@ def test_B15_a_document_is_read_in_its_version_and_the_one_before(raw: bytes, gr
         (b'{"v":3,"gra', "truncated"),
         (b"[]", "Expected `object`"),
         (b"null", "Expected `object`"),
-        (b'"\xff"', "invalid start byte"),
+        (b'{"v":3,"grams":"\xff"}', "Expected `int`, got `str`"),
+        (b'{"v":3,"\xff":1}', "Invalid UTF-8|invalid start byte"),
     ],
 )
 def test_a_damaged_document_is_a_permanent_error_that_names_it(raw: bytes, why: str) -> None:
@@ -195,6 +197,8 @@ def test_a_step_writes_only_what_is_declared(documents: Any, why: str) -> None:
 def test_documents_by_name_are_checked_and_written_as_they_came() -> None:
     new = rules.create(MACHINES, New("posted", {"label": {"stamps": [], "address": "Quay 1"}, "note": [1]}))
     assert new.documents == {"label": b'{"v":1,"stamps":[],"address":"Quay 1"}', "note": b"[1]"}
+    foreign = {"form": {"Count": 3, "Colour": "red"}}
+    assert apply(parcel(), Done(foreign)).documents == {"form": b'{"Count":3,"Colour":"red"}'}
     assert apply(parcel(note=b"1"), Done({"note": None})).documents == {"note": None}
     bad: list[Mapping[str, Any]] = [{"label": {"address": 5}}, {"label": []}, {"label": {"v": 9, "address": ""}}]
     for documents in bad:

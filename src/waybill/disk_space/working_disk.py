@@ -22,7 +22,7 @@ A reservation is stale when its record is gone, is on another host, or is in a s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -41,11 +41,12 @@ from waybill.disk_space.space_hook import run_space_hook
 from waybill.files.folders import measure_folder, remove_attempt, remove_earlier_attempts
 from waybill.machine import Document
 from waybill.notify import make_mail
-from waybill.record import Documents, DocumentStruct, RecordNotFound, Store
+from waybill.record import DocumentStruct, RecordNotFound, Store
 from waybill.rules import Machines
 from waybill.step import Fail, New, StepContext, Wait
 
 _RECORDS_PER_READ = 100
+StructTuple = tuple[msgspec.Struct, ...]
 
 
 class SpaceWait(DocumentStruct, frozen=True):
@@ -128,7 +129,7 @@ class WorkingDisk:
         self._admins = admins
         self.reservations = SpaceReservations(root, settings, measure_disk)
 
-    def reserve(self, ctx: StepContext, need: int | None, *, have: int = 0, documents: Documents = ()) -> Wait | None:
+    def reserve(self, ctx: StepContext, need: int | None, *, have: int = 0, documents: StructTuple = ()) -> Wait | None:
         """Reserve `need` bytes (None: unknown), of which `have` are on the disk already. Returns None if they are
         granted, otherwise the Wait to return, which writes `documents`.
 
@@ -172,7 +173,7 @@ class WorkingDisk:
         meter: SpaceMeter,
         need: int | None,
         sizes: Iterable[int | None],
-        documents_of: Callable[[int], Documents] = lambda need: (),
+        documents_of: Callable[[int], StructTuple] = lambda need: (),
     ) -> Wait | None:
         """The Wait to return if the step could not write everything for want of space; None if that was not the cause.
 
@@ -188,7 +189,7 @@ class WorkingDisk:
             return self.wait_for_full_disk(ctx, need)
         return self._wait_for_outgrown(ctx, written, list(sizes), documents_of)
 
-    def _wait_for_announced(self, ctx: StepContext, need: int, documents_of: Callable[[int], Documents]) -> Wait:
+    def _wait_for_announced(self, ctx: StepContext, need: int, documents_of: Callable[[int], StructTuple]) -> Wait:
         """More is announced than was estimated, and there is no space for it: nothing of that was written. What was
         stays.
         """
@@ -205,7 +206,7 @@ class WorkingDisk:
         return self._withdraw(ctx, need, message, documents_of(need))
 
     def _wait_for_outgrown(
-        self, ctx: StepContext, written: int, sizes: Sequence[int | None], documents_of: Callable[[int], Documents]
+        self, ctx: StepContext, written: int, sizes: Sequence[int | None], documents_of: Callable[[int], StructTuple]
     ) -> Wait:
         """More arrived than was announced, and there is no space for the rest. If the final size is unknown, the record
         waits for twice as much.
@@ -231,33 +232,32 @@ class WorkingDisk:
 
     # --- waiting
 
-    def _withdraw(self, ctx: StepContext, need: int | None, message: str, documents: Documents = ()) -> Wait:
+    def _withdraw(self, ctx: StepContext, need: int | None, message: str, documents: StructTuple = ()) -> Wait:
         self.reservations.withdraw(str(ctx.record.ref), need, ctx.now())
         self.release_after_patience(ctx)
         return self._wait(ctx, SpaceWait(self._waits_since(ctx), message), documents)
 
-    def _wait(self, ctx: StepContext, wait: SpaceWait, documents: Documents) -> Wait:
-        if ctx.record.find_document(SpaceWait) != wait:
-            documents = _add_wait(documents, wait)
-        return Wait(self._settings.poll_interval, wait.message, documents)
+    def _wait(self, ctx: StepContext, wait: SpaceWait, documents: StructTuple) -> Wait:
+        changed = () if ctx.record.find_document(SpaceWait) == wait else (wait,)
+        return Wait(self._settings.poll_interval, wait.message, (*documents, *changed))
 
     def _waits_since(self, ctx: StepContext) -> float:
         wait = ctx.record.find_document(SpaceWait)
         return ctx.now() if wait is None else wait.since
 
-    def _refuse_oversized(self, ctx: StepContext, reason: str, documents: Documents) -> NoReturn:
+    def _refuse_oversized(self, ctx: StepContext, reason: str, documents: StructTuple) -> NoReturn:
         self._alert_never_fits(ctx, SpaceWait(ctx.now(), reason, never_fits=True), documents)
         raise NeverFits(reason)
 
     # --- alerts
 
-    def _alert_never_fits(self, ctx: StepContext, wait: SpaceWait, documents: Documents = ()) -> None:
+    def _alert_never_fits(self, ctx: StepContext, wait: SpaceWait, documents: StructTuple = ()) -> None:
         """Mail the administrators once: in one commit with the document that says so."""
         before = ctx.record.find_document(SpaceWait)
         if before is None or not before.never_fits:
             subject = f"can never fit on the working disk of {self._host}"
             mail = self._build_alert_mail(ctx, subject, wait.message, "disk space")
-            ctx.spawn(mail, _add_wait(documents, wait))
+            ctx.spawn(mail, (*documents, wait))
 
     def _alert_late(self, ctx: StepContext, wait: SpaceWait) -> None:
         """Mail them about a record that would fit and still gets no space: it may never get it, and nobody would notice."""
@@ -307,9 +307,3 @@ class WorkingDisk:
             return False
         state = machine.find_state(record.state)
         return state is not None and state.reserves_space and record.host in ("", self._host)
-
-
-def _add_wait(documents: Documents, wait: SpaceWait) -> Documents:
-    if isinstance(documents, Mapping):
-        return {**documents, SPACE_DOCUMENT.name: wait}
-    return (*documents, wait)

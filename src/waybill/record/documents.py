@@ -55,7 +55,7 @@ class Document:
     v: int | None = 1
     upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # the fields of version v - 1 as those of v
     # for a foreign format: the struct of what another service wrote, and the JSON of a struct. None: its fields
-    parse: Callable[[Any], msgspec.Struct] | None = None
+    parse: Callable[[bytes], msgspec.Struct] | None = None
     render: Callable[[Any], Any] | None = None
     secret: tuple[str, ...] = ()  # fields that nobody is shown: "hash", or "callback.password" for a nested one
     # returns what is shown instead, for a document that may hold something secret anywhere
@@ -81,41 +81,33 @@ class Document:
 
     def encode(self, body: Any) -> bytes:
         """Encode a struct of its type, or any JSON, with the version number."""
-        written = encode_document(self.render(body) if self.render is not None else body)
+        written = encode_document(
+            self.render(body) if self.render is not None and isinstance(body, msgspec.Struct) else body
+        )
         if self.v is None or written[:1] != b"{" or (isinstance(body, dict) and "v" in body):
             return written
         return self._prefix + (b"," + written[1:] if len(written) > 2 else b"}")
 
     def check(self, body: Any) -> None:
-        """Check JSON that is not of the type yet. Raises ValueError, which says what is wrong with it."""
-        self._convert(body)
+        """Check JSON that is not of the type yet. Raises one of DOCUMENT_ERRORS, which says what is wrong with it."""
+        self.decode(self.encode(body))
 
     def decode(self, raw: bytes) -> Any:
-        """Decode and check what is stored. Raises ValueError for what cannot be read, which says what is wrong."""
-        prefix = self._prefix
-        if prefix and self.type is not None and self.parse is None and raw.startswith(prefix):
-            if raw.startswith(b",", len(prefix)):
-                return self._decoder.decode(b"{" + raw[len(prefix) + 1 :])
-            if raw.startswith(b"}", len(prefix)):
-                return self._decoder.decode(b"{}")
-        if self.v is None and self.parse is None:
-            return self._decoder.decode(raw)
-        return self._convert(msgspec.json.decode(raw))
-
-    def _convert(self, body: Any) -> Any:
-        if self.v is not None and isinstance(body, dict):
-            body = dict(body)
-            version = body.pop("v", self.v)
-            if version == self.v - 1 > 0:
-                body = self.upgrade(body) if self.upgrade is not None else body
-            elif version != self.v:
-                raise ValueError(f"it is of version {version}, and this release reads {self._describe_versions()}")
+        """Decode and check what is stored. Raises one of DOCUMENT_ERRORS, which says what is wrong with it."""
         if self.parse is not None:
-            return self.parse(body)
-        return msgspec.convert(body, self.type) if self.type is not None else body
-
-    def _describe_versions(self) -> str:
-        return f"{self.v - 1} and {self.v}" if self.v is not None and self.v > 1 else f"{self.v}"
+            return self.parse(raw)
+        if self.v is None:
+            return self._decoder.decode(raw)
+        if raw.startswith(self._prefix + b","):
+            return self._decoder.decode(b"{" + raw[len(self._prefix) + 1 :])
+        fields = msgspec.json.decode(raw, type=dict[str, Any])
+        version = fields.pop("v", self.v)
+        if version == self.v - 1 > 0:
+            fields = self.upgrade(fields) if self.upgrade is not None else fields
+        elif version != self.v:
+            versions = f"{self.v - 1} and {self.v}" if self.v > 1 else f"{self.v}"
+            raise ValueError(f"it is of version {version}, and this release reads {versions}")
+        return self._decoder.decode(msgspec.json.encode(fields))
 
     def can_overwrite(self, raw: bytes) -> bool:
         """Return whether the stored document is not of a newer version, whose fields would be lost."""

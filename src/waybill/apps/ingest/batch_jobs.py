@@ -16,21 +16,21 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import msgspec
 
 from waybill.apps.ingest import priority
 from waybill.apps.ingest.batch_report import build_queued_mail
+from waybill.apps.ingest.documents import BatchFailure, BatchJobs, BatchPlan
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestComplaint, ManifestRow, link_rows
 from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
 from waybill.apps.ingest.machine.job import JOB, UNRECORDED_STATES
-from waybill.apps.ingest.merritt.unfinished_batches import POLL_SECONDS, make_failure
+from waybill.apps.ingest.merritt.unfinished_batches import POLL_SECONDS, make_failure, plan_of
 from waybill.apps.ingest.payload_contents import read_batch_payload
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.manifests import record_lists
-from waybill.record import Record, RecordNotFound, Ref, Store, StoreUnavailable, encode_document
+from waybill.record import Record, RecordNotFound, Ref, Store, StoreUnavailable, document_of
 from waybill.step import Fail, New, StepContext, Wait
 
 MAX_JOBS_PER_COMMIT = 200  # jobs created in one commit
@@ -46,20 +46,21 @@ _ROW_TYPES = {
 }
 
 
-def no_jobs_documents(batch: Record, failure: dict[str, Any]) -> dict[str, Any]:
-    """The documents of a batch for which no more jobs are created."""
-    return {"failure": failure, "spawned": {**batch.documents["spawned"], "whole": True}}
+def no_more_jobs_document(batch: Record) -> BatchJobs:
+    """Says that no more jobs of the batch are created."""
+    return msgspec.structs.replace(batch.document(BatchJobs), whole=True)
 
 
 def has_jobs_to_make(batch: Record) -> bool:
     """Whether Waybill has still to create jobs of it."""
-    return "spawned" in batch.documents and not batch.documents["spawned"].get("whole")
+    created = batch.find_document(BatchJobs)
+    return created is not None and not created.whole
 
 
 # --- creating jobs
 
 
-def make_jobs(batch: Record, ctx: StepContext) -> Wait | dict[str, Any]:
+def make_jobs(batch: Record, ctx: StepContext) -> Wait | BatchFailure:
     """Create all jobs, and wait for them; or return the document `failure` that says why there can be none.
 
     Safe to repeat: each commit that creates jobs also says how many there are now, and their order is always the same.
@@ -90,7 +91,7 @@ def make_jobs(batch: Record, ctx: StepContext) -> Wait | dict[str, Any]:
     jobs = (
         New(
             "job",
-            _job_documents_of(row_submission),
+            row_submission.to_job_documents(),
             priority=first_priority,
             idempotency_key=row_idempotency_key_of(batch.ref, line) if line in followed else None,
         )
@@ -101,18 +102,8 @@ def make_jobs(batch: Record, ctx: StepContext) -> Wait | dict[str, Any]:
     count_made = ctx.spawn_each(
         chain(jobs, mail), page_size=page_size
     )  # the mail is in one commit with the last of the jobs
-    remarks_field = {"remarks": remarks} if remarks else {}
-    return Wait(
-        0,
-        documents={
-            "spawned": {
-                "count": count_made,
-                "whole": True,
-                "jobs": count + batch.documents.get("plan", {}).get("foreign_jobs", 0),
-                **remarks_field,
-            }
-        },
-    )
+    foreign_jobs = plan_of(batch).foreign_jobs
+    return Wait(0, documents=(BatchJobs(count_made, True, count + foreign_jobs, tuple(remarks)),))
 
 
 def _list_objects(
@@ -121,15 +112,15 @@ def _list_objects(
     """The number of objects, the bytes of the longest documents of one, remarks, the submission of each object with its
     line, and the lines that later rows follow.
     """
-    plan = batch.documents.get("plan", {})
-    if "type" in plan:
+    plan = plan_of(batch)
+    if plan.type is not None:
         objects = _submissions_of_rows(
-            batch, submission, PayloadType(plan["type"]), record_lists.read_list(ctx.objects, plan, ManifestRow)
+            batch, submission, plan.type, record_lists.read_list(ctx.objects, plan, ManifestRow)
         )
         return (
-            plan["count"],
-            plan["max_document_bytes"],
-            plan.get("remarks", []),
+            plan.count,
+            plan.max_document_bytes,
+            list(plan.remarks),
             objects,
             _followed_lines_of(record_lists.read_list(ctx.objects, plan, ManifestRow)),
         )
@@ -143,7 +134,7 @@ def _list_objects(
     max_document_bytes = _max_document_bytes(batch, submission, kind, rows)
     if len(rows) * max_document_bytes > MAX_BYTES_PER_COMMIT or len(rows) > MAX_JOBS_PER_COMMIT:
         # More than one commit is needed, and the second must use the rows of the first, whatever the URL returns by then.
-        ctx.save({"plan": save_plan(batch, ctx, submission, kind, rows, remarks)})
+        ctx.save((save_plan(batch, ctx, submission, kind, rows, remarks),))
     return (
         len(rows),
         max_document_bytes,
@@ -160,15 +151,11 @@ def save_plan(
     kind: PayloadType,
     rows: Sequence[ManifestRow],
     remarks: list[str],
-) -> dict[str, Any]:
+) -> BatchPlan:
     # Safe to repeat: the list has this attempt's own name.
     row_list = record_lists.write_list(ctx.objects, f"ingest/lists/batch/{batch.id}/{ctx.claim_version}/rows", rows)
-    return {
-        **row_list,
-        "type": kind.value,
-        "max_document_bytes": _max_document_bytes(batch, submission, kind, rows),
-        "remarks": remarks,
-    }
+    max_document_bytes = _max_document_bytes(batch, submission, kind, rows)
+    return row_list.extend(BatchPlan, type=kind, max_document_bytes=max_document_bytes, remarks=tuple(remarks))
 
 
 def _max_document_bytes(batch: Record, submission: Submission, kind: PayloadType, rows: Sequence[ManifestRow]) -> int:
@@ -233,17 +220,9 @@ def job_id_of(batch_id: str, row: int) -> str:
     return f"jid-{uuid.uuid5(_JOB_ID_NAMESPACE, f'{batch_id} {row}')}"
 
 
-def _job_documents_of(submission: Submission) -> dict[str, Any]:
-    return {
-        "configuration": submission.to_document(),
-        "identifiers": submission.to_identifiers(),
-        "metadata": submission.to_metadata(),
-    }
-
-
 def _measure_documents(submission: Submission, line: int) -> int:
     """The bytes of the documents of its job. Very long texts are refused: no store could hold them."""
-    size = sum(len(encode_document(body)) for body in _job_documents_of(submission).values())
+    size = sum(len(document_of(type(each)).encode(each)) for each in submission.to_job_documents())
     if size > MAX_DOCUMENT_BYTES:
         raise BadManifest(
             [

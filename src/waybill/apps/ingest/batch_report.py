@@ -13,19 +13,22 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from waybill.application import EventType
 from waybill.apps.ingest import events, job_warnings
+from waybill.apps.ingest.documents import BatchFailure, BatchReport, JobCounts, Refusal, ReportedChanges
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources
-from waybill.apps.ingest.submission import Submission
+from waybill.apps.ingest.submission import Submission, fields_of
 from waybill.files import names
 from waybill.manifests import ManifestError, record_lists
+from waybill.manifests.record_lists import RecordList
 from waybill.masking import mask_document
 from waybill.notify import MailAttachment, make_mail, make_webhook_deliveries, parse_recipients
 from waybill.objects import ObjectNotFound, Objects
@@ -36,16 +39,6 @@ QUEUED_MAIL_KINDS = ("verbose", "additional")  # kinds of mail in a profile that
 MAX_NAMED_JOBS = 20  # failures, and stored objects, that the text of a mail names
 MAX_REASONS = 10_000  # reasons of one job in an attached file
 MAX_EVENT_IDS = 100  # ids of failed jobs in an event
-
-
-class JobCounts(msgspec.Struct):
-    completed: int = 0
-    failed: int = 0
-    deleted: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.completed + self.failed + self.deleted
 
 
 class ReportedJob(msgspec.Struct, frozen=True, array_like=True):
@@ -62,17 +55,11 @@ class ReportedJob(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def from_record(cls, job: Record) -> ReportedJob:
         if job.state == JOB.completed and (warnings := job_warnings.warnings_of(job)):
-            return cls(job.seq, job.id, job.state, job.message, tuple(warnings))
+            return cls(job.seq, job.id, job.state, job.message, warnings)
         if job.state != JOB.failed:
             return cls(job.seq, job.id, job.state)
-        refusal = job.documents.get("refusal")
-        return cls(
-            job.seq,
-            job.id,
-            job.state,
-            job.message,
-            tuple(refusal.get("reasons", ())) if isinstance(refusal, dict) else (),
-        )
+        refusal = job.find_document(Refusal)
+        return cls(job.seq, job.id, job.state, job.message, refusal.reasons if refusal is not None else ())
 
     def to_document(self) -> dict[str, Any]:
         """The job as the API returns it."""
@@ -89,13 +76,13 @@ class BatchFindings(msgspec.Struct, kw_only=True):
     changes: JobCounts  # those that the previous report did not have; `failed`: what is unresolved
     failed_ids: list[str]  # the first of them
     completed_ids: list[str]
-    job_list: dict[str, Any]  # the list of all jobs, as record_lists writes it
+    job_list: RecordList  # all jobs
     first_failures: list[dict[str, Any]]  # as job_entry_of returns them
     first_completed: list[dict[str, Any]]  # the first stored jobs
     attachments: list[MailAttachment]
     first_warned: list[dict[str, Any]] = []  # the first jobs completed with warnings
     warning_count: int = 0  # how many jobs are completed with warnings
-    failure: Mapping[str, Any] | None = None  # why there are no jobs, or not all
+    failure: BatchFailure | None = None  # why there are no jobs, or not all
     remark: str = ""  # a remark on the batch as a whole
     number: int = 1  # of the report: 1 is the first
     since: str = ""  # when the previous report was written
@@ -108,10 +95,9 @@ class BatchFindings(msgspec.Struct, kw_only=True):
 def job_entry_of(job: Record, reasons: Sequence[str] = ()) -> dict[str, Any]:
     """A job in a file of the report: its submission, its outcome and the reasons; secrets in URLs are removed."""
     submission = Submission.from_job(job)
-    configuration = job.documents.get("configuration")
-    configured = mask_document(configuration) if isinstance(configuration, dict) else {}
+    configured = fields_of(job.documents.raw.get("configuration", b""))  # also what is not read here
     return {
-        **configured,
+        **mask_document(configured),
         "id": job.id,
         "jobID": submission.job_id,
         "primary_id": submission.primary_id,
@@ -127,18 +113,13 @@ def job_entry_of(job: Record, reasons: Sequence[str] = ()) -> dict[str, Any]:
 
 def reasons_of(objects: Objects, job: Record) -> list[str]:
     """Why a job has failed, one reason for each file, at most MAX_REASONS."""
-    refusal = job.documents.get("refusal")
-    if job.state != JOB.failed or not isinstance(refusal, dict):
+    refusal = job.find_document(Refusal) if job.state == JOB.failed else None
+    if refusal is None:
         return []
-    reason_list = refusal.get("list")
-    try:
-        return (
-            list(itertools.islice(record_lists.read_list(objects, reason_list, str), MAX_REASONS))
-            if isinstance(reason_list, dict)
-            else refusal.get("reasons", [])
-        )
-    except (ObjectNotFound, ManifestError):
-        return list(refusal.get("reasons", []))
+    if refusal.list is not None:
+        with suppress(ObjectNotFound, ManifestError):  # then the first ones are all that is known
+            return list(itertools.islice(record_lists.read_list(objects, refusal.list, str), MAX_REASONS))
+    return list(refusal.reasons)
 
 
 def format_time(seconds: float) -> str:
@@ -146,35 +127,28 @@ def format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S +0000", time.gmtime(seconds))
 
 
-def build_report_document(findings: BatchFindings, at: float, max_ids: int, url: str) -> dict[str, Any]:
+def build_report(findings: BatchFindings, at: float, max_ids: int, url: str) -> BatchReport:
     """The document `status-report`: at most `max_ids` ids, those of failures first, and the URL of the full list."""
-    failed = findings.failed_ids[:max_ids]
-    completed = findings.completed_ids[: max_ids - len(failed)]
-    document: dict[str, Any] = {
-        "last_modified": format_time(at),
-        "status": BATCH.completed if findings.is_success else BATCH.failed,
-        "report": findings.number,
-        "counts": msgspec.to_builtins(findings.counts),
-        "failed_jobs": failed,
-        "successful_jobs": completed,
-        "whole": len(failed) == findings.counts.failed and len(completed) == findings.counts.completed,
-        "manifest_url": url,
-        "jobs": findings.job_list,
-    }
-    if findings.since:
-        document["since"] = {
-            "last_modified": findings.since,
-            "completed": findings.changes.completed,
-            "deleted": findings.changes.deleted,
-            "unresolved": findings.changes.failed,
-        }
-    if findings.warning_count:
-        document["warnings"] = findings.warning_count
-    if findings.failure:
-        document["reason"] = findings.failure["reason"]
-    if findings.remark:
-        document["remark"] = findings.remark
-    return document
+    failed = tuple(findings.failed_ids[:max_ids])
+    completed = tuple(findings.completed_ids[: max_ids - len(failed)])
+    changes = findings.changes
+    return BatchReport(
+        last_modified=format_time(at),
+        status=BATCH.completed if findings.is_success else BATCH.failed,
+        report=findings.number,
+        counts=findings.counts,
+        failed_jobs=failed,
+        successful_jobs=completed,
+        whole=len(failed) == findings.counts.failed and len(completed) == findings.counts.completed,
+        manifest_url=url,
+        jobs=findings.job_list,
+        since=ReportedChanges(findings.since, changes.completed, changes.deleted, changes.failed)
+        if findings.since
+        else None,
+        warnings=findings.warning_count,
+        reason=findings.failure.reason if findings.failure is not None else "",
+        remark=findings.remark,
+    )
 
 
 def summarize_findings(findings: BatchFindings) -> str:
@@ -263,7 +237,7 @@ def build_report_messages(
         "status": BATCH.completed if findings.is_success else BATCH.failed,
         "counts": msgspec.to_builtins(findings.counts),
         "failed_jobs": findings.failed_ids[:MAX_EVENT_IDS],
-        "reason": findings.failure["reason"] if findings.failure else "",
+        "reason": findings.failure.reason if findings.failure else "",
     }
     event_type = events.BATCH_COMPLETED if findings.is_success else events.BATCH_FAILED
     return (*mail, *build_webhook_deliveries(resources, event_type, submission.batch_id or batch.id, data, key, at))
@@ -310,8 +284,8 @@ def build_text(batch: Record, submission: Submission, findings: BatchFindings) -
     ]
     if findings.failure:
         lines += ["", "Not ingested:" if counts.total else "No object was ingested:"]
-        lines += [*(f"  {reason}" for reason in findings.failure.get("reasons", ())[:MAX_NAMED_JOBS])]
-        lines += _count_more(int(findings.failure.get("count", 0)))
+        lines += [*(f"  {reason}" for reason in findings.failure.reasons[:MAX_NAMED_JOBS])]
+        lines += _count_more(findings.failure.count)
     if findings.first_failures:
         lines += [
             "",

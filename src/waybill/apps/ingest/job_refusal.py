@@ -8,8 +8,8 @@ Of many reasons the document holds the first hundred; all of them are in a list 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from waybill.apps.ingest.documents import Refusal
 from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import Fail, StepContext
@@ -35,27 +35,24 @@ class TransientFetchError(Exception):
 
 def save_refusal(ctx: StepContext, error: SubmissionRefused) -> Fail:
     """Save the reasons, and return what to raise. Safe to repeat: a second run writes the document again."""
-    reasons = [each[:MAX_REASON_LENGTH] for each in error.reasons[:MAX_REASONS]]
-    document: dict[str, Any] = {"final": error.is_final, "reason": error.reason, "reasons": reasons}
-    if len(error.reasons) > MAX_REASONS:
-        document["list"] = record_lists.write_list(
-            ctx.objects, f"ingest/lists/job/{ctx.record.id}/{ctx.claim_version}/reasons", error.reasons
-        )
-    ctx.save({"refusal": document})
+    name = f"ingest/lists/job/{ctx.record.id}/{ctx.claim_version}/reasons"
+    refusal = Refusal(
+        error.is_final,
+        error.reason,
+        tuple(each[:MAX_REASON_LENGTH] for each in error.reasons[:MAX_REASONS]),
+        record_lists.write_list(ctx.objects, name, error.reasons) if len(error.reasons) > MAX_REASONS else None,
+    )
+    ctx.save((refusal,))
     return Fail(error.reason + (" It cannot be resumed: submit it again." if error.is_final else ""))
 
 
 def is_refusal_final(job: Record) -> bool:
     """Whether the job failed because of what was submitted, and cannot be resumed."""
-    return bool((job.documents.get("refusal") or {}).get("final"))
+    refusal = job.find_document(Refusal)
+    return refusal is not None and refusal.final
 
 
 def join_first_reasons(reasons: Sequence[str]) -> str:
     """The first reasons in one message."""
     more = f" (and {len(reasons) - MAX_MESSAGE_REASONS} more)" if len(reasons) > MAX_MESSAGE_REASONS else ""
     return " ".join(each[:MAX_REASON_LENGTH] for each in reasons[:MAX_MESSAGE_REASONS]) + more
-
-
-def cleared_refusal_documents(job: Record) -> dict[str, Any]:
-    """Removes the refusal of an earlier attempt, for a step that has succeeded."""
-    return {"refusal": None} if "refusal" in job.documents else {}

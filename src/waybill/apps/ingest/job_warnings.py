@@ -6,10 +6,10 @@ not read its documents.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
+from waybill.apps.ingest.documents import JobWarnings
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import StoredVersion
@@ -23,33 +23,18 @@ from waybill.step import StepContext
 MAX_WARNINGS = 100  # sentences that the document holds
 
 
-class JobWarnings:
-    """The warnings of one job: all are counted, the first are kept."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._first: list[str] = []
-
-    def add(self, sentence: str) -> None:
-        self.count += 1
-        if len(self._first) < MAX_WARNINGS:
-            self._first.append(sentence)
-
-    def to_document(self) -> dict[str, Any]:
-        return {"count": self.count, "first": self._first}
-
-
-def warnings_of(job: Record) -> list[str]:
+def warnings_of(job: Record) -> tuple[str, ...]:
     """The first warnings of a job."""
-    found = job.documents.get("warnings")
-    return [each for each in found.get("first", ()) if isinstance(each, str)] if isinstance(found, Mapping) else []
+    found = job.find_document(JobWarnings)
+    return found.first if found is not None else ()
 
 
 def format_message(job: Record) -> str:
     """The warnings in one line; empty if there are none."""
-    warnings = warnings_of(job)
-    more = job.documents["warnings"].get("count", 0) - 1 if warnings else 0
-    return f"With warnings: {warnings[0]}{f' (and {more} more)' if more > 0 else ''}" if warnings else ""
+    found = job.find_document(JobWarnings)
+    if found is None:
+        return ""
+    return f"With warnings: {found.first[0]}{f' (and {found.count - 1} more)' if found.count > 1 else ''}"
 
 
 def has_warnings(job: Record) -> bool:
@@ -60,22 +45,26 @@ def has_warnings(job: Record) -> bool:
 # --- the warnings of a version that was just stored: a missing profile or owner, and files that audits found damaged
 
 
-def build_warnings_document(job: Record, ctx: StepContext, version: StoredVersion) -> dict[str, Any]:
-    """The document `warnings`, if there are any. Safe to repeat: it describes the present state."""
-    warnings, submission = JobWarnings(), Submission.from_job(job)
+def find_warnings(job: Record, ctx: StepContext, version: StoredVersion) -> JobWarnings:
+    """All are counted, the first are kept. Safe to repeat: they describe the present state."""
+    count, first = 0, list[str]()
+    for sentence in _iter_warnings(job, ctx, version):
+        count += 1
+        if count <= MAX_WARNINGS:
+            first.append(sentence)
+    return JobWarnings(count, tuple(first))
+
+
+def _iter_warnings(job: Record, ctx: StepContext, version: StoredVersion) -> Iterator[str]:
+    submission = Submission.from_job(job)
     if not submission.owner and resources_of(ctx).is_unknown_profile(ctx, submission):
-        warnings.add(
+        yield (
             f"{_describe_missing_profile(submission)}: the object has no owner and is in no collection, and nobody gets a callback or mail."
         )
     if submission.update and version.version == 1:
-        warnings.add(
-            "It was sent as an update, and there was nothing to update: this is the first version of the object."
-        )
+        yield "It was sent as an update, and there was nothing to update: this is the first version of the object."
     if version.version > 1:
-        _add_damaged_files(warnings, ctx, resources_of(ctx), version)
-    if not warnings.count:
-        return {"warnings": None} if "warnings" in job.documents else {}
-    return {"warnings": warnings.to_document()}
+        yield from _iter_damaged_files(ctx, resources_of(ctx), version)
 
 
 def _describe_missing_profile(submission: Submission) -> str:
@@ -86,9 +75,7 @@ def _describe_missing_profile(submission: Submission) -> str:
     )
 
 
-def _add_damaged_files(
-    warnings: JobWarnings, ctx: StepContext, resources: IngestResources, version: StoredVersion
-) -> None:
+def _iter_damaged_files(ctx: StepContext, resources: IngestResources, version: StoredVersion) -> Iterator[str]:
     damaged = {row["place"]: row for row in resources.inventory.list_damaged_of(version.object)}
     if not damaged:
         return
@@ -102,7 +89,7 @@ def _add_damaged_files(
                 ctx.check()
                 checked[place] = _check_again(ctx, resources, damaged[place])
             if checked[place]:
-                warnings.add(
+                yield (
                     f"{names.quote_text(entry.uri)} is damaged in storage, and this version keeps it: {checked[place]} "
                     "Send it again in an update, or restore it from a copy."
                 )

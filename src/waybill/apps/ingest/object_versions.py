@@ -2,7 +2,7 @@
 
     prepare_object           describes the object, and writes its system files beside the fetched files (working_files.py)
     write_version            storage copies all files, compares them with their digests, and returns the version
-    version_documents_of     the documents of the job that name the version
+    finish_version           Done, with the documents of the job that name the version
     read_previous_metadata   the description of the previous version, which an update keeps where nothing replaces it
 
 System files are passed to storage from memory, and published in the working folder as well.
@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -35,13 +35,14 @@ from waybill.apps.ingest.description import (
     describe_object,
     read_embedded_metadata,
 )
+from waybill.apps.ingest.documents import InventoryRequest, JobRestarts, JobWarnings, PayloadFiles
 from waybill.apps.ingest.formats.anvl import BadAnvl, Erc
 from waybill.apps.ingest.formats.checkm import ManifestRow, write_object_manifest, write_storage_manifest
 from waybill.apps.ingest.formats.dublin_core import BadDublinCore
 from waybill.apps.ingest.formats.dublin_core import read as read_dublin_core
 from waybill.apps.ingest.inventory import InventoryConflict, LocalIdTaken
 from waybill.apps.ingest.job_refusal import SubmissionRefused, save_refusal
-from waybill.apps.ingest.job_warnings import build_warnings_document
+from waybill.apps.ingest.job_warnings import find_warnings
 from waybill.apps.ingest.machine.job import RECORDING_STATE
 from waybill.apps.ingest.object_paths import BAG_TAGS
 from waybill.apps.ingest.profile import Profile
@@ -57,13 +58,13 @@ from waybill.apps.ingest.storage import (
     StoredVersion,
 )
 from waybill.apps.ingest.storage.sources import FILE_SCHEME, SourceMissing
-from waybill.apps.ingest.submission import Submission
+from waybill.apps.ingest.submission import JobConfiguration, Submission
 from waybill.apps.ingest.working_files import DEPOSITOR_MANIFEST, StagedFile, find_changed_files, list_working_files
 from waybill.files.folders import publish_folder
 from waybill.manifests import ManifestEntry, ManifestError, record_lists
 from waybill.objects import ContentMismatch, ObjectNotFound
 from waybill.record import Record
-from waybill.step import Fail, StepContext
+from waybill.step import Done, Fail, StepContext
 
 STORAGE_MANIFEST = "mrt-manifest.txt"
 SUBMISSION_MANIFEST = "mrt-submission-manifest.txt"
@@ -183,13 +184,13 @@ def store_deposit(ctx: StepContext, deposit: Deposit) -> StoredVersion:
         raise Fail(str(error)) from error
 
 
-def version_documents_of(job: Record, ctx: StepContext, version: StoredVersion) -> dict[str, Any]:
-    """The documents of a job whose version is in storage."""
-    return {
-        **build_warnings_document(job, ctx, version),
-        "stored": msgspec.to_builtins(version),
-        "inventory": {"manifest_url": manifest_url_of(ctx, version.object, version.version), "mode": "add"},
-    }
+def finish_version(job: Record, ctx: StepContext, version: StoredVersion, *documents: msgspec.Struct) -> Done:
+    """Done, for a job whose version is in storage, with these documents and those that name the version."""
+    warnings = find_warnings(job, ctx, version)
+    inventory = InventoryRequest(manifest_url_of(ctx, version.object, version.version), "add")
+    if not warnings.count:
+        return Done((*documents, version, inventory), remove=(JobWarnings,))
+    return Done((*documents, warnings, version, inventory))
 
 
 def manifest_url_of(ctx: StepContext, ark: str, version: int) -> str:
@@ -210,8 +211,8 @@ def storage_request_of(job: Record) -> str:
 
     After a restart it is another deposit: the files may have changed, and those stored before do not count.
     """
-    restarts = job.documents.get("restarts", {}).get("count", 0)
-    return f"{job_name_of(job)}.{restarts}" if restarts else job_name_of(job)
+    restarts = job.find_document(JobRestarts)
+    return f"{job_name_of(job)}.{restarts.count}" if restarts is not None else job_name_of(job)
 
 
 def job_name_of(job: Record) -> str:
@@ -219,8 +220,9 @@ def job_name_of(job: Record) -> str:
 
     Without a jobID, that of the batch makes it unique.
     """
-    submission = Submission.from_document(job.documents.get("configuration"))
-    return submission.job_id or "/".join(part for part in (Submission.from_job(job).batch_id, job.id) if part)
+    configuration = job.find_document(JobConfiguration)
+    job_id = configuration.submission.job_id if configuration is not None else ""
+    return job_id or "/".join(part for part in (Submission.from_job(job).batch_id, job.id) if part)
 
 
 # --- the folder `system` of a job, for a storage service that reads it: the system files, and two manifests
@@ -236,11 +238,8 @@ def write_system_files(
         with open(folder / name, "wb", buffering=0) as small:
             small.write(data)  # not synced: it is built again from the record whenever it is needed
     with open(folder / SUBMISSION_MANIFEST, "wb") as file:
-        rows = (
-            record_lists.read_list(ctx.objects, job.documents["files"], ManifestRow)
-            if isinstance(job.documents.get("files"), dict)
-            else ()
-        )
+        listed = job.find_document(PayloadFiles)
+        rows = record_lists.read_list(ctx.objects, listed, ManifestRow) if listed is not None else ()
         file.writelines(write_object_manifest(_to_writable_row(row) for row in rows))
     with open(folder / STORAGE_MANIFEST, "wb") as file:
         file.writelines(

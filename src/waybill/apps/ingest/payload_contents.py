@@ -15,9 +15,8 @@ repaired there.
 
 from __future__ import annotations
 
-from typing import Any
-
 from waybill.apps.ingest import object_paths, payload
+from waybill.apps.ingest.documents import PayloadFiles
 from waybill.apps.ingest.formats.checkm import (
     MANIFEST_LIMIT,
     BadManifest,
@@ -90,7 +89,7 @@ def _lowercase_name_of(submission: Submission) -> str:
 # --- the files of a job
 
 
-def list_files(job: Record, ctx: StepContext) -> dict[str, Any]:
+def list_files(job: Record, ctx: StepContext) -> PayloadFiles:
     """The document `files`, which lists the files to fetch; raises SubmissionRefused, or TransientFetchError."""
     submission = Submission.from_job(job)
     source = payload.payload_of(submission)
@@ -110,12 +109,10 @@ def list_files(job: Record, ctx: StepContext) -> dict[str, Any]:
     return _save_rows(ctx, kind, [ManifestRow(0, source.url, name, algorithm, digest, source.size)])
 
 
-def _save_rows(ctx: StepContext, kind: PayloadType, rows: list[ManifestRow]) -> dict[str, Any]:
+def _save_rows(ctx: StepContext, kind: PayloadType, rows: list[ManifestRow]) -> PayloadFiles:
     name = f"ingest/lists/job/{ctx.record.id}/{ctx.claim_version}/files"
-    return {
-        **record_lists.write_list(ctx.objects, name, rows),
-        "type": kind.value,
-    }  # safe to repeat: the name is this attempt's own
+    # safe to repeat: the name is this attempt's own
+    return record_lists.write_list(ctx.objects, name, rows).extend(PayloadFiles, type=kind)
 
 
 def _read_manifest_rows(ctx: StepContext, source: Payload) -> list[ManifestRow]:

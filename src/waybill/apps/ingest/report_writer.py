@@ -1,7 +1,8 @@
 """Writes the report of a batch when every job of it has settled.
 
-    write_report        counts, lists and mail of all jobs -> Completed, or Failed if a job failed or none could be created
-    write_next_report   the same after repairs: what has changed since the last report
+    write_report             counts, lists and mail of all jobs -> Completed, or Failed if a job failed or none could be created;
+                             after repairs: what has changed since the last report
+    write_compared_report    the same, for a batch whose jobs another service creates
 
 Jobs are read page by page and written as they are read. The report keeps the list of all jobs beside the record, to be
 compared by the next report. Mail and webhook deliveries are created in the commit that ends the state, never without it.
@@ -10,26 +11,33 @@ compared by the next report. Mail and webhook deliveries are created in the comm
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import IO, Any
+
+import msgspec
 
 from waybill.apps.ingest import job_warnings
 from waybill.apps.ingest.batch_report import (
     MAX_NAMED_JOBS,
     BatchFindings,
-    JobCounts,
     ReportedJob,
-    build_report_document,
+    build_report,
     build_report_messages,
     choose_recipients,
     job_entry_of,
     reasons_of,
     summarize_findings,
 )
+from waybill.apps.ingest.documents import BatchFailure, BatchJobs, BatchPlan, BatchReport, JobCounts
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.job import JOB
-from waybill.apps.ingest.merritt.unfinished_batches import JobComparison, make_failure, missing_jobs_failure
+from waybill.apps.ingest.merritt.unfinished_batches import (
+    JobComparison,
+    build_remark,
+    make_failure,
+    missing_jobs_failure,
+)
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import Submission
@@ -47,56 +55,53 @@ MAX_ID_BYTES = 200_000  # bytes of all ids in the document: a znode must stay we
 REPORTED_STATES = {JOB.completed: "completed", JOB.failed: "failed", JOB.deleted: "deleted"}
 
 
-def missing_jobs_documents(batch: Record, comparison: JobComparison) -> dict[str, Any]:
-    """The documents that say which jobs another service has not created; they replace those of an earlier report."""
-    failure = missing_jobs_failure(comparison)
-    documents: dict[str, Any] = {"plan": {"compared": comparison.job_count}} if comparison.is_complete else {}
-    return {**documents, "failure": failure} if failure or "failure" in batch.documents else documents
-
-
-def write_next_report(batch: Record, ctx: StepContext, documents: dict[str, Any], note: str = "") -> Outcome:
-    previous = batch.documents.get("status-report")
-    previous_report = previous if isinstance(previous, dict) else {}
-    number = previous_report.get("report")
-    return write_report(batch, ctx, documents, number + 1 if isinstance(number, int) else 2, previous_report, note)
+def write_compared_report(
+    batch: Record, ctx: StepContext, comparison: JobComparison, *, is_update: bool = False
+) -> Outcome:
+    """The report of a batch whose jobs another service creates: it says which it has not created."""
+    documents = (BatchPlan(compared=comparison.job_count),) if comparison.is_complete else ()
+    failure, note = missing_jobs_failure(comparison), build_remark(batch, comparison)
+    return write_report(batch, ctx, failure, documents, note, is_update=is_update)
 
 
 def write_report(
     batch: Record,
     ctx: StepContext,
-    documents: dict[str, Any],
-    number: int,
-    previous_report: Mapping[str, Any] | None,
-    note: str,
+    failure: BatchFailure | None,
+    documents: Sequence[msgspec.Struct] = (),
+    note: str = "",
+    *,
+    is_update: bool = False,
 ) -> Outcome:
+    """`failure`: why there are no jobs, or not all. `documents`: what is written with the report. A report after another
+    one, of whichever service, says what has changed since; so does one with `is_update`.
+    """
+    previous = batch.find_document(BatchReport)
+    is_update = is_update or previous is not None
     resources, submission, now = resources_of(ctx), Submission.from_batch(batch), ctx.now()
     try:
         profile = resources.get_profile(ctx, submission)
     except Fail:  # then the report has no recipients; it is written all the same
         profile = Profile(name=submission.profile)
     with_files = any(choose_recipients(submission, profile, resources))
-    findings = _collect_findings(batch, ctx, previous_report, with_files)
-    findings.number, findings.since = number, str((previous_report or {}).get("last_modified", ""))
-    findings.failure, findings.remark = documents.get("failure", batch.documents.get("failure")), note
-    if not findings.counts.total and not findings.failure:
-        findings.failure = make_failure("No job was created for it. Submit it again.")
-        documents = {**documents, "failure": findings.failure}
+    findings = _collect_findings(batch, ctx, previous, is_update, with_files)
+    if previous is not None:
+        findings.number, findings.since = previous.report + 1, previous.last_modified
+    elif is_update:
+        findings.number = 2
+    if not findings.counts.total and failure is None:
+        failure = make_failure("No job was created for it. Submit it again.")
+    findings.failure, findings.remark = failure, note
     if findings.failure and with_files:
         findings.attachments.append(MailAttachment("failure.json", text=encode_document(findings.failure).decode()))
     url = resources.api_url_of("batches", batch.id, "report")
-    documents = {
-        **documents,
-        "status-report": build_report_document(findings, now, resources.settings.notifications.max_ids, url),
-    }
-    message = (
-        findings.failure["reason"]
-        if findings.failure
-        else ". ".join(filter(None, (summarize_findings(findings), findings.remark)))
-    )
+    report = build_report(findings, now, resources.settings.notifications.max_ids, url)
+    message = failure.reason if failure is not None else ". ".join(filter(None, (summarize_findings(findings), note)))
     # Safe to repeat: mail and webhook deliveries are created in this commit alone, and their keys are derived from the
     # batch and the number of the report.
     return Done(
-        documents,
+        (*documents, report) if failure is None else (*documents, failure, report),
+        remove=(BatchFailure,) if failure is None else (),
         to=BATCH.completed if findings.is_success else BATCH.failed,
         message=message,
         spawn=build_report_messages(batch, submission, profile, resources, findings, now),
@@ -107,10 +112,10 @@ def write_report(
 
 
 def _collect_findings(
-    batch: Record, ctx: StepContext, previous_report: Mapping[str, Any] | None, with_files: bool
+    batch: Record, ctx: StepContext, previous: BatchReport | None, is_update: bool, with_files: bool
 ) -> BatchFindings:
     with ExitStack() as stack:
-        jobs_pass = _SettledJobsPass(batch, ctx, previous_report, with_files, stack)
+        jobs_pass = _SettledJobsPass(batch, ctx, previous, is_update, with_files, stack)
         # Safe to repeat: the name is this attempt's own.
         job_list = record_lists.write_list(ctx.objects, f"{jobs_pass.object_prefix}/jobs.jsonl", jobs_pass.read_jobs())
         jobs_pass.count_removed()
@@ -135,12 +140,13 @@ class _SettledJobsPass:
         self,
         batch: Record,
         ctx: StepContext,
-        previous_report: Mapping[str, Any] | None,
+        previous: BatchReport | None,
+        is_update: bool,
         with_files: bool,
         stack: ExitStack,
     ) -> None:
         self._batch, self._ctx, self._stack = batch, ctx, stack
-        self._update = previous_report is not None
+        self._update = is_update
         self._with_files = (
             with_files  # files are attached for a recipient; otherwise the documents of jobs are not read
         )
@@ -153,10 +159,9 @@ class _SettledJobsPass:
         self.warning_count = 0
         self._id_bytes = 0
         self._files: dict[str, _ReportFile] = {}
-        previous_list = previous_report.get("jobs") if previous_report else None
         self._known: Iterator[ReportedJob] = (
-            record_lists.read_list(ctx.objects, previous_list, ReportedJob)
-            if isinstance(previous_list, dict)
+            record_lists.read_list(ctx.objects, previous.jobs, ReportedJob)
+            if previous is not None and previous.jobs is not None
             else iter(())
         )
         try:
@@ -192,8 +197,8 @@ class _SettledJobsPass:
 
     def count_removed(self) -> None:
         """Count jobs that were created and no longer exist as deleted: other services remove a deleted job at once."""
-        created = self._batch.documents["spawned"].get("jobs", 0) if "spawned" in self._batch.documents else 0
-        self.counts.deleted += max(0, int(created) - self.counts.total)
+        created = self._batch.find_document(BatchJobs)
+        self.counts.deleted += max(0, created.jobs - self.counts.total) if created is not None else 0
 
     def build_attachments(self) -> list[MailAttachment]:
         return [

@@ -12,15 +12,16 @@ fails, it leaves out what it cannot use.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from waybill.record import Record
+from waybill.record import DocumentStruct, Record
 
+T = TypeVar("T", bound=msgspec.Struct)
 MAX_LOCAL_ID_LENGTH = 255
 MAX_LOCAL_IDS = 100  # of one object
 DC_ELEMENTS = (
@@ -102,9 +103,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     follows: tuple[str, ...] = ()
 
     @classmethod
-    def from_document(cls, document: object) -> Submission:
+    def from_document(cls, document: object) -> Self:
         """Read a `submission` or `configuration`, whoever wrote it."""
-        fields: Mapping[str, Any] = document if isinstance(document, dict) else {}
+        return cls.parse(msgspec.json.encode(document))
+
+    @classmethod
+    @lru_cache(4096)  # the machines need it with every step: for hold names, lock names and the working folder
+    def parse(cls, raw: bytes) -> Self:
+        fields = fields_of(raw)
 
         def first_text(*names: str) -> str:
             values = (fields[name] for name in names if name in fields)
@@ -153,10 +159,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_batch(cls, batch: Record) -> Submission:
-        submission = _read_cached(batch.documents.raw.get("submission", b""))
-        if submission.collections:
-            return submission
-        return msgspec.structs.replace(submission, collections=_read_collections(batch))
+        document = batch.find_document(BatchSubmission) or BatchSubmission.parse(b"")
+        return document.submission._with_collections(batch)
 
     @classmethod
     def from_job(cls, job: Record) -> Submission:
@@ -165,25 +169,27 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         Identifiers that were found since take precedence over those submitted. Who, what and when that another service
         wrote into `metadata` count where the configuration has none.
         """
-        submission = _read_cached(job.documents.raw.get("configuration", b""))
-        identifiers = _decode(job.documents.raw.get("identifiers", b""))
-        ids: Mapping[str, Any] = identifiers if isinstance(identifiers, dict) else {}
-        primary = ids.get("primary_id") if isinstance(ids.get("primary_id"), str) else ""
-        owner = _decode(job.documents.raw["owner"]) if not submission.owner and "owner" in job.documents.raw else {}
+        submission = (job.find_document(JobConfiguration) or JobConfiguration.parse(b"")).submission
+        identifiers = job.find_document(JobIdentifiers) or JobIdentifiers()
+        owner = job.find_document(DepositOwner) if not submission.owner else None
         complete = submission.creator and submission.title and submission.date
-        metadata = {} if complete else _read_metadata(job)
+        metadata = (None if complete else job.find_document(JobMetadata)) or JobMetadata()
         return msgspec.structs.replace(
-            submission,
-            owner=submission.owner or owner.get("ark", ""),
-            collections=submission.collections or _read_collections(job),
-            creator=submission.creator or metadata.get("erc_who", ""),
-            title=submission.title or metadata.get("erc_what", ""),
-            date=submission.date or metadata.get("erc_when", ""),
-            primary_id=primary or submission.primary_id,
-            local_ids=parse_local_ids(ids.get("local_id")) or submission.local_ids,
+            submission._with_collections(job),
+            owner=owner.ark if owner is not None else submission.owner,
+            creator=submission.creator or metadata.erc_who,
+            title=submission.title or metadata.erc_what,
+            date=submission.date or metadata.erc_when,
+            primary_id=identifiers.primary_id or submission.primary_id,
+            local_ids=identifiers.local_id or submission.local_ids,
             batch_id=submission.batch_id or (job.parent.id if job.parent else ""),
             job_id=submission.job_id or job.id,
         )
+
+    def _with_collections(self, record: Record) -> Submission:
+        """With those that a step found by the profile, if the submission names none."""
+        found = None if self.collections else record.find_document(DepositCollections)
+        return self if found is None else msgspec.structs.replace(self, collections=found.mnemonics)
 
     def to_document(self) -> dict[str, Any]:
         """The document `submission` or `configuration`, in both vocabularies, without empty fields; `update` is always
@@ -232,6 +238,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         }
         return {name: value for name, value in both.items() if value} | {"update": self.update}
 
+    def to_job_documents(self) -> tuple[JobConfiguration, JobIdentifiers, JobMetadata]:
+        """The documents of a new job."""
+        return (
+            JobConfiguration(self),
+            JobIdentifiers(self.primary_id, self.local_ids),
+            JobMetadata(self.creator, self.title, self.date, self.primary_id),
+        )
+
     @property
     def is_update_without_target(self) -> bool:
         """Whether it is an update of one object that does not name the object. In a batch each row names its own."""
@@ -243,37 +257,86 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             and not self.local_ids
         )
 
-    def to_identifiers(self) -> dict[str, Any]:
-        return {"primary_id": self.primary_id, "local_id": list(self.local_ids)}
 
-    def to_metadata(self) -> dict[str, str]:
-        return {"erc_who": self.creator, "erc_what": self.title, "erc_when": self.date, "erc_where": self.primary_id}
+# --- the documents
 
 
-def _read_metadata(job: Record) -> dict[str, str]:
-    """Who, what and when from the document `metadata`."""
-    found = _decode(job.documents.raw["metadata"]) if "metadata" in job.documents.raw else None
-    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+class BatchSubmission(msgspec.Struct, frozen=True):
+    """The document `submission` of a batch."""
+
+    submission: Submission
+
+    @classmethod
+    def parse(cls, raw: bytes) -> BatchSubmission:
+        return cls(Submission.parse(raw))
+
+    def render(self) -> dict[str, Any]:
+        return self.submission.to_document()
 
 
-def _read_collections(record: Record) -> tuple[str, ...]:
-    """The collections that a step found by the profile."""
-    found = _decode(record.documents.raw["collections"]) if "collections" in record.documents.raw else None
-    return tuple(_strings_of(found.get("mnemonics"))) if isinstance(found, dict) else ()
+class JobConfiguration(msgspec.Struct, frozen=True):
+    """The document `configuration` of a job."""
+
+    submission: Submission
+
+    @classmethod
+    def parse(cls, raw: bytes) -> JobConfiguration:
+        return cls(Submission.parse(raw))
+
+    def render(self) -> dict[str, Any]:
+        return self.submission.to_document()
 
 
-@lru_cache(4096)
-def _read_cached(raw: bytes) -> Submission:
-    """Cached, because the machines need it with every step: for hold names, lock names and the working folder."""
-    return Submission.from_document(_decode(raw))
+class JobIdentifiers(msgspec.Struct, frozen=True):
+    """The ARK and the local ids that were found or minted."""
+
+    primary_id: str = ""
+    local_id: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, raw: bytes) -> JobIdentifiers:
+        fields = fields_of(raw)
+        primary = fields.get("primary_id")
+        return cls(primary if isinstance(primary, str) else "", parse_local_ids(fields.get("local_id")))
 
 
-def _decode(raw: bytes) -> Any:
-    """None for what is not JSON: other services leave nodes empty, or write something else."""
+class JobMetadata(msgspec.Struct, frozen=True):
+    erc_who: str = ""
+    erc_what: str = ""
+    erc_when: str = ""
+    erc_where: str = ""
+
+
+class DepositOwner(DocumentStruct, frozen=True):
+    """The owner of the local ids, from the profile, if another service submitted it."""
+
+    ark: str
+
+
+class DepositCollections(DocumentStruct, frozen=True):
+    """The collections that can hold it, from its profile, if another service submitted it."""
+
+    mnemonics: tuple[str, ...]
+
+
+def fields_of(raw: bytes) -> dict[str, Any]:
+    """Return the fields of what another service wrote; none if it is no JSON object: others leave nodes empty, or write
+    something else.
+    """
     try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except (ValueError, RecursionError):
+        return {}
+
+
+def parse_texts(type: type[T]) -> Callable[[bytes], T]:
+    """Return the parser of a type whose fields are texts: what is no text is left out."""
+
+    def parse(raw: bytes) -> T:
+        fields = fields_of(raw)
+        return type(**{name: fields[name] for name in type.__struct_fields__ if isinstance(fields.get(name), str)})
+
+    return parse
 
 
 def parse_local_ids(value: object) -> tuple[str, ...]:

@@ -14,9 +14,8 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -28,13 +27,13 @@ from waybill.apps.ingest.description import (
     EmbeddedMetadata,
     read_embedded_metadata,
 )
+from waybill.apps.ingest.documents import DownloadedFiles
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestKind, ManifestRow, read_manifest
 from waybill.apps.ingest.object_paths import PRODUCER
 from waybill.apps.ingest.storage.sources import SourceMissing, open_working_file
 from waybill.digests import Digests
 from waybill.files.names import quote_text
 from waybill.manifests import record_lists
-from waybill.objects import Objects
 from waybill.record import Record
 from waybill.step import Fail, StepContext
 
@@ -55,10 +54,6 @@ class StagedFile(msgspec.Struct, frozen=True):
     mime: str = ""
 
 
-def read_staged_files(objects: Objects, document: Mapping[str, Any]) -> Iterator[StagedFile]:
-    return record_lists.read_list(objects, document, StagedFile)
-
-
 def staged_file_of(name: str, size: int, sha256: str, mime: str = "") -> StagedFile:
     """The file of this name below producer/; its MIME type is guessed from the name if it is not declared."""
     return StagedFile(
@@ -71,9 +66,8 @@ def staged_file_of(name: str, size: int, sha256: str, mime: str = "") -> StagedF
 
 def list_working_files(job: Record, ctx: StepContext) -> Iterator[StagedFile]:
     """The depositor's files as they were fetched; if another service fetched them, as they are in the folder."""
-    listed = job.documents.get("downloaded")
-    if isinstance(listed, dict):
-        return read_staged_files(ctx.objects, listed)
+    if (listed := job.find_document(DownloadedFiles)) is not None:
+        return record_lists.read_list(ctx.objects, listed, StagedFile)
     if (ctx.folder / "producer").is_dir():
         return _scan_producer(ctx)
     raise Fail("The files of this job are not in its working folder: `restart` fetches them.")

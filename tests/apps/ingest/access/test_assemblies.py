@@ -14,6 +14,7 @@ import pytest
 from tests.apps.ingest.access.stored_objects import ARK, StoredObjects
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from waybill.apps.ingest.access import AssemblyRequest, RequestedAssembly, request_assembly, tokens
+from waybill.apps.ingest.documents import to_rfc3339
 from waybill.apps.ingest.storage import MANIFEST_PATH
 from waybill.objects import measure
 from waybill.record import Record, RecordNotFound
@@ -162,8 +163,8 @@ def test_the_anticipated_time_counts_what_waits_before(tmp_path: Path) -> None:
             first, second = (asked_for(ingest, owner=owner, files=("producer/a.txt",)).record for owner in ("jo", "al"))
             after = engine.store.now()
         times = [ingest.get(r.kind, r.id).documents["token"]["anticipated-availability-time"] for r in (first, second)]
-        assert times[0] <= tokens.to_rfc3339(after + 102)
-        assert times[1] >= tokens.to_rfc3339(before + 198)
+        assert times[0] <= to_rfc3339(after + 102)
+        assert times[1] >= to_rfc3339(before + 198)
 
 
 def test_asked_twice_answers_the_same_token_to_the_same_person(ingest: IngestFixture) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.budget import Budget
 from tests.simulation.seed_problems import find_seed_problems, start_at
+from waybill.apps.ingest import documents
 from waybill.apps.ingest.access import archives, orders, tokens
 from waybill.apps.ingest.maintenance import assembly_expiry, audit
 from waybill.apps.ingest.simulation import AssemblyScenario
@@ -108,7 +109,7 @@ def the_newest_version_is_packed(patch: Patch) -> None:
 
 
 def the_list_of_names_is_forgotten(patch: Patch) -> None:
-    patch.setattr(orders.AssemblyOrder, "read_file_names", lambda order, objects: None)
+    patch.setattr(documents.AssemblyOrder, "read_file_names", lambda order, objects: None)
 
 
 def a_file_is_left_out(patch: Patch) -> None:

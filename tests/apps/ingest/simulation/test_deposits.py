@@ -10,12 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.budget import Budget
 from tests.simulation.seed_problems import find_seed_problems, start_at
 from waybill.apps.ingest import machine, object_paths, object_versions, report_writer, unpacked_container
-from waybill.apps.ingest.batch_report import build_report_document
+from waybill.apps.ingest.batch_report import build_report
 from waybill.apps.ingest.identifiers import minter
 from waybill.apps.ingest.inventory import rebuild_object
 from waybill.apps.ingest.machine.rebuild import build_rebuild_machine
@@ -94,13 +95,13 @@ def _next(count: int) -> RecordDocuments:
 
 
 def a_report_counts_only_what_failed(patch: Patch) -> None:
-    plain = build_report_document
+    plain = build_report
 
     def miscount(findings: Any, *rest: Any) -> Any:
-        document = plain(findings, *rest)
-        return {**document, "counts": {**document["counts"], "completed": 0}}
+        report = plain(findings, *rest)
+        return msgspec.structs.replace(report, counts=msgspec.structs.replace(report.counts, completed=0))
 
-    patch.setattr(report_writer, "build_report_document", miscount)
+    patch.setattr(report_writer, "build_report", miscount)
 
 
 def jobs_are_made_again_after_a_crash(patch: Patch) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.apps.ingest.documents import by_name
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from waybill.apps.ingest.profile import Profile, to_document
 from waybill.apps.ingest.submission import PayloadType, Submission
@@ -69,9 +70,7 @@ def fetched(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(files[name])
     docs = {
-        "configuration": submission.to_document(),
-        "identifiers": submission.to_identifiers(),
-        "metadata": submission.to_metadata(),
+        **by_name(*submission.to_job_documents()),
         "downloaded": {"count": len(rows), "rows": rows, "attempt": 1, "bytes": sum(map(len, files.values()))},
         **(more or {}),
     }

@@ -5,6 +5,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tests.apps.ingest.documents import by_name
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from waybill.apps.ingest.formats.checkm import ManifestRow, write_object_manifest
 from waybill.apps.ingest.submission import PayloadType, Submission
@@ -39,12 +40,7 @@ def submit(
     submission = Submission(
         **{"profile": "p", "url": url, "type": type, "batch_id": f"bid-{token}", "job_id": f"jid-{token}", **fields}
     )
-    written = {
-        "configuration": submission.to_document(),
-        "identifiers": submission.to_identifiers(),
-        "metadata": submission.to_metadata(),
-        **(docs or {}),
-    }
+    written = {**by_name(*submission.to_job_documents()), **(docs or {})}
     with ingest.engine() as engine:
         return engine.submit(New("job", written, state=state, priority=priority))
 

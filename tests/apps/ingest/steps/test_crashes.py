@@ -28,12 +28,7 @@ def test_a_deposit_is_stored_once_wherever_its_process_crashes(tmp_path: Path) -
             batch_id="bid-1",
             job_id="jid-1",
         )
-        documents = {
-            "configuration": payload.to_document(),
-            "identifiers": payload.to_identifiers(),
-            "metadata": payload.to_metadata(),
-        }
-        job = tester.submit("job", documents)
+        job = tester.submit("job", payload.to_job_documents())
         points = []
         for point in tester.crash_at_every_call(job, "Completed"):
             done = tester.get(job)

@@ -34,9 +34,11 @@ from tests.apps.ingest.steps.new_jobs import (
 from tests.disk_space.fake_disk import FakeDisk
 from tests.transfer.misbehaving import Misbehaving
 from waybill.apps.ingest import working_files
+from waybill.apps.ingest.documents import DownloadedFiles
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.submission import PayloadType
 from waybill.disk_space import SpaceReservations
+from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.rules import ActionRefused
 
@@ -64,7 +66,9 @@ def server() -> Iterator[Misbehaving]:
 
 
 def listed(ingest: IngestFixture, job: Record) -> list[working_files.StagedFile]:
-    return list(working_files.read_staged_files(ingest.environment.objects, job.documents["downloaded"]))
+    return list(
+        record_lists.read_list(ingest.environment.objects, job.document(DownloadedFiles), working_files.StagedFile)
+    )
 
 
 def expect_failure(ingest: IngestFixture, job: Record, *, final: bool) -> dict[str, Any]:

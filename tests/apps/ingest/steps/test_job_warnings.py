@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.apps.ingest.batches import jobs, profile, submit
+from tests.apps.ingest.documents import read_report_jobs
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps.downloaded_jobs import OWNER, fetched, run, stopping_at_notify
 from tests.apps.ingest.storage.yard import said_by_validator
 from tests.notify.smtp_server import SmtpServer
-from waybill.apps.ingest.batch_report import ReportedJob
 from waybill.apps.ingest.maintenance.audit import audit_next, iter_known_damage
 from waybill.apps.ingest.profile import Profile, ProfileMail
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.submission import PayloadType
-from waybill.manifests import record_lists
 from waybill.objects import DirectoryObjects
 from waybill.record import Record
 
@@ -134,7 +133,7 @@ def test_the_report_and_the_mail_list_damaged_files(tmp_path: Path) -> None:
         assert job.message.startswith("With warnings: 'producer/1.txt' is damaged")
         report = ingest.get("batch", batch.id).documents["status-report"]
         assert report["warnings"] == 1
-        (told,) = record_lists.read_list(ingest.environment.objects, report["jobs"], ReportedJob)
+        (told,) = read_report_jobs(ingest, batch)
         assert told.to_document()["warnings"][0].startswith(SAYS.format("1.txt"))
         letter = box.messages[-1].message
         body = letter.get_body()

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from tests.apps.ingest.batches import every, profile
+from tests.apps.ingest.documents import by_name
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from waybill import rules
 from waybill.apps.ingest.machine import build_tables
 from waybill.apps.ingest.profile import ProfileCallback
+from waybill.apps.ingest.storage import StoredVersion
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.machine import Backoff, Machine
 from waybill.record import Change, CommitGroup, CommitResult, Record
@@ -64,11 +66,10 @@ def at_notify(ingest: IngestFixture, **fields: Any) -> Record:
         primary_id="ark:/99999/fk4x",
         local_ids=("x", "y"),
     )
-    docs = {
-        "configuration": submission.to_document(),
-        "identifiers": submission.to_identifiers(),
-        "stored": {"object": "ark:/99999/fk4x", "version": 3},
-    }
+    stored = StoredVersion(
+        object="ark:/99999/fk4x", version=3, request="jid-1", created="", place="", sha256="", size=0
+    )
+    docs = {**by_name(*submission.to_job_documents(), stored)}
     with ingest.engine() as engine:
         batch = engine.submit(New("batch", {"submission": {"profile": "demo"}}, state="Processing"))
         (answer,) = engine.store.commit(

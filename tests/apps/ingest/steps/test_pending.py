@@ -4,7 +4,6 @@ import io
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps.new_jobs import list_requested_paths, manifest, md5, sha256, step, submit, upload, walk
 from tests.transfer.misbehaving import Misbehaving
 from waybill.apps.ingest import object_paths, payload
+from waybill.apps.ingest.documents import PayloadFiles, Refusal
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.job_refusal import SubmissionRefused
 from waybill.apps.ingest.submission import PayloadType, Submission
@@ -44,21 +44,20 @@ def server() -> Iterator[Misbehaving]:
         yield server
 
 
-def read_file_list(ingest: IngestFixture, job: Record) -> dict[str, Any]:
+def read_file_list(ingest: IngestFixture, job: Record) -> PayloadFiles:
     """The list of files of a job that is taken."""
     job = walk(ingest, job, upto="Estimating")
     assert job.state == "Estimating", job.message
-    document: dict[str, Any] = job.documents["files"]
-    return document
+    return job.document(PayloadFiles)
 
 
-def expect_refusal(ingest: IngestFixture, job: Record, *, final: bool = True) -> dict[str, Any]:
+def expect_refusal(ingest: IngestFixture, job: Record, *, final: bool = True) -> Refusal:
     """Why a job failed; whether it can be resumed is what the operator is told."""
     job = walk(ingest, job, upto="Estimating")
     assert job.state == "Failed"
-    refusal: dict[str, Any] = job.documents["refusal"]
-    assert refusal["final"] is final
-    assert job.message.startswith(refusal["reason"])
+    refusal = job.document(Refusal)
+    assert refusal.final is final
+    assert job.message.startswith(refusal.reason)
     with ingest.engine() as engine:
         if final:
             with pytest.raises(ActionRefused, match="cannot be resumed"):
@@ -90,7 +89,7 @@ def test_a_single_file_is_one_row_and_asks_nobody(ingest: IngestFixture) -> None
             digest_value="AB" * 32,
         ),
     )
-    assert (document["type"], document["count"]) == ("file", 1)
+    assert (document.type, document.count) == ("file", 1)
     (row,) = record_lists.read_list(ingest.environment.objects, document, ManifestRow)
     assert (row.name, row.algorithm, row.digest) == ("a b.txt", "sha256", "ab" * 32)
     assert ingest.web.requests == []
@@ -99,7 +98,7 @@ def test_a_single_file_is_one_row_and_asks_nobody(ingest: IngestFixture) -> None
 def test_a_manifest_gives_its_rows(ingest: IngestFixture) -> None:
     rows = [ManifestRow(3, f"{ingest.web.url}/{n}", f"d/{n}", "md5", md5(b"x"), 1, mime="text/x-odd") for n in range(3)]
     document = read_file_list(ingest, submit(ingest, ingest.web.put("m.checkm", manifest(*rows)), PayloadType.OBJECT))
-    assert document["type"] == "object-manifest"
+    assert document.type == "object-manifest"
     assert [
         (row.name, row.size, row.mime)
         for row in record_lists.read_list(ingest.environment.objects, document, ManifestRow)
@@ -111,28 +110,25 @@ def test_a_long_manifest_lies_beside_the_record(ingest: IngestFixture) -> None:
     rows = [ManifestRow(0, f"{ingest.web.url}/{n}", f"name-{n}") for n in range(500)]
     job = submit(ingest, **upload(ingest, "m.checkm", manifest(*rows)), type=PayloadType.OBJECT)
     document = read_file_list(ingest, job)
-    assert document["list"].startswith(f"ingest/lists/job/{job.id}/")
+    assert document.list.startswith(f"ingest/lists/job/{job.id}/")
     assert len(list(record_lists.read_list(ingest.environment.objects, document, ManifestRow))) == 500
 
 
 def test_a_manifest_with_windows_line_ends_is_taken(ingest: IngestFixture) -> None:
     data = manifest(ManifestRow(0, f"{ingest.web.url}/a", "a")).replace(b"\n", b"\r\n")
     assert (
-        read_file_list(ingest, submit(ingest, **upload(ingest, "m.checkm", data), type=PayloadType.OBJECT))["count"]
-        == 1
+        read_file_list(ingest, submit(ingest, **upload(ingest, "m.checkm", data), type=PayloadType.OBJECT)).count == 1
     )
 
 
 def test_a_batch_type_in_a_job_means_its_rows(ingest: IngestFixture) -> None:
-    assert (
-        read_file_list(ingest, submit(ingest, f"{ingest.web.url}/a.zip", PayloadType.CONTAINERS))["type"] == "container"
-    )
-    assert read_file_list(ingest, submit(ingest, f"{ingest.web.url}/a.zip", PayloadType.FILES))["type"] == "file"
+    assert read_file_list(ingest, submit(ingest, f"{ingest.web.url}/a.zip", PayloadType.CONTAINERS)).type == "container"
+    assert read_file_list(ingest, submit(ingest, f"{ingest.web.url}/a.zip", PayloadType.FILES)).type == "file"
 
 
 def test_a_zip_sent_as_a_file_is_a_file(ingest: IngestFixture) -> None:
     assert (
-        read_file_list(ingest, submit(ingest, **upload(ingest, "a.zip", zip_of(a=b"x")), type=PayloadType.FILE))["type"]
+        read_file_list(ingest, submit(ingest, **upload(ingest, "a.zip", zip_of(a=b"x")), type=PayloadType.FILE)).type
         == "file"
     )
 
@@ -159,11 +155,11 @@ def test_an_undeclared_type_is_guessed(ingest: IngestFixture, name: str, data: b
         if where == "uploaded"
         else submit(ingest, ingest.web.put(name, data))
     )
-    assert read_file_list(ingest, job)["type"] == type
+    assert read_file_list(ingest, job).type == type
 
 
 def test_what_is_too_long_to_be_a_manifest_is_not_fetched_to_be_guessed(ingest: IngestFixture) -> None:
-    assert read_file_list(ingest, submit(ingest, ingest.web.put("nothing", bytes(5_000_001))))["type"] == "file"
+    assert read_file_list(ingest, submit(ingest, ingest.web.put("nothing", bytes(5_000_001)))).type == "file"
     assert list_requested_paths(ingest, "GET") == []
 
 
@@ -173,22 +169,22 @@ def test_what_is_too_long_to_be_a_manifest_is_not_fetched_to_be_guessed(ingest: 
 def test_pending_to_failed_on_a_payload_digest_mismatch(ingest: IngestFixture) -> None:
     fields = upload(ingest, "a.txt", b"hello", digest_type="sha-256", digest_value=sha256(b"other"))
     refusal = expect_refusal(ingest, submit(ingest, **fields, type=PayloadType.FILE))
-    assert refusal["reason"] == (
+    assert refusal.reason == (
         f"The payload is not what was promised: what came has the sha256 {sha256(b'hello')}, and {sha256(b'other')} was promised."
     )
 
 
 def test_an_upload_is_read_where_its_digest_was_not_taken_as_it_came(ingest: IngestFixture) -> None:
     good = upload(ingest, "a.txt", b"hello", digest_type="MD5", digest_value=md5(b"hello").upper())
-    assert read_file_list(ingest, submit(ingest, **good, type=PayloadType.FILE))["count"] == 1
+    assert read_file_list(ingest, submit(ingest, **good, type=PayloadType.FILE)).count == 1
     bad = upload(ingest, "a.txt", b"hello", digest_type="MD5", digest_value=md5(b"other"))
-    assert "md5" in expect_refusal(ingest, submit(ingest, **bad, type=PayloadType.FILE))["reason"]
+    assert "md5" in expect_refusal(ingest, submit(ingest, **bad, type=PayloadType.FILE)).reason
 
 
 def test_the_size_of_an_upload_is_compared_too(ingest: IngestFixture) -> None:
     assert (
         "5 bytes came, and 6 were promised"
-        in expect_refusal(ingest, submit(ingest, **upload(ingest, "a.txt", b"hello", size=6)))["reason"]
+        in expect_refusal(ingest, submit(ingest, **upload(ingest, "a.txt", b"hello", size=6))).reason
     )
 
 
@@ -197,7 +193,7 @@ def test_a_manifest_by_url_with_a_wrong_digest(ingest: IngestFixture) -> None:
     refusal = expect_refusal(
         ingest, submit(ingest, url, PayloadType.OBJECT, digest_type="md5", digest_value=md5(b"other"))
     )
-    assert "The payload is not what was promised" in refusal["reason"]
+    assert "The payload is not what was promised" in refusal.reason
 
 
 @pytest.mark.parametrize(
@@ -213,7 +209,7 @@ def test_digests_that_cannot_be_checked(ingest: IngestFixture, digest_type: str,
     job = submit(
         ingest, f"{ingest.web.url}/a.txt", PayloadType.FILE, digest_type=digest_type, digest_value=digest_value
     )
-    assert why in expect_refusal(ingest, job)["reason"]
+    assert why in expect_refusal(ingest, job).reason
 
 
 @pytest.mark.parametrize(
@@ -245,8 +241,8 @@ def test_digests_that_cannot_be_checked(ingest: IngestFixture, digest_type: str,
 )
 def test_pending_to_failed_on_a_corrupt_manifest(ingest: IngestFixture, data: bytes, reasons: list[str]) -> None:
     refusal = expect_refusal(ingest, submit(ingest, ingest.web.put("m.checkm", data), PayloadType.OBJECT))
-    assert len(refusal["reasons"]) == len(reasons)
-    assert all(reason in found for reason, found in zip(reasons, refusal["reasons"], strict=True)), refusal["reasons"]
+    assert len(refusal.reasons) == len(reasons)
+    assert all(reason in found for reason, found in zip(reasons, refusal.reasons, strict=True)), refusal.reasons
     assert list_requested_paths(ingest, "HEAD") == []
 
 
@@ -255,23 +251,24 @@ def test_of_many_complaints_all_are_kept_and_a_hundred_are_shown(ingest: IngestF
     refusal = expect_refusal(
         ingest, submit(ingest, **upload(ingest, "m.checkm", f"{HEAD}{rows}#%eof\n".encode()), type=PayloadType.OBJECT)
     )
-    assert len(refusal["reasons"]) == 100
-    assert len(list(record_lists.read_list(ingest.environment.objects, refusal["list"], str))) == 150
-    assert len(refusal["reason"]) < 500
+    assert len(refusal.reasons) == 100
+    assert refusal.list is not None
+    assert len(list(record_lists.read_list(ingest.environment.objects, refusal.list, str))) == 150
+    assert len(refusal.reason) < 500
 
 
 def test_an_upload_that_is_too_long_for_a_manifest(ingest: IngestFixture) -> None:
     assert (
         "longer than 5,000,000 bytes"
-        in expect_refusal(ingest, submit(ingest, **upload(ingest, "m", bytes(5_000_001)), type=PayloadType.OBJECT))[
-            "reason"
-        ]
+        in expect_refusal(
+            ingest, submit(ingest, **upload(ingest, "m", bytes(5_000_001)), type=PayloadType.OBJECT)
+        ).reason
     )
 
 
 def test_a_manifest_of_a_batch_is_no_object(ingest: IngestFixture) -> None:
     data = HEAD.replace("mrt-ingest", "mrt-container-batch").encode() + b"http://x.org/a.zip\n#%eof\n"
-    assert "submit it as a batch" in expect_refusal(ingest, submit(ingest, **upload(ingest, "m.txt", data)))["reason"]
+    assert "submit it as a batch" in expect_refusal(ingest, submit(ingest, **upload(ingest, "m.txt", data))).reason
 
 
 @pytest.mark.parametrize(
@@ -292,8 +289,8 @@ def test_a_manifest_of_a_batch_is_no_object(ingest: IngestFixture) -> None:
 )
 def test_addresses_that_lead_nowhere(ingest: IngestFixture, url: str, why: str) -> None:
     refusal = expect_refusal(ingest, submit(ingest, url, PayloadType.FILE))
-    assert why in refusal["reason"]
-    assert "secret" not in refusal["reason"]
+    assert why in refusal.reason
+    assert "secret" not in refusal.reason
 
 
 @pytest.mark.parametrize(
@@ -302,14 +299,13 @@ def test_addresses_that_lead_nowhere(ingest: IngestFixture, url: str, why: str) 
 def test_a_file_whose_name_storage_cannot_keep(ingest: IngestFixture, filename: str) -> None:
     assert (
         "name"
-        in expect_refusal(ingest, submit(ingest, f"{ingest.web.url}/a", PayloadType.FILE, filename=filename))["reason"]
+        in expect_refusal(ingest, submit(ingest, f"{ingest.web.url}/a", PayloadType.FILE, filename=filename)).reason
     )
 
 
 def test_a_file_without_a_name(ingest: IngestFixture) -> None:
     assert (
-        "give it as `filename`"
-        in expect_refusal(ingest, submit(ingest, f"{ingest.web.url}/", PayloadType.FILE))["reason"]
+        "give it as `filename`" in expect_refusal(ingest, submit(ingest, f"{ingest.web.url}/", PayloadType.FILE)).reason
     )
 
 
@@ -326,7 +322,7 @@ def test_a_manifest_that_cannot_be_fetched_may_be_repaired_on_its_server(
     server.does["/m.checkm"] = [does]
     assert (
         "The payload could not be fetched"
-        in expect_refusal(ingest, submit(ingest, f"{server.url}/m.checkm", PayloadType.OBJECT), final=False)["reason"]
+        in expect_refusal(ingest, submit(ingest, f"{server.url}/m.checkm", PayloadType.OBJECT), final=False).reason
     )
 
 
@@ -335,7 +331,7 @@ def test_a_private_address_is_refused_and_may_be_allowed_later(tmp_path: Path) -
         url = ingest.web.put("m.checkm", manifest(ManifestRow(0, "http://example.org/a", "a")))
         assert (
             "is not a public address"
-            in expect_refusal(ingest, submit(ingest, url, PayloadType.OBJECT), final=False)["reason"]
+            in expect_refusal(ingest, submit(ingest, url, PayloadType.OBJECT), final=False).reason
         )
         assert ingest.web.requests == []
 

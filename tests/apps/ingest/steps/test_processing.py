@@ -117,7 +117,9 @@ def test_where_storing_is_a_state_the_working_folder_holds_all_that_storage_must
 
 def look_at_the_working_folder(ingest: IngestFixture) -> None:
     row = {"line": 6, "url": "http://127.0.0.1/a.txt", "name": "a.txt", "algorithm": "md5", "digest": "0" * 32}
-    job = fetched(ingest, {"a.txt": b"hello", "odd |name ": b"x"}, more={"files": {"count": 1, "rows": [row]}})
+    job = fetched(
+        ingest, {"a.txt": b"hello", "odd |name ": b"x"}, more={"files": {"count": 1, "rows": [row], "type": "file"}}
+    )
     system = folder_of(ingest, run(ingest, job, "Storing")) / "system"
     assert sorted(os.listdir(system)) == sorted([*SYSTEM, "mrt-manifest.txt", "mrt-submission-manifest.txt"])
     lines = (system / "mrt-manifest.txt").read_text().splitlines()

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 
 from tests.apps.ingest.batches import every, files, jobs, profile, settle, submit
+from tests.apps.ingest.documents import read_report_jobs
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps.test_batch_jobs import made
 from tests.notify.smtp_server import ReceivedMail, SmtpServer
 from waybill import rules
-from waybill.apps.ingest.batch_report import ReportedJob
 from waybill.apps.ingest.profile import ProfileMail
 from waybill.apps.ingest.submission import PayloadType
-from waybill.manifests import record_lists
 from waybill.record import Change, CommitGroup, Record
 
 ROLES = ["batch", "mail", "webhook_delivery"]
@@ -172,7 +171,7 @@ def test_a_batch_without_jobs_says_why_in_a_file_too(tmp_path: Path) -> None:
         with ingest.workers(queues=ROLES):
             failed = ingest.wait("batch", batch.id, "Failed")
             (came,) = box.wait()
-    assert read_attachment(came.message)["failure.json"] == failed.documents["failure"]
+    assert {"v": 1, **read_attachment(came.message)["failure.json"]} == failed.documents["failure"]
 
 
 def test_a_batch_whose_jobs_were_all_deleted_completes_and_counts_them(tmp_path: Path) -> None:
@@ -298,7 +297,7 @@ def test_long_lists_lie_beside_the_record(tmp_path: Path, monkeypatch: pytest.Mo
         assert report["counts"] == {"completed": 100, "failed": 50, "deleted": 0}
         assert report["manifest_url"] == f"http://waybill.test/api/v1/ingest/batches/{batch.id}/report"
         assert report["jobs"]["list"].startswith(f"ingest/reports/{batch.id}/")
-        rows = list(record_lists.read_list(ingest.environment.objects, report["jobs"], ReportedJob))
+        rows = list(read_report_jobs(ingest, batch))
         assert [row.id for row in rows] == [job.id for job in found]
         (came,) = box.wait()
         assert "  and 30 more" in body(came)

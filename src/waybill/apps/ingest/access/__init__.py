@@ -9,12 +9,6 @@ fetched by its URL -> expired: deleted, its files and then its record removed (m
 is in steps/access/processing.py.
 """
 
-from waybill.apps.ingest.access.orders import (
-    AssemblyOrder,
-    AssemblyRequest,
-    RequestedAssembly,
-    order_of,
-    request_assembly,
-)
+from waybill.apps.ingest.access.orders import AssemblyRequest, RequestedAssembly, request_assembly
 
-__all__ = ["AssemblyOrder", "AssemblyRequest", "RequestedAssembly", "order_of", "request_assembly"]
+__all__ = ["AssemblyRequest", "RequestedAssembly", "request_assembly"]

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from waybill.apps.ingest.access.orders import ALL_VERSIONS, AssemblyOrder
+from waybill.apps.ingest.documents import ALL_VERSIONS, AssemblyOrder
 from waybill.apps.ingest.storage import MANIFEST_PATH, StorageService, StoredVersion
 from waybill.files.containers import MemberNames, MemberToPack
 from waybill.files.names import quote_text

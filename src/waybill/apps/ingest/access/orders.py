@@ -17,26 +17,29 @@ from Merritt's old queues have none either, and fail.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from waybill.apps.ingest.access import tokens
+from waybill.apps.ingest.documents import (
+    ALL_VERSIONS,
+    ArchiveContent,
+    ArchiveForm,
+    AssemblyOrder,
+    AssemblyToken,
+    PackedArchive,
+)
 from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.resources import IngestResources
 from waybill.engine import Engine
-from waybill.files.names import quote_text, to_file_name
+from waybill.files.names import quote_text
 from waybill.manifests import record_lists
-from waybill.objects import Objects
 from waybill.record import MAX_PAGE, Record, RecordNotFound, Store
 from waybill.rules import ActionRefused
 from waybill.step import New, Wait
 
-ArchiveForm = Literal["zip", "zip-stored", "tar", "tar.gz"]
-ArchiveContent = Literal["full", "producer"]
 MAX_FILES = 1000  # named files of one order
-ALL_VERSIONS = 0
 IMPORTED_PREFIX = "legacy/"  # of the idempotency keys of imported assemblies
 FOREIGN_POLL_SECONDS = 24 * 3600.0  # seconds between two reads of an assembly of another service
 ASK_AGAIN = "It was requested in the old system, which stored the request elsewhere: request it again."
@@ -47,71 +50,14 @@ FILES_HINT = (
 MAX_EXPIRED = 100  # expired assemblies of one order that are not yet removed
 MIN_SECONDS = 1.0  # seconds that the smallest assembly takes
 
-_ENDINGS = {
-    "zip": (".zip", "application/zip"),
-    "zip-stored": (".zip", "application/zip"),
-    "tar": (".tar", "application/x-tar"),
-    "tar.gz": (".tar.gz", "application/gzip"),
-}
-
-
-class AssemblyOrder(msgspec.Struct, frozen=True, kw_only=True):
-    object: str
-    version: int  # or ALL_VERSIONS
-    form: ArchiveForm = "zip"  # zip is deflated; zip-stored is faster and larger
-    content: ArchiveContent = "full"  # producer: without the files that ingest added
-    files: dict[str, Any] | None = None  # a list as record_lists.write_list returns it; None: all files
-    ignores_embargo: bool = False  # requested by an operator: its URL works despite an embargo
-
-    @property
-    def top_folder(self) -> str:
-        """The only top-level folder of the archive."""
-        return to_file_name(self.object)
-
-    @property
-    def file_name(self) -> str:
-        """The file name of the archive."""
-        return self.top_folder + (f"_v{self.version}" if self.version != ALL_VERSIONS else "") + _ENDINGS[self.form][0]
-
-    @property
-    def mime(self) -> str:
-        return _ENDINGS[self.form][1]
-
-    def to_request_json(self) -> str:
-        """Return the body that requests the same again, without the named files."""
-        body = {"object": self.object, "version": self.version, "form": self.form, "content": self.content}
-        return msgspec.json.encode(body).decode()
-
-    def is_included(self, path: str) -> bool:
-        return self.content == "full" or path.startswith("producer/")
-
-    def read_file_names(self, objects: Objects) -> frozenset[str] | None:
-        """Return the named files; None: all files."""
-        return None if self.files is None else frozenset(record_lists.read_list(objects, self.files, str))
-
-
-def order_of(record: Record) -> AssemblyOrder | None:
-    """Return the order of an assembly; None if it was requested from another service."""
-    try:
-        return msgspec.convert(record.documents["order"], AssemblyOrder)
-    except (KeyError, msgspec.ValidationError):
-        return None
-
 
 def is_imported(record: Record) -> bool:
     """Whether it was imported from an old queue of Merritt's: no other service owns it, and its order is unknown."""
-    return (record.idempotency_key or "").startswith(IMPORTED_PREFIX) and order_of(record) is None
+    return (record.idempotency_key or "").startswith(IMPORTED_PREFIX) and record.find_document(AssemblyOrder) is None
 
 
 def leave_to_other_service(record: Record) -> Wait:
     return Wait(FOREIGN_POLL_SECONDS, record.message)
-
-
-def content_bytes_of(record: Record) -> int:
-    """Return the content size of an assembly of any service; 0 if it is unknown."""
-    token = record.documents.get("token")
-    size = token.get("cloud-content-byte") if isinstance(token, dict) else 0
-    return size if isinstance(size, int) and size > 0 else 0
 
 
 class AssemblyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,13 +99,15 @@ def request_assembly(
     token = tokens.generate_token(resources.draw_random_bytes)
     place = tokens.place_of(token)
     if assembly_request.files:
-        order = msgspec.structs.replace(order, files=save_file_names(resources.objects, place, assembly_request.files))
+        # a long list is stored as an object at the place of the assembly
+        files = record_lists.write_list(resources.objects, f"{place}/files.jsonl", assembly_request.files)
+        order = msgspec.structs.replace(order, files=files)
     now = engine.store.now()
     ready = estimate_ready_time(engine.store, resources, kind, size.bytes, now)
-    documents = {
-        "order": msgspec.structs.asdict(order),
-        "token": tokens.token_document(token, tokens.url_of(resources, token), size.bytes, ASSEMBLY.initial, ready),
-    }
+    documents = (
+        order,
+        AssemblyToken.create(token, tokens.url_of(resources, token), size.bytes, ASSEMBLY.initial, ready),
+    )
     key = first_key = f"access/{_order_digest_of(order, assembly_request, owner)}"
     for _ in range(MAX_EXPIRED):
         submitted = engine.submit(
@@ -176,11 +124,6 @@ def request_assembly(
             return RequestedAssembly(record, False)
         key = f"{first_key}/{record.id}"  # that one has expired: the next key is the same for all concurrent requests
     raise ActionRefused(f"{order.object} has too many expired assemblies that are not yet removed. Try again later.")
-
-
-def save_file_names(objects: Objects, place: str, files: Iterable[str]) -> dict[str, Any]:
-    """Write the names of files; a long list is stored as an object at the place of the assembly."""
-    return record_lists.write_list(objects, f"{place}/files.jsonl", files)
 
 
 def measure_order(resources: IngestResources, assembly_request: AssemblyRequest) -> tuple[AssemblyOrder, ContentSize]:
@@ -232,7 +175,9 @@ def estimate_ready_time(store: Store, resources: IngestResources, kind: str, siz
     bytes_ahead = 0
     for state in ASSEMBLY.live:
         bytes_ahead += sum(
-            content_bytes_of(record) for record in store.find(kind, state=state, limit=MAX_PAGE, documents=True).records
+            token.content_bytes
+            for record in store.find(kind, state=state, limit=MAX_PAGE, documents=True).records
+            if (token := record.find_document(AssemblyToken)) is not None
         )
     return now + MIN_SECONDS + (bytes_ahead + size) / resources.settings.access.bytes_per_second
 
@@ -240,8 +185,8 @@ def estimate_ready_time(store: Store, resources: IngestResources, kind: str, siz
 def is_alive(record: Record, now: float, keep: float) -> bool:
     """Whether its token can be returned to a repeated request."""
     if record.state == ASSEMBLY.completed:
-        packed = record.documents.get("packed")
-        return isinstance(packed, dict) and packed.get("expires", 0) - now >= keep / 2
+        packed = record.find_document(PackedArchive)
+        return packed is not None and packed.expires - now >= keep / 2
     return record.state in ASSEMBLY.live
 
 

@@ -16,11 +16,10 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
+from waybill.apps.ingest.documents import AssemblyToken
 from waybill.apps.ingest.resources import IngestResources
 from waybill.objects import ObjectNotFound as NoObject
 from waybill.objects import Objects
@@ -47,9 +46,8 @@ def place_of(token: str) -> str:
 
 def token_of(record: Record) -> str:
     """Return the token of one of our assemblies; empty if the record has none of ours."""
-    document = record.documents.get("token")
-    token = document.get("token") if isinstance(document, dict) else None
-    return token if isinstance(token, str) and _TOKEN_PATTERN.fullmatch(token) else ""
+    document = record.find_document(AssemblyToken)
+    return document.token if document is not None and _TOKEN_PATTERN.fullmatch(document.token) else ""
 
 
 def write_pointer(objects: Objects, record: Record) -> None:
@@ -101,21 +99,5 @@ def remove_files(objects: Objects, place: str) -> int:
     return count + objects.delete(pointer)
 
 
-def token_document(token: str, url: str, size: int, status: str, ready: float) -> dict[str, Any]:
-    """Return the document `token` in the format of the services that share the tree. Our storage has no node numbers: 0."""
-    return {
-        "token": token,
-        "delivery-node": 0,
-        "cloud-content-byte": size,
-        "status": status,
-        "url": url,
-        "anticipated-availability-time": to_rfc3339(ready),
-    }
-
-
 def url_of(resources: IngestResources, token: str) -> str:
     return resources.api_url_of("access", token)
-
-
-def to_rfc3339(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

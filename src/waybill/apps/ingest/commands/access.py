@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from waybill import views
-from waybill.apps.ingest.access import AssemblyRequest, order_of, request_assembly
-from waybill.apps.ingest.access.orders import ArchiveContent, ArchiveForm
+from waybill.apps.ingest.access import AssemblyRequest, request_assembly
 from waybill.apps.ingest.commands.support import register_command, resources_of
+from waybill.apps.ingest.documents import ArchiveContent, ArchiveForm, AssemblyOrder, AssemblyToken, PackedArchive
 from waybill.cli import downloads, terminal
 from waybill.cli.actions import YES, confirm_on_record
 from waybill.cli.command_context import WHY, CommandContext
@@ -92,10 +92,8 @@ def _format_state(view: dict[str, Any]) -> str:
 
 
 def _to_view(record: Record, now: float) -> dict[str, Any]:
-    order, document = order_of(record), record.documents.get("token")
-    token: dict[str, Any] = document if isinstance(document, dict) else {}
-    packed = record.documents.get("packed") or {}
-    size = token.get("cloud-content-byte")
+    order, packed = record.find_document(AssemblyOrder), record.find_document(PackedArchive)
+    token = record.find_document(AssemblyToken) or AssemblyToken({})
     return {
         "queue": record.kind.partition("-")[2],
         "id": record.id,
@@ -104,18 +102,12 @@ def _to_view(record: Record, now: float) -> dict[str, Any]:
         "object": order.object if order else "",
         "version": order.version if order else None,
         "form": order.form if order else "",
-        "bytes": size if isinstance(size, int) else None,
-        "expected": _text_of(token, "anticipated-availability-time"),
-        "url": _text_of(token, "url"),
-        "expires": views.format_time(packed.get("expires", 0)),
-        "expired": record.state == "Completed" and packed.get("expires", now) < now,
+        "bytes": token.content_bytes or None,
+        "expected": token.ready_at or None,
+        "url": token.url or None,
+        "expires": views.format_time(packed.expires if packed is not None else 0),
+        "expired": record.state == "Completed" and packed is not None and packed.expires < now,
     }
-
-
-def _text_of(token: dict[str, Any], name: str) -> str | None:
-    """Return a text of a token, which another service may have written; None if it is no text."""
-    value = token.get(name)
-    return value if isinstance(value, str) and value else None
 
 
 def request(
@@ -209,32 +201,28 @@ def get(
     resources = resources_of(context)
     with context.open_store() as store:
         record, now = _find_assembly(store, id), store.now()
-    packed = record.documents.get("packed")
-    if record.state == "Completed" and isinstance(packed, dict) and packed.get("expires", now) < now:
-        when = format_local_time(views.format_time(packed["expires"]))
+    packed = record.find_document(PackedArchive)
+    if record.state == "Completed" and packed is not None and packed.expires < now:
+        when = format_local_time(views.format_time(packed.expires))
         raise NotFound(
             f"{record.ref} expired {when}, and its archive is no longer available. {_suggest_request(record)}"
         )
-    if record.state != "Completed" or not isinstance(packed, dict):
+    if record.state != "Completed" or packed is None:
         raise NotFound(
             f"{record.ref} is {record.state}: its archive {'no longer exists' if packed else 'is not ready yet'}."
         )
     target = downloads.resolve_output(context, output, force)
     downloads.save_chunks(
         target,
-        downloads.verify_chunks(
-            resources.objects.get(packed["name"]), packed["sha256"], f"The archive of {record.ref}"
-        ),
+        downloads.verify_chunks(resources.objects.get(packed.name), packed.sha256, f"The archive of {record.ref}"),
     )
     if context.as_json:
-        return context.print_json(
-            {"id": record.id, "file": str(target), "bytes": packed["size"], "sha256": packed["sha256"]}
-        )
-    return context.print_note(f"{target or record.ref}: {format_size(packed['size'])}, SHA-256 {packed['sha256']}")
+        return context.print_json({"id": record.id, "file": str(target), "bytes": packed.size, "sha256": packed.sha256})
+    return context.print_note(f"{target or record.ref}: {format_size(packed.size)}, SHA-256 {packed.sha256}")
 
 
 def _suggest_request(record: Record) -> str:
-    order = order_of(record)
+    order = record.find_document(AssemblyOrder)
     if order is None:
         return "It must be requested again."
     more = f" --content {order.content}" if order.content != "full" else ""

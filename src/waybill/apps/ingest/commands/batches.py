@@ -13,6 +13,8 @@ from waybill import views
 from waybill.apps.ingest import service
 from waybill.apps.ingest.batch_report import ReportedJob
 from waybill.apps.ingest.commands.support import register_command, resources_of
+from waybill.apps.ingest.documents import BatchFailure, BatchReport, Refusal
+from waybill.apps.ingest.job_space import space_needed_of
 from waybill.apps.ingest.submission import Submission
 from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext
@@ -217,14 +219,14 @@ def print_failures(context: CommandContext, view: dict[str, Any]) -> None:
 
 
 def _to_failure_view(job: Record) -> dict[str, Any]:
-    refusal = job.documents.get("refusal") or {}
+    refusal = job.find_document(Refusal)
     return {
         "id": job.id,
         "what": describe_job(job),
         "last_done": job.last_done,
         "reason": job.message,
-        "reasons": refusal.get("reasons", []),
-        "can_be_resumed": not refusal.get("final"),
+        "reasons": refusal.reasons if refusal is not None else (),
+        "can_be_resumed": refusal is None or not refusal.final,
     }
 
 
@@ -296,7 +298,7 @@ def _to_job_view(
 ) -> dict[str, Any]:
     view: dict[str, Any] = dict(views.to_record_view(job, context.environment.machines, progress=progress))
     deposit = Submission.from_job(job)
-    space = job.documents.get("space_needed")
+    space = space_needed_of(job)
     copied = (
         "id",
         "state",
@@ -347,14 +349,14 @@ def report(
             return context.print_line(
                 f"{batch.id} is {acted.record.state}: the report is written and sent when none of its jobs is open."
             )
-        last_report = batch.documents.get("status-report")
-        if not isinstance(last_report, dict):
+        last_report = batch.find_document(BatchReport)
+        if last_report is None:
             raise NotFound(
                 f"{batch.id} is {batch.state} and has no report yet. `waybill ingest batch {batch.id}` shows its state."
             )
         rows = list(_iter_failures(engine.store, last_report)) if not context.as_json else []
     if context.as_json:
-        shown = {key: value for key, value in last_report.items() if key != "jobs"}
+        shown = {key: value for key, value in batch.documents["status-report"].items() if key != "jobs"}
         return context.print_json(
             {**shown, "jobs": [row.to_document() for row in _iter_report_jobs(context, last_report)]} if jobs else shown
         )
@@ -367,33 +369,32 @@ def report(
 
 
 def _print_report(
-    context: CommandContext, batch: Record, report: dict[str, Any], failures: list[tuple[str, str, str, str]]
+    context: CommandContext, batch: Record, report: BatchReport, failures: list[tuple[str, str, str, str]]
 ) -> None:
-    counts, since = report.get("counts") or {}, report.get("since")
+    counts, since, failure = report.counts, report.since, batch.find_document(BatchFailure)
     context.out.print(
         terminal.make_field_table(
             [
                 ("batch", batch.id),
-                ("report", report.get("report")),
-                ("written", report.get("last_modified")),
-                ("result", report.get("status")),
-                ("", report.get("reason")),
-                ("completed", counts.get("completed")),
-                ("failed", counts.get("failed")),
-                ("deleted", counts.get("deleted")),
+                ("report", report.report),
+                ("written", report.last_modified),
+                ("result", report.status),
+                ("", report.reason),
+                ("completed", counts.completed),
+                ("failed", counts.failed),
+                ("deleted", counts.deleted),
             ]
         )
     )
-    if report.get("warnings"):
+    if report.warnings:
         context.print_line(
-            f"{pluralize(report['warnings'], 'object')} completed with warnings: waybill ingest report {batch.id} --jobs lists them."
+            f"{pluralize(report.warnings, 'object')} completed with warnings: waybill ingest report {batch.id} --jobs lists them."
         )
-    if isinstance(since, dict):
+    if since is not None:
         context.print_line(
-            f"Since {since.get('last_modified')}: {since.get('completed', 0)} completed, {since.get('deleted', 0)} deleted, "
-            f"{since.get('unresolved', 0)} unresolved."
+            f"Since {since.last_modified}: {since.completed} completed, {since.deleted} deleted, {since.unresolved} unresolved."
         )
-    for reason in (batch.documents.get("failure") or {}).get("reasons", []):
+    for reason in failure.reasons if failure is not None else ():
         context.print_line(f"  {reason}")
     if failures:
         table = terminal.make_table("failed", "what", "now", "why", unfolded=("failed",))
@@ -402,9 +403,9 @@ def _print_report(
         context.out.print(table)
 
 
-def _iter_failures(store: Store, report: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def _iter_failures(store: Store, report: BatchReport) -> Iterator[tuple[str, str, str, str]]:
     """Yield the first failed jobs of a report with their state now."""
-    for id in report.get("failed_jobs", [])[:MAX_FAILURES]:
+    for id in report.failed_jobs[:MAX_FAILURES]:
         try:
             job = store.get("job", id)
             yield id, describe_job(job), job.state, job.message
@@ -412,8 +413,6 @@ def _iter_failures(store: Store, report: dict[str, Any]) -> Iterator[tuple[str, 
             yield id, "", "removed", ""
 
 
-def _iter_report_jobs(context: CommandContext, report: dict[str, Any]) -> Iterator[ReportedJob]:
-    jobs = report.get("jobs")
-    return (
-        record_lists.read_list(resources_of(context).objects, jobs, ReportedJob) if isinstance(jobs, dict) else iter(())
-    )
+def _iter_report_jobs(context: CommandContext, report: BatchReport) -> Iterator[ReportedJob]:
+    objects = resources_of(context).objects
+    return record_lists.read_list(objects, report.jobs, ReportedJob) if report.jobs is not None else iter(())

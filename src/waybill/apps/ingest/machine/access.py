@@ -4,6 +4,7 @@ have a queue each.
 
 from __future__ import annotations
 
+from waybill.apps.ingest.documents import AssemblyOrder, AssemblyToken, PackedArchive
 from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF
 from waybill.apps.ingest.machine.state_names import StateNames
 from waybill.machine import Document, Machine, action, end, rest, work
@@ -38,13 +39,15 @@ def build_access_machine(size: str) -> Machine:
         documents=(
             Document(
                 "token",
-                None,
+                AssemblyToken,
                 "step",
                 "The token, the URL and when it is ready, in the vocabulary of the services that share the tree.",
                 v=None,
+                parse=AssemblyToken.parse,
+                render=AssemblyToken.render,
                 secret=("token", "url"),
             ),
-            Document("order", None, "service", "What was requested."),
-            Document("packed", None, "step", "The packed file."),
+            Document("order", AssemblyOrder, "service", "What was requested."),
+            Document("packed", PackedArchive, "step", "The packed file."),
         ),
     )

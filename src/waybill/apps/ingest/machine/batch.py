@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from waybill.apps.ingest.documents import BatchFailure, BatchJobs, BatchPlan, BatchReport
 from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
 from waybill.apps.ingest.machine.state_names import StateNames
-from waybill.apps.ingest.submission import Submission, choose_folder_name
+from waybill.apps.ingest.submission import BatchSubmission, DepositCollections, Submission, choose_folder_name
 from waybill.machine import Document, Machine, WorkingFolder, action, end, join, rest, work
 from waybill.masking import mask_document
 from waybill.record import Record, Store
@@ -62,12 +63,15 @@ def build_batch_machine(live_job_states: Collection[str]) -> Machine:
                    confirm="The depositor gets no report, and its jobs are removed with it."),
         ),
         documents=(
-            Document("submission", None, "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
+            Document("submission", BatchSubmission, "service", "What was submitted, in the vocabulary of the services that share the tree.",
+                     v=None, parse=BatchSubmission.parse, render=BatchSubmission.render,
                      redact=mask_document),
-            Document("collections", None, "step", "The collections that can hold it, from its profile, if another service submitted it."),
-            Document("plan", None, "step", "Where the list of its objects is, and how many there are.", redact=mask_document),
-            Document("spawned", None, "step", "How many of its jobs were created, and remarks on the manifest."),
-            Document("failure", None, "step", "Why no jobs could be created, with line numbers."),
-            Document("status-report", None, "step", "The last report: counts, the first ids, and where the full list is.", v=None),
+            Document("collections", DepositCollections, "step",
+                     "The collections that can hold it, from its profile, if another service submitted it."),
+            Document("plan", BatchPlan, "step", "Where the list of its objects is, and how many there are.", redact=mask_document),
+            Document("spawned", BatchJobs, "step", "How many of its jobs were created, and remarks on the manifest."),
+            Document("failure", BatchFailure, "step", "Why no jobs could be created, with line numbers."),
+            Document("status-report", BatchReport, "step", "The last report: counts, the first ids, and where the full list is.", v=None,
+                     parse=BatchReport.parse),
         ),
     )  # fmt: skip

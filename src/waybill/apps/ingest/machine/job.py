@@ -11,10 +11,32 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from waybill.apps.ingest.documents import (
+    CallbackAnswer,
+    DownloadedFiles,
+    InventoryRequest,
+    JobRestarts,
+    JobWarnings,
+    MintedArk,
+    PayloadFiles,
+    Refusal,
+    SpaceNeeded,
+    StoreRequest,
+)
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.machine.holds import PATIENT_BACKOFF, PAUSE_HOLD, check_collection_is_open, hold_names_of
 from waybill.apps.ingest.machine.state_names import StateNames
-from waybill.apps.ingest.submission import Submission, choose_folder_name
+from waybill.apps.ingest.storage import StoredVersion
+from waybill.apps.ingest.submission import (
+    DepositCollections,
+    DepositOwner,
+    JobConfiguration,
+    JobIdentifiers,
+    JobMetadata,
+    Submission,
+    choose_folder_name,
+    parse_texts,
+)
 from waybill.disk_space import SPACE_DOCUMENT
 from waybill.machine import (
     RESUME,
@@ -77,9 +99,9 @@ RECORDING_STATE = next(name for name in JOB.live if "inventory" in _TABLE[name].
 
 
 def check_can_resume(job: Record, store: Store) -> str | None:
-    refusal = job.documents.get("refusal")
-    if refusal and refusal.get("final"):
-        return f"{refusal['reason']} This cannot be resumed: submit it again."
+    refusal = job.find_document(Refusal)
+    if refusal is not None and refusal.final:
+        return f"{refusal.reason} This cannot be resumed: submit it again."
     return check_batch_not_deleted(job, store)
 
 
@@ -176,30 +198,36 @@ def build_job_machine(storing_state: bool, external_states: Iterable[str]) -> Ma
             LockFamily("inventory", "One writer for an object in the inventory.", names_of=_arks_of),
         ),
         documents=(
-            Document("configuration", None, "service", "What was submitted, in the vocabulary of the services that share the tree.", v=None,
+            Document("configuration", JobConfiguration, "service",
+                     "What was submitted, in the vocabulary of the services that share the tree.", v=None,
+                     parse=JobConfiguration.parse, render=JobConfiguration.render, redact=mask_document),
+            Document("identifiers", JobIdentifiers, "step", "Its ARK and its local ids.", v=None, parse=JobIdentifiers.parse),
+            Document("owner", DepositOwner, "step", "The owner of its local ids, from its profile, if another service submitted it."),
+            Document("collections", DepositCollections, "step",
+                     "The collections that can hold it, from its profile, if another service submitted it."),
+            Document("minted", MintedArk, "step", "The ARK that was minted for it, to be registered with EZID."),
+            Document("metadata", JobMetadata, "step", "Who, what, when and where.", v=None, parse=parse_texts(JobMetadata)),
+            Document("space_needed", SpaceNeeded, "step", "Bytes that it needs on the working disk; -1: unknown.", v=None,
+                     parse=SpaceNeeded.parse, render=SpaceNeeded.render),
+            Document("store", StoreRequest, "step", "What storage is asked to write.", v=None, parse=parse_texts(StoreRequest),
                      redact=mask_document),
-            Document("identifiers", None, "step", "Its ARK and its local ids.", v=None),
-            Document("owner", None, "step", "The owner of its local ids, from its profile, if another service submitted it."),
-            Document("collections", None, "step", "The collections that can hold it, from its profile, if another service submitted it."),
-            Document("minted", None, "step", "The ARK that was minted for it, to be registered with EZID."),
-            Document("metadata", None, "step", "Who, what, when and where.", v=None),
-            Document("space_needed", None, "step", "Bytes that it needs on the working disk; -1: unknown.", v=None),
-            Document("store", None, "step", "What storage is asked to write.", v=None, redact=mask_document),
-            Document("inventory", None, "step", "The manifest from which the inventory is written.", v=None, redact=mask_document),
-            Document("files", None, "step", "Where the list of the files to fetch is.", redact=mask_document),
+            Document("inventory", InventoryRequest, "step", "The manifest from which the inventory is written.", v=None,
+                     parse=parse_texts(InventoryRequest), redact=mask_document),
+            Document("files", PayloadFiles, "step", "Where the list of the files to fetch is.", redact=mask_document),
             SPACE_DOCUMENT,
-            Document("downloaded", None, "step", "Where the list of the fetched files is."),
-            Document("stored", None, "step", "What storage answered."),
-            Document("warnings", None, "step", "Warnings about the stored version: damaged files that it keeps."),
-            Document("callback", None, "step", "What the callback answered."),
-            Document("refusal", None, "step", "Why the submission was refused, with all reasons."),
-            Document("restarts", None, "service", "How often it was started again."),
+            Document("downloaded", DownloadedFiles, "step", "Where the list of the fetched files is."),
+            Document("stored", StoredVersion, "step", "What storage answered."),
+            Document("warnings", JobWarnings, "step", "Warnings about the stored version: damaged files that it keeps."),
+            Document("callback", CallbackAnswer, "step", "What the callback answered."),
+            Document("refusal", Refusal, "step", "Why the submission was refused, with all reasons."),
+            Document("restarts", JobRestarts, "service", "How often it was started again."),
         ),
     )  # fmt: skip
 
 
-def _count_restart(job: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"restarts": {"count": job.documents.get("restarts", {}).get("count", 0) + 1}}
+def _count_restart(job: Record, args: Mapping[str, Any]) -> tuple[JobRestarts]:
+    restarts = job.find_document(JobRestarts) or JobRestarts(0)
+    return (JobRestarts(restarts.count + 1),)
 
 
 def _build_finish_actions(external: Iterable[State]) -> Iterable[Action]:

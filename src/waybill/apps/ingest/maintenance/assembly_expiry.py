@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from waybill.apps.ingest.access import tokens
-from waybill.apps.ingest.access.orders import is_imported, order_of
+from waybill.apps.ingest.access.orders import is_imported
+from waybill.apps.ingest.documents import AssemblyOrder, PackedArchive
 from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.resources import IngestResources
 from waybill.maintenance import MaintenanceContext, ref_of
@@ -103,13 +104,13 @@ def _iter_assemblies(context: MaintenanceContext, kind: str, state: str) -> Iter
 
 
 def _is_ours(record: Record) -> bool:
-    return is_imported(record) or (order_of(record) is not None and bool(tokens.token_of(record)))
+    return is_imported(record) or (record.find_document(AssemblyOrder) is not None and bool(tokens.token_of(record)))
 
 
 def _is_expired(record: Record, now: float, keep: float) -> bool:
     if record.state == ASSEMBLY.completed and not is_imported(record):
-        packed = record.documents.get("packed")
-        return isinstance(packed, dict) and packed.get("expires", now) < now
+        packed = record.find_document(PackedArchive)
+        return packed is not None and packed.expires < now
     return record.state in (ASSEMBLY.completed, ASSEMBLY.failed) and record.updated + keep < now
 
 

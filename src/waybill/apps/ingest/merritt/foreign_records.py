@@ -11,9 +11,8 @@ its digest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from waybill.apps.ingest.formats.anvl import BadAnvl, read_deletions
@@ -23,7 +22,7 @@ from waybill.apps.ingest.machine.holds import COLLECTION_HOLD_PREFIX
 from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import FileToStore
 from waybill.apps.ingest.storage.sources import FILE_SCHEME, SourceMissing, open_working_file
-from waybill.apps.ingest.submission import Submission
+from waybill.apps.ingest.submission import DepositCollections, DepositOwner, Submission
 from waybill.masking import mask_foreign_url
 from waybill.record import Record
 from waybill.step import Fail, StepContext, Wait
@@ -33,33 +32,33 @@ MAX_MANIFEST_BYTES = 100_000_000
 FETCH_FOLDER = "foreign"  # below the work folder of the claim
 
 
-def find_owner_document(job: Record, ctx: StepContext) -> dict[str, Any]:
+def find_owner(job: Record, ctx: StepContext) -> tuple[DepositOwner, ...]:
     """Return the document `owner` of a job with local ids and no owner, else nothing. Safe to repeat."""
     deposit = Submission.from_job(job)
     if deposit.owner or not deposit.local_ids:
-        return {}
+        return ()
     owner = resources_of(ctx).get_profile(ctx, deposit).owner
-    return {"owner": {"ark": owner}} if owner else {}
+    return (DepositOwner(owner),) if owner else ()
 
 
-def find_collections_document(record: Record, ctx: StepContext) -> dict[str, Any]:
+def find_collections(record: Record, ctx: StepContext) -> tuple[DepositCollections, ...]:
     """Return the document `collections` of a record that has none, else nothing. Safe to repeat: it is never replaced."""
     deposit = Submission.from_batch(record) if record.kind == "batch" else Submission.from_job(record)
     if deposit.is_profile_checked or deposit.collections or not deposit.profile:
-        return {}
+        return ()
     resources = resources_of(ctx)
     mnemonics = resources.get_mnemonics(ctx, resources.get_profile(ctx, deposit))
-    return {"collections": {"mnemonics": list(mnemonics)}} if mnemonics else {}
+    return (DepositCollections(mnemonics),) if mnemonics else ()
 
 
-def wait_on_hold(documents: Mapping[str, Any], ctx: StepContext) -> Wait | None:
+def wait_on_hold(collections: tuple[DepositCollections, ...], ctx: StepContext) -> Wait | None:
     """Wait if one of the collections just found is on hold: the record is released with the document, and the next
     claim moves it to Held.
     """
-    names = documents["collections"]["mnemonics"] if documents else []
+    names = [name for each in collections for name in each.mnemonics]
     holds = ctx.run_on_store(lambda store: store.list_holds()) if names else {}
     held = next((name for name in names if f"{COLLECTION_HOLD_PREFIX}{name}" in holds), None)
-    return Wait(0, f"Its collection {held} is on hold.", documents=documents) if held is not None else None
+    return Wait(0, f"Its collection {held} is on hold.", documents=collections) if held is not None else None
 
 
 class ForeignFileUnavailable(Exception):
@@ -164,9 +163,3 @@ def _fetch_all(ctx: StepContext, requests: Iterable[DownloadRequest], into: Path
 def _work_root_of(ctx: StepContext) -> Path:
     resources: IngestResources = resources_of(ctx)
     return resources.environment.config.work.root
-
-
-def text_field_of(document: Any, name: str) -> str:
-    """Return a text of a document that another service may have written; empty if it is no text."""
-    value = document.get(name) if isinstance(document, dict) else None
-    return value if isinstance(value, str) else ""

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
+from waybill.apps.ingest.documents import BatchFailure, BatchPlan
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestRow
 from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
 from waybill.apps.ingest.payload_contents import read_batch_payload
@@ -65,16 +65,18 @@ class JobComparison(msgspec.Struct, frozen=True, kw_only=True):
 def await_foreign_jobs(batch: Record, ctx: StepContext) -> Wait | JobComparison:
     """Return the comparison once it is complete, or when no job was added for a while."""
     jobs = sum(ctx.count_by_state("job", parent=batch.ref).values())
-    plan = batch.documents.get("plan", {})
-    is_unchanged = "waiting_since" in plan and plan.get("jobs", 0) == jobs
-    if is_unchanged and not _was_complete(batch, jobs) and ctx.now() - float(plan["waiting_since"]) < PATIENCE_SECONDS:
+    plan, since = plan_of(batch), plan_of(batch).waiting_since
+    is_unchanged = since is not None and plan.jobs == jobs
+    if is_unchanged and since is not None and not _was_complete(batch, jobs) and ctx.now() - since < PATIENCE_SECONDS:
         return Wait(POLL_SECONDS, batch.message)
     comparison = compare_jobs(batch, ctx, jobs)
     if comparison.is_complete or is_unchanged or (comparison.obstacle and comparison.job_count):
         return comparison
-    return Wait(
-        POLL_SECONDS, _describe_wait(comparison), documents={"plan": {"waiting_since": ctx.now(), "jobs": jobs}}
-    )
+    return Wait(POLL_SECONDS, _describe_wait(comparison), (BatchPlan(waiting_since=ctx.now(), jobs=jobs),))
+
+
+def plan_of(batch: Record) -> BatchPlan:
+    return batch.find_document(BatchPlan) or BatchPlan()
 
 
 def compare_jobs(batch: Record, ctx: StepContext, jobs: int) -> JobComparison:
@@ -101,7 +103,7 @@ def compare_jobs(batch: Record, ctx: StepContext, jobs: int) -> JobComparison:
 
 def _was_complete(batch: Record, jobs: int) -> bool:
     """Whether all jobs existed once: jobs that are missing now were deleted and removed by other services."""
-    return 0 < jobs <= int(batch.documents.get("plan", {}).get("compared", 0))
+    return 0 < jobs <= plan_of(batch).compared
 
 
 def _match_jobs(rows: Sequence[ManifestRow], jobs: Iterator[Submission], kind: PayloadType) -> JobComparison:
@@ -144,7 +146,7 @@ def _describe_wait(comparison: JobComparison) -> str:
     return f"It waits for {comparison.missing_count} of its {len(comparison.rows)} jobs from the service that took it."
 
 
-def missing_jobs_failure(comparison: JobComparison) -> dict[str, Any] | None:
+def missing_jobs_failure(comparison: JobComparison) -> BatchFailure | None:
     """Return the document `failure` of a batch that lacks jobs; None if it lacks none."""
     if comparison.missing_count:
         first = ", ".join(names.quote_text(row.name) for row in comparison.rows_without_job[:MAX_NAMED_ROWS])
@@ -168,7 +170,7 @@ def missing_jobs_failure(comparison: JobComparison) -> dict[str, Any] | None:
 
 def build_remark(batch: Record, comparison: JobComparison) -> str:
     """Return the report's remark on a batch whose jobs could not be compared and were not confirmed by the service."""
-    if not (comparison.obstacle and batch.documents.get("plan", {}).get("unsaid")):
+    if not (comparison.obstacle and plan_of(batch).unsaid):
         return ""
     return (
         f"The service that took it made {comparison.job_count} jobs and has not confirmed that these are all, and {comparison.obstacle}. "
@@ -176,7 +178,7 @@ def build_remark(batch: Record, comparison: JobComparison) -> str:
     )
 
 
-def make_failure(reason: str, reasons: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the document `failure`: the reason, the first single reasons, and their number."""
+def make_failure(reason: str, reasons: Sequence[str] = ()) -> BatchFailure:
+    """Return the reason, the first single reasons, and their number."""
     all_reasons = list(reasons) or [reason]
-    return {"reason": reason, "reasons": [each[:500] for each in all_reasons[:MAX_REASONS]], "count": len(all_reasons)}
+    return BatchFailure(reason, tuple(each[:500] for each in all_reasons[:MAX_REASONS]), len(all_reasons))

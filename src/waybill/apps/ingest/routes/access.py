@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from waybill.apps.ingest.access import AssemblyRequest, order_of, request_assembly, tokens
+from waybill.apps.ingest.access import AssemblyRequest, request_assembly, tokens
+from waybill.apps.ingest.documents import AssemblyOrder, AssemblyToken, PackedArchive, to_rfc3339
 from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.routes.context import IngestRequest, IngestRequestContext
 from waybill.apps.ingest.routes.objects import AUDIT_HINT, check_embargo
@@ -101,18 +102,18 @@ def build_access_router() -> APIRouter:
         if record.state == ASSEMBLY.failed:
             hint = "An operator can requeue it; or request it again."
             raise HttpProblem("failed", f"The assembly failed: {record.message}", hint)
-        packed, order = record.documents["packed"], order_of(record)
+        packed, order = record.document(PackedArchive), record.find_document(AssemblyOrder)
         with context.open_engine() as engine:
-            has_expired = packed["expires"] < engine.store.now()
+            has_expired = packed.expires < engine.store.now()
         if has_expired or order is None:
             raise _make_expired_problem(record)
         if not order.ignores_embargo:
             check_embargo(None, context.resources.inventory.get_object(order.object))
         objects = context.resources.objects
         content = DownloadContent(
-            lambda start, end: objects.get(packed["name"], start=start, end=end),
-            packed["size"],
-            packed["sha256"],
+            lambda start, end: objects.get(packed.name, start=start, end=end),
+            packed.size,
+            packed.sha256,
             order.mime,
             order.file_name,
             "The assembly",
@@ -161,8 +162,8 @@ _REQUEST_SCHEMA: dict[str, Any] = {
 
 def _make_expired_problem(record: Record) -> HttpProblem:
     """Return 410 with the time of expiry and the body that requests it again."""
-    order, packed = order_of(record), record.documents.get("packed") or {}
-    when = f" at {tokens.to_rfc3339(packed['expires'])}" if "expires" in packed else ""
+    order, packed = record.find_document(AssemblyOrder), record.find_document(PackedArchive)
+    when = f" at {to_rfc3339(packed.expires)}" if packed is not None else ""
     is_deleted = record.state == ASSEMBLY.deleted
     message = "This assembly has expired or was deleted." if is_deleted else f"This assembly has expired{when}."
     hint = f"{REQUEST_AGAIN} {order.to_request_json()}" if order is not None else REQUEST_AGAIN
@@ -171,14 +172,15 @@ def _make_expired_problem(record: Record) -> HttpProblem:
 
 def _to_view(record: Record) -> dict[str, Any]:
     """Return an assembly as its requester sees it."""
-    order, token, packed = order_of(record), record.documents["token"], record.documents.get("packed") or {}
+    order, packed = record.find_document(AssemblyOrder), record.find_document(PackedArchive)
+    token = record.document(AssemblyToken)
     view: dict[str, Any] = {
-        "token": token["token"],
-        "url": token["url"],
+        "token": token.token,
+        "url": token.url,
         "status": record.state,
         "message": record.message,
-        "ready_at": token["anticipated-availability-time"],
-        "content_bytes": token["cloud-content-byte"],
+        "ready_at": token.ready_at,
+        "content_bytes": token.content_bytes,
         "queue": record.kind.removeprefix("access-"),
         "record": record.id,
     }
@@ -190,12 +192,12 @@ def _to_view(record: Record) -> dict[str, Any]:
             "content": order.content,
             "name": order.file_name,
         }
-    if record.state == "Completed" and packed:
+    if record.state == "Completed" and packed is not None:
         view |= {
-            "size": packed["size"],
-            "sha256": packed["sha256"],
-            "files": packed["files"],
-            "expires": tokens.to_rfc3339(packed["expires"]),
+            "size": packed.size,
+            "sha256": packed.sha256,
+            "files": packed.files,
+            "expires": to_rfc3339(packed.expires),
+            "renames": packed.renamed,
         }
-        view["renames"] = packed["renamed"]
     return view

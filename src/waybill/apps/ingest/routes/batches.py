@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from waybill.apps.ingest import service
 from waybill.apps.ingest.batch_report import ReportedJob
+from waybill.apps.ingest.documents import BatchReport
 from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext
 from waybill.apps.ingest.routes.schemas import AcceptedView, BatchesView, BatchView, BulkView, NewBatch
 from waybill.apps.ingest.submission import Submission
@@ -143,13 +144,12 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
     def stream_report(context: IngestRequest, name: BatchName) -> Response:
         with context.open_engine() as engine:
             batch = service.find_batch(engine, name)
-        report = batch.documents.get("status-report")
-        jobs = report.get("jobs") if isinstance(report, dict) else None
-        if not isinstance(jobs, dict):
+        report = batch.find_document(BatchReport)
+        if report is None or report.jobs is None:
             raise HttpProblem(
                 "not-found", f"{batch.ref} has no report yet.", "Ask again when it is Completed or Failed."
             )
-        rows = record_lists.read_list(context.resources.objects, jobs, ReportedJob)
+        rows = record_lists.read_list(context.resources.objects, report.jobs, ReportedJob)
         return StreamingResponse((encode_document(row.to_document()) + b"\n" for row in rows), media_type=NDJSON)
 
     @router.post(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from waybill.apps.ingest.documents import BatchJobs
 from waybill.apps.ingest.machine.batch import BATCH
 from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
@@ -48,7 +49,7 @@ def build_batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
 
     `batch` has its documents.
     """
-    submission = Submission.from_batch(batch)
+    submission, created = Submission.from_batch(batch), batch.find_document(BatchJobs)
     jobs = engine.store.count_by_state("job", parent=batch.ref)
     state = engine.machines["batch"].find_state(batch.state)
     return {
@@ -78,15 +79,9 @@ def build_batch_view(engine: Engine, batch: Record) -> dict[str, Any]:
         "jobs": {"total": sum(jobs.values()), "states": jobs},
         "report": batch.documents.get("status-report"),
         "failure": batch.documents.get("failure"),
-        "remarks": _remarks_of(batch),
+        "remarks": list(created.remarks) if created is not None else [],  # on its manifest, each with its line
         "links": links_of(batch),
     }
-
-
-def _remarks_of(batch: Record) -> list[str]:
-    """Remarks on its manifest that are no faults, each with its line."""
-    spawned = batch.documents.get("spawned")
-    return list(spawned.get("remarks", ())) if isinstance(spawned, dict) else []
 
 
 def links_of(batch: Record) -> dict[str, str]:

@@ -34,6 +34,7 @@ from waybill.apps.ingest.submission import (
     MAX_LOCAL_ID_LENGTH,
     MAX_LOCAL_IDS,
     NO_TARGET_MESSAGE,
+    BatchSubmission,
     PayloadType,
     Submission,
 )
@@ -264,7 +265,7 @@ def make_batch(engine: Engine, submission: Submission, profile: Profile, *, who:
     submission = replace(submission, is_profile_checked=True)
     new = New(
         "batch",
-        {"submission": submission.to_document()},
+        (BatchSubmission(submission),),
         owner=submission.submitter or submission.owner,
         priority=batch_priority,
         idempotency_key=submission.batch_id,

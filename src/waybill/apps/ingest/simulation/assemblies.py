@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from waybill.apps.ingest.access import AssemblyRequest, order_of, request_assembly, tokens
-from waybill.apps.ingest.access.orders import ALL_VERSIONS, ArchiveContent, ArchiveForm, AssemblyOrder
+from waybill.apps.ingest.access import AssemblyRequest, request_assembly, tokens
 from waybill.apps.ingest.application import build_machines
+from waybill.apps.ingest.documents import ALL_VERSIONS, ArchiveContent, ArchiveForm, AssemblyOrder, PackedArchive
 from waybill.apps.ingest.simulation import maintenance
 from waybill.apps.ingest.simulation.services import SimulatedResources, SimulatedServices
 from waybill.apps.ingest.storage import MANIFEST_PATH, Deposit, FileToStore
@@ -121,7 +121,7 @@ class AssemblyScenario(Scenario):
         started = engine.store.now()
         record, is_new = request_assembly(engine, self.services.get_resources(), assembly_request, owner=owner)
         has_ended = record.state not in LIVE_STATES or (
-            record.state == "Completed" and record.documents["packed"]["expires"] < started
+            record.state == "Completed" and record.document(PackedArchive).expires < started
         )
         if has_ended and not is_new:
             raise InvariantViolation(f"a request returns {record.ref}, which is {record.state} or has expired")
@@ -135,18 +135,18 @@ class AssemblyScenario(Scenario):
             if (
                 record is None
                 or record.state != "Completed"
-                or record.documents["packed"]["expires"] < engine.store.now()
+                or record.document(PackedArchive).expires < engine.store.now()
             ):
                 continue
             try:
-                with objects.get(record.documents["packed"]["name"]) as body:
+                with objects.get(record.document(PackedArchive).name) as body:
                     data = body.read()
             except ObjectNotFound:
                 now = simulation.checker.records.get(record.ref)
                 if (
                     now is not None
                     and now.state == "Completed"
-                    and record.documents["packed"]["expires"] >= simulation.scheduler.now
+                    and record.document(PackedArchive).expires >= simulation.scheduler.now
                 ):
                     raise InvariantViolation(
                         f"{record.ref} is Completed, has not expired, and cannot be fetched"
@@ -183,8 +183,8 @@ class AssemblyScenario(Scenario):
         if record is None or record.kind not in tokens.KINDS:
             return
         if change.cause == "done" and record.state == "Completed":
-            packed = record.documents["packed"]
-            self.archives[packed["name"]] = (record.ref, packed["expires"])
+            packed = record.document(PackedArchive)
+            self.archives[packed.name] = (record.ref, packed.expires)
             if problem := self._check_archive(record):
                 raise InvariantViolation(f"{record.ref} is Completed, and {problem}")
         if (
@@ -193,7 +193,7 @@ class AssemblyScenario(Scenario):
             and change.before is not None
         ):
             self._check_expired(change.before)
-        order = order_of(record)
+        order = record.find_document(AssemblyOrder)
         if change.cause == "fail" and record.state == "Failed" and order is not None:
             if order.object not in self.stored_objects.ever_damaged:
                 raise InvariantViolation(f"{record.ref} fails although {order.object} is intact: {change.why}")
@@ -203,7 +203,7 @@ class AssemblyScenario(Scenario):
     def _check_expired(self, before: Record) -> None:
         """The routine deletes only what has expired."""
         keep = self.services.get_resources().settings.access.keep_seconds
-        expires = before.documents["packed"]["expires"] if before.state == "Completed" else before.updated + keep
+        expires = before.document(PackedArchive).expires if before.state == "Completed" else before.updated + keep
         if expires >= self.world.simulation.scheduler.now:
             raise InvariantViolation(f"{before.ref} is {before.state} and deleted before it has expired")
 
@@ -219,14 +219,14 @@ class AssemblyScenario(Scenario):
 
     def _check_archive(self, record: Record) -> str | None:
         try:
-            with self.services.objects.get(record.documents["packed"]["name"]) as body:
+            with self.services.objects.get(record.document(PackedArchive).name) as body:
                 return self._compare_archive(record, body.read())
         except ObjectNotFound:
             return "its archive does not exist"
 
     def _compare_archive(self, record: Record, data: bytes) -> str | None:
         """Return what is wrong with an archive; None if it is what was requested."""
-        order = order_of(record)
+        order = record.find_document(AssemblyOrder)
         assert order is not None
         try:
             members = unpack_archive(order, data)
@@ -246,7 +246,7 @@ class AssemblyScenario(Scenario):
         now = self.world.simulation.scheduler.now
         for kind in tokens.KINDS:
             for record in store.each(kind, documents=True):
-                if record.state == "Completed" and record.documents["packed"]["expires"] >= now:
+                if record.state == "Completed" and record.document(PackedArchive).expires >= now:
                     if problem := self._check_archive(record):
                         yield f"{record.ref} is Completed, and {problem}"
                     if tokens.find_assembly(store, self.services.objects, tokens.token_of(record)) is None:

@@ -45,7 +45,7 @@ from waybill.apps.ingest.simulation.deposit_checks import (
 from waybill.apps.ingest.simulation.services import EZID_SHOULDER, SimulatedResources, SimulatedServices
 from waybill.apps.ingest.storage.http_client import StorageUnavailable
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
-from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.apps.ingest.submission import BatchSubmission, PayloadType, Submission
 from waybill.engine import Engine
 from waybill.errors import NotFound
 from waybill.machine import Machine
@@ -238,7 +238,7 @@ class DepositScenario(Scenario):
             submission = Submission(
                 url=f"http://web.test/{name}.checkm", type=listing, filename=f"{name}.checkm", **fields
             )
-        return New("batch", {"submission": submission.to_document()}, idempotency_key=f"bid-{name}")
+        return New("batch", (BatchSubmission(submission),), idempotency_key=f"bid-{name}")
 
     def _upload(self, submission: Submission, data: bytes, engine: Engine) -> None:
         """Upload and submit as the form does; after a crash with the same batchID again."""

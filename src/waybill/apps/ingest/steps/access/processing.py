@@ -13,14 +13,8 @@ from collections.abc import Iterator
 
 from waybill.apps.ingest.access import tokens
 from waybill.apps.ingest.access.archives import ArchiveContents, ArchiveSourceDamaged
-from waybill.apps.ingest.access.orders import (
-    ASK_AGAIN,
-    AssemblyOrder,
-    content_bytes_of,
-    is_imported,
-    leave_to_other_service,
-    order_of,
-)
+from waybill.apps.ingest.access.orders import ASK_AGAIN, is_imported, leave_to_other_service
+from waybill.apps.ingest.documents import AssemblyOrder, AssemblyToken, PackedArchive
 from waybill.apps.ingest.machine.access import ASSEMBLY
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage import NotInStorage, StorageDamaged
@@ -31,13 +25,14 @@ from waybill.step import Done, Fail, Outcome, StepContext
 
 
 def run_step(record: Record, ctx: StepContext) -> Outcome:
-    order, resources = order_of(record), resources_of(ctx)
+    order, resources = record.find_document(AssemblyOrder), resources_of(ctx)
     token = tokens.token_of(record)
     if is_imported(record):
         raise Fail(ASK_AGAIN)
     if order is None or not token:
         return leave_to_other_service(record)
-    total = content_bytes_of(record)
+    token_document = record.document(AssemblyToken)
+    total = token_document.content_bytes
 
     def report_progress(done: int) -> None:
         ctx.check()
@@ -49,25 +44,18 @@ def run_step(record: Record, ctx: StepContext) -> Outcome:
         # Safe to repeat: the name holds the attempt, and an incomplete archive is not stored at all.
         info = store_container(ctx.objects, name, _build_archive(order, contents, ctx), total, resources.part_sizes)
     except (ArchiveSourceDamaged, NotInStorage, StorageDamaged, ManifestError) as error:
-        ctx.save(
-            {"token": {**record.documents["token"], "status": ASSEMBLY.failed}}
-        )  # safe to repeat: the same each time
+        ctx.save((token_document.with_status(ASSEMBLY.failed),))  # safe to repeat: the same each time
         raise Fail(str(error)) from error
-    packed = {
-        "name": name,
-        "size": info.size,
-        "sha256": info.sha256,
-        "files": contents.files,
-        "bytes": contents.bytes,
-        "expires": ctx.now() + resources.settings.access.keep_seconds,
-        "renamed": contents.names.renames,
-    }
-    token_document = {
-        **record.documents["token"],
-        "status": ASSEMBLY.completed,
-        "anticipated-availability-time": tokens.to_rfc3339(ctx.now()),
-    }
-    return Done({"packed": packed, "token": token_document})
+    packed = PackedArchive(
+        name=name,
+        size=info.size,
+        sha256=str(info.sha256),
+        files=contents.files,
+        bytes=contents.bytes,
+        expires=ctx.now() + resources.settings.access.keep_seconds,
+        renamed=tuple(contents.names.renames),
+    )
+    return Done((packed, token_document.with_status(ASSEMBLY.completed, ctx.now())))
 
 
 def _build_archive(order: AssemblyOrder, contents: ArchiveContents, ctx: StepContext) -> Iterator[bytes]:

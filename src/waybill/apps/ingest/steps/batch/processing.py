@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from waybill.apps.ingest.batch_jobs import has_jobs_to_make, make_jobs, no_jobs_documents, order_rows, save_plan
+from waybill.apps.ingest.batch_jobs import has_jobs_to_make, make_jobs, no_more_jobs_document, order_rows, save_plan
+from waybill.apps.ingest.documents import BatchJobs, BatchPlan
 from waybill.apps.ingest.formats.checkm import BadManifest
-from waybill.apps.ingest.merritt.unfinished_batches import POLL_SECONDS, JobComparison, await_foreign_jobs
+from waybill.apps.ingest.merritt.unfinished_batches import POLL_SECONDS, JobComparison, await_foreign_jobs, plan_of
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import Submission
 from waybill.record import Record, StoreUnavailable
@@ -16,8 +17,10 @@ from waybill.step import Done, Fail, Outcome, StepContext, Wait
 def run_step(batch: Record, ctx: StepContext) -> Outcome:
     if has_jobs_to_make(batch):
         result = make_jobs(batch, ctx)
-        return result if isinstance(result, Wait) else Done(no_jobs_documents(batch, result), message=result["reason"])
-    return Done() if "spawned" in batch.documents else _await_foreign_jobs(batch, ctx)
+        return (
+            result if isinstance(result, Wait) else Done((result, no_more_jobs_document(batch)), message=result.reason)
+        )
+    return Done() if batch.find_document(BatchJobs) is not None else _await_foreign_jobs(batch, ctx)
 
 
 def _await_foreign_jobs(batch: Record, ctx: StepContext) -> Outcome:
@@ -26,20 +29,16 @@ def _await_foreign_jobs(batch: Record, ctx: StepContext) -> Outcome:
     if isinstance(comparison, Wait):
         return comparison
     if comparison.is_complete:
-        return Done({"plan": {"compared": comparison.job_count}})
-    return _take_over_jobs(batch, ctx, comparison) or Done(
-        {"plan": {**batch.documents.get("plan", {}), "unsaid": True}}
-    )
+        return Done((BatchPlan(compared=comparison.job_count),))
+    return _take_over_jobs(batch, ctx, comparison) or Done((msgspec.structs.replace(plan_of(batch), unsaid=True),))
 
 
 def _take_over_jobs(batch: Record, ctx: StepContext, comparison: JobComparison) -> Wait | None:
     """Create the jobs that no other service creates any more, if it is certain which they are: no row gets two jobs."""
     submission = Submission.from_batch(batch)
-    started = {"spawned": {"count": 0, "whole": False}}
     if not comparison.job_count and submission.url:
-        return Wait(
-            0, "The service that took it has created no job: Waybill creates them.", documents={**started, "plan": None}
-        )
+        message = "The service that took it has created no job: Waybill creates them."
+        return Wait(0, message, (BatchJobs(),), remove=(BatchPlan,))
     if not comparison.is_interrupted or comparison.kind is None:
         return None
     try:
@@ -58,4 +57,4 @@ def _take_over_jobs(batch: Record, ctx: StepContext, comparison: JobComparison) 
     except (Fail, BadManifest):  # then the report names the rows without a job
         return None
     message = f"The service that took it has created {comparison.job_count} of its {len(rows)} jobs: Waybill creates the others."
-    return Wait(0, message, documents={**started, "plan": {**plan, "foreign_jobs": comparison.job_count}})
+    return Wait(0, message, (BatchJobs(), msgspec.structs.replace(plan, foreign_jobs=comparison.job_count)))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from waybill.apps.ingest.merritt.unfinished_batches import build_remark, compare_jobs
-from waybill.apps.ingest.report_writer import missing_jobs_documents, write_next_report
+from waybill.apps.ingest.documents import BatchFailure, BatchJobs
+from waybill.apps.ingest.merritt.unfinished_batches import compare_jobs
+from waybill.apps.ingest.report_writer import write_compared_report, write_report
 from waybill.record import Record
 from waybill.step import Outcome, StepContext
 
 
 def run_step(batch: Record, ctx: StepContext) -> Outcome:
-    if "spawned" in batch.documents:
-        return write_next_report(batch, ctx, {})
+    if batch.find_document(BatchJobs) is not None:
+        return write_report(batch, ctx, batch.find_document(BatchFailure), is_update=True)
     comparison = compare_jobs(batch, ctx, sum(ctx.count_by_state("job", parent=batch.ref).values()))
-    return write_next_report(batch, ctx, missing_jobs_documents(batch, comparison), build_remark(batch, comparison))
+    return write_compared_report(batch, ctx, comparison, is_update=True)

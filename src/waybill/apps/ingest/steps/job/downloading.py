@@ -20,19 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from waybill.apps.ingest import payload
+from waybill.apps.ingest.documents import DownloadedFiles, PayloadFiles, Refusal, SpaceNeeded
 from waybill.apps.ingest.formats.checkm import ManifestRow
-from waybill.apps.ingest.job_refusal import (
-    SubmissionRefused,
-    TransientFetchError,
-    cleared_refusal_documents,
-    join_first_reasons,
-    save_refusal,
-)
-from waybill.apps.ingest.job_space import adjust_job_priority, space_needed_of, to_space_needed
-from waybill.apps.ingest.merritt.foreign_records import find_owner_document
+from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError, join_first_reasons, save_refusal
+from waybill.apps.ingest.job_space import adjust_job_priority, space_needed_of
+from waybill.apps.ingest.merritt.foreign_records import find_owner
 from waybill.apps.ingest.object_paths import PRODUCER
 from waybill.apps.ingest.payload_contents import list_files
 from waybill.apps.ingest.resources import resources_of
@@ -71,18 +65,13 @@ def _download(job: Record, ctx: StepContext) -> Outcome:
     wait = _reserve_space(job, ctx)
     if wait:
         return wait
-    documents: dict[str, Any] = {}
-    if "files" not in job.documents:  # another service moved it here
-        documents["files"] = list_files(job, ctx)
-    files: dict[str, Any] = documents.get("files") or job.documents["files"]
+    files = job.find_document(PayloadFiles) or list_files(job, ctx)  # another service moved it here
     staged_files = (
-        _fetch_container(job, ctx, files)
-        if files.get("type") == PayloadType.CONTAINER
-        else _fetch_files(job, ctx, files)
+        _fetch_container(job, ctx, files) if files.type == PayloadType.CONTAINER else _fetch_files(job, ctx, files)
     )
     if isinstance(staged_files, Wait):
         return staged_files
-    return _publish_files(job, ctx, documents, files, staged_files)
+    return _publish_files(job, ctx, files, staged_files)
 
 
 def _reserve_space(job: Record, ctx: StepContext) -> Wait | None:
@@ -99,10 +88,10 @@ def _reserve_space(job: Record, ctx: StepContext) -> Wait | None:
 # --- the files
 
 
-def _fetch_files(job: Record, ctx: StepContext, files: dict[str, Any]) -> list[StagedFile] | Wait:
+def _fetch_files(job: Record, ctx: StepContext, files: PayloadFiles) -> list[StagedFile] | Wait:
     """The rows of a manifest, or the one file, in their order."""
     rows = list(record_lists.read_list(ctx.objects, files, ManifestRow))  # at most the rows of one manifest
-    single = files.get("type") != PayloadType.OBJECT
+    single = files.type != PayloadType.OBJECT
     fetched = _fetch_rows(job, ctx, rows, PRODUCER, single=single, many=len(rows) > 1)
     if isinstance(fetched, Wait):
         return fetched
@@ -129,7 +118,7 @@ def _fetch_rows(
     if not result.failures:
         return result
     try:
-        wait = disk.wait_if_short(ctx, meter, need, [row.size for row in rows], lambda need: {"space_needed": need})
+        wait = disk.wait_if_short(ctx, meter, need, [row.size for row in rows], lambda need: (SpaceNeeded(need),))
     except NeverFits as error:
         begun = [f"{names.quote_text(each.name)}: {error.reason}" for each in result.failures if each.tries]
         raise SubmissionRefused(str(error), begun, is_final=False) from None
@@ -150,7 +139,7 @@ def _fetch_rows(
 # --- a container
 
 
-def _fetch_container(job: Record, ctx: StepContext, files: dict[str, Any]) -> Iterable[StagedFile] | Wait:
+def _fetch_container(job: Record, ctx: StepContext, files: PayloadFiles) -> Iterable[StagedFile] | Wait:
     (row,) = record_lists.read_list(ctx.objects, files, ManifestRow)
     # under a name of our own: the container is removed after it is unpacked
     row = ManifestRow(0, row.url, _CONTAINER, row.algorithm, row.digest, row.size)
@@ -160,7 +149,7 @@ def _fetch_container(job: Record, ctx: StepContext, files: dict[str, Any]) -> It
     path, packed = ctx.workdir / _CONTAINER / _CONTAINER, fetched.files[_CONTAINER].size
     unpacked = measure_unpacked(ctx, path)
     need = packed + unpacked
-    wait = resources_of(ctx).working_disk.reserve(ctx, need, have=packed, documents={"space_needed": need})
+    wait = resources_of(ctx).working_disk.reserve(ctx, need, have=packed, documents=(SpaceNeeded(need),))
     if wait:
         return wait
     done = 0
@@ -178,9 +167,7 @@ def _fetch_container(job: Record, ctx: StepContext, files: dict[str, Any]) -> It
 # --- the result
 
 
-def _publish_files(
-    job: Record, ctx: StepContext, documents: dict[str, Any], files: dict[str, Any], staged_files: Iterable[StagedFile]
-) -> Done:
+def _publish_files(job: Record, ctx: StepContext, files: PayloadFiles, staged_files: Iterable[StagedFile]) -> Done:
     total = 0
 
     def count_bytes() -> Iterable[StagedFile]:
@@ -195,14 +182,10 @@ def _publish_files(
     )
     publish_folder(ctx, PRODUCER)
     remove_earlier_attempts(ctx)
-    documents["downloaded"] = {**file_list, "attempt": ctx.claim_version, "bytes": total}
-    if job.documents.get("space_needed") != to_space_needed(total):
-        documents["space_needed"] = to_space_needed(total)
-    priority, changed = adjust_job_priority(
-        job, files, to_space_needed(total), resources_of(ctx).settings.fetch.large_job_bytes
+    downloaded = file_list.extend(DownloadedFiles, attempt=ctx.claim_version, bytes=total)
+    needed = SpaceNeeded(max(1, total))
+    priority, files = adjust_job_priority(
+        job, files, needed.byte_count, resources_of(ctx).settings.fetch.large_job_bytes
     )
-    return Done(
-        {**documents, **changed, **find_owner_document(job, ctx), **cleared_refusal_documents(job)},
-        priority=priority,
-        remove=(SpaceWait,),
-    )
+    changed = [each for each in (files, needed) if each != job.find_document(type(each))]
+    return Done((downloaded, *changed, *find_owner(job, ctx)), priority=priority, remove=(SpaceWait, Refusal))

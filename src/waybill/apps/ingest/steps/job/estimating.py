@@ -11,14 +11,14 @@ it was changed: a second estimate does not add twice, and a priority that an ope
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from waybill.apps.ingest import payload
+from waybill.apps.ingest.documents import PayloadFiles, SpaceNeeded
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
-from waybill.apps.ingest.job_space import adjust_job_priority, to_space_needed
+from waybill.apps.ingest.job_space import adjust_job_priority
 from waybill.apps.ingest.payload_contents import list_files
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
@@ -29,40 +29,34 @@ from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext
 from waybill.transfer import DownloadRequest
 
-UNKNOWN_SIZE = -1
 PATIENCE_TIMEOUTS = 10  # time-outs of one request, after which the sizes of the other files are unknown
 
 
 def run_step(job: Record, ctx: StepContext) -> Outcome:
-    documents: dict[str, Any] = {}
-    message = ""
+    files = listed = job.find_document(PayloadFiles)
+    needed, message = None, ""
     try:
-        if "files" not in job.documents:  # another service moved it here
-            documents["files"] = list_files(job, ctx)
-        files = documents.get("files") or job.documents["files"]
+        files = listed or list_files(job, ctx)  # another service moved it here
         needed = _estimate_needed(ctx, files)
     except (SubmissionRefused, TransientFetchError, ObjectsError, ManifestError, msgspec.DecodeError) as error:
-        needed, message = UNKNOWN_SIZE, f"Its size is not known: {error}"
-    documents["space_needed"] = needed
-    priority, changed = adjust_job_priority(
-        job,
-        documents.get("files", job.documents.get("files")),
-        needed,
-        resources_of(ctx).settings.fetch.large_job_bytes,
-    )
-    return Done(documents | changed, message=message, priority=priority)
+        message = f"Its size is not known: {error}"
+    if files is None:  # the first priority could not be remembered, so it is not changed
+        return Done((SpaceNeeded(needed),), message=message)
+    priority, files = adjust_job_priority(job, files, needed, resources_of(ctx).settings.fetch.large_job_bytes)
+    changed = () if files is listed else (files,)
+    return Done((SpaceNeeded(needed), *changed), message=message, priority=priority)
 
 
-def _estimate_needed(ctx: StepContext, files: dict[str, Any]) -> int:
+def _estimate_needed(ctx: StepContext, files: PayloadFiles) -> int | None:
     total, unknown = 0, False
     for size in _ask_sizes(ctx, files):
         total, unknown = total + (size or 0), unknown or size is None
     if unknown:
-        return UNKNOWN_SIZE
-    return to_space_needed(2 * total if files.get("type") == PayloadType.CONTAINER else total)
+        return None
+    return max(1, 2 * total if files.type == PayloadType.CONTAINER else total)
 
 
-def _ask_sizes(ctx: StepContext, files: dict[str, Any]) -> Iterator[int | None]:
+def _ask_sizes(ctx: StepContext, files: PayloadFiles) -> Iterator[int | None]:
     resources = resources_of(ctx)
     limits = resources.settings.fetch
     declared: dict[str, int | None] = {}  # at most the rows of one manifest

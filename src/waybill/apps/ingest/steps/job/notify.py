@@ -19,9 +19,11 @@ from urllib.parse import quote
 
 from waybill.apps.ingest import events, job_warnings
 from waybill.apps.ingest.batch_report import build_webhook_deliveries
+from waybill.apps.ingest.documents import CallbackAnswer
 from waybill.apps.ingest.machine.job import JOB
 from waybill.apps.ingest.profile import ProfileCallback
 from waybill.apps.ingest.resources import resources_of
+from waybill.apps.ingest.storage import StoredVersion
 from waybill.apps.ingest.submission import Submission
 from waybill.masking import mask_foreign_url
 from waybill.record import Record, encode_document
@@ -34,9 +36,7 @@ NAMESPACE = "http://uc3.cdlib.org/ontology/mrt/ingest/job"
 def run_step(job: Record, ctx: StepContext) -> Outcome:
     resources, submission, at = resources_of(ctx), Submission.from_job(job), ctx.now()
     callback = resources.get_profile(ctx, submission).callback
-    documents: dict[str, Any] = {}
-    if callback.url and not _was_called(job):
-        documents["callback"] = _call_receiver(job, ctx, callback, at)
+    answers = (_call_receiver(job, ctx, callback, at),) if callback.url and not _was_called(job) else ()
     data = {
         "job": job.id,
         "jobID": submission.job_id,
@@ -52,10 +52,10 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
     spawn = build_webhook_deliveries(
         resources, events.JOB_COMPLETED, submission.job_id, data, f"{job.ref} {submission.job_id}", at
     )
-    return Done(documents, message=job_warnings.format_message(job), spawn=spawn)
+    return Done(answers, message=job_warnings.format_message(job), spawn=spawn)
 
 
-def _call_receiver(job: Record, ctx: StepContext, callback: ProfileCallback, at: float) -> dict[str, Any]:
+def _call_receiver(job: Record, ctx: StepContext, callback: ProfileCallback, at: float) -> CallbackAnswer:
     """Call the receiver. A second run after a crash calls again, with the same job in the same state at the same URL."""
     resources, submission = resources_of(ctx), Submission.from_job(job)
     url = f"{callback.url.rstrip('/')}/mc/{quote(submission.job_id, safe='')}"
@@ -75,15 +75,13 @@ def _call_receiver(job: Record, ctx: StepContext, callback: ProfileCallback, at:
         if not error.is_retryable:
             raise Fail(f"{message} Correct the receiver or the profile, then resume.") from None
         raise TransferError(message) from None
-    return {"status": answer.status, "at": at, "version": _version_of(job)}
+    return CallbackAnswer(answer.status, at, _version_of(job))
 
 
 def _was_called(job: Record) -> bool:
     """Whether the receiver was called for this version: then the job was stopped after the call, and resumed."""
-    callback = job.documents.get("callback")
-    return (
-        isinstance(callback, dict) and callback.get("version") is not None and callback["version"] == _version_of(job)
-    )
+    answer = job.find_document(CallbackAnswer)
+    return answer is not None and answer.version is not None and answer.version == _version_of(job)
 
 
 def job_state_of(job: Record, at: float) -> dict[str, Any]:
@@ -110,6 +108,5 @@ def job_state_of(job: Record, at: float) -> dict[str, Any]:
 
 
 def _version_of(job: Record) -> int | None:
-    stored = job.documents.get("stored")
-    version = stored.get("version") if isinstance(stored, dict) else None
-    return version if isinstance(version, int) else None
+    stored = job.find_document(StoredVersion)
+    return stored.version if stored is not None else None

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from waybill.apps.ingest import object_versions
 from waybill.apps.ingest.description import EmbeddedMetadata
+from waybill.apps.ingest.documents import MintedArk, StoreRequest
 from waybill.apps.ingest.identifiers import ezid
 from waybill.apps.ingest.identifiers.minter import Shoulder, shoulder_of
 from waybill.apps.ingest.identifiers.noid import NoidError, find_ark_fault
@@ -21,7 +22,7 @@ from waybill.apps.ingest.object_versions import STORAGE_MANIFEST, PreparedObject
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import NotInStorage
-from waybill.apps.ingest.submission import Submission
+from waybill.apps.ingest.submission import JobIdentifiers, JobMetadata, Submission
 from waybill.apps.ingest.working_files import read_embedded_metadata_of
 from waybill.files.names import quote_text
 from waybill.record import Record
@@ -41,18 +42,13 @@ def run_step(job: Record, ctx: StepContext) -> Done:
     if shoulder.ezid_url:
         job, ark, prepared = _register_with_ezid(job, ctx, profile, shoulder, prepared, embedded)
     erc = prepared.description.erc
-    documents = {"metadata": {"erc_who": erc.who, "erc_what": erc.what, "erc_when": erc.when, "erc_where": ark}}
+    metadata = JobMetadata(erc.who, erc.what, erc.when, ark)
     if resources.settings.storing_state:
-        return Done({**documents, "store": _build_store_request(ctx, profile, prepared)})
-    return Done(
-        {
-            **documents,
-            **object_versions.version_documents_of(job, ctx, object_versions.write_version(job, ctx, prepared)),
-        }
-    )
+        return Done((metadata, _build_store_request(ctx, profile, prepared)))
+    return object_versions.finish_version(job, ctx, object_versions.write_version(job, ctx, prepared), metadata)
 
 
-def _build_store_request(ctx: StepContext, profile: Profile, prepared: PreparedObject) -> dict[str, str]:
+def _build_store_request(ctx: StepContext, profile: Profile, prepared: PreparedObject) -> StoreRequest:
     """The request to storage, in the vocabulary of the services that share the tree."""
     system = ctx.folder / "system"
     mode = "update" if prepared.submission.update else "add"
@@ -61,11 +57,9 @@ def _build_store_request(ctx: StepContext, profile: Profile, prepared: PreparedO
         if prepared.deletions and not prepared.submission.deletions
         else ""
     )
-    return {
-        "manifest_url": (system / STORAGE_MANIFEST).as_uri(),
-        "mode": f"{mode}/{profile.storage_node or 0}/{prepared.ark}",
-        "delete": delete,
-    }
+    return StoreRequest(
+        (system / STORAGE_MANIFEST).as_uri(), f"{mode}/{profile.storage_node or 0}/{prepared.ark}", delete
+    )
 
 
 # --- identifiers
@@ -93,8 +87,8 @@ def _identify_object(job: Record, ctx: StepContext, submission: Submission, prof
     _check_owner(resources, ark, submission.owner or profile.owner)
     if STORING_STATE not in resources.settings.external_states:
         object_versions.check_stored_here(resources, ark)
-    known = job.documents.get("identifiers")
-    if isinstance(known, dict) and known.get("primary_id") == ark:
+    known = job.find_document(JobIdentifiers)
+    if known is not None and known.primary_id == ark:
         return job, ark
     return _save_identifiers(ctx, submission, ark), ark
 
@@ -158,9 +152,8 @@ def _is_stored(resources: IngestResources, ark: str) -> bool:
 def _save_identifiers(
     ctx: StepContext, submission: Submission, ark: str, *, is_minted: bool = False, is_replacement: bool = False
 ) -> Record:
-    documents: dict[str, object] = {"identifiers": {"primary_id": ark, "local_id": list(submission.local_ids)}}
-    if is_minted:
-        documents["minted"] = {"ark": ark}
+    identifiers = JobIdentifiers(ark, submission.local_ids)
+    documents = (identifiers, MintedArk(ark)) if is_minted else (identifiers,)
     # No one else can know an ARK that was drawn as a replacement: it needs no lock of its own.
     return ctx.save(documents, locks=() if is_replacement else (f"storage/{ark}",))
 
@@ -181,10 +174,10 @@ def _register_with_ezid(
     """
     resources = resources_of(ctx)
     client = resources.get_ezid_client(shoulder)
-    minted = job.documents.get("minted")
+    minted = job.find_document(MintedArk)
     ark = prepared.ark
     try:
-        if not isinstance(minted, dict) or minted.get("ark") != ark:
+        if minted is None or minted.ark != ark:
             if ark.startswith(shoulder.prefix):  # an ARK of another shoulder is not ours to describe
                 client.update(ark, _build_ezid_metadata(resources, profile, prepared))
             return job, ark, prepared

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin
 
-import msgspec
-
 from waybill.apps.ingest import job_warnings
 from waybill.apps.ingest.description import PreviousMetadata, describe_object
+from waybill.apps.ingest.documents import InventoryRequest
 from waybill.apps.ingest.formats.checkm import BadManifest
 from waybill.apps.ingest.formats.checkm.reader import CHECKM_PREFIX, read_storage_manifest
 from waybill.apps.ingest.inventory import InventoryConflict, LocalIdTaken, VersionSource
@@ -37,11 +36,11 @@ _WAYBILL_MANIFEST_START = b'{"waybill":"manifest"'
 
 def run_step(job: Record, ctx: StepContext) -> Done:
     resources = resources_of(ctx)
-    stored = job.documents.get("stored")
+    stored = job.find_document(StoredVersion)
     try:
         source = (
-            VersionSource(msgspec.convert(stored, StoredVersion), resources.storage.open_manifest)
-            if isinstance(stored, dict)
+            VersionSource(stored, resources.storage.open_manifest)
+            if stored is not None
             else _find_foreign_source(job, ctx)
         )
         if source is not None:
@@ -55,7 +54,8 @@ def run_step(job: Record, ctx: StepContext) -> Done:
 
 def _find_foreign_source(job: Record, ctx: StepContext) -> VersionSource | None:
     """The version that another service has stored; None if it is recorded already."""
-    url = foreign_records.text_field_of(job.documents.get("inventory"), "manifest_url")
+    request = job.find_document(InventoryRequest)
+    url = request.manifest_url if request is not None else ""
     if not url:
         raise Fail("The job does not say where its storage manifest is: `restart` stores it again.")
     path = foreign_records.fetch_foreign_file(ctx, url, "fetched-manifest")

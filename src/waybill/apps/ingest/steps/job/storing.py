@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from waybill.apps.ingest import object_versions
 from waybill.apps.ingest.description import PreviousMetadata, describe_object
+from waybill.apps.ingest.documents import DownloadedFiles, StoreRequest
 from waybill.apps.ingest.merritt import foreign_records
 from waybill.apps.ingest.object_versions import read_previous_metadata
 from waybill.apps.ingest.resources import resources_of
@@ -25,8 +26,9 @@ from waybill.step import Done, Fail, StepContext
 def run_step(job: Record, ctx: StepContext) -> Done:
     resources = resources_of(ctx)
     submission = Submission.from_job(job)
-    if "downloaded" not in job.documents and foreign_records.text_field_of(job.documents.get("store"), "manifest_url"):
-        return Done(object_versions.version_documents_of(job, ctx, _store_foreign_object(job, ctx)))
+    request = job.find_document(StoreRequest)
+    if request is not None and request.manifest_url and job.find_document(DownloadedFiles) is None:
+        return object_versions.finish_version(job, ctx, _store_foreign_object(job, ctx, request))
     if not submission.primary_id:
         raise Fail("This job has no ARK yet, so nothing can be stored: `restart` starts it again.")
     object_versions.check_stored_here(resources, submission.primary_id)
@@ -34,25 +36,24 @@ def run_step(job: Record, ctx: StepContext) -> Done:
     prepared = object_versions.prepare_object(
         job, ctx, resources.get_profile(ctx, submission), submission.primary_id, embedded
     )
-    return Done(object_versions.version_documents_of(job, ctx, object_versions.write_version(job, ctx, prepared)))
+    return object_versions.finish_version(job, ctx, object_versions.write_version(job, ctx, prepared))
 
 
-def _store_foreign_object(job: Record, ctx: StepContext) -> StoredVersion:
+def _store_foreign_object(job: Record, ctx: StepContext, store_request: StoreRequest) -> StoredVersion:
     """Store what another service has prepared. Safe to repeat: for the same request storage returns the version it wrote."""
-    resources, submission, store_request = resources_of(ctx), Submission.from_job(job), job.documents["store"]
-    mode_word, _, rest = foreign_records.text_field_of(store_request, "mode").partition("/")
+    resources, submission = resources_of(ctx), Submission.from_job(job)
+    mode_word, _, rest = store_request.mode.partition("/")
     ark = rest.partition("/")[2] or submission.primary_id
     if mode_word not in ("add", "update") or not ark:
-        mode = foreign_records.text_field_of(store_request, "mode")[:100]
-        raise Fail(f"The job asks storage for {mode!r}, which is not add or update, a node and an ARK.")
+        raise Fail(
+            f"The job asks storage for {store_request.mode[:100]!r}, which is not add or update, a node and an ARK."
+        )
     if submission.primary_id and submission.primary_id != ark:
         raise Fail(f"The job is for {submission.primary_id}, and asks storage to write {ark}.")
     object_versions.check_stored_here(resources, ark)
-    delete = foreign_records.text_field_of(store_request, "delete")
+    delete = store_request.delete
     files = list(
-        foreign_records.list_foreign_files(
-            ctx, foreign_records.read_foreign_manifest(ctx, store_request["manifest_url"])
-        )
+        foreign_records.list_foreign_files(ctx, foreign_records.read_foreign_manifest(ctx, store_request.manifest_url))
     )
     is_update, request, profile = (
         mode_word == "update",
