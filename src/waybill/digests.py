@@ -58,25 +58,20 @@ _DISPLAY_NAMES = {  # for sentences
 _MISSPELLINGS = {"alder32": "adler32"}
 
 
-class UnknownDigest(InputError):
-    """This digest cannot be checked."""
-
-    code = "unknown-digest"
-
-
 def normalize_algorithm(name: str) -> str:
     """Return the name as it is used here: lower case, without dashes."""
     plain = name.lower().replace("-", "").replace("_", "").strip()
     plain = _MISSPELLINGS.get(plain, plain)
     if plain not in _CONSTRUCTORS:
-        raise UnknownDigest(
-            f"{name!r} is not a digest that can be checked: use one of {', '.join(sorted(_CONSTRUCTORS))}."
+        raise InputError(
+            f"{name!r} is not a digest that can be checked: use one of {', '.join(sorted(_CONSTRUCTORS))}.",
+            code="unknown-digest",
         )
     return plain
 
 
 def normalize_digests(digests: Mapping[str, str]) -> dict[str, str]:
-    """Return expected digests with names and values as they are used here. Raises UnknownDigest if one cannot be
+    """Return expected digests with names and values as they are used here. Raises InputError if one cannot be
     checked.
     """
     normalized: dict[str, str] = {}
@@ -85,9 +80,9 @@ def normalize_digests(digests: Mapping[str, str]) -> dict[str, str]:
         if len(lowered) != len(_CONSTRUCTORS[algorithm]().hexdigest()) or any(
             letter not in "0123456789abcdef" for letter in lowered
         ):
-            raise UnknownDigest(f"{value[:140]!r} is not {_DISPLAY_NAMES[algorithm]} in hex.")
+            raise InputError(f"{value[:140]!r} is not {_DISPLAY_NAMES[algorithm]} in hex.", code="unknown-digest")
         if normalized.setdefault(algorithm, lowered) != lowered:
-            raise UnknownDigest(f"Two different values of {name} were promised.")
+            raise InputError(f"Two different values of {name} were promised.", code="unknown-digest")
     return normalized
 
 

@@ -35,6 +35,7 @@ class ErrorCode(NamedTuple):
 
 _RETRY = "Nothing was written; try again in a moment."
 _READ_AGAIN = "Read the record again, then decide again."
+_CORRECT = "Correct it and send it again."
 _OPENAPI = "GET /openapi.json describes the parameters and bodies."
 
 ERROR_CODES: dict[str, ErrorCode] = {
@@ -75,7 +76,9 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "too-many-rows": ErrorCode(422, FAILED, "A query finds more rows than it may return.", "Narrow the query."),
     "content-mismatch": ErrorCode(500, STORE, "Data does not have the expected size or digest."),
     "unknown-digest": ErrorCode(422, USAGE, "No digest of this type is supported.", _OPENAPI),
-    "bad-manifest": ErrorCode(422, FAILED, "A manifest is not written as it must be.", "Correct it and send it again."),
+    "bad-format": ErrorCode(422, FAILED, "A file or a text is not what its format requires.", _CORRECT),
+    "bad-container": ErrorCode(422, FAILED, "A zip or a tar is damaged, unsafe or too large.", _CORRECT),
+    "bad-manifest": ErrorCode(422, FAILED, "A manifest is not written as it must be.", _CORRECT),
     # What was named does not exist.
     "not-found": ErrorCode(
         404,
@@ -246,6 +249,16 @@ class InputError(ActionRefused):
     """What was given is wrong: a setting, an argument, a body or a file."""
 
     code = "invalid-request"
+
+
+class FormatError(InputError):
+    """A file or a text is not what its format requires."""
+
+    code = "bad-format"
+
+    def __init__(self, message: str, line: int = 0, *, code: str = "") -> None:
+        super().__init__(f"Line {line}: {message}" if line else message, code=code)
+        self.line = line
 
 
 class NotFound(ActionRefused):

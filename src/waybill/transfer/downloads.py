@@ -24,7 +24,8 @@ from typing import TypeVar
 
 import httpx2
 
-from waybill.digests import UnknownDigest, normalize_digests
+from waybill.digests import normalize_digests
+from waybill.errors import InputError
 from waybill.objects.protocol import ObjectRequestRefused, check_name
 from waybill.transfer.address_policy import AddressPolicy, TransferError
 from waybill.transfer.file_download import DownloadRequest, DownloadRules, DownloadStopped, FileDownload
@@ -184,7 +185,7 @@ def _download_one(
                 _wait_or_stop(_pause_before_try(tries - left, error.retry_after), rules.stop, pause)
     except DownloadStopped:
         return DownloadResult(wanted.name, False, reason="It was stopped.", is_stopped=True, tries=tried)
-    except (TransferError, ObjectRequestRefused, UnknownDigest) as error:
+    except (TransferError, ObjectRequestRefused, InputError) as error:
         if file_download is not None:
             file_download.discard()
         return DownloadResult(

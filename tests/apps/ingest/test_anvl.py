@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from waybill.apps.ingest.formats.anvl import (
     MAX_BYTES,
     AnvlElement,
-    BadAnvl,
     Erc,
     escape,
     read,
@@ -21,6 +20,7 @@ from waybill.apps.ingest.formats.anvl import (
     write_deletions,
     write_erc,
 )
+from waybill.errors import FormatError
 
 
 def test_elements_comments_and_values_that_go_on() -> None:
@@ -39,7 +39,7 @@ def test_elements_comments_and_values_that_go_on() -> None:
     ],
 )
 def test_text_that_is_no_anvl(data: bytes, line: int, why: str) -> None:
-    with pytest.raises(BadAnvl, match=why) as caught:
+    with pytest.raises(FormatError, match=why) as caught:
         read(data)
     assert caught.value.line == line
 
@@ -96,7 +96,7 @@ def test_an_embargo(text: str, until: datetime | None) -> None:
     "text", ["", "embargo: 2031-01-01", "embargoEndDate: soon", "embargoEndDate: 0001-01-01T00:00:00+14:00", "what"]
 )
 def test_an_embargo_that_cannot_be_read_is_not_passed_over(text: str) -> None:
-    with pytest.raises(BadAnvl):
+    with pytest.raises(FormatError):
         read_embargo(text.encode())
 
 
@@ -108,16 +108,16 @@ def test_deletions() -> None:
 
 @pytest.mark.parametrize(("data", "line"), [(b"a\n../b", 2), (b"/etc/passwd", 1), (b"a\n\nb\xff", 3)])
 def test_deletions_with_a_fault(data: bytes, line: int) -> None:
-    with pytest.raises(BadAnvl) as caught:
+    with pytest.raises(FormatError) as caught:
         read_deletions(data)
     assert caught.value.line == line
 
 
 def test_what_the_format_cannot_express_is_not_written() -> None:
     for label in ("", "a:b", "a\nb", "#a", " a"):
-        with pytest.raises(BadAnvl, match="is not a label"):
+        with pytest.raises(FormatError, match="is not a label"):
             write([AnvlElement(label, "x")])
-    with pytest.raises(BadAnvl, match="surrogate"):
+    with pytest.raises(FormatError, match="surrogate"):
         write([AnvlElement("a", "\ud83d")])
 
 
@@ -130,7 +130,7 @@ def test_messages_carry_every_text(elements: list[tuple[str, str]]) -> None:
 @given(st.one_of(st.binary(), st.text(alphabet="aewhot:%| \t\r\n#é0123456789-TZ").map(str.encode)))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for reader in (read, read_erc, read_embargo, read_deletions):
-        with suppress(BadAnvl):
+        with suppress(FormatError):
             reader(data)
-    with suppress(BadAnvl):
+    with suppress(FormatError):
         read(data, escaped=True)

@@ -18,7 +18,7 @@ from waybill.apps.ingest.formats.checkm import (
     write_object_manifest,
     write_storage_manifest,
 )
-from waybill.apps.ingest.formats.checkm.writer import UnwritableRowError
+from waybill.errors import FormatError
 
 PROFILE = "#%profile | http://uc3.cdlib.org/registry/ingest/manifest/"
 PREFIXES = """\
@@ -412,13 +412,13 @@ def test_a_storage_manifest() -> None:
     [ManifestRow(0, "u", "a"), ManifestRow(0, "u", "a", "md5", MD5, 3), ManifestRow(0, "u", "a", "sha256", SHA256)],
 )
 def test_storage_is_told_sizes_and_digests(row: ManifestRow) -> None:
-    with pytest.raises(UnwritableRowError, match="storage needs both"):
+    with pytest.raises(FormatError, match="storage needs both"):
         list(write_storage_manifest([row]))
 
 
 @pytest.mark.parametrize("name", ["a|b", "a\nb", " a", "a ", "a\ud83d"])
 def test_what_the_format_cannot_express_is_not_written(name: str) -> None:
-    with pytest.raises(UnwritableRowError, match="cannot be written"):
+    with pytest.raises(FormatError, match="cannot be written"):
         list(write_object_manifest([ManifestRow(0, "u", name)]))
 
 
@@ -460,7 +460,7 @@ def test_what_can_be_written_is_read_as_it_was(cells: list[tuple[str, str]]) -> 
         ManifestRow(FIRST_ROW + at, "https://example.org/a", name, modified=modified)
         for at, (name, modified) in enumerate(cells)
     ]
-    with suppress(UnwritableRowError, BadManifest):
+    with suppress(FormatError, BadManifest):
         written = b"".join(write_object_manifest(rows))
         assert [(row.name, row.modified) for row in read_manifest(written).rows] == [
             (row.name or "a", "" if row.modified == "-" else row.modified) for row in rows

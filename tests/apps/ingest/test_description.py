@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from waybill.apps.ingest.description import (
     DESCRIPTION_FILES,
-    BadDescription,
     EmbeddedMetadata,
     deletions_of,
     describe_object,
@@ -18,6 +17,7 @@ from waybill.apps.ingest.formats.checkm import BadManifest, ManifestComplaint, M
 from waybill.apps.ingest.formats.checkm.reader import read_storage_manifest
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.submission import PayloadType, Submission
+from waybill.errors import FormatError
 
 ARK = "ark:/99999/fk4x"
 PROFILE = Profile(
@@ -162,7 +162,7 @@ def test_deletions_belong_to_updates_and_to_the_depositors_files() -> None:
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(name: str, data: bytes) -> None:
-    with pytest.raises(BadDescription, match=f"producer/{name} cannot be read"):
+    with pytest.raises(FormatError, match=f"producer/{name} cannot be read"):
         read_embedded_metadata({name: data})
 
 
@@ -174,7 +174,7 @@ def test_whatever_a_depositor_sends_is_read_or_refused_with_a_sentence(name: str
     refusal = ""
     try:
         written = describe_object(submission(), PROFILE, ARK, read_embedded_metadata({name: data})).files["mrt-erc.txt"]
-    except BadDescription as error:
+    except FormatError as error:
         written, refusal = b"", str(error)
     assert written.startswith(b"erc:\n") or "cannot be" in refusal
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.apps.ingest.merritt.java_properties import MAX_BYTES, BadProperties, read
+from waybill.apps.ingest.merritt.java_properties import MAX_BYTES, read
+from waybill.errors import FormatError
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_as_java_reads_it(data: bytes, expected: dict[str, str]) -> None:
     ],
 )
 def test_what_cannot_be_read(data: bytes, line: int, why: str) -> None:
-    with pytest.raises(BadProperties, match=why) as caught:
+    with pytest.raises(FormatError, match=why) as caught:
         read(data)
     assert caught.value.line == line
 
@@ -63,7 +64,7 @@ PIECES = st.lists(
 
 @given(st.one_of(st.binary(), PIECES.map(lambda pieces: "".join(pieces).encode())))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    with suppress(BadProperties):
+    with suppress(FormatError):
         for key, value in read(data).items():
             (key + value).encode()
 

@@ -16,13 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waybill.apps.ingest.merritt.import_plans import ImportPlan, plan_import
-from waybill.apps.ingest.merritt.queue_entries import (
-    LegacyQueue,
-    LegacyQueueEntry,
-    LegacyQueueError,
-    LegacyStatus,
-    decode_entry,
-)
+from waybill.apps.ingest.merritt.queue_entries import LegacyQueue, LegacyQueueEntry, LegacyStatus, decode_entry
+from waybill.errors import FormatError
 
 PATH = "/ingest/mrtQ-02100000000003"
 SAID = {"batchID": "bid-1", "jobID": "jid-1", "title": "Grüße 😀 & <x>", "empty": "", "same": "bid-1"}
@@ -157,7 +152,7 @@ def test_other_payloads(payload: bytes, said: dict[str, object]) -> None:
     ],
 )
 def test_payloads_that_cannot_be_read(payload: bytes, why: str) -> None:
-    with pytest.raises(LegacyQueueError, match=why) as caught:
+    with pytest.raises(FormatError, match=why) as caught:
         entry(payload)
     assert PATH in str(caught.value)
 
@@ -212,7 +207,7 @@ def test_names(path: str, queue: LegacyQueue, priority: int | None, worker: str,
     ],
 )
 def test_what_is_no_entry(path: str, data: bytes | None, why: str) -> None:
-    with pytest.raises(LegacyQueueError, match=why):
+    with pytest.raises(FormatError, match=why):
         decode_entry(path, data)
 
 
@@ -372,7 +367,7 @@ def test_any_bytes_are_described_or_refused(
     for at, value in changes:
         if at < len(changed):
             changed[at] = value
-    with suppress(LegacyQueueError):
+    with suppress(FormatError):
         found = plan_import(entry(bytes(changed), status=status, time=time, path=path))
         assert 0 <= found.priority <= 99
         msgspec.json.encode(found)
@@ -380,5 +375,5 @@ def test_any_bytes_are_described_or_refused(
 
 @given(st.text(), st.binary())
 def test_any_path_is_an_entry_or_not(path: str, data: bytes) -> None:
-    with suppress(LegacyQueueError):
+    with suppress(FormatError):
         decode_entry(path, data)

@@ -19,10 +19,11 @@ from tests.stores.zookeeper import nodedump
 from waybill.apps.ingest import service
 from waybill.apps.ingest.access.orders import ASK_AGAIN
 from waybill.apps.ingest.merritt import queue_import, queue_sources
-from waybill.apps.ingest.merritt.queue_entries import LegacyQueue, LegacyQueueError, LegacyStatus
+from waybill.apps.ingest.merritt.queue_entries import LegacyQueue, LegacyStatus
 from waybill.apps.ingest.merritt.queue_import import QueueImportReport, import_entries
 from waybill.apps.ingest.merritt.queue_sources import FolderQueueSource, LegacyQueueSource, open_source
 from waybill.engine import Engine
+from waybill.errors import FormatError
 from waybill.record import Record, Ref, StoreUnavailable
 from waybill.step import New
 
@@ -428,7 +429,7 @@ def test_queues_are_read_from_a_zookeeper_that_still_has_them_and_left_as_they_a
 
 def test_a_source_that_is_none_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_sources, "CONNECT_TIMEOUT", 0.2)
-    with pytest.raises(LegacyQueueError, match="is not a folder"), open_source(str(tmp_path / "nowhere")):
+    with pytest.raises(FormatError, match="is not a folder"), open_source(str(tmp_path / "nowhere")):
         pass
     with pytest.raises(StoreUnavailable, match="no ZooKeeper at"), open_source("zookeeper://127.0.0.1:1/x"):
         pass

@@ -23,7 +23,7 @@ from waybill.apps.ingest import priority
 from waybill.apps.ingest.batch_report import build_queued_mail
 from waybill.apps.ingest.documents import BatchFailure, BatchJobs, BatchPlan
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestComplaint, ManifestRow, link_rows
-from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
+from waybill.apps.ingest.job_refusal import SubmissionRefused
 from waybill.apps.ingest.machine.job import JOB, UNRECORDED_STATES
 from waybill.apps.ingest.merritt.unfinished_batches import POLL_SECONDS, make_failure, plan_of
 from waybill.apps.ingest.payload_contents import read_batch_payload
@@ -32,6 +32,7 @@ from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.manifests import record_lists
 from waybill.record import Record, RecordNotFound, Ref, Store, StoreUnavailable, document_of
 from waybill.step import Fail, New, StepContext, Wait
+from waybill.transfer.address_policy import TransferError
 
 MAX_JOBS_PER_COMMIT = 200  # jobs created in one commit
 # and bytes of their documents: a ZooKeeper transaction has at most 1 MiB, and names count too
@@ -79,7 +80,7 @@ def make_jobs(batch: Record, ctx: StepContext) -> Wait | BatchFailure:
         )
     except StoreUnavailable as error:
         return Wait(POLL_SECONDS, f"The owners of its local ids cannot be looked up now: {error}")
-    except TransientFetchError as error:
+    except TransferError as error:
         if batch.error_count + 1 < 2 * resources.settings.fetch.max_tries:
             raise  # tried again after the back-off, some minutes in all: a batch cannot be resumed
         return make_failure(f"{error} Submit it again when it can be fetched.")

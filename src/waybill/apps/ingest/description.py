@@ -28,11 +28,11 @@ from typing import Any
 import msgspec
 
 from waybill.apps.ingest.formats import anvl, dublin_core
-from waybill.apps.ingest.formats.anvl import MISSING, AnvlElement, BadAnvl, Erc
-from waybill.apps.ingest.formats.dublin_core import BadDublinCore
-from waybill.apps.ingest.formats.safe_xml import BadXml, parse
+from waybill.apps.ingest.formats.anvl import MISSING, AnvlElement, Erc
+from waybill.apps.ingest.formats.safe_xml import parse
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.submission import Submission
+from waybill.errors import FormatError
 
 PRODUCER_PREFIX = "producer/"
 SYSTEM_PREFIX = "system/"
@@ -46,12 +46,6 @@ ERC_FILE, DC_FILE, DATACITE_FILE, EMBARGO_FILE, DELETE_FILE = (
 # the files of the depositor that are read here
 DESCRIPTION_FILES = frozenset({ERC_FILE, DC_FILE, DATACITE_FILE, EMBARGO_FILE, DELETE_FILE})
 MAX_DESCRIPTION_BYTES = 5_000_000  # of one of them
-
-
-class BadDescription(Exception):
-    """A file in which the depositor describes the object cannot be read."""
-
-    permanent = True
 
 
 class EmbeddedMetadata(msgspec.Struct, frozen=True):
@@ -84,28 +78,28 @@ class ObjectDescription(msgspec.Struct, frozen=True):
 
 
 def read_embedded_metadata(files: Mapping[str, bytes]) -> EmbeddedMetadata:
-    """Read the depositor's description files, given by their names below producer/; BadDescription names the one that
+    """Read the depositor's description files, given by their names below producer/; FormatError names the one that
     cannot be read.
     """
     try:
         erc = anvl.read_erc(files[ERC_FILE]) if ERC_FILE in files else Erc()
-    except BadAnvl as error:
+    except FormatError as error:
         raise _make_error(ERC_FILE, error) from error
     try:
         dc = dublin_core.read(files[DC_FILE]) if DC_FILE in files else {}
-    except BadDublinCore as error:
+    except FormatError as error:
         raise _make_error(DC_FILE, error) from error
     try:
         datacite = read_datacite(files[DATACITE_FILE]) if DATACITE_FILE in files else {}
-    except BadXml as error:
+    except FormatError as error:
         raise _make_error(DATACITE_FILE, error) from error
     try:
         embargo = anvl.read_embargo(files[EMBARGO_FILE]) if EMBARGO_FILE in files else None
-    except BadAnvl as error:
+    except FormatError as error:
         raise _make_error(EMBARGO_FILE, error) from error
     try:
         deletions = tuple(anvl.read_deletions(files[DELETE_FILE])) if DELETE_FILE in files else ()
-    except BadAnvl as error:
+    except FormatError as error:
         raise _make_error(DELETE_FILE, error) from error
     return EmbeddedMetadata(erc, {**datacite, **dc}, embargo, deletions, frozenset(files))
 
@@ -230,8 +224,8 @@ def _build_dublin_core(
     )
     try:
         return dublin_core.write(elements)
-    except BadDublinCore as error:
-        raise BadDescription(f"The object cannot be described in Dublin Core: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"The object cannot be described in Dublin Core: {error}") from error
 
 
 def _erc_to_dublin_core(erc: Erc) -> dict[str, list[str]]:
@@ -273,5 +267,5 @@ def _to_lines(texts: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for text in texts if (line := anvl.to_one_line(text))).encode("utf-8", "replace")
 
 
-def _make_error(name: str, error: Exception) -> BadDescription:
-    return BadDescription(f"{PRODUCER_PREFIX}{name} cannot be read: {error}")
+def _make_error(name: str, error: Exception) -> FormatError:
+    return FormatError(f"{PRODUCER_PREFIX}{name} cannot be read: {error}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waybill.apps.ingest.documents import Refusal
+from waybill.errors import WaybillError
 from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import Fail, StepContext
@@ -19,18 +20,16 @@ MAX_MESSAGE_REASONS = 5  # reasons that the message holds
 MAX_REASON_LENGTH = 1000  # characters of one reason
 
 
-class SubmissionRefused(Exception):
+class SubmissionRefused(WaybillError):
     """What was submitted cannot be ingested. `is_final`: only a new submission helps; otherwise the cause may be
     repaired and the job resumed.
     """
 
+    code = "submission-refused"
+
     def __init__(self, reason: str, reasons: Sequence[str] = (), *, is_final: bool = True) -> None:
         super().__init__(reason)
         self.reason, self.reasons, self.is_final = reason, list(reasons), is_final
-
-
-class TransientFetchError(Exception):
-    """A payload could not be fetched because of the network or a server; it is tried again."""
 
 
 def save_refusal(ctx: StepContext, error: SubmissionRefused) -> Fail:

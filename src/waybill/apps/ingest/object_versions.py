@@ -27,7 +27,6 @@ from waybill.apps.ingest.description import (
     MAX_DESCRIPTION_BYTES,
     PRODUCER_PREFIX,
     SYSTEM_PREFIX,
-    BadDescription,
     EmbeddedMetadata,
     ObjectDescription,
     PreviousMetadata,
@@ -36,9 +35,8 @@ from waybill.apps.ingest.description import (
     read_embedded_metadata,
 )
 from waybill.apps.ingest.documents import InventoryRequest, JobRestarts, JobWarnings, PayloadFiles
-from waybill.apps.ingest.formats.anvl import BadAnvl, Erc
+from waybill.apps.ingest.formats.anvl import Erc
 from waybill.apps.ingest.formats.checkm import ManifestRow, write_object_manifest, write_storage_manifest
-from waybill.apps.ingest.formats.dublin_core import BadDublinCore
 from waybill.apps.ingest.formats.dublin_core import read as read_dublin_core
 from waybill.apps.ingest.inventory import InventoryConflict, LocalIdTaken
 from waybill.apps.ingest.job_refusal import SubmissionRefused, save_refusal
@@ -48,7 +46,6 @@ from waybill.apps.ingest.object_paths import BAG_TAGS
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import (
-    DeletionTargetMissing,
     Deposit,
     FileToStore,
     InvalidDeposit,
@@ -60,6 +57,7 @@ from waybill.apps.ingest.storage import (
 from waybill.apps.ingest.storage.sources import FILE_SCHEME, SourceMissing
 from waybill.apps.ingest.submission import JobConfiguration, Submission
 from waybill.apps.ingest.working_files import DEPOSITOR_MANIFEST, StagedFile, find_changed_files, list_working_files
+from waybill.errors import FormatError
 from waybill.files.folders import publish_folder
 from waybill.manifests import ManifestEntry, ManifestError, record_lists
 from waybill.objects import ContentMismatch, ObjectNotFound
@@ -99,7 +97,7 @@ def prepare_object(
     try:
         previous = _read_previous(job, ctx, profile, ark, embedded) if submission.update else PreviousMetadata()
         description = describe_object(submission, profile, ark, embedded, previous)
-    except (BadDescription, BadAnvl) as error:
+    except FormatError as error:
         raise Fail(str(error)) from error
     system_files = tuple(
         StagedFile(SYSTEM_PREFIX + name, len(data), hashlib.sha256(data).hexdigest(), _MIME[Path(name).suffix])
@@ -176,11 +174,10 @@ def store_deposit(ctx: StepContext, deposit: Deposit) -> StoredVersion:
             # manifest by our routes. Safe to repeat: a version that is recorded already is left as it is.
             resources.inventory.record(version, resources.storage)
         return version
-    except DeletionTargetMissing as error:
-        raise save_refusal(
-            ctx, SubmissionRefused(f"{error} `waybill ingest object {deposit.object}` lists what it has.")
-        ) from error
     except (InvalidDeposit, StorageDamaged, LocalIdTaken, InventoryConflict) as error:
+        if error.code == "deletion-target-missing":
+            hint = f"`waybill ingest object {deposit.object}` lists what it has."
+            raise save_refusal(ctx, SubmissionRefused(f"{error} {hint}")) from error
         raise Fail(str(error)) from error
 
 
@@ -286,7 +283,7 @@ def read_previous_metadata(
         embedded = read_embedded_metadata(
             {path.removeprefix(PRODUCER_PREFIX): data for path, data in files.items() if path in _KEPT_DESCRIPTIONS}
         )
-    except BadDescription as error:
+    except FormatError as error:
         raise Fail(
             f"{error} It is in {ark}, and the update leaves it there: send another one, or delete it."
         ) from error
@@ -307,7 +304,7 @@ def _find_obsolete_files(paths: Sequence[str]) -> tuple[str, ...]:
 def _read_previous_dublin_core(files: Mapping[str, bytes]) -> dict[str, list[str]]:
     try:
         return read_dublin_core(files[_SYSTEM_DC_PATH]) if _SYSTEM_DC_PATH in files else {}
-    except BadDublinCore:
+    except FormatError:
         return {}  # another program wrote it: the depositor cannot repair it, and ours replaces it
 
 

@@ -19,15 +19,17 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
+from waybill.apps.ingest.job_refusal import SubmissionRefused
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import Submission
-from waybill.digests import Digests, UnknownDigest, normalize_digests
+from waybill.digests import Digests, normalize_digests
+from waybill.errors import InputError
 from waybill.files import names
 from waybill.objects import ObjectInfo, ObjectNotFound, ObjectRequestRefused, check_name
 from waybill.step import StepContext
 from waybill.transfer import DownloadRequest, DownloadResult
+from waybill.transfer.address_policy import TransferError
 
 UPLOADS_FOLDER = "ingest/payloads"
 
@@ -67,8 +69,8 @@ def payload_of(submission: Submission) -> Payload:
         for each in promised:
             for algorithm, value in normalize_digests(each).items():
                 if digests.setdefault(algorithm, value) != value:
-                    raise UnknownDigest(f"Two different values of {algorithm} were promised.")
-    except UnknownDigest as error:
+                    raise InputError(f"Two different values of {algorithm} were promised.", code="unknown-digest")
+    except InputError as error:
         raise SubmissionRefused(f"The digest of the payload cannot be checked: {error}") from None
     return Payload(
         submission.url, submission.filename or file_name_of(submission.url), submission.size, digests, received
@@ -179,7 +181,7 @@ def read_small_payload(ctx: StepContext, payload: Payload, limit: int) -> bytes:
         if not fetched.ok and fetched.permanent:
             raise SubmissionRefused(f"The payload could not be fetched: {fetched.reason}", is_final=False)
         if not fetched.ok:
-            raise TransientFetchError(f"The payload could not be fetched: {fetched.reason}")
+            raise TransferError(f"The payload could not be fetched: {fetched.reason}")
         return (folder / "payload").read_bytes()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -62,7 +62,7 @@ _ROW_TYPES = {
 def read_batch_payload(ctx: StepContext, submission: Submission) -> tuple[PayloadType, CheckmManifest | None]:
     """The type of the payload, and its manifest if it lists objects.
 
-    Raises SubmissionRefused, TransientFetchError or BadManifest if it cannot be determined.
+    Raises SubmissionRefused, TransferError or BadManifest if it cannot be determined.
     """
     body: bytes | None = None
     declared = submission.type
@@ -90,7 +90,7 @@ def _lowercase_name_of(submission: Submission) -> str:
 
 
 def list_files(job: Record, ctx: StepContext) -> PayloadFiles:
-    """The document `files`, which lists the files to fetch; raises SubmissionRefused, or TransientFetchError."""
+    """The document `files`, which lists the files to fetch; raises SubmissionRefused, or TransferError."""
     submission = Submission.from_job(job)
     source = payload.payload_of(submission)
     if source.upload:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from waybill.errors import FormatError
 from waybill.files import names
 from waybill.masking import remove_account
 
@@ -40,10 +41,10 @@ _TYPE_NAMES = {str: "a text", int: "a number", bool: "true or false", tuple: "a 
 _MAIL = re.compile(r"[^@\s,;<>]+@[^@\s,;<>]+")
 
 
-class BadProfile(Exception):
+class BadProfile(FormatError):
     """The document has faults; `faults` has the first of them, `all_faults` all."""
 
-    permanent = True
+    code = "bad-profile"
 
     def __init__(self, faults: list[str]) -> None:
         more = len(faults) - MAX_FAULTS

@@ -23,7 +23,6 @@ from waybill.apps.ingest.description import (
     DESCRIPTION_FILES,
     MAX_DESCRIPTION_BYTES,
     PRODUCER_PREFIX,
-    BadDescription,
     EmbeddedMetadata,
     read_embedded_metadata,
 )
@@ -32,8 +31,10 @@ from waybill.apps.ingest.formats.checkm import BadManifest, ManifestKind, Manife
 from waybill.apps.ingest.object_paths import PRODUCER
 from waybill.apps.ingest.storage.sources import SourceMissing, open_working_file
 from waybill.digests import Digests
+from waybill.errors import FormatError
 from waybill.files.names import quote_text
 from waybill.manifests import record_lists
+from waybill.objects import ContentMismatch
 from waybill.record import Record
 from waybill.step import Fail, StepContext
 
@@ -41,10 +42,6 @@ DEPOSITOR_MANIFEST = "mrt-manifest.txt"
 _MAX_COMPLAINTS = 5  # faults that the message names
 _CHUNK = 1024 * 1024
 _TYPES = mimetypes.MimeTypes(filenames=())  # the same on every host: nothing is read from /etc
-
-
-class WorkingFileChanged(Exception):
-    """A working file is not what was fetched."""
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -82,7 +79,7 @@ def read_embedded_metadata_of(job: Record, ctx: StepContext) -> EmbeddedMetadata
         if DEPOSITOR_MANIFEST in description_files:
             check_depositor_manifest(ctx, description_files[DEPOSITOR_MANIFEST], list_working_files(job, ctx))
         return read_embedded_metadata(description_files)
-    except BadDescription as error:
+    except FormatError as error:
         raise Fail(str(error)) from error
 
 
@@ -123,11 +120,11 @@ def _read_description_files(job: Record, ctx: StepContext) -> Iterator[tuple[str
         if name not in DESCRIPTION_FILES and name != DEPOSITOR_MANIFEST:
             continue
         if staged.size > MAX_DESCRIPTION_BYTES:
-            raise BadDescription(f"{staged.path} cannot be read: it is longer than {MAX_DESCRIPTION_BYTES:,} bytes.")
+            raise FormatError(f"{staged.path} cannot be read: it is longer than {MAX_DESCRIPTION_BYTES:,} bytes.")
         with open_working_file(ctx.folder, staged.path) as file:
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
         if (len(data), hashlib.sha256(data).hexdigest()) != (staged.size, staged.sha256):
-            raise WorkingFileChanged(
+            raise ContentMismatch(
                 f"The working copy of {staged.path} is not what was fetched: `restart` fetches it again."
             )
         yield name, data

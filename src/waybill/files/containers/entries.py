@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from waybill.errors import FormatError
+
 CHUNK = 256 * 1024
 CONTAINER_ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")  # of the names of containers
 
@@ -65,10 +67,10 @@ class ContainerComplaint(msgspec.Struct, frozen=True):
         return self.text
 
 
-class BadContainer(Exception):
+class BadContainer(FormatError):
     """The container is refused."""
 
-    permanent = True
+    code = "bad-container"
 
     def __init__(self, complaints: Sequence[ContainerComplaint] | str) -> None:
         self.complaints = [ContainerComplaint("", complaints)] if isinstance(complaints, str) else list(complaints)
@@ -76,8 +78,10 @@ class BadContainer(Exception):
         super().__init__(f"{self.complaints[0]}{more}")
 
 
-class BadContainerFile(Exception):
-    """A file in the container cannot be read; the message follows its name: "is damaged"."""
+class BadContainerFile(FormatError):
+    """A file in the container cannot be read or stored; the message follows its name: "is damaged"."""
+
+    code = "bad-container"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def unpack(
                 continue
             try:
                 written = _write(folder, name, entry, on_bytes)
-            except (BadContainerFile, UnusableFileName) as error:
+            except BadContainerFile as error:
                 reader.complain(name, f"{names.quote_text(name)} {error}.")
             else:
                 yield written
@@ -227,10 +227,6 @@ def _translate_errors() -> Iterator[None]:
         raise
 
 
-class UnusableFileName(Exception):
-    """The disk does not accept a file of this name; the message follows the name."""
-
-
 class TargetFolder:
     """An existing folder. The folders of the last file stay open, since the next file is often in the same one."""
 
@@ -246,13 +242,13 @@ class TargetFolder:
         self._leave(0)
 
     def create(self, name: str) -> BinaryIO:
-        """Create a file for writing; raise UnusableFileName if the name exists or is not possible."""
+        """Create a file for writing; raise BadContainerFile if the name exists or is not possible."""
         *folders, last = name.split("/")
         try:
             return open(os.open(last, _NEW_FILE_FLAGS, 0o666, dir_fd=self._enter(folders)), "wb", buffering=0)
         except OSError as error:
             if error.errno in _NAME_ERRNOS:
-                raise UnusableFileName(f"cannot be stored under this name: {error.strerror}") from error
+                raise BadContainerFile(f"cannot be stored under this name: {error.strerror}") from error
             raise
 
     def _enter(self, folders: list[str]) -> int:

@@ -15,10 +15,11 @@ import pytest
 
 from tests.apps.ingest.inventory.test_inventory import FILES, OWNER, about, everything
 from tests.apps.ingest.storage.yard import ARK, Bytes
-from waybill.apps.ingest.inventory import ConcurrentRecording, Inventory, catalogue, rebuild_object
+from waybill.apps.ingest.inventory import Inventory, catalogue, rebuild_object
 from waybill.apps.ingest.storage import OcflStorage, VersionSummary
 from waybill.manifests import ManifestError
 from waybill.objects import DirectoryObjects
+from waybill.record import Conflict
 
 
 class Killed(BaseException):
@@ -177,7 +178,7 @@ def test_of_two_that_replace_a_version_at_once_one_does_and_the_other_is_told(
         monkeypatch.setattr(catalogue, "_enter_files", entered)
 
     monkeypatch.setattr(catalogue, "_enter_files", overtaken)
-    with pytest.raises(ConcurrentRecording, match="try again"):
+    with pytest.raises(Conflict, match="try again"):
         inventory.record(stored, storage, fix=True)
     assert everything(inventory) == before
     assert inventory.record(stored, storage, fix=True)

@@ -12,7 +12,6 @@ import pytest
 from tests.budget import Budget
 from tests.simulation.seed_problems import find_seed_problems, start_at
 from waybill.apps.ingest import object_versions
-from waybill.apps.ingest.access.archives import ArchiveSourceDamaged
 from waybill.apps.ingest.maintenance import unneeded_objects
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.simulation import AssemblyScenario, DepositScenario, deposits, storage_service
@@ -28,6 +27,7 @@ from waybill.apps.ingest.storage import (
     version_files,
     version_writer,
 )
+from waybill.apps.ingest.storage.protocol import StorageDamaged
 from waybill.files.containers import packer
 from waybill.files.staged_content import StagedContent
 from waybill.maintenance import temporary_files
@@ -170,7 +170,7 @@ def an_archive_that_broke_off_is_completed(patch: Patch) -> None:
         try:
             for number, part in enumerate(packer._split_parts(archive, 200), 1):
                 upload.put_part(number, part)
-        except ArchiveSourceDamaged:
+        except StorageDamaged:
             pass
         return upload.complete()
 

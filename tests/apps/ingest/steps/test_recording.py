@@ -8,17 +8,12 @@ import pytest
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps.downloaded_jobs import OWNER, add_profile, fetched, run, sha256, stopping_at_notify
 from tests.apps.ingest.steps.test_storing import manifest
-from waybill.apps.ingest.inventory import (
-    Inventory,
-    InventoryConflict,
-    StoredElsewhereError,
-    rebuild_object,
-    rebuild_page,
-)
+from waybill.apps.ingest.inventory import Inventory, InventoryConflict, rebuild_object, rebuild_page
 from waybill.apps.ingest.machine.rebuild import make_rebuild
 from waybill.apps.ingest.maintenance.audit import AuditProgress, audit_next, iter_known_damage
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.storage import Deposit, FileToStore, OcflStorage, StoredVersion
+from waybill.apps.ingest.storage.protocol import StorageError
 from waybill.manifests import ManifestReader
 from waybill.record import Record
 
@@ -196,7 +191,7 @@ def written(ingest: IngestFixture, *requests: str) -> OcflStorage:
 
 def test_a_version_of_ours_beside_theirs_is_neither_recorded_nor_is_a_rebuild_advised(elsewhere: IngestFixture) -> None:
     storage, before = written(elsewhere, "r"), known(elsewhere)
-    with pytest.raises(StoredElsewhereError, match="keeps version 1"):
+    with pytest.raises(StorageError, match="keeps version 1"):
         rebuild_object(inventory_of(elsewhere), storage, ARK)
     with pytest.raises(InventoryConflict, match="another storage service keeps one of the two") as caught:
         inventory_of(elsewhere).record(storage.get_version(ARK), storage)

@@ -29,7 +29,7 @@ from waybill.apps.ingest.storage import (
     StoredVersion,
     protocol,
 )
-from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage, StorageUnavailable
+from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage
 from waybill.apps.ingest.storage.http_server import PREFIX, DepositReceiver, staging_place_of
 from waybill.apps.ingest.storage.protocol import STAGED_PREFIX
 from waybill.files import staged_content as counter_module
@@ -40,6 +40,7 @@ from waybill.objects import ContentMismatch, DirectoryObjects, ObjectNotFound
 from waybill.objects.streams import iter_chunks
 from waybill.record import Finding
 from waybill.tokens import issue
+from waybill.transfer.address_policy import TransferError
 
 
 class Store:
@@ -215,7 +216,7 @@ def test_objects_come_in_pages(
 def test_a_token_is_needed_and_its_role(store: Store, sources: Bytes) -> None:
     for token in ("", "wb_wrong", store.tokens["reader"]):
         storage = HttpStorage(store.address, token, sources)
-        with pytest.raises(StorageUnavailable, match=TOKEN_VARIABLE):
+        with pytest.raises(TransferError, match=TOKEN_VARIABLE):
             storage.write(sources.deposit("r1", {"producer/a": b"1"}))
         storage.close()
     reader = HttpStorage(store.address, store.tokens["reader"], sources)
@@ -236,14 +237,14 @@ def test_a_service_that_is_away_or_something_else_is_worth_another_try(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = HttpStorage(f"http://127.0.0.1:{free.getsockname()[1]}", "", sources)
-        with pytest.raises(StorageUnavailable, match="cannot be reached"):
+        with pytest.raises(TransferError, match="cannot be reached"):
             gone.find_by_request(ARK, "r1")
         gone.close()
     other = HttpStorage(f"{store.ingest.web.url}/x", "", sources)
-    with pytest.raises(StorageUnavailable, match="is its URL right"):
+    with pytest.raises(TransferError, match="is its URL right"):
         other.find_by_request(ARK, "r1")
     store.ingest.web.put("x/bytes?object=o&place=p&start=0", b"hello")
-    with pytest.raises(StorageUnavailable, match="is its URL right"):
+    with pytest.raises(TransferError, match="is its URL right"):
         other.read("o", "p")
     other.close()
 
@@ -262,7 +263,7 @@ def test_an_answer_that_is_lost_loses_nothing(
         return answer
 
     monkeypatch.setattr(DepositReceiver, "write", slow)
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(TransferError):
         storage.write(sources.deposit("r1", {"producer/a": b"1"}))
     assert storage.write(sources.deposit("r1", {"producer/a": b"1"})).version == 1
     assert len(storage.list_versions(ARK)) == 1

@@ -1,5 +1,5 @@
 """The files of an order, read from storage: `ArchiveContents` yields them as members of a container, file by file from the
-stored manifests, each verified while it is read. A damaged file ends the container with ArchiveSourceDamaged.
+stored manifests, each verified while it is read. A damaged file ends the container with StorageDamaged.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from datetime import datetime
 
 from waybill.apps.ingest.documents import ALL_VERSIONS, AssemblyOrder
 from waybill.apps.ingest.storage import MANIFEST_PATH, StorageService, StoredVersion
+from waybill.apps.ingest.storage.protocol import StorageDamaged
 from waybill.files.containers import MemberNames, MemberToPack
 from waybill.files.names import quote_text
 from waybill.manifests import ManifestEntry
 from waybill.objects import ObjectNotFound, Objects
-
-
-class ArchiveSourceDamaged(Exception):
-    """The stored object is damaged, so no archive is made of it."""
 
 
 class ArchiveContents:
@@ -56,7 +53,7 @@ class ArchiveContents:
         try:
             return self._storage.get_version(ark, number)
         except ObjectNotFound:  # of its manifest
-            raise ArchiveSourceDamaged(f"{MANIFEST_PATH} of version {number} of {ark} is missing in storage.") from None
+            raise StorageDamaged(f"{MANIFEST_PATH} of version {number} of {ark} is missing in storage.") from None
 
     def _iter_entries(self, stored: StoredVersion) -> Iterator[ManifestEntry]:
         """Yield the wanted files of a version, its manifest last."""
@@ -71,9 +68,7 @@ class ArchiveContents:
                 elif missing is None and self._order.is_included(entry.uri):
                     yield entry
         if missing:
-            raise ArchiveSourceDamaged(
-                f"Version {stored.version} of {stored.object} has no file {quote_text(min(missing))}."
-            )
+            raise StorageDamaged(f"Version {stored.version} of {stored.object} has no file {quote_text(min(missing))}.")
 
     def _check_manifest(self, stored: StoredVersion) -> None:
         """Verify the manifest before it is used: it decides what is in the archive."""
@@ -81,7 +76,7 @@ class ArchiveContents:
             return
         finding = self._storage.check(stored.object, stored.place, stored.size, stored.sha256)
         if finding is not None:
-            raise ArchiveSourceDamaged(
+            raise StorageDamaged(
                 f"{MANIFEST_PATH} of version {stored.version} of {stored.object} is damaged: {finding.message}"
             )
 
@@ -93,7 +88,7 @@ class ArchiveContents:
                 for chunk in body:
                     size += len(chunk)
                     if size > entry.size:
-                        raise ArchiveSourceDamaged(
+                        raise StorageDamaged(
                             f"{where} is damaged: it has more than the {entry.size} bytes that it should have."
                         )
                     digest.update(chunk)
@@ -101,8 +96,8 @@ class ArchiveContents:
                     self._check(self.bytes)
                     yield chunk
         except ObjectNotFound:
-            raise ArchiveSourceDamaged(f"{where} is missing in storage.") from None
+            raise StorageDamaged(f"{where} is missing in storage.") from None
         if (size, digest.hexdigest()) != (entry.size, entry.sha256):
-            raise ArchiveSourceDamaged(
+            raise StorageDamaged(
                 f"{where} is damaged: it has {size} bytes of SHA-256 {digest.hexdigest()}; it should have {entry.size} of {entry.sha256}."
             )

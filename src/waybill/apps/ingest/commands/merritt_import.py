@@ -11,14 +11,13 @@ from rich.progress import Progress
 
 from waybill.apps.ingest.commands.support import register_command
 from waybill.apps.ingest.merritt.profile_import import import_profile
-from waybill.apps.ingest.merritt.queue_entries import LegacyQueueError
 from waybill.apps.ingest.merritt.queue_import import QueueImportReport, import_entries
 from waybill.apps.ingest.merritt.queue_sources import open_source
 from waybill.apps.ingest.profile import BadProfile, to_document
 from waybill.cli.command_context import WHY, CommandContext
 from waybill.cli.terminal import pluralize
 from waybill.engine import Engine
-from waybill.errors import FAILED
+from waybill.errors import FAILED, FormatError
 from waybill.record import RecordNotFound, Ref
 from waybill.rules import ActionRefused
 from waybill.step import New
@@ -116,7 +115,7 @@ def import_legacy(
                 dry_run=dry_run,
                 progress=lambda done, total: shown.update(task, completed=done, total=total),
             )
-    except LegacyQueueError as error:
+    except FormatError as error:
         raise ActionRefused(str(error)) from error
     if context.as_json:
         context.print_json(report)

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from waybill.errors import FormatError
 from waybill.files import names
 
 MISSING = "(:unas)"  # the code for "unassigned"
@@ -25,16 +26,6 @@ MAX_BYTES = 1_000_000  # bytes
 
 _WHITESPACE = re.compile(r"\s+")
 _ESCAPES = {"%": "%25", "\n": "%0A", "\r": "%0D"}
-
-
-class BadAnvl(Exception):
-    """The text is not valid."""
-
-    permanent = True
-
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(f"Line {line}: {what}" if line else what)
-        self.line = line
 
 
 class AnvlElement(NamedTuple):
@@ -59,13 +50,13 @@ def read(data: bytes, *, escaped: bool = False) -> list[AnvlElement]:
             continue
         if text[0].isspace():
             if not elements:
-                raise BadAnvl(line, "It continues a value, but there is none before it.")
+                raise FormatError("It continues a value, but there is none before it.", line)
             label, value = elements.pop()
             elements.append(AnvlElement(label, f"{value} {text.strip()}".strip()))
             continue
         label, colon, value = text.partition(":")
         if not colon or not label.strip():
-            raise BadAnvl(line, f"There is no label before a colon: {names.quote_text(text)}.")
+            raise FormatError(f"There is no label before a colon: {names.quote_text(text)}.", line)
         elements.append(AnvlElement(label.strip(), value.strip()))
     return [AnvlElement(_unescape(label), _unescape(value)) for label, value in elements] if escaped else elements
 
@@ -130,10 +121,12 @@ def read_embargo(data: bytes) -> datetime | None:
                 until = datetime.fromisoformat(value)
                 return until.astimezone(UTC) if until.tzinfo else until.replace(tzinfo=UTC)
             except (ValueError, OverflowError):
-                raise BadAnvl(
-                    0, f"{names.quote_text(value)} is not the end of an embargo: write 2031-12-31T00:00:00Z, or none."
+                raise FormatError(
+                    f"{names.quote_text(value)} is not the end of an embargo: write 2031-12-31T00:00:00Z, or none."
                 ) from None
-    raise BadAnvl(0, "The embargo has no end: write `embargoEndDate: 2031-12-31T00:00:00Z`, or `embargoEndDate: none`.")
+    raise FormatError(
+        "The embargo has no end: write `embargoEndDate: 2031-12-31T00:00:00Z`, or `embargoEndDate: none`."
+    )
 
 
 def read_deletions(data: bytes) -> list[str]:
@@ -144,7 +137,7 @@ def read_deletions(data: bytes) -> list[str]:
             continue
         fault = names.find_fault(name)
         if fault:
-            raise BadAnvl(line, fault)
+            raise FormatError(fault, line)
         found[name] = None
     return list(found)
 
@@ -155,12 +148,12 @@ def write_deletions(files: Iterable[str]) -> bytes:
 
 def _read_lines(data: bytes) -> Iterator[tuple[int, str]]:
     if len(data) > MAX_BYTES:
-        raise BadAnvl(0, f"It is longer than {MAX_BYTES:,} bytes.")
+        raise FormatError(f"It is longer than {MAX_BYTES:,} bytes.")
     for line, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         try:
             yield line, raw.removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
-            raise BadAnvl(line, f"Byte {error.start + 1} is not UTF-8: save the file as UTF-8.") from None
+            raise FormatError(f"Byte {error.start + 1} is not UTF-8: save the file as UTF-8.", line) from None
 
 
 def _unescape(text: str) -> str:
@@ -169,7 +162,7 @@ def _unescape(text: str) -> str:
 
 def _check_label(label: str) -> str:
     if not label.strip() or ":" in label or label != to_one_line(label) or label.startswith("#"):
-        raise BadAnvl(0, f"{names.quote_text(label)} is not a label.")
+        raise FormatError(f"{names.quote_text(label)} is not a label.")
     return label
 
 
@@ -177,4 +170,4 @@ def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise BadAnvl(0, "A text contains half of a surrogate pair, which UTF-8 cannot express.") from None
+        raise FormatError("A text contains half of a surrogate pair, which UTF-8 cannot express.") from None

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from waybill.digests import Digests, UnknownDigest, normalize_algorithm, normalize_digests
+from waybill.digests import Digests, normalize_algorithm, normalize_digests
+from waybill.errors import FormatError, InputError
 from waybill.files import names
 
 MAX_PROBLEMS = 1000
@@ -74,7 +75,7 @@ class BagReport(msgspec.Struct):
         return not self.problems
 
 
-class _TooManyProblems(Exception):
+class _TooManyProblems(BaseException):  # not an Exception: no handler of errors takes it for one
     """MAX_PROBLEMS is reached."""
 
 
@@ -114,7 +115,7 @@ class _BagValidator:
             return
         try:
             version, encoding = read_declaration(self._open)
-        except BadTagFile as error:
+        except FormatError as error:
             self._add_problem("bagit.txt", str(error))
             return
         self.report.version = str(version)
@@ -157,8 +158,8 @@ class _BagValidator:
             try:
                 key = normalize_algorithm(found[2])
                 if key in _WEAK:
-                    raise UnknownDigest
-            except UnknownDigest:
+                    raise InputError(code="unknown-digest")
+            except InputError:
                 self._add_remark(name, "is of an unknown algorithm and was ignored")
                 continue
             listed = self._read_manifest(name, key, encoding, tag=bool(found[1]))
@@ -191,7 +192,7 @@ class _BagValidator:
                     continue
                 try:
                     value = normalize_digests({key: digest})[key]
-                except UnknownDigest as error:
+                except InputError as error:
                     self._add_problem(manifest, f"is wrong in line {line}: {error}".rstrip("."))
                     continue
                 listed.add(name)
@@ -199,7 +200,7 @@ class _BagValidator:
                     self._add_problem(
                         name, f"has two different digests of the same algorithm; {manifest} has one of them"
                     )
-        except BadTagFile as error:
+        except FormatError as error:
             self._add_problem(manifest, str(error))
         return listed
 
@@ -258,7 +259,7 @@ class _BagValidator:
                 else:
                     self.report.fetch.append(fetch)
                     self._fetch_names.add(fetch.name)
-        except BadTagFile as error:
+        except FormatError as error:
             self._add_problem("fetch.txt", str(error))
 
     def _read_info(self, encoding: str) -> None:
@@ -266,7 +267,7 @@ class _BagValidator:
             return
         try:
             self.report.info = read_info(self._open, encoding)
-        except BadTagFile as error:
+        except FormatError as error:
             self._add_problem("bag-info.txt", str(error))
             return
         sums = [value for label, value in self.report.info if label.lower() == "payload-oxum"]
@@ -307,13 +308,6 @@ def _is_bag(folder: Path) -> bool:
         return False
 
 
-class BadTagFile(Exception):
-    """A tag file is not valid; the message follows the name of the file."""
-
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(f"line {line}: {what}" if line else what)
-
-
 class BagVersion(NamedTuple):
     major: int
     minor: int
@@ -336,13 +330,13 @@ def read_declaration(opener: TagFileOpener) -> tuple[BagVersion, str]:
     version = _VERSION.fullmatch(lines[0].rstrip()) if lines else None
     encoding = _ENCODING.fullmatch(lines[1].rstrip()) if len(lines) > 1 else None
     if version is None or encoding is None or len(lines) > 2:
-        raise BadTagFile(0, "must have two lines, `BagIt-Version: 1.0` and `Tag-File-Character-Encoding: UTF-8`")
+        raise FormatError("must have two lines, `BagIt-Version: 1.0` and `Tag-File-Character-Encoding: UTF-8`")
     try:
         codec = codecs.lookup(encoding[1]).name
     except LookupError:
         codec = ""
     if codec not in _ENCODINGS:
-        raise BadTagFile(0, f"names an unknown encoding, {encoding[1]!a}")
+        raise FormatError(f"names an unknown encoding, {encoding[1]!a}")
     return BagVersion(int(version[1]), int(version[2])), codec
 
 
@@ -353,7 +347,7 @@ def read_manifest(opener: TagFileOpener, name: str, encoding: str) -> Iterator[t
             continue
         found = _MANIFEST_LINE.fullmatch(text.strip("\n"))
         if found is None:
-            raise BadTagFile(line, "must have a digest in hex, a space, and the name of a file")
+            raise FormatError(f"line {line}: must have a digest in hex, a space, and the name of a file")
         yield line, found[1].lower(), found[2]
 
 
@@ -363,7 +357,7 @@ def read_fetch(opener: TagFileOpener, encoding: str) -> Iterator[BagFetchEntry]:
             continue
         found = _FETCH_LINE.fullmatch(text.strip("\n"))
         if found is None:
-            raise BadTagFile(line, "must have a URL, a length or -, and the name of a file")
+            raise FormatError(f"line {line}: must have a URL, a length or -, and the name of a file")
         yield BagFetchEntry(found[1], None if found[2] == "-" else int(found[2]), decode_name(found[3]))
 
 
@@ -379,10 +373,10 @@ def read_info(opener: TagFileOpener, encoding: str) -> list[tuple[str, str]]:
             continue
         label, colon, value = text.partition(":")
         if not colon or not label.strip():
-            raise BadTagFile(line, "must have a label, a colon and a value")
+            raise FormatError(f"line {line}: must have a label, a colon and a value")
         elements.append((label.strip(), value.strip()))
         if len(elements) > MAX_INFO:
-            raise BadTagFile(line, f"has more than {MAX_INFO:,} elements")
+            raise FormatError(f"line {line}: has more than {MAX_INFO:,} elements")
     return elements
 
 
@@ -400,13 +394,12 @@ def _iter_lines(opener: TagFileOpener, name: str, encoding: str) -> Iterator[tup
             try:
                 text = file.readline(LONGEST_LINE)
             except UnicodeError:
-                raise BadTagFile(
-                    line, f"or one soon after it is not {encoding.upper()}, the declared encoding"
-                ) from None
+                what = f"or one soon after it is not {encoding.upper()}, the declared encoding"
+                raise FormatError(f"line {line}: {what}") from None
             if not text:
                 return
             if len(text) == LONGEST_LINE:
-                raise BadTagFile(line, f"is longer than {LONGEST_LINE:,} characters")
+                raise FormatError(f"line {line}: is longer than {LONGEST_LINE:,} characters")
             if line == 1 and text.startswith("\ufeff"):
-                raise BadTagFile(line, "begins with a byte order mark, which BagIt does not allow")
+                raise FormatError(f"line {line}: begins with a byte order mark, which BagIt does not allow")
             yield line, text.rstrip("\n")

@@ -16,7 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from waybill.apps.ingest.formats.safe_xml import BadXml, parse
+from waybill.apps.ingest.formats.safe_xml import parse
+from waybill.errors import FormatError
 from waybill.files import names
 
 NAMESPACE = "http://purl.org/dc/elements/1.1/"
@@ -45,12 +46,6 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 DublinCore = Mapping[str, Sequence[str]]  # element -> its values
 
 
-class BadDublinCore(Exception):
-    """The description is not valid."""
-
-    permanent = True
-
-
 def from_form(fields: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the description of form fields: {"title": "a", "subject": "b; c"}; empty fields are left out."""
     description: dict[str, list[str]] = {}
@@ -67,7 +62,7 @@ def write(description: DublinCore) -> bytes:
     """Write the file, with the elements in the order of ELEMENTS."""
     unknown = sorted(set(description) - set(ELEMENTS))
     if unknown:
-        raise BadDublinCore(
+        raise FormatError(
             f"{names.quote_text(unknown[0])} is not an element of Dublin Core: there are {', '.join(ELEMENTS)}."
         )
     lines = [
@@ -77,9 +72,7 @@ def write(description: DublinCore) -> bytes:
     for name in ELEMENTS:
         for value in description.get(name, ()):
             if _NOT_XML.search(value):
-                raise BadDublinCore(
-                    f"The {name} {names.quote_text(value)} contains a character that XML cannot express."
-                )
+                raise FormatError(f"The {name} {names.quote_text(value)} contains a character that XML cannot express.")
             lines.append(f"  <dc:{name}>{escape(value, {chr(13): '&#13;'})}</dc:{name}>")
     return "\n".join([*lines, "</DublinCore>", ""]).encode()
 
@@ -90,8 +83,8 @@ def read(data: bytes) -> dict[str, list[str]]:
     """
     try:
         root = parse(data)
-    except BadXml as error:
-        raise BadDublinCore(str(error)) from None
+    except FormatError as error:
+        raise FormatError(str(error)) from None
     description: dict[str, list[str]] = {}
     for element in root.iter():
         space, _, name = element.tag.removeprefix("{").rpartition("}")

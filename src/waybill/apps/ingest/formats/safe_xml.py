@@ -10,28 +10,26 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+from waybill.errors import FormatError
+
 MAX_BYTES = 5_000_000  # bytes
 MAX_DEPTH = 100
 MAX_ELEMENTS = 100_000
 
 
-class BadXml(Exception):
-    """This XML is refused."""
-
-    permanent = True
-
-
 def parse(data: bytes, *, limit: int = MAX_BYTES) -> Element:
     """Return the root element; names are `{namespace}name`, comments and processing instructions are ignored."""
     if len(data) > limit:
-        raise BadXml(f"It is longer than {limit:,} bytes.")
+        raise FormatError(f"It is longer than {limit:,} bytes.")
     parser = _SafeXmlParser()
     try:
         parser.parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise BadXml(f"Line {error.lineno}: it is not well-formed XML ({expat.ErrorString(error.code)}).") from None
+        raise FormatError(
+            f"Line {error.lineno}: it is not well-formed XML ({expat.ErrorString(error.code)})."
+        ) from None
     except (ValueError, LookupError):  # an unknown or wrong encoding
-        raise BadXml("Its encoding is not known: save it as UTF-8.") from None
+        raise FormatError("Its encoding is not known: save it as UTF-8.") from None
     return parser.close()
 
 
@@ -54,9 +52,11 @@ class _SafeXmlParser:
         self._depth += 1
         self._count += 1
         if self._depth > MAX_DEPTH:
-            raise BadXml(f"Line {self.parser.CurrentLineNumber}: its elements are nested more than {MAX_DEPTH} deep.")
+            raise FormatError(
+                f"Line {self.parser.CurrentLineNumber}: its elements are nested more than {MAX_DEPTH} deep."
+            )
         if self._count > MAX_ELEMENTS:
-            raise BadXml(f"Line {self.parser.CurrentLineNumber}: it has more than {MAX_ELEMENTS:,} elements.")
+            raise FormatError(f"Line {self.parser.CurrentLineNumber}: it has more than {MAX_ELEMENTS:,} elements.")
         self._tree.start(
             _qualified_name_of(name), {_qualified_name_of(key): value for key, value in attributes.items()}
         )
@@ -69,7 +69,7 @@ class _SafeXmlParser:
         self._tree.data(text)
 
     def _refuse_document_type(self, *declared: object) -> None:
-        raise BadXml(
+        raise FormatError(
             f"Line {self.parser.CurrentLineNumber}: it declares a document type (DOCTYPE), which is not allowed: remove the line."
         )
 

@@ -4,7 +4,7 @@ A job must never get two ARKs, and an answer can be lost on its way back. So the
 
     create   the caller chooses the ARK (noid.py) and saves it; then EZID registers it. The name of the request is part of the metadata,
              as `waybill.request`: if the ARK exists already, that tells whether it is the caller's own, so this may be repeated for ever.
-    mint     EZID chooses. This is tried again only if EZID cannot have received the request; otherwise EzidOutcomeUnknown is raised, and
+    mint     EZID chooses. This is tried again only if EZID cannot have received the request; otherwise TransferError is raised, and
              an operator must check.
 
 Messages are ANVL lines with escapes; the first line of an answer starts with `success:` or `error:`. What EZID refuses is
@@ -26,6 +26,8 @@ import msgspec
 from waybill.apps.ingest.formats import anvl
 from waybill.apps.ingest.formats.anvl import AnvlElement, escape, to_one_line
 from waybill.apps.ingest.identifiers.noid import is_ark
+from waybill.errors import FormatError
+from waybill.transfer.address_policy import TransferError
 
 PAUSES = (5.0, 15.0)
 REQUEST_LABEL = "waybill.request"
@@ -34,32 +36,6 @@ _MAX_ANSWER_BYTES = 1_000_000
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _RETRY_STATUSES = {408, 425, 429}
 _NOT_BEGUN_STATUSES = {429, 503}  # with an error message of EZID itself: nothing was done
-
-
-class EzidError(Exception):
-    """EZID did not carry out a request."""
-
-    permanent = False
-
-
-class EzidRefused(EzidError):
-    """EZID refused the request."""
-
-    permanent = True
-
-
-class EzidArkTaken(EzidError):
-    """The ARK belongs to another request: draw another one."""
-
-
-class EzidUnavailable(EzidError):
-    """EZID did not answer."""
-
-
-class EzidOutcomeUnknown(EzidError):
-    """An ARK may have been minted, and its name is not known."""
-
-    permanent = True
 
 
 class EzidMetadata(msgspec.Struct, frozen=True):
@@ -105,14 +81,6 @@ class _EzidAnswer(NamedTuple):
         return self.outcome == "success" and 200 <= self.status < 300
 
 
-class _EzidNotAnswered(Exception):
-    """There was no answer; `was_received`: the server may have received the request."""
-
-    def __init__(self, reason: str, *, was_received: bool) -> None:
-        super().__init__(reason)
-        self.was_received = was_received
-
-
 class EzidClient:
     """A client for one account. `pause` waits so many seconds; `client` makes the HTTP client."""
 
@@ -129,8 +97,9 @@ class EzidClient:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-            raise EzidRefused(
-                f"The address of EZID must begin with https://, since a password is sent to it: {url!r} does not."
+            raise TransferError(
+                f"The address of EZID must begin with https://, since a password is sent to it: {url!r} does not.",
+                code="transfer-refused",
             )
         self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
         self._auth = httpx2.BasicAuth(user, password)
@@ -149,14 +118,15 @@ class EzidClient:
         self._client.close()
 
     def create(self, ark: str, request: str, description: EzidMetadata) -> str:
-        """Register the ARK for this request. Nothing changes if the request has it already; raises EzidArkTaken if another has it."""
+        """Register the ARK for this request. Nothing changes if the request has it already; raises TransferError if another has it."""
         body = _build_body(AnvlElement(REQUEST_LABEL, escape(to_one_line(request))), *description.to_elements())
         answer = self._request_with_retries("PUT", f"/id/{_quote_path(ark)}", body)
         if not answer.ok and "already exists" in answer.text:
             found = self.look_up(ark)
             if found is None or dict(found).get(REQUEST_LABEL) != to_one_line(request):
-                raise EzidArkTaken(
-                    f"{ark} is there already, and not for the request {request!r}: another must be drawn."
+                raise TransferError(
+                    f"{ark} is there already, and not for the request {request!r}: another must be drawn.",
+                    code="ark-taken",
                 )
             return ark
         _raise_if_refused(answer)
@@ -169,8 +139,9 @@ class EzidClient:
         _raise_if_refused(answer)
         ark = answer.text.partition("|")[0].strip()
         if not is_ark(ark) or not ark.startswith(shoulder):
-            raise EzidOutcomeUnknown(
-                f"EZID was asked for an ARK on {shoulder}, and answered {answer.text[:200]!r}: look for the request {request!r} there."
+            raise TransferError(
+                f"EZID was asked for an ARK on {shoulder}, and answered {answer.text[:200]!r}: look for the request {request!r} there.",
+                code="outcome-unknown",
             )
         return ark
 
@@ -201,13 +172,16 @@ class EzidClient:
                     return answer
                 reason = f"it answered {answer.status} {answer.text}".rstrip()
                 was_received = not (answer.outcome == "error" and answer.status in _NOT_BEGUN_STATUSES)
-            except _EzidNotAnswered as error:
-                reason, was_received = str(error), error.was_received
+            except TransferError as error:
+                if not error.is_retryable:
+                    raise
+                reason, was_received = str(error), error.code == "outcome-unknown"
             if was_received and not repeatable:
-                raise EzidOutcomeUnknown(
-                    f"EZID may have minted an ARK that nobody knows: {reason}. Look for {path} there before trying again."
+                raise TransferError(
+                    f"EZID may have minted an ARK that nobody knows: {reason}. Look for {path} there before trying again.",
+                    code="outcome-unknown",
                 )
-        raise EzidUnavailable(f"EZID did not do it in {len(self._pauses) + 1} tries: {reason}.")
+        raise TransferError(f"EZID did not do it in {len(self._pauses) + 1} tries: {reason}.")
 
     def _request_once(self, method: str, path: str, body: bytes) -> _EzidAnswer:
         headers = {"content-type": "text/plain; charset=UTF-8", "accept": "text/plain"}
@@ -219,13 +193,13 @@ class EzidClient:
                 for chunk in answer.iter_bytes():
                     received += chunk
                     if len(received) > _MAX_ANSWER_BYTES:
-                        raise _EzidNotAnswered("its answer has no end", was_received=True)
+                        raise TransferError("its answer has no end", code="outcome-unknown")
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise _EzidNotAnswered(f"no connection ({error})", was_received=False) from error
+            raise TransferError(f"no connection ({error})") from error
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            raise EzidRefused(f"EZID cannot be asked: {error}.") from error
+            raise TransferError(f"EZID cannot be asked: {error}.", code="transfer-refused") from error
         except httpx2.HTTPError as error:
-            raise _EzidNotAnswered(f"the connection was cut ({type(error).__name__})", was_received=True) from error
+            raise TransferError(f"the connection was cut ({type(error).__name__})", code="outcome-unknown") from error
         return _parse_answer(answer.status_code, bytes(received))
 
 
@@ -240,7 +214,7 @@ def target_url_of(base: str, ark: str) -> str:
 def _parse_answer(status: int, data: bytes) -> _EzidAnswer:
     try:
         (label, text), *elements = anvl.read(data, escaped=True)
-    except (anvl.BadAnvl, ValueError):
+    except (FormatError, ValueError):
         return _EzidAnswer(status, "", "", [])
     if label not in ("success", "error"):
         return _EzidAnswer(status, "", "", [])
@@ -251,8 +225,11 @@ def _raise_if_refused(answer: _EzidAnswer) -> None:
     if answer.ok:
         return
     if answer.status == 401:
-        raise EzidRefused("EZID does not know this user name and password: correct them in the configuration.")
-    raise EzidRefused(f"EZID refused it: {answer.text} ({answer.status}).")
+        raise TransferError(
+            "EZID does not know this user name and password: correct them in the configuration.",
+            code="transfer-refused",
+        )
+    raise TransferError(f"EZID refused it: {answer.text} ({answer.status}).", code="transfer-refused")
 
 
 def _build_body(*elements: AnvlElement) -> bytes:
@@ -263,7 +240,9 @@ def _encode_lines(lines: Iterable[str]) -> bytes:
     try:
         return "".join(lines).encode()
     except UnicodeEncodeError:
-        raise EzidRefused("A text for EZID holds half of a surrogate pair, which UTF-8 cannot express.") from None
+        raise TransferError(
+            "A text for EZID holds half of a surrogate pair, which UTF-8 cannot express.", code="transfer-refused"
+        ) from None
 
 
 def _quote_path(identifier: str) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+from waybill.errors import InputError
 from waybill.files import names
 
 ALPHABET = "0123456789bcdfghjkmnpqrstvwxz"
@@ -28,12 +29,6 @@ _NAAN = re.compile(r"[0-9]{5,9}")
 _SHOULDER = re.compile(r"[a-z][a-z0-9]{0,31}")
 _ARK = re.compile(r"ark:/([0-9]{1,16}/[a-z][a-z0-9]{1,126})")
 _ROUNDS = 6
-
-
-class NoidError(Exception):
-    """An ARK cannot be minted."""
-
-    permanent = True
 
 
 def is_ark(text: str) -> bool:
@@ -64,14 +59,14 @@ def mint(number: int, naan: str, shoulder: str, template: str = "eeddeeddk") -> 
     """The ARK with this number; a different one for each number from 0 up to `capacity`."""
     order, letters, check_letter = _parse_template(template)
     if not _NAAN.fullmatch(naan):
-        raise NoidError(f"{naan[:40]!r} is not a NAAN: it has five digits, as 99999 does.")
+        raise InputError(f"{naan[:40]!r} is not a NAAN: it has five digits, as 99999 does.")
     if not _SHOULDER.fullmatch(shoulder):
-        raise NoidError(
+        raise InputError(
             f"{shoulder[:40]!r} is not a shoulder: it begins with a letter and has letters and digits, as fk4 does."
         )
     limit = capacity_of(template)
     if number < 0 or (limit is not None and number >= limit):
-        raise NoidError(
+        raise InputError(
             f"There is no ARK number {number} of {naan}/{shoulder} with the template {template}: it ends at {limit}."
         )
     if order == "r" and limit is not None:
@@ -107,7 +102,7 @@ def has_valid_check_character(ark: str) -> bool:
 def _parse_template(template: str) -> tuple[str, str, str]:
     found = _TEMPLATE.fullmatch(template)
     if found is None or len(template) > 64:
-        raise NoidError(
+        raise InputError(
             f"{template[:80]!r} is not a template: write d and e, then perhaps k; before them perhaps r, s or z."
         )
     return found[1], found[2], found[3]

@@ -3,12 +3,10 @@ at any time.
 """
 
 from waybill.apps.ingest.inventory.catalogue import (
-    ConcurrentRecording,
     InventoryCatalogue,
     InventoryConflict,
     InventoryDescription,
     LocalIdTaken,
-    StoredElsewhereError,
     VersionSource,
 )
 from waybill.apps.ingest.inventory.inventory import (
@@ -20,7 +18,6 @@ from waybill.apps.ingest.inventory.inventory import (
 )
 
 __all__ = [
-    "ConcurrentRecording",
     "Inventory",
     "InventoryCatalogue",
     "InventoryConflict",
@@ -28,7 +25,6 @@ __all__ = [
     "InventoryPage",
     "LocalIdTaken",
     "RebuildResult",
-    "StoredElsewhereError",
     "VersionSource",
     "rebuild_object",
     "rebuild_page",

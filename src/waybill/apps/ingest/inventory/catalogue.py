@@ -21,9 +21,11 @@ from typing import Any
 
 import msgspec
 
-from waybill.apps.ingest.storage import MANIFEST_PATH, StorageError, StoredVersion
+from waybill.apps.ingest.storage import MANIFEST_PATH, StoredVersion
+from waybill.errors import WaybillError
 from waybill.index import CatalogueTables
 from waybill.manifests import ManifestEntry, ManifestHeader, ManifestReader
+from waybill.record import Conflict
 
 ROWS_PER_TRANSACTION = 1000
 MAX_WORDS = 200  # of one object; further words of a long title are not found
@@ -33,26 +35,16 @@ _TABLE_NAMES = ("objects", "versions", "files", "contents", "localids", "members
 _WORD_PATTERN = re.compile(r"\w+")
 
 
-class StoredElsewhereError(StorageError):
-    """Another storage service stores this object."""
-
-
-class LocalIdTaken(Exception):
+class LocalIdTaken(WaybillError):
     """This local id belongs to another object of the same owner."""
 
-    permanent = True
+    code = "local-id-taken"
 
 
-class ConcurrentRecording(Exception):
-    """Another process recorded this version at the same time: try again."""
-
-    permanent = False
-
-
-class InventoryConflict(Exception):
+class InventoryConflict(WaybillError):
     """The inventory has different data for this version."""
 
-    permanent = True
+    code = "inventory-conflict"
 
 
 class InventoryDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +175,7 @@ class InventoryCatalogue:
                 and tables.execute("move_files", ark=stored.object, replacement=number, number=stored.version)
                 != totals.count
             ):
-                raise ConcurrentRecording(
+                raise Conflict(
                     f"Another process recorded version {stored.version} of {stored.object} at the same time: try again."
                 )
             self._enter_version(tables, stored, about, totals.count, totals.bytes, fix)

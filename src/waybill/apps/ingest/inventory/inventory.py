@@ -20,7 +20,6 @@ from waybill.apps.ingest.inventory.catalogue import (
     InventoryCatalogue,
     InventoryDescription,
     LocalIdTaken,
-    StoredElsewhereError,
     VersionSource,
     is_foreign_place,
     words_of,
@@ -247,7 +246,7 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
         versions = storage.list_versions(ark)
     except NotInStorage:
         if foreign:
-            raise StoredElsewhereError(
+            raise StorageError(
                 f"Another storage service keeps {ark}: it cannot be recorded again from this one."
             ) from None
         if is_known:
@@ -255,7 +254,7 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
         return 0
     numbers = {version.number for version in versions}
     if both := foreign & numbers:
-        raise StoredElsewhereError(
+        raise StorageError(
             f"Another storage service keeps version {min(both)} of {ark}, and this one has a version of that number too."
         )
     for number in known.keys() - numbers - foreign:

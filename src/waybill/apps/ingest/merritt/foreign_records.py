@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from waybill.apps.ingest.formats.anvl import BadAnvl, read_deletions
+from waybill.apps.ingest.formats.anvl import read_deletions
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestRow
 from waybill.apps.ingest.formats.checkm.reader import CHECKM_PREFIX, read_storage_manifest
 from waybill.apps.ingest.machine.holds import COLLECTION_HOLD_PREFIX
@@ -23,10 +23,12 @@ from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import FileToStore
 from waybill.apps.ingest.storage.sources import FILE_SCHEME, SourceMissing, open_working_file
 from waybill.apps.ingest.submission import DepositCollections, DepositOwner, Submission
+from waybill.errors import FormatError
 from waybill.masking import mask_foreign_url
 from waybill.record import Record
 from waybill.step import Fail, StepContext, Wait
 from waybill.transfer import DownloadRequest, download
+from waybill.transfer.address_policy import TransferError
 
 MAX_MANIFEST_BYTES = 100_000_000
 FETCH_FOLDER = "foreign"  # below the work folder of the claim
@@ -61,12 +63,8 @@ def wait_on_hold(collections: tuple[DepositCollections, ...], ctx: StepContext) 
     return Wait(0, f"Its collection {held} is on hold.", documents=collections) if held is not None else None
 
 
-class ForeignFileUnavailable(Exception):
-    """A file cannot be fetched now; it is retried."""
-
-
 def fetch_foreign_file(ctx: StepContext, url: str, name: str) -> Path:
-    """Fetch a URL into the work folder. Raises Fail if it cannot be fetched, ForeignFileUnavailable if not now."""
+    """Fetch a URL into the work folder. Raises Fail if it cannot be fetched, TransferError if not now."""
     if urlsplit(url).scheme == "file":
         target = ctx.workdir / name
         try:
@@ -77,7 +75,7 @@ def fetch_foreign_file(ctx: StepContext, url: str, name: str) -> Path:
                 while chunk := source.read(1024 * 1024):
                     file.write(chunk)
         except SourceMissing as error:
-            raise ForeignFileUnavailable(str(error)) from error
+            raise TransferError(str(error)) from error
         return target
     _fetch_all(ctx, [DownloadRequest(url, name)], ctx.workdir, MAX_MANIFEST_BYTES)
     return ctx.workdir / name
@@ -117,7 +115,7 @@ def read_foreign_deletions(ctx: StepContext, url: str) -> tuple[str, ...]:
     """Read a list of files to delete, one per line, as paths of the object."""
     try:
         listed = read_deletions(fetch_foreign_file(ctx, url, "deletions.txt").read_bytes())
-    except BadAnvl as error:
+    except FormatError as error:
         raise Fail(f"The list of deletions {mask_foreign_url(url)} cannot be used: {error}") from error
     return tuple(name if name.startswith(("producer/", "system/")) else f"producer/{name}" for name in listed)
 
@@ -157,7 +155,7 @@ def _fetch_all(ctx: StepContext, requests: Iterable[DownloadRequest], into: Path
         ctx.check()
         url = mask_foreign_url(urls.pop(fetched.name, fetched.name))
         if not fetched.ok:
-            raise (Fail if fetched.permanent else ForeignFileUnavailable)(f"{url} cannot be fetched: {fetched.reason}")
+            raise (Fail if fetched.permanent else TransferError)(f"{url} cannot be fetched: {fetched.reason}")
 
 
 def _work_root_of(ctx: StepContext) -> Path:

@@ -14,22 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from waybill.errors import FormatError
+
 MAX_BYTES = 1_000_000  # bytes
 
 _END = re.compile(r"\r\n|\n|\r")
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _HEX = re.compile("[0-9a-fA-F]{4}")
-
-
-class BadProperties(Exception):
-    """The file is not valid."""
-
-    permanent = True
-
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(f"Line {line}: {what}" if line else what)
-        self.line = line
 
 
 def read(data: bytes) -> dict[str, str]:
@@ -40,17 +32,17 @@ def read(data: bytes) -> dict[str, str]:
     return properties
 
 
-def read_all(data: bytes) -> tuple[dict[str, str], list[BadProperties]]:
+def read_all(data: bytes) -> tuple[dict[str, str], list[FormatError]]:
     """Return all keys, and the faults of the lines that cannot be read."""
     if len(data) > MAX_BYTES:
-        return {}, [BadProperties(0, f"It is longer than {MAX_BYTES:,} bytes.")]
+        return {}, [FormatError(f"It is longer than {MAX_BYTES:,} bytes.")]
     properties: dict[str, str] = {}
-    faults: list[BadProperties] = []
+    faults: list[FormatError] = []
     for line, text in _read_logical_lines(_decode(data)):
         key, value = _split(text)
         try:
             properties[_unescape(key, line)] = _unescape(value, line)
-        except BadProperties as error:
+        except FormatError as error:
             faults.append(error)
     return properties, faults
 
@@ -99,7 +91,7 @@ def _unescape(text: str, line: int) -> str:
         elif text[at + 1 : at + 2] == "u":
             digits = text[at + 2 : at + 6]
             if not _HEX.fullmatch(digits):
-                raise BadProperties(line, f"\\u must be followed by four hex digits, and not by {digits!a}.")
+                raise FormatError(f"\\u must be followed by four hex digits, and not by {digits!a}.", line)
             plain.append(chr(int(digits, 16)))
             at += 6
         else:
@@ -108,4 +100,4 @@ def _unescape(text: str, line: int) -> str:
     try:
         return "".join(plain).encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may be one character
     except UnicodeDecodeError:
-        raise BadProperties(line, "It contains half of a surrogate pair, which is not a character.") from None
+        raise FormatError("It contains half of a surrogate pair, which is not a character.", line) from None

@@ -12,15 +12,13 @@ import struct
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from waybill.errors import FormatError
+
 MAGIC = b"\xac\xed\x00\x05"
 
 _FIRST_HANDLE = 0x7E0000
 _MAX_DEPTH = 40
 _PRIMITIVES = {"B": ">b", "C": ">H", "D": ">d", "F": ">f", "I": ">i", "J": ">q", "S": ">h", "Z": ">?"}
-
-
-class BadJavaStream(Exception):
-    """The message completes the sentence "a Java object that ..."."""
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ def read_properties(data: bytes) -> dict[str, str]:
     try:
         root = _JavaStreamReader(data).read_value()
     except (struct.error, UnicodeDecodeError, IndexError, RecursionError):
-        raise BadJavaStream("is damaged") from None
+        raise FormatError("is damaged") from None
     return _to_table(root, 0)
 
 
@@ -56,16 +54,16 @@ def _to_table(value: _JavaValue, depth: int) -> dict[str, str]:
         or value.java_class.name not in ("java.util.Properties", "java.util.Hashtable")
         or depth > _MAX_DEPTH
     ):
-        raise BadJavaStream("is not a java.util.Properties")
+        raise FormatError("is not a java.util.Properties")
     defaults = value.values.get("defaults")
     table = _to_table(defaults, depth + 1) if defaults is not None else {}
     pairs = [each for each in value.annotations if not isinstance(each, bytes)]
     if len(pairs) % 2:
-        raise BadJavaStream("has a key without a value")
+        raise FormatError("has a key without a value")
     for key, item in zip(pairs[::2], pairs[1::2], strict=True):
         plain = item.values.get("value") if isinstance(item, _JavaObject) else item
         if not isinstance(key, str) or not isinstance(plain, str | int | float):
-            raise BadJavaStream("has keys or values that are not texts")
+            raise FormatError("has keys or values that are not texts")
         table[key] = str(plain).lower() if isinstance(plain, bool) else str(plain)
     return table
 
@@ -81,7 +79,7 @@ class _JavaStreamReader:
         """Read the next value; None is null."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise BadJavaStream("is nested too deep")
+            raise FormatError("is nested too deep")
         try:
             return self._read_typed_value(self._take(1)[0])
         finally:
@@ -94,7 +92,7 @@ class _JavaStreamReader:
             case 0x71:
                 handle: int = self._unpack(">i") - _FIRST_HANDLE
                 if not 0 <= handle < len(self._handles):
-                    raise BadJavaStream("refers to something that does not exist")
+                    raise FormatError("refers to something that does not exist")
                 return self._handles[handle]
             case 0x72:
                 return self._read_class()
@@ -106,7 +104,7 @@ class _JavaStreamReader:
                 return text
             case 0x77 | 0x7A:
                 return self._take(self._unpack(">B" if code == 0x77 else ">i"))
-        raise BadJavaStream("holds more than texts and numbers")
+        raise FormatError("holds more than texts and numbers")
 
     def _read_class(self) -> _JavaClass:
         java_class = _JavaClass(self._read_text(self._unpack(">H")))
@@ -114,7 +112,7 @@ class _JavaStreamReader:
         self._handles.append(java_class)
         flags: int = self._unpack(">B")
         if flags & 0x14:
-            raise BadJavaStream("has its own serialization format")
+            raise FormatError("has its own serialization format")
         java_class.has_write_method = bool(flags & 1)
         for _ in range(self._unpack(">H")):
             kind, name = chr(self._unpack(">B")), self._read_text(self._unpack(">H"))
@@ -124,14 +122,14 @@ class _JavaStreamReader:
         self._read_annotations()
         superclass = self.read_value()
         if superclass is not None and not isinstance(superclass, _JavaClass):
-            raise BadJavaStream("is damaged")
+            raise FormatError("is damaged")
         java_class.superclass = superclass
         return java_class
 
     def _read_object(self) -> _JavaObject:
         kind = self.read_value()
         if not isinstance(kind, _JavaClass):
-            raise BadJavaStream("is damaged")
+            raise FormatError("is damaged")
         java_object = _JavaObject(kind)
         self._handles.append(java_object)
         lineage: list[_JavaClass] = []
@@ -155,7 +153,7 @@ class _JavaStreamReader:
 
     def _read_primitive(self, type_code: str) -> int | float:
         if type_code not in _PRIMITIVES:
-            raise BadJavaStream("is damaged")
+            raise FormatError("is damaged")
         value: int | float = self._unpack(_PRIMITIVES[type_code])
         return value
 
@@ -170,6 +168,6 @@ class _JavaStreamReader:
 
     def _take(self, length: int) -> bytes:
         if not 0 <= length <= len(self._data) - self._offset:
-            raise BadJavaStream("ends too early")
+            raise FormatError("ends too early")
         self._offset += length
         return self._data[self._offset - length : self._offset]

@@ -16,7 +16,8 @@ import msgspec
 
 from waybill.apps.ingest.formats import safe_xml
 from waybill.apps.ingest.merritt import java_properties
-from waybill.apps.ingest.merritt.java_serialization import MAGIC, BadJavaStream, read_properties
+from waybill.apps.ingest.merritt.java_serialization import MAGIC, read_properties
+from waybill.errors import FormatError
 from waybill.files.names import quote_text
 
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024  # bytes; a ZooKeeper node has at most one MiB
@@ -30,12 +31,6 @@ _NUMBER_DIGITS = 10  # digits that ZooKeeper adds
 _MAX_SECONDS = 10**11  # as seconds the year 5138, as milliseconds 1973
 _MAX_MILLISECONDS = 253_402_300_800_000  # the year 10000, in milliseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class LegacyQueueError(Exception):
-    """This is not an entry of an old queue, or it is damaged."""
-
-    permanent = True
 
 
 class LegacyQueue(StrEnum):
@@ -68,26 +63,26 @@ class LegacyQueueEntry(msgspec.Struct, frozen=True):
 
 
 def decode_entry(path: str, data: bytes | None) -> LegacyQueueEntry:
-    """Decode the entry at a path such as `/ingest/mrtQ-02100000000003`; raise LegacyQueueError if it is none."""
+    """Decode the entry at a path such as `/ingest/mrtQ-02100000000003`; raise FormatError if it is none."""
     folder, _, name = path.rpartition("/")
     queue = next((each for each in LegacyQueue if folder == each or folder.endswith(str(each))), None)
     found = _NAME.fullmatch(name)
     if queue is None or found is None:
-        raise LegacyQueueError(f"{quote_text(path)} is not an entry of an old queue.")
+        raise FormatError(f"{quote_text(path)} is not an entry of an old queue.")
     if data is None or len(data) < _HEAD_LENGTH:
-        raise LegacyQueueError(
+        raise FormatError(
             f"{quote_text(path)} has {len(data or b'')} bytes, but an entry begins with {_HEAD_LENGTH}: status and time."
         )
     try:
         status = LegacyStatus(data[0])
     except ValueError:
-        raise LegacyQueueError(
+        raise FormatError(
             f"{quote_text(path)} has the status {data[0]}, but only 0 to {len(LegacyStatus) - 1} exist."
         ) from None
     try:
         payload = read_payload(data[_HEAD_LENGTH:])
-    except LegacyQueueError as error:
-        raise LegacyQueueError(f"{quote_text(path)} cannot be read: {error}") from None
+    except FormatError as error:
+        raise FormatError(f"{quote_text(path)} cannot be read: {error}") from None
     prefix = found[1][:-_NUMBER_DIGITS]
     return LegacyQueueEntry(
         queue=queue,
@@ -109,7 +104,7 @@ def _parse_time(number: int) -> datetime | None:
 
 def read_payload(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_PAYLOAD_BYTES:
-        raise LegacyQueueError(f"its payload is longer than {MAX_PAYLOAD_BYTES:,} bytes.")
+        raise FormatError(f"its payload is longer than {MAX_PAYLOAD_BYTES:,} bytes.")
     text = data.strip(b"\0 \t\r\n").removeprefix(b"\xef\xbb\xbf")
     if not text:
         return {}
@@ -124,31 +119,31 @@ def _from_json(data: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise LegacyQueueError("its payload begins like JSON but is not valid JSON.") from None
+        raise FormatError("its payload begins like JSON but is not valid JSON.") from None
 
 
 def _from_java(data: bytes) -> dict[str, str]:
     try:
         return read_properties(data)
-    except BadJavaStream as error:
-        raise LegacyQueueError(f"its payload is a Java object that {error}.") from None
+    except FormatError as error:
+        raise FormatError(f"its payload is a Java object that {error}.") from None
 
 
 def _from_properties(data: bytes) -> dict[str, str]:
     try:
         found = java_properties.read(data)
-    except java_properties.BadProperties:
+    except FormatError:
         found = {}
     if not found or not all(_PROPERTY_NAME.fullmatch(key) for key in found):
-        raise LegacyQueueError("its payload is neither JSON nor XML nor properties.")
+        raise FormatError("its payload is neither JSON nor XML nor properties.")
     return found
 
 
 def _from_xml(data: bytes) -> dict[str, str]:
     try:
         root = safe_xml.parse(_JAVA_DOCTYPE.sub(b"", data, count=1))
-    except safe_xml.BadXml as error:
-        raise LegacyQueueError(f"its payload begins like XML but is not valid. {error}") from None
+    except FormatError as error:
+        raise FormatError(f"its payload begins like XML but is not valid. {error}") from None
     if root.tag == "java":  # java.beans.XMLEncoder: calls of put(key, value)
         puts = [list(call) for call in root.iter("void") if call.get("method") == "put"]
         return {_value_of(pair[0]): _value_of(pair[1]) for pair in puts if len(pair) == 2}

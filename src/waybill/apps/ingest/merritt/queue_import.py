@@ -22,11 +22,12 @@ from msgspec.structs import replace
 
 from waybill.apps.ingest.merritt import mnemonics
 from waybill.apps.ingest.merritt.import_plans import ImportPlan, plan_import
-from waybill.apps.ingest.merritt.queue_entries import LegacyQueueEntry, LegacyQueueError, decode_entry
+from waybill.apps.ingest.merritt.queue_entries import LegacyQueueEntry, decode_entry
 from waybill.apps.ingest.merritt.queue_sources import LegacyQueueSource
 from waybill.apps.ingest.profile import BadProfile, Profile, from_document
 from waybill.apps.ingest.submission import Submission
 from waybill.engine import Engine
+from waybill.errors import FormatError
 from waybill.machine import Machine
 from waybill.record import CommitOutcomeUnknown, Record, RecordExists, RecordNotFound, StoreError, StoreUnavailable
 from waybill.rules import ActionRefused, find_id_problem
@@ -145,7 +146,7 @@ class _QueueImport:
         try:
             entry = decode_entry(path, data)
             return entry, plan_import(entry)
-        except LegacyQueueError as error:
+        except FormatError as error:
             self._report.add_refusal(path, str(error))
             return None
 

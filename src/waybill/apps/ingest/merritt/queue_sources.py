@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from waybill.apps.ingest.merritt.queue_entries import LegacyQueue, LegacyQueueError
+from waybill.apps.ingest.merritt.queue_entries import LegacyQueue
+from waybill.errors import FormatError
 from waybill.record import StoreUnavailable
 
 MAX_ENTRY_BYTES = 2 * 2**20  # bytes read of an entry; a ZooKeeper node has at most one MiB
@@ -33,7 +34,7 @@ class LegacyQueueSource(Protocol):
 class FolderQueueSource:
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise LegacyQueueError(
+            raise FormatError(
                 f"{folder} is not a folder; give one that has a folder for each queue: {', '.join(q[1:] for q in LegacyQueue)}."
             )
         self._folder = folder
@@ -88,7 +89,7 @@ def open_source(name: str) -> Iterator[LegacyQueueSource]:
         from kazoo.client import KazooClient
         from kazoo.handlers.threading import KazooTimeoutError
     except ImportError:
-        raise LegacyQueueError("To read from a ZooKeeper, install waybill[zookeeper].") from None
+        raise FormatError("To read from a ZooKeeper, install waybill[zookeeper].") from None
     parts = urlsplit(name)
     client = KazooClient(
         parts.netloc + parts.path.rstrip("/"), timeout=CONNECT_TIMEOUT, read_only=True, logger=_make_silent_logger()

@@ -19,13 +19,14 @@ import msgspec
 
 from waybill.apps.ingest.documents import BatchFailure, BatchPlan
 from waybill.apps.ingest.formats.checkm import BadManifest, ManifestRow
-from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
+from waybill.apps.ingest.job_refusal import SubmissionRefused
 from waybill.apps.ingest.payload_contents import read_batch_payload
 from waybill.apps.ingest.resources import resources_of
 from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.files import names
 from waybill.record import Record
 from waybill.step import StepContext, Wait
+from waybill.transfer.address_policy import TransferError
 
 PATIENCE_SECONDS = 600.0  # seconds without a new job after which the wait ends
 POLL_SECONDS = 5.0
@@ -90,7 +91,7 @@ def compare_jobs(batch: Record, ctx: StepContext, jobs: int) -> JobComparison:
         kind, manifest = read_batch_payload(ctx, deposit)
     except (SubmissionRefused, BadManifest) as error:
         return JobComparison(job_count=jobs, obstacle=f"its manifest cannot be read: {error}".rstrip("."))
-    except TransientFetchError as error:
+    except TransferError as error:
         if batch.error_count + 1 < 2 * resources_of(ctx).settings.fetch.max_tries:
             raise  # retried with the back-off of the state
         return JobComparison(job_count=jobs, obstacle=f"its manifest cannot be read: {error}".rstrip("."))

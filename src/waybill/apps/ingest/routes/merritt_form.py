@@ -31,8 +31,8 @@ from waybill.apps.ingest import service
 from waybill.apps.ingest.formats import anvl
 from waybill.apps.ingest.routes.context import IngestRequest, IngestRequestContext
 from waybill.apps.ingest.submission import DC_ELEMENTS, PayloadType, Submission, parse_local_ids, payload_type_of
-from waybill.digests import UnknownDigest, normalize_algorithm
-from waybill.errors import InputError
+from waybill.digests import normalize_algorithm
+from waybill.errors import FormatError, InputError
 from waybill.files import names
 from waybill.files.names import find_fault
 from waybill.http import errors
@@ -324,7 +324,7 @@ class MerrittFields:
         """Return the digest to compute, if its type is known before the file."""
         try:
             return [normalize_algorithm(self.get("digestType"))]
-        except UnknownDigest:
+        except InputError:
             return []  # not sent yet, or wrong: refused when the form is complete
 
     def to_submission(self, batch_id: str, *, update: bool, primary_id: str) -> Submission:
@@ -381,7 +381,7 @@ class MerrittFields:
     def _parse_erc(self) -> anvl.Erc:
         try:
             return anvl.read_erc(self.get("erc").encode()) if self.get("erc") else anvl.Erc()
-        except anvl.BadAnvl as error:
+        except FormatError as error:
             raise InputError(f"The field erc cannot be read: {error}") from None
 
 

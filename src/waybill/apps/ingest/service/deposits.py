@@ -38,7 +38,7 @@ from waybill.apps.ingest.submission import (
     PayloadType,
     Submission,
 )
-from waybill.digests import UnknownDigest, normalize_algorithm, normalize_digests
+from waybill.digests import normalize_algorithm, normalize_digests
 from waybill.engine import Engine
 from waybill.errors import InputError
 from waybill.files import containers, names
@@ -197,7 +197,7 @@ def _find_digest_faults(digest_type: str, value: str) -> Iterator[str]:
     elif digest_type:
         try:
             normalize_digests({digest_type: value})
-        except UnknownDigest as error:
+        except InputError as error:
             yield str(error)
 
 

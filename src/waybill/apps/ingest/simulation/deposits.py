@@ -43,7 +43,6 @@ from waybill.apps.ingest.simulation.deposit_checks import (
     RebuildChecker,
 )
 from waybill.apps.ingest.simulation.services import EZID_SHOULDER, SimulatedResources, SimulatedServices
-from waybill.apps.ingest.storage.http_client import StorageUnavailable
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.apps.ingest.submission import BatchSubmission, PayloadType, Submission
 from waybill.engine import Engine
@@ -58,6 +57,7 @@ from waybill.sim.memory_objects import MemoryObjects
 from waybill.sim.scenario import ClientScript, Scenario
 from waybill.sim.world import SimulatedWorld
 from waybill.step import New
+from waybill.transfer.address_policy import TransferError
 
 MANY_FILES = 45  # files whose list does not fit into a document
 PRODUCER_PREFIX = "producer/"
@@ -257,7 +257,7 @@ class DepositScenario(Scenario):
         while True:
             try:
                 return script(engine)
-            except StorageUnavailable:
+            except TransferError:
                 self.world.simulation.pass_time(2.0)
 
     def _record_elsewhere(self, engine: Engine) -> None:

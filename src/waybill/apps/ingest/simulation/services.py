@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from waybill import config, index
-from waybill.apps.ingest.identifiers import ezid, noid
+from waybill.apps.ingest.identifiers import noid
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.simulation.injected_faults import InjectedFaults
@@ -99,7 +99,7 @@ class SimulatedEzid:
         self.world.reach_point(f"before telling EZID of {ark}")
         self.world.inject_transient_error("EZID")
         if self.deposits_by_ark.setdefault(ark, request) != request:
-            raise ezid.EzidArkTaken(f"{ark} is taken.")
+            raise TransferError(f"{ark} is taken.", code="ark-taken")
         self.world.reach_point(f"after telling EZID of {ark}")
         return ark
 

@@ -19,7 +19,8 @@ import msgspec
 from waybill.apps.ingest.storage import NotInStorage, protocol
 from waybill.apps.ingest.storage.http_client import HttpStorage
 from waybill.apps.ingest.storage.http_server import DepositReceiver, staging_place_of
-from waybill.objects import ObjectBody
+from waybill.apps.ingest.storage.protocol import StorageError
+from waybill.objects import ObjectBody, ObjectsError
 
 if TYPE_CHECKING:
     from waybill.apps.ingest.simulation.services import SimulatedServices
@@ -128,13 +129,9 @@ def answer_request(backend: DepositReceiver, verb: str, params: dict[str, str], 
     """Answer as the protocol says (storage/protocol.py); unexpected errors propagate."""
     try:
         return _HANDLERS[verb](backend, params, body)
-    except tuple(error for _, error in protocol.ERROR_CODES.values()) as error:
-        code, status = next(
-            (code, status) for code, (status, kind) in protocol.ERROR_CODES.items() if isinstance(error, kind)
-        )
-        return SimulatedStorageAnswer(
-            status, msgspec.json.encode({"error": {"code": code, "message": str(error), "hint": ""}})
-        )
+    except (StorageError, ObjectsError) as error:
+        status, view = protocol.describe_error(error)
+        return SimulatedStorageAnswer(status, msgspec.json.encode(view))
 
 
 def _list_staged(backend: DepositReceiver, params: dict[str, str], body: bytes) -> SimulatedStorageAnswer:

@@ -8,7 +8,6 @@ from waybill.apps.ingest.storage.ocfl_storage import OcflStorage
 from waybill.apps.ingest.storage.protocol import (
     MANIFEST_PATH,
     ConcurrentWrite,
-    DeletionTargetMissing,
     Deposit,
     FileToStore,
     InvalidDeposit,
@@ -26,7 +25,6 @@ from waybill.apps.ingest.storage.protocol import (
 __all__ = [
     "MANIFEST_PATH",
     "ConcurrentWrite",
-    "DeletionTargetMissing",
     "Deposit",
     "FileToStore",
     "InvalidDeposit",

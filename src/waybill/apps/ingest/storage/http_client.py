@@ -4,7 +4,7 @@
 
 A write stages the content first, each file under its SHA-256, only files that are not staged yet; then it sends the
 deposit. A lost response loses nothing: when the request is repeated, the service returns the version that it made. A
-service that cannot be reached raises StorageUnavailable, which is worth a retry.
+service that cannot be reached raises TransferError, which is worth a retry.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from waybill.apps.ingest.storage.protocol import (
 )
 from waybill.manifests import ManifestReader
 from waybill.objects import CheckedStream, ObjectBody, ObjectInfo, StreamedBody, iter_chunks
+from waybill.transfer.address_policy import TransferError
 
 TOKEN_VARIABLE = "WAYBILL_INGEST_STORAGE_TOKEN"  # the environment variable
 
@@ -41,12 +42,6 @@ _MAX_IN_MEMORY_BYTES = 1024 * 1024
 _MAX_REFUSAL_BYTES = 100_000
 
 T = TypeVar("T")
-
-
-class StorageUnavailable(Exception):
-    """The storage service cannot be reached, or cannot answer now."""
-
-    permanent = False
 
 
 class HttpStorage:
@@ -216,7 +211,7 @@ class HttpStorage:
                 for line in protocol.split_lines(response.iter_bytes()):
                     yield cast(T, _decode_response(line, kind))
             except InvalidDeposit as error:
-                raise StorageUnavailable("The response of the storage service was cut.") from error
+                raise TransferError("The response of the storage service was cut.") from error
 
     def _open_body(self, path: str, name: str, query: dict[str, Any]) -> ObjectBody:
         with _translate_http_errors():
@@ -237,7 +232,7 @@ class HttpStorage:
             )
         except (KeyError, ValueError) as error:
             response.close()
-            raise StorageUnavailable("The response is not that of a storage service: is its URL right?") from error
+            raise TransferError("The response is not that of a storage service: is its URL right?") from error
         return StreamedBody(info, read_chunks(), response.close)
 
     def _send_request(
@@ -261,17 +256,17 @@ class HttpStorage:
 
 def _to_error(response: httpx2.Response) -> Exception:
     if response.status_code in (401, 403):
-        return StorageUnavailable(
+        return TransferError(
             f"The storage service does not accept our token ({response.status_code}): set {TOKEN_VARIABLE}."
         )
     try:
         refusal = msgspec.json.decode(_read_response(response, _MAX_REFUSAL_BYTES))["error"]
         code, message = str(refusal["code"]), str(refusal["message"])
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
-        return StorageUnavailable(f"The storage service answered {response.status_code}: is its URL right?")
-    if code in protocol.ERROR_CODES:
-        return protocol.ERROR_CODES[code][1](message)
-    return StorageUnavailable(f"The storage service answered {response.status_code}: {message}")
+        return TransferError(f"The storage service answered {response.status_code}: is its URL right?")
+    if code in protocol.ERROR_TYPES:
+        return protocol.ERROR_TYPES[code](message, code=code)
+    return TransferError(f"The storage service answered {response.status_code}: {message}")
 
 
 def _read_response(response: httpx2.Response, max_bytes: int = 100_000_000) -> bytes:
@@ -279,7 +274,7 @@ def _read_response(response: httpx2.Response, max_bytes: int = 100_000_000) -> b
     for chunk in response.iter_bytes():
         data += chunk
         if len(data) > max_bytes:
-            raise StorageUnavailable("The response of the storage service is too long.")
+            raise TransferError("The response of the storage service is too long.")
     return bytes(data)
 
 
@@ -287,7 +282,7 @@ def _decode_response(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StorageUnavailable(
+        raise TransferError(
             f"The response of the storage service cannot be read ({error}): is its URL right?"
         ) from None
 
@@ -301,4 +296,4 @@ def _translate_http_errors() -> Iterator[None]:
     try:
         yield
     except httpx2.HTTPError as error:
-        raise StorageUnavailable(f"The storage service cannot be reached: {error or type(error).__name__}") from error
+        raise TransferError(f"The storage service cannot be reached: {error or type(error).__name__}") from error

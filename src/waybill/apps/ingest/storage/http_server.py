@@ -27,15 +27,15 @@ from waybill.apps.ingest.storage.ocfl_inventory import DigestAlgorithm
 from waybill.apps.ingest.storage.ocfl_storage import OcflStorage
 from waybill.apps.ingest.storage.protocol import (
     ConcurrentWrite,
-    DeletionTargetMissing,
     Deposit,
     FileToStore,
     InvalidDeposit,
     NotInStorage,
+    StorageError,
     StoredVersion,
 )
 from waybill.files.staged_content import StagedContent
-from waybill.objects import ObjectBody, ObjectData, ObjectNotFound, Objects
+from waybill.objects import ObjectBody, ObjectData, ObjectNotFound, Objects, ObjectsError
 
 if TYPE_CHECKING:
     from waybill.environment import Environment
@@ -214,12 +214,9 @@ def _catch_refusals() -> Iterator[list[Response]]:
     refused: list[Response] = []
     try:
         yield refused
-    except tuple(error for _, error in protocol.ERROR_CODES.values()) as error:
-        code, status = next(
-            (code, status) for code, (status, kind) in protocol.ERROR_CODES.items() if isinstance(error, kind)
-        )
-        message = str(error).encode("utf-8", "replace").decode()
-        refused.append(_to_json_response({"error": {"code": code, "message": message, "hint": ""}}, status))
+    except (StorageError, ObjectsError) as error:
+        status, view = protocol.describe_error(error)
+        refused.append(_to_json_response(view, status))
 
 
 def _to_json_response(view: Any, status: int = 200) -> Response:
@@ -294,7 +291,7 @@ class DepositReceiver:
                     stored = self.storage.find_by_request(object_id, request)
                     if stored is None:
                         # refused permanently; a client that tries all the same stages the content again
-                        if isinstance(error, DeletionTargetMissing):
+                        if error.code == "deletion-target-missing":
                             self.staged_content.clear(place)
                         raise
             self.staged_content.clear(place)

@@ -9,7 +9,7 @@ else.
     find_by_request(object, request)  ->  StoredVersion   the version that a request made; None if it made none
 
 Over HTTP (http_client.py, http_server.py) the content is sent first, each file under its SHA-256; then the deposit as
-JSON lines: first a DepositHead, then [path, size, sha256, mime] for each file. Errors have the codes of ERROR_CODES.
+JSON lines: first a DepositHead, then [path, size, sha256, mime] for each file. Errors have the codes of ERROR_TYPES.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from waybill.apps.ingest.errors import ERROR_CODES
+from waybill.errors import WaybillError
 from waybill.manifests import ManifestReader
 from waybill.objects import ContentMismatch, ObjectBody, ObjectData, ObjectNotFound, ObjectsError
 
@@ -33,35 +35,34 @@ SourceOpener = Callable[[str], AbstractContextManager[ObjectData]]  # opens the 
 DepositMode = Literal["add", "update"]
 
 
-class StorageError(Exception):
+class StorageError(WaybillError):
     """The storage service could not do this."""
 
-    permanent: ClassVar[bool] = True
-
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
+    code = "storage-failed"
 
 
 class NotInStorage(StorageError):
     """The storage has no such object, version or file."""
 
+    code = "not-in-storage"
+
 
 class InvalidDeposit(StorageError):
     """This deposit is not valid."""
 
-
-class DeletionTargetMissing(InvalidDeposit):
-    """A file to be deleted does not exist."""
+    code = "invalid-deposit"
 
 
 class StorageDamaged(StorageError):
     """The stored data is damaged."""
 
+    code = "storage-damaged"
+
 
 class ConcurrentWrite(StorageError):
     """Another writer has written this object meanwhile."""
 
-    permanent = False
+    code = "concurrent-write"
 
 
 class FileToStore(NamedTuple):
@@ -178,15 +179,25 @@ class StorageService(Protocol):
         """
 
 
-ERROR_CODES: dict[str, tuple[int, type[StorageError | ObjectsError]]] = {  # code: status, error
-    "not-in-storage": (404, NotInStorage),
-    "object-not-found": (404, ObjectNotFound),
-    "deletion-target-missing": (422, DeletionTargetMissing),  # before its base class
-    "invalid-deposit": (422, InvalidDeposit),
-    "content-mismatch": (422, ContentMismatch),
-    "storage-damaged": (409, StorageDamaged),
-    "concurrent-write": (409, ConcurrentWrite),
+# The errors that a service sends to its client, by their codes.
+ERROR_TYPES: dict[str, type[StorageError | ObjectsError]] = {
+    "not-in-storage": NotInStorage,
+    "object-not-found": ObjectNotFound,
+    "deletion-target-missing": InvalidDeposit,
+    "invalid-deposit": InvalidDeposit,
+    "content-mismatch": ContentMismatch,
+    "storage-damaged": StorageDamaged,
+    "concurrent-write": ConcurrentWrite,
 }
+
+
+def describe_error(error: StorageError | ObjectsError) -> tuple[int, dict[str, Any]]:
+    """Status and body of the response to an error; raises those that are not sent."""
+    if error.code not in ERROR_TYPES:
+        raise error
+    message = str(error).encode("utf-8", "replace").decode()
+    status = ERROR_CODES[error.code].status if error.code in ERROR_CODES else 422
+    return status, {"error": {"code": error.code, "message": message, "hint": ""}}
 
 
 class DepositHead(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from waybill.apps.ingest.storage.protocol import InvalidDeposit
+from waybill.errors import WaybillError
 from waybill.objects import ObjectData, Objects, open_beneath
 
 FILE_SCHEME = "file:"
@@ -30,8 +31,10 @@ _READ_FLAGS = (
 )  # non-blocking: a pipe must not wait for its other end
 
 
-class SourceMissing(Exception):
+class SourceMissing(WaybillError):
     """A working file does not exist, or is not a file."""
+
+    code = "source-missing"
 
 
 class WorkingSources:

@@ -21,14 +21,7 @@ from waybill import manifests
 from waybill.apps.ingest.storage import ocfl_inventory as ocfl
 from waybill.apps.ingest.storage.ocfl_inventory import ContentFile, DigestAlgorithm
 from waybill.apps.ingest.storage.ocfl_object import OcflObject, PendingWrite, read_back, stored_version_of
-from waybill.apps.ingest.storage.protocol import (
-    MANIFEST_PATH,
-    DeletionTargetMissing,
-    Deposit,
-    InvalidDeposit,
-    NotInStorage,
-    SourceOpener,
-)
+from waybill.apps.ingest.storage.protocol import MANIFEST_PATH, Deposit, InvalidDeposit, NotInStorage, SourceOpener
 from waybill.manifests import ManifestEntry
 from waybill.objects import ContentMismatch, ObjectNotFound, Objects, iter_chunks
 
@@ -106,8 +99,9 @@ def _iter_kept_files(
             yield path, planned
     if deletions:
         more = f" and {len(deletions) - 1} more are" if len(deletions) > 1 else " is"
-        raise DeletionTargetMissing(
-            f"{min(deletions)!r}{more} to be deleted, and {deposit.object} has no such file. Nothing of the update was stored."
+        raise InvalidDeposit(
+            f"{min(deletions)!r}{more} to be deleted, and {deposit.object} has no such file. Nothing of the update was stored.",
+            code="deletion-target-missing",
         )
 
 

@@ -25,7 +25,8 @@ from waybill.apps.ingest.formats.checkm.rows import (
     columns_of,
     read_row,
 )
-from waybill.digests import UnknownDigest, normalize_digests
+from waybill.digests import normalize_digests
+from waybill.errors import InputError
 from waybill.files import names
 
 MANIFEST_LIMIT = 5_000_000  # bytes
@@ -71,7 +72,7 @@ def detect_kind(head: bytes) -> ManifestKind | None:
     return None
 
 
-class _StopReading(Exception):
+class _StopReading(BaseException):  # not an Exception: no handler of errors takes it for one
     """The rest need not be read."""
 
 
@@ -316,7 +317,7 @@ def _parse_storage_row(line: int, cells: list[str]) -> tuple[ManifestRow, list[s
         plain, digest = normalize_digests({algorithm: value}).popitem()
         if plain != "sha256":
             faults.append("The digest is not a SHA-256, which a storage manifest must have.")
-    except UnknownDigest as error:
+    except InputError as error:
         faults.append(str(error))
     if not _STORAGE_SIZE.fullmatch(size):
         faults.append(f"{names.quote_text(size)} is not a size.")

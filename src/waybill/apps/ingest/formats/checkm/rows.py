@@ -16,7 +16,8 @@ import msgspec
 
 from waybill.apps.ingest.identifiers.noid import find_ark_fault
 from waybill.apps.ingest.submission import MAX_LOCAL_ID_LENGTH, MAX_LOCAL_IDS
-from waybill.digests import UnknownDigest, normalize_digests
+from waybill.digests import normalize_digests
+from waybill.errors import FormatError, InputError
 from waybill.files import names
 from waybill.files.containers import CONTAINER_ENDINGS
 
@@ -55,10 +56,10 @@ class ManifestComplaint(msgspec.Struct, frozen=True, order=True):
         return f"Line {self.line}: {self.text}" if self.line else self.text
 
 
-class BadManifest(Exception):
+class BadManifest(FormatError):
     """The manifest has faults."""
 
-    permanent = True
+    code = "bad-manifest"
 
     def __init__(self, complaints: Sequence[ManifestComplaint]) -> None:
         more = f" (and {len(complaints) - 1} more complaints)" if len(complaints) > 1 else ""
@@ -158,7 +159,7 @@ def _parse_digest(algorithm: str, value: str, complaints: list[str]) -> tuple[st
         return "", ""
     try:
         return normalize_digests({algorithm: value}).popitem()
-    except UnknownDigest as error:
+    except InputError as error:
         complaints.append(str(error))
         return "", ""
 

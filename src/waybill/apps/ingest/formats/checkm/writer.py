@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from waybill.apps.ingest.formats.checkm.rows import ManifestRow
+from waybill.errors import FormatError
 from waybill.files import names
 
 _NFO = "http://www.semanticdesktop.org/ontologies/2007/03/22/nfo#"
@@ -41,12 +42,6 @@ _ALGORITHM_NAMES = {
 _UNFIT = re.compile("[|\x00-\x1f\x7f\ud800-\udfff]")
 
 
-class UnwritableRowError(Exception):
-    """A row cannot be written in this format."""
-
-    permanent = True
-
-
 def write_object_manifest(rows: Iterable[ManifestRow]) -> Iterator[bytes]:
     """Yield the lines of an object manifest."""
     return _write_lines(_OBJECT_HEADER, rows)
@@ -67,7 +62,7 @@ def _write_lines(head: Iterable[str], rows: Iterable[ManifestRow]) -> Iterator[b
 
 def _require_sha256(row: ManifestRow) -> ManifestRow:
     if row.algorithm != "sha256" or row.size is None:
-        raise UnwritableRowError(f"{names.quote_text(row.name)} has no SHA-256 or no size, and storage needs both.")
+        raise FormatError(f"{names.quote_text(row.name)} has no SHA-256 or no size, and storage needs both.")
     return row
 
 
@@ -77,7 +72,7 @@ def _format_row(row: ManifestRow) -> str:
     cells = [row.url, algorithm, row.digest, size, row.modified, row.name, row.mime]
     for cell in cells:
         if _UNFIT.search(cell) or cell != cell.strip():
-            raise UnwritableRowError(
+            raise FormatError(
                 f"{names.quote_text(cell)} cannot be written in a manifest of this format: it contains a |, begins or ends with a space,"
                 " or has a control character or half of a surrogate pair."
             )

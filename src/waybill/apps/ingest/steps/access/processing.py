@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from waybill.apps.ingest.access import tokens
-from waybill.apps.ingest.access.archives import ArchiveContents, ArchiveSourceDamaged
+from waybill.apps.ingest.access.archives import ArchiveContents
 from waybill.apps.ingest.access.orders import ASK_AGAIN, is_imported, leave_to_other_service
 from waybill.apps.ingest.documents import AssemblyOrder, AssemblyToken, PackedArchive
 from waybill.apps.ingest.machine.access import ASSEMBLY
@@ -43,7 +43,7 @@ def run_step(record: Record, ctx: StepContext) -> Outcome:
     try:
         # Safe to repeat: the name holds the attempt, and an incomplete archive is not stored at all.
         info = store_container(ctx.objects, name, _build_archive(order, contents, ctx), total, resources.part_sizes)
-    except (ArchiveSourceDamaged, NotInStorage, StorageDamaged, ManifestError) as error:
+    except (NotInStorage, StorageDamaged, ManifestError) as error:
         ctx.save((token_document.with_status(ASSEMBLY.failed),))  # safe to repeat: the same each time
         raise Fail(str(error)) from error
     packed = PackedArchive(

@@ -24,7 +24,7 @@ from pathlib import Path
 from waybill.apps.ingest import payload
 from waybill.apps.ingest.documents import DownloadedFiles, PayloadFiles, Refusal, SpaceNeeded
 from waybill.apps.ingest.formats.checkm import ManifestRow
-from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError, join_first_reasons, save_refusal
+from waybill.apps.ingest.job_refusal import SubmissionRefused, join_first_reasons, save_refusal
 from waybill.apps.ingest.job_space import adjust_job_priority, space_needed_of
 from waybill.apps.ingest.merritt.foreign_records import find_owner
 from waybill.apps.ingest.object_paths import PRODUCER
@@ -41,6 +41,7 @@ from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext, Wait
 from waybill.transfer import DownloadRequest
+from waybill.transfer.address_policy import TransferError
 
 _CONTAINER = "container"
 
@@ -131,9 +132,7 @@ def _fetch_rows(
         raise SubmissionRefused(
             f"{subject} could not be fetched: {join_first_reasons(reasons)}", reasons, is_final=final
         )
-    raise TransientFetchError(
-        f"{len(reasons)} of {len(rows)} files could not be fetched: {join_first_reasons(reasons)}"
-    )
+    raise TransferError(f"{len(reasons)} of {len(rows)} files could not be fetched: {join_first_reasons(reasons)}")
 
 
 # --- a container

@@ -17,7 +17,7 @@ import msgspec
 from waybill.apps.ingest import payload
 from waybill.apps.ingest.documents import PayloadFiles, SpaceNeeded
 from waybill.apps.ingest.formats.checkm import ManifestRow
-from waybill.apps.ingest.job_refusal import SubmissionRefused, TransientFetchError
+from waybill.apps.ingest.job_refusal import SubmissionRefused
 from waybill.apps.ingest.job_space import adjust_job_priority
 from waybill.apps.ingest.payload_contents import list_files
 from waybill.apps.ingest.resources import resources_of
@@ -28,6 +28,7 @@ from waybill.objects import ObjectsError
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext
 from waybill.transfer import DownloadRequest
+from waybill.transfer.address_policy import TransferError
 
 PATIENCE_TIMEOUTS = 10  # time-outs of one request, after which the sizes of the other files are unknown
 
@@ -38,7 +39,7 @@ def run_step(job: Record, ctx: StepContext) -> Outcome:
     try:
         files = listed or list_files(job, ctx)  # another service moved it here
         needed = _estimate_needed(ctx, files)
-    except (SubmissionRefused, TransientFetchError, ObjectsError, ManifestError, msgspec.DecodeError) as error:
+    except (SubmissionRefused, TransferError, ObjectsError, ManifestError, msgspec.DecodeError) as error:
         message = f"Its size is not known: {error}"
     if files is None:  # the first priority could not be remembered, so it is not changed
         return Done((SpaceNeeded(needed),), message=message)

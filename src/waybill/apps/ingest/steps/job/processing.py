@@ -16,7 +16,7 @@ from waybill.apps.ingest.description import EmbeddedMetadata
 from waybill.apps.ingest.documents import MintedArk, StoreRequest
 from waybill.apps.ingest.identifiers import ezid
 from waybill.apps.ingest.identifiers.minter import Shoulder, shoulder_of
-from waybill.apps.ingest.identifiers.noid import NoidError, find_ark_fault
+from waybill.apps.ingest.identifiers.noid import find_ark_fault
 from waybill.apps.ingest.machine.job import STORING_STATE
 from waybill.apps.ingest.object_versions import STORAGE_MANIFEST, PreparedObject
 from waybill.apps.ingest.profile import Profile
@@ -24,9 +24,11 @@ from waybill.apps.ingest.resources import IngestResources, resources_of
 from waybill.apps.ingest.storage import NotInStorage
 from waybill.apps.ingest.submission import JobIdentifiers, JobMetadata, Submission
 from waybill.apps.ingest.working_files import read_embedded_metadata_of
+from waybill.errors import InputError
 from waybill.files.names import quote_text
 from waybill.record import Record
 from waybill.step import Done, Fail, StepContext
+from waybill.transfer.address_policy import TransferError
 
 MAX_DRAWN_ARKS = 100  # ARKs in a row that turn out to be in use
 
@@ -129,7 +131,7 @@ def _mint_ark(
     for _ in range(MAX_DRAWN_ARKS):
         try:
             ark = resources.number_blocks.mint(shoulder, resources.environment.machines, ctx.run_on_store)
-        except NoidError as error:
+        except InputError as error:
             raise Fail(str(error)) from error
         if resources.inventory.get_object(ark) is None and not _is_stored(resources, ark):
             # Safe to repeat: a second run finds it in the job. An ARK that was drawn and not saved is never used.
@@ -185,11 +187,15 @@ def _register_with_ezid(
             try:
                 client.create(ark, object_versions.job_name_of(job), _build_ezid_metadata(resources, profile, prepared))
                 return job, ark, prepared
-            except ezid.EzidArkTaken:
+            except TransferError as error:
+                if error.code != "ark-taken":
+                    raise
                 job, ark = _mint_ark(job, ctx, prepared.submission, shoulder, is_replacement=True)
                 prepared = object_versions.prepare_object(job, ctx, profile, ark, embedded)
-    except ezid.EzidRefused as error:
-        raise Fail(f"The ARK {ark} could not be registered: {error}") from error
+    except TransferError as error:
+        if error.code == "transfer-refused":
+            raise Fail(f"The ARK {ark} could not be registered: {error}") from error
+        raise
     raise Fail(
         f"{MAX_DRAWN_ARKS} ARKs of {shoulder.prefix} in a row belong to others in EZID: give the profile another shoulder."
     )
