@@ -32,7 +32,7 @@ from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.manifests import record_lists
 from waybill.record import Record, RecordNotFound, Ref, Store, StoreUnavailable, document_of
 from waybill.step import Fail, New, StepContext, Wait
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 MAX_JOBS_PER_COMMIT = 200  # jobs created in one commit
 # and bytes of their documents: a ZooKeeper transaction has at most 1 MiB, and names count too

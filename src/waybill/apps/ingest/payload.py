@@ -28,8 +28,7 @@ from waybill.errors import InputError
 from waybill.files import names
 from waybill.objects import ObjectInfo, ObjectNotFound, ObjectRequestRefused, check_name
 from waybill.step import StepContext
-from waybill.transfer import DownloadRequest, DownloadResult
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import DownloadRequest, DownloadResult, TransferError
 
 UPLOADS_FOLDER = "ingest/payloads"
 

@@ -27,7 +27,7 @@ from waybill.apps.ingest.formats import anvl
 from waybill.apps.ingest.formats.anvl import AnvlElement, escape, to_one_line
 from waybill.apps.ingest.identifiers.noid import is_ark
 from waybill.errors import FormatError
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 PAUSES = (5.0, 15.0)
 REQUEST_LABEL = "waybill.request"

@@ -27,8 +27,7 @@ from waybill.errors import FormatError
 from waybill.masking import mask_foreign_url
 from waybill.record import Record
 from waybill.step import Fail, StepContext, Wait
-from waybill.transfer import DownloadRequest, download
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import DownloadRequest, TransferError, download
 
 MAX_MANIFEST_BYTES = 100_000_000
 FETCH_FOLDER = "foreign"  # below the work folder of the claim

@@ -26,7 +26,7 @@ from waybill.apps.ingest.submission import PayloadType, Submission
 from waybill.files import names
 from waybill.record import Record
 from waybill.step import StepContext, Wait
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 PATIENCE_SECONDS = 600.0  # seconds without a new job after which the wait ends
 POLL_SECONDS = 5.0

@@ -57,7 +57,7 @@ from waybill.sim.memory_objects import MemoryObjects
 from waybill.sim.scenario import ClientScript, Scenario
 from waybill.sim.world import SimulatedWorld
 from waybill.step import New
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 MANY_FILES = 45  # files whose list does not fit into a document
 PRODUCER_PREFIX = "producer/"

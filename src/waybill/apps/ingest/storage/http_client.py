@@ -33,7 +33,7 @@ from waybill.apps.ingest.storage.protocol import (
 )
 from waybill.manifests import ManifestReader
 from waybill.objects import CheckedStream, ObjectBody, ObjectInfo, StreamedBody, iter_chunks
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 TOKEN_VARIABLE = "WAYBILL_INGEST_STORAGE_TOKEN"  # the environment variable
 

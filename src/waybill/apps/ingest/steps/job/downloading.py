@@ -40,8 +40,7 @@ from waybill.files.gathered_files import FileGatherer, GatheredFiles, count_gath
 from waybill.manifests import record_lists
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext, Wait
-from waybill.transfer import DownloadRequest
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import DownloadRequest, TransferError
 
 _CONTAINER = "container"
 

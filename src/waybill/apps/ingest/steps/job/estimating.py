@@ -27,8 +27,7 @@ from waybill.manifests import ManifestError, record_lists
 from waybill.objects import ObjectsError
 from waybill.record import Record
 from waybill.step import Done, Outcome, StepContext
-from waybill.transfer import DownloadRequest
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import DownloadRequest, TransferError
 
 PATIENCE_TIMEOUTS = 10  # time-outs of one request, after which the sizes of the other files are unknown
 

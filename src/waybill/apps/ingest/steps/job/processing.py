@@ -28,7 +28,7 @@ from waybill.errors import InputError
 from waybill.files.names import quote_text
 from waybill.record import Record
 from waybill.step import Done, Fail, StepContext
-from waybill.transfer.address_policy import TransferError
+from waybill.transfer import TransferError
 
 MAX_DRAWN_ARKS = 100  # ARKs in a row that turn out to be in use
 
