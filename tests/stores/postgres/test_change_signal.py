@@ -84,14 +84,15 @@ def test_a_process_notifies_at_most_once_in_an_interval_and_loses_nothing_b7(
     for _ in range(3):
         tester.make_parcel()
         assert begun.get(timeout=60) == change_signal.NOTIFY_INTERVAL
+        notifications += listener.notifies(timeout=60, stop_after=1)
         for _ in range(20):
             tester.make_parcel()
         assert begun.empty()
-        notifications += list(listener.notifies(timeout=0))
         over.put(None)
         assert begun.get(timeout=60), "those of the interval are combined into one"
-        notifications += list(listener.notifies(timeout=0))
+        notifications += listener.notifies(timeout=60, stop_after=1)
         over.put(None)
+    notifications += listener.notifies(timeout=5 * change_signal.NOTIFY_INTERVAL)
     assert len(notifications) == 6
     assert len({each.pid for each in notifications}) == 1
     over.put(None)  # of the last interval, when the store is closed
