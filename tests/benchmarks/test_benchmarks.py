@@ -191,6 +191,7 @@ def test_every_part_is_there() -> None:
         if hasattr(module, store)
     }
     declared |= {f"ingest.{part.__name__}" for part in (ingest.small, ingest.large, ingest.zookeeper)}
+    declared |= {"sandbox.commands"}
     assert set(PARTS) == declared
 
 

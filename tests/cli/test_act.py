@@ -223,17 +223,19 @@ def test_a_transient_error_is_retried_and_the_transition_says_so(waybill: Waybil
     assert transition["message"] == "ConnectionError: the carrier does not answer"
 
 
-@pytest.mark.parametrize(
-    "doc",
-    [(), ("--document", "order=5"), ("--document", 'order={"order": 5}'), ("--document", 'order={"parcels": true}')],
-)
-def test_a_shipment_whose_order_says_nothing_fails_at_once_and_shows_one_that_does(
-    waybill: Waybill, doc: tuple[str, ...]
-) -> None:
-    assert waybill("submit", "shipment", *doc).code == 0
+def test_a_shipment_without_an_order_fails_at_once_and_shows_one_that_has_it(waybill: Waybill) -> None:
+    assert waybill("submit", "shipment").code == 0
     transition = take_step(waybill, "shipment")
     assert transition["after"] == "Failed"
     assert """submit another with --document order='{"parcels": 3}'.""" in transition["message"]
+
+
+@pytest.mark.parametrize("order", ["5", '{"order": 5}', '{"parcels": true}'])
+def test_an_order_of_another_shape_is_refused_at_submission(waybill: Waybill, order: str) -> None:
+    refused = waybill("submit", "shipment", "--document", f"order={order}")
+    assert refused.code == 1
+    assert refused.err.startswith("The document order is not what a shipment needs: ")
+    assert waybill("ls", "shipment", "--json").json["records"] == []
 
 
 def test_a_hold_stops_its_records_and_release_names_the_action(waybill: Waybill) -> None:

@@ -29,7 +29,7 @@ WRONG: list[tuple[tuple[str, ...], int, str, str]] = [
         ("act", "shipment", "shp1", "fly"),
         3,
         "unknown-action",
-        "A shipment has no action 'fly'; it has close, resume, cancel.",
+        "A shipment has no action 'fly'; it has resume, close, cancel.",
     ),
     (("priority", "shipment", "shp1", "3"), 3, "not-found", "shp1"),
     (("step", "shipment", "shp1"), 3, "not-found", "shp1"),

@@ -99,7 +99,7 @@ def a_commit_is_not_fenced(patch: Patch) -> None:
     patch.setattr(ModelDatabase, "_write", write)
 
 
-@bug(problem="is written")
+@bug(problem="when claimed, and was")
 def a_commit_is_fenced_by_the_version_only_and_a_reaper_does_not_move_it(patch: Patch) -> None:
     """The late commit of a reaped session is taken for a current one (A1, A3)."""
     original = ModelDatabase._write
@@ -313,7 +313,7 @@ def the_core_goes_on_with_a_lost_claim(patch: Patch) -> None:
     patch.setattr(WorkerCore, "_watch_session", never_old)
 
 
-@bug(fault_mix="lost-answers", problem="not quiet")
+@bug(fault_mix="lost-answers", problem="still busy")
 def an_unknown_answer_does_not_end_the_session(patch: Patch) -> None:
     """A11: its claims are not known, and its heartbeat keeps them for ever."""
 

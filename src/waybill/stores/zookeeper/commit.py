@@ -269,6 +269,7 @@ class ZookeeperCommitter:
         """
         for attempt in attempts:
             for change in attempt.group.changes if isinstance(attempt.answer, ClaimLost) else ():
+                self._tree.claimed_snapshots.pop(change.ref, None)  # the next listing offers it again
                 snapshot = attempt.snapshots.get(change.ref)
                 if (
                     snapshot is not None
