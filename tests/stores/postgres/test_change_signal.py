@@ -80,7 +80,7 @@ def test_a_process_notifies_at_most_once_in_an_interval_and_loses_nothing_b7(
     tester.make_parcel()
     wait_until_quiet(listener)
     monkeypatch.setattr(store._change_signal._stop, "wait", wait_interval)
-    notifications = []
+    notifications: list[psycopg.Notify] = []
     for _ in range(3):
         tester.make_parcel()
         assert begun.get(timeout=60) == change_signal.NOTIFY_INTERVAL
