@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks import engine, ingest, latency, sandbox, scale
+from benchmarks import engine, ingest, latency, loaded_files, sandbox, scale
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 
@@ -30,6 +30,8 @@ PARTS: Mapping[str, Part] = {
     "latency.sqlite": latency.sqlite,
     "latency.postgres": latency.postgres,
     "latency.zookeeper": latency.zookeeper,
+    "index.sqlite": loaded_files.sqlite,
+    "index.postgres": loaded_files.postgres,
     "sandbox.commands": sandbox.commands,
 }
 

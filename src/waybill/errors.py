@@ -73,6 +73,9 @@ ERROR_CODES: dict[str, ErrorCode] = {
         "The body, or what it would write, is too large.",
         "Put bulk into a manifest in object storage and name that instead.",
     ),
+    "durable-catalogue": ErrorCode(
+        409, FAILED, "A catalogue whose rows are the truth was to be dropped or rebuilt.", "Restore a backup instead."
+    ),
     "too-many-rows": ErrorCode(422, FAILED, "A query finds more rows than it may return.", "Narrow the query."),
     "content-mismatch": ErrorCode(500, STORE, "Data does not have the expected size or digest."),
     "unknown-digest": ErrorCode(422, USAGE, "No digest of this type is supported.", _OPENAPI),

@@ -158,6 +158,12 @@ def test_scale(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_index(capsys: pytest.CaptureFixture[str]) -> None:
+    assert names("index", capsys) == [
+        f"index.{store}.{figure}" for store in ("sqlite", "postgres") for figure in ("load", "fsync")
+    ]
+
+
 def test_ingest_small(capsys: pytest.CaptureFixture[str]) -> None:
     assert names("ingest.small", capsys) == [
         f"ingest.small.{figure}" for figure in ("bare-loop", "alone", "curl", "memory", "memory-growth", "fsync")
@@ -191,7 +197,7 @@ def test_every_part_is_there() -> None:
         if hasattr(module, store)
     }
     declared |= {f"ingest.{part.__name__}" for part in (ingest.small, ingest.large, ingest.zookeeper)}
-    declared |= {"sandbox.commands"}
+    declared |= {"sandbox.commands", "index.sqlite", "index.postgres"}
     assert set(PARTS) == declared
 
 

@@ -336,3 +336,60 @@ def test_a_spliced_manifest_is_whole_or_an_error(middle: bytes, start: int, end:
         return
     assert data == WHOLE
     assert entries == ENTRIES
+
+
+LOOSE_HEADER = b'{"waybill":"manifest","v":1,"loose":true}\n'
+LOOSE_LINES = b'{"uri":"a","size":1}\n{"uri_base64":"Yv8=","size":2}\n{"uri":"c","size":3,"mode":420}\n'
+
+
+def test_a_loose_manifest_is_lines_without_digests_and_names_of_any_bytes(objects: DirectoryObjects) -> None:
+    entries = [ManifestEntry("a", 1), ManifestEntry("b\udcff", 2), ManifestEntry("c", 3, extra={"mode": 420})]
+    manifests.write_manifest(objects, "m", entries, loose=True)
+    assert content(objects, "m").startswith(LOOSE_HEADER + LOOSE_LINES)
+    with manifests.open_manifest(objects, "m", loose=True) as reader:
+        assert list(reader) == entries
+    assert manifests.verify_manifest(objects, "m", loose=True).bytes == 6
+    with pytest.raises(ManifestError, match="declares entries without digests, which cannot be used here"):
+        manifests.open_manifest(objects, "m")
+    for entry in entries[:2]:
+        with pytest.raises(ManifestError, match="cannot be written"):
+            manifests.write_manifest(objects, "strict", [entry])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"uri_base64":"YQ==","size":1}',  # is UTF-8
+        b'{"uri_base64":"Yv9=","size":1}',  # another base64 of the same bytes
+        b'{"uri_base64":"Yv8","size":1}',
+        b'{"uri_base64":7,"size":1}',
+        b'{"uri_base64":"","size":1}',
+        b'{"uri_base64":"Yv8=","size":1,"uri":"a"}',
+        b'{"uri":"a","size":1,"uri_base64":"Yv8="}',
+        b'{"uri":"a","size":1,"sha256":""}',
+        b'{"uri":"a","size":1,"sha256":null}',
+        b'{"uri":"a","sha256":"%s","size":1}' % ABC.encode(),
+        b'{"uri":"a"}',
+        b'{"uri":"\\udcff","size":1}',
+    ],
+)
+def test_a_loose_manifest_is_canonical_too(line: bytes) -> None:
+    data = sealed(line + b"\n", 1, 1, LOOSE_HEADER)
+    with pytest.raises(ManifestError, match="Line 2"):
+        list(ManifestReader([data], loose=True))
+
+
+@pytest.mark.parametrize("uri", ["\ud800", "\udcc3\udca9"])  # no byte, and bytes that are UTF-8
+def test_a_uri_that_is_no_name_of_a_file_is_not_written(objects: DirectoryObjects, uri: str) -> None:
+    with pytest.raises(ManifestError, match=r"not as os\.fsdecode makes it"):
+        manifests.write_manifest(objects, "m", [ManifestEntry(uri, 1)], loose=True)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=9).map(lambda name: name.decode("utf-8", "surrogateescape")), max_size=8)
+)
+def test_any_bytes_come_back_as_the_name_they_were(names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder, DirectoryObjects(folder, fsync=False) as objects:
+        manifests.write_manifest(objects, "m", [ManifestEntry(name, 0) for name in names], loose=True)
+        with manifests.open_manifest(objects, "m", loose=True) as reader:
+            assert [entry.uri for entry in reader] == names

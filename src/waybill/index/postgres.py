@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
@@ -21,6 +21,13 @@ from waybill.masking import mask_secrets
 from waybill.record import BadStore, CommitOutcomeUnknown, StoreError, StoreUnavailable
 
 SCHEMA = "waybill_index"
+# Searches in the middle of a text, without the extension pg_trgm: an index `gin (trigrams(title))` serves
+# `trigrams(title) @> trigrams(:text) and strpos(lower(title), lower(:text)) > 0`. A text of fewer than three characters
+# has none, and finds everything.
+TRIGRAMS = f"""create or replace function {SCHEMA}.trigrams(text) returns text[]
+    language sql immutable strict parallel safe as $$
+        select coalesce(array_agg(distinct substr(lower($1), n, 3)), '{{}}') from generate_series(1, length($1) - 2) as n
+    $$"""
 
 
 class PostgresIndex:
@@ -36,8 +43,10 @@ class PostgresIndex:
             self.run(f"create schema if not exists {SCHEMA}", {}, 0)
             for statement in BOOKKEEPING_TABLES:
                 self.run(statement, {}, 0)
+            if not self.run("select to_regprocedure(:f) as found", {"f": f"{SCHEMA}.trigrams(text)"}, 1)[0][0]["found"]:
+                self.run(TRIGRAMS, {}, 0)
 
-    def open_catalogue(self, catalogue: Catalogue[Any]) -> SqlCatalogueTables:
+    def open_catalogue(self, catalogue: Catalogue) -> SqlCatalogueTables:
         return SqlCatalogueTables(self, catalogue)
 
     def run(self, statement: str, values: dict[str, Any], max_rows: int) -> tuple[list[Row], int]:
@@ -49,6 +58,16 @@ class PostgresIndex:
     def run_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
         with self._translate_errors(), self._ensure_connection().cursor() as cursor:
             cursor.executemany(to_psycopg(statement), rows)
+            return max(0, cursor.rowcount)
+
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        statement = sql.SQL("copy {} ({}) from stdin").format(
+            sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, columns))
+        )
+        with self._translate_errors(), self._ensure_connection().cursor() as cursor:
+            with cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
             return max(0, cursor.rowcount)
 
     @contextmanager
@@ -84,6 +103,11 @@ class PostgresIndex:
             row["tablename"]
             for row in self.run("select tablename from pg_tables where schemaname = :s", {"s": SCHEMA}, 100_000)[0]
         }
+
+    def drop_routines(self, prefix: str) -> None:
+        find = "select oid::regprocedure::text as name from pg_proc where pronamespace = :s::regnamespace and starts_with(proname, :p)"
+        for row in self.run(find, {"s": SCHEMA, "p": prefix}, 100_000)[0]:
+            self.run(f"drop function {row['name']}", {}, 0)
 
     def close(self) -> None:
         self._db.close()

@@ -1,7 +1,7 @@
 """Reads a catalogue's SQL files for one of the two databases.
 
 A text is split into tokens, so that a quoted string, a comment or a cast (`::text`) is not taken for a parameter or for
-the end of a statement.
+the end of a statement. The statements of a trigger of SQLite belong to it, up to its `end`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _TOKEN = re.compile(
       | (?P<percent>%)""",
     re.VERBOSE | re.DOTALL,
 )
+_TRIGGER_BODY = re.compile(r"\s*create\s+(temp(orary)?\s+)?trigger\b.*\bbegin\b", re.IGNORECASE | re.DOTALL)
+_TRIGGER_END = re.compile(r";\s*end\s*\Z", re.IGNORECASE)
 _MIGRATION = re.compile(r"(?P<number>\d{4})_(?P<title>[a-z0-9_]+?)(?:\.(?P<dialect>sqlite|postgres))?\.sql")
 
 
@@ -57,10 +59,16 @@ def split_statements(text: str) -> Iterator[str]:
     """The statements of a migration."""
     start = 0
     for token in _TOKEN.finditer(text):
-        if token["end"]:
+        if token["end"] and not _is_in_trigger(text[start : token.start()]):
             yield from _skip_empty(text[start : token.start()])
             start = token.end()
     yield from _skip_empty(text[start:])
+
+
+def _is_in_trigger(piece: str) -> bool:
+    """Whether this is the beginning of a trigger of SQLite, whose end is to come."""
+    bare = _TOKEN.sub(lambda token: " " if token["comment"] or token["quoted"] else token[0], piece)
+    return bool(_TRIGGER_BODY.match(bare)) and not _TRIGGER_END.search(bare)
 
 
 def _skip_empty(piece: str) -> Iterator[str]:

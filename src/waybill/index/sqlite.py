@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -76,7 +76,7 @@ class SqliteIndex:
                     raise
                 time.sleep(0.005)
 
-    def open_catalogue(self, catalogue: Catalogue[Any]) -> SqlCatalogueTables:
+    def open_catalogue(self, catalogue: Catalogue) -> SqlCatalogueTables:
         return SqlCatalogueTables(self, catalogue)
 
     def run(self, statement: str, values: dict[str, Any], max_rows: int) -> tuple[list[Row], int]:
@@ -89,13 +89,36 @@ class SqliteIndex:
                 if len(rows) > max_rows:
                     break
             cursor.close(True)
-            return rows, self._db.total_changes() - before
+            # The changes of triggers count in total_changes only; changes() is stale after a statement that changes nothing.
+            return rows, self._db.changes() if self._db.total_changes() != before else 0
 
     def run_all(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> int:
         with self._translate_errors():
-            before = self._db.total_changes()
-            self._db.executemany(statement, (dict(values) for values in rows)).close(True)
-            return self._db.total_changes() - before
+            changed = 0
+
+            def iter_values() -> Iterator[dict[str, Any]]:
+                nonlocal changed
+                for values in rows:
+                    yield dict(values)
+                    changed += self._db.changes()  # by the statement with these values, without those of triggers
+
+            self._db.executemany(statement, iter_values()).close(True)
+            return changed
+
+    def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        with self._translate_errors():
+            count = 0
+
+            def iter_rows() -> Iterator[Sequence[Any]]:
+                nonlocal count
+                for count, row in enumerate(rows, start=1):  # noqa: B007 - the last one is the answer
+                    yield row
+
+            marks = ", ".join("?" * len(columns))
+            self._db.executemany(f"insert into {table} ({', '.join(columns)}) values ({marks})", iter_rows()).close(
+                True
+            )
+            return count
 
     @contextmanager
     def begin(self) -> Iterator[None]:
@@ -117,6 +140,9 @@ class SqliteIndex:
     def list_tables(self) -> set[str]:
         return {row["name"] for row in self.run("select name from sqlite_schema where type = 'table'", {}, 100_000)[0]}
 
+    def drop_routines(self, prefix: str) -> None:
+        """Nothing to do: a trigger goes with its table."""
+
     def close(self) -> None:
         if hasattr(self, "_db"):
             self._db.close()
@@ -137,7 +163,8 @@ class SqliteIndex:
             ) from error
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise BadStore(
-                f"{self._path} is damaged, or no SQLite database ({error}). An index can be removed and rebuilt."
+                f"{self._path} is damaged, or no SQLite database ({error}). Restore a backup; "
+                "a file without durable catalogues can also be removed, and they are rebuilt."
             ) from error
         except apsw.Error as error:
             raise StoreError(f"The index {self._path} failed: {error}.") from error

@@ -48,31 +48,35 @@ def write_manifest(
     ordered: bool = False,
     about: Mapping[str, Any] | None = None,
     if_absent: bool = False,
+    loose: bool = False,
 ) -> WrittenManifest:
     """Stream the entries into an object. `ordered` declares (and checks) that the uris are ascending; `about` is for
-    people.
+    people. `loose` declares that lines may lack a SHA-256, and that uris may hold bytes that are not UTF-8.
 
     An exception of `entries` passes through, and nothing is stored. A name that contains the claim version needs no
     `if_absent`.
     """
-    writer = ManifestWriter(ManifestHeader(ordered, dict(about or {})))
+    writer = ManifestWriter(ManifestHeader(ordered, dict(about or {}), loose))
     info = objects.put(name, writer.iter_chunks(entries), if_absent=if_absent)
     return WrittenManifest(writer.totals, info)
 
 
-def open_manifest(objects: Objects, name: str) -> ManifestReader:
-    """Open a manifest for reading. A context manager; iterate it to the end to know that the manifest is complete."""
+def open_manifest(objects: Objects, name: str, *, loose: bool = False) -> ManifestReader:
+    """Open a manifest for reading. A context manager; iterate it to the end to know that the manifest is complete.
+
+    A manifest that declares itself loose is only read by who says that it can do without digests.
+    """
     body = objects.get(name)
     try:
-        return ManifestReader(body, body.close)
+        return ManifestReader(body, body.close, loose=loose)
     except BaseException:
         body.close()
         raise
 
 
-def verify_manifest(objects: Objects, name: str) -> ManifestTotals:
+def verify_manifest(objects: Objects, name: str, *, loose: bool = False) -> ManifestTotals:
     """Read and check the whole manifest; return its totals."""
-    with open_manifest(objects, name) as reader:
+    with open_manifest(objects, name, loose=loose) as reader:
         for _ in reader.iter_blocks():
             pass
         return reader.totals
@@ -107,7 +111,7 @@ class ManifestWriter:
         yield self._first_line
         remaining = iter(entries)
         while block := list(itertools.islice(remaining, _BLOCK_ENTRIES)):
-            lines = encode_entries(block, self._count + 2)
+            lines = encode_entries(block, self._count + 2, loose=self._header.loose)
             if self._header.ordered:
                 self._uri = check_order(block, self._uri, self._count + 2)
             self._digest.update(lines)
@@ -122,13 +126,17 @@ class ManifestWriter:
 class ManifestReader:
     """Bytes in, entries out. The first line is read at once; `totals` are available after the last one."""
 
-    def __init__(self, chunks: Iterable[bytes], close: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, chunks: Iterable[bytes], close: Callable[[], None] = lambda: None, *, loose: bool = False
+    ) -> None:
         self._line_blocks = _split_at_lines(chunks)
         self._close = close
         first, _, self._rest = next(self._line_blocks, b"").partition(b"\n")
         if not first and not self._rest:
             raise line_error(1, "is missing: the file is empty.")
         self.header = decode_header(first + b"\n")
+        if self.header.loose and not loose:
+            raise line_error(1, "declares entries without digests, which cannot be used here.")
         self._first_line_sha256 = hashlib.sha256(first + b"\n").hexdigest()
         self._totals: ManifestTotals | None = None
 
@@ -153,7 +161,7 @@ class ManifestReader:
             elif found >= 0:
                 lines, last = block[: found + 1], block[found + 1 :]
             if lines:
-                entries = decode_entries(lines, line)
+                entries = decode_entries(lines, line, loose=self.header.loose)
                 if self.header.ordered:
                     uri = check_order(entries, uri, line)
                 digest.update(lines)

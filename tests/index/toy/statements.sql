@@ -12,6 +12,9 @@ delete from toy_file where path in (select path from toy_file order by path limi
 -- name: under
 select path, size from toy_file where path like :folder || '/%' order by path
 
+-- name: of_bill
+select path from toy_file where bill = :bill
+
 -- name: count
 select count(*) as n from toy_file
 
