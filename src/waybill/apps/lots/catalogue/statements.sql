@@ -1,0 +1,83 @@
+-- The statements of the catalogue of lots. Lists are pages: in the order of their key, after the last row of the page before.
+
+-- name: newest_lot
+select generation, state, manifest, producer, published, count, bytes from lots_lot
+where dataset = :dataset and minute = :minute order by generation desc limit 1
+
+-- name: lot_generation
+select generation, state, manifest, producer, published, count, bytes from lots_lot
+where dataset = :dataset and minute = :minute and generation = :generation
+
+-- name: lot_generations
+select generation, state, manifest, producer, published, count, bytes from lots_lot
+where dataset = :dataset and minute = :minute and generation < :before order by generation desc limit :row_limit
+
+-- name: lot_by_producer
+select generation from lots_lot where dataset = :dataset and minute = :minute and producer = :producer
+
+-- name: newest_lots
+-- Of an interval: for roll-ups and barriers.
+select l.minute, l.generation, l.state, l.manifest, l.count, l.bytes from lots_lot l
+where l.dataset = :dataset and l.minute >= :first and l.minute < :after
+and not exists (select 1 from lots_lot n where n.dataset = l.dataset and n.minute = l.minute and n.generation > l.generation)
+order by l.minute limit :row_limit
+
+-- name: enter_lot
+insert into lots_lot (dataset, minute, generation, state, manifest, producer, published, count, bytes)
+values (:dataset, :minute, :generation, :state, :manifest, :producer, :published, :count, :bytes)
+
+-- name: mark_lot
+update lots_lot set state = :state, manifest = :manifest where dataset = :dataset and minute = :minute and generation = :generation
+
+-- name: newest_run
+select generation, source_key, state, sources, changed, message from lots_run
+where arc = :arc and minute = :minute order by generation desc limit 1
+
+-- name: run
+select generation, source_key, state, sources, changed, message from lots_run
+where arc = :arc and minute = :minute and generation = :generation
+
+-- name: runs
+select generation, source_key, state, sources, changed, message from lots_run
+where arc = :arc and minute = :minute and generation < :before order by generation desc limit :row_limit
+
+-- name: enter_run
+insert into lots_run (arc, minute, generation, source_key, state, sources, changed, message)
+values (:arc, :minute, :generation, :source_key, 'waiting', '{}', :changed, '')
+
+-- name: change_run
+update lots_run set state = :state, sources = :sources, changed = :changed, message = :message
+where arc = :arc and minute = :minute and generation = :generation
+
+-- name: enter_arrival
+-- What arrives again with other bytes is new; what arrives again as it was is not.
+insert into lots_arrival (dataset, minute, uri, size, sha256, modified, arrived, generation, version)
+values (:dataset, :minute, :uri, :size, :sha256, :modified, :arrived, 0, 1)
+on conflict (dataset, minute, uri) do update set
+    size = excluded.size, sha256 = excluded.sha256, modified = excluded.modified, arrived = excluded.arrived, generation = 0,
+    version = lots_arrival.version + 1
+where lots_arrival.size is distinct from excluded.size or lots_arrival.sha256 is distinct from excluded.sha256
+    or lots_arrival.modified is distinct from excluded.modified
+
+-- name: new_arrival_minutes
+-- Which lots have arrivals that are in no manifest.
+select distinct minute from lots_arrival where dataset = :dataset and generation = 0 and minute >= :first order by minute limit :row_limit
+
+-- name: arrivals
+select uri, size, sha256, modified, arrived, generation, version from lots_arrival
+where dataset = :dataset and minute = :minute and uri > :after_uri order by uri limit :row_limit
+
+-- name: settle_arrival
+-- Only as it was read for the manifest: what came again meanwhile stays new.
+update lots_arrival set generation = :generation
+where dataset = :dataset and minute = :minute and uri = :uri and version = :version and generation = 0
+
+-- name: days
+select day, classes from lots_day where subject = :subject and day >= :first and day < :after order by day limit :row_limit
+
+-- name: enter_day
+insert into lots_day (subject, day, classes) values (:subject, :day, :classes) on conflict (subject, day) do nothing
+
+-- name: change_class
+update lots_day set classes = substr(classes, 1, :place) || :class_letter || substr(classes, :place + 2)
+where subject = :subject and day = :day
