@@ -155,13 +155,9 @@ def test_a_roll_up_is_as_good_as_the_worst_of_its_parts() -> None:
 def test_twelve_lots_of_which_three_are_there_lack_nine(lots: LotTables) -> None:
     """Attempts of one lot are one lot: what upstream counts as seven gaps are nine."""
     first = Lot.parse("20230101PT5M000")
-    for name, state, producer in (
-        ("001", "complete", "a"),
-        ("002", "complete", "a"),
-        ("002", "complete", "b"),
-        ("005", "empty", "a"),
-    ):
-        publish(lots, "d/1", f"20230101PT5M{name}", producer, state)
+    for name, producer in (("001", "a"), ("002", "a"), ("002", "b")):
+        publish(lots, "d/1", f"20230101PT5M{name}", producer)
+    publish(lots, "d/1", "20230101PT5M005", "a", "empty")
     subject = Subject(
         "d/1",
         UNITS["PT5M"],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -31,13 +31,7 @@ class LotCatalogue:
 
     name = "lots"
     package = "waybill.apps.lots.catalogue"
-    durable = True
-
-    def clear(self, tables: CatalogueTables) -> int:
-        return 0  # never: there is nothing that it could be rebuilt from
-
-    def enter(self, tables: CatalogueTables, source: object) -> None:
-        raise TypeError("The catalogue of lots is durable; it is not built from other sources.")
+    durable: Literal[True] = True
 
 
 @dataclass(frozen=True, slots=True)
