@@ -55,11 +55,13 @@ class Environment:
 
             chosen.append(DEMO)
         if urlsplit(config.store).scheme == "zookeeper" and (large := [a.name for a in chosen if a.sql_only]):
-            raise InputError(
-                f"The application {large[0]} can have more records than ZooKeeper should hold: give it a sqlite or postgresql store, "
-                f"or leave it out with the setting `applications`.",
-                code="bad-application",
-            )
+            if applications is not None or config.applications is not None:
+                raise InputError(
+                    f"The application {large[0]} can have more records than ZooKeeper should hold: give it a sqlite or postgresql store, "
+                    f"or leave it out with the setting `applications`.",
+                    code="bad-application",
+                )
+            chosen = [a for a in chosen if not a.sql_only]  # installed, and asked for by nobody
         _check_names(chosen)
         built = [(a, machine) for a in chosen for machine in a.build_machines(config.app.get(a.name, {}))]
         machines = Machines.from_machines((*make_built_in_machines(config), *(machine for _, machine in built)))

@@ -15,8 +15,9 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "waybill"
 EXCEPTIONS = ("stores/zookeeper/",)
 SYSTEMS = ("merritt", "ezid", "ocfl")  # the outside systems that one application works with
 APPLICATIONS = load_applications()
-NAMES = {*SYSTEMS, *(application.name for application in APPLICATIONS)}
-KINDS = {machine.name for application in APPLICATIONS for machine in application.machines}
+WORDS = ("archive", "compute", "lots")  # names that are words of English too: looked for as string literals
+NAMES = {*SYSTEMS, *(application.name for application in APPLICATIONS)} - {*WORDS}
+KINDS = {*WORDS, *(machine.name for application in APPLICATIONS for machine in application.machines)}
 
 
 MODULES = [

@@ -1,0 +1,32 @@
+"""The application `compute`: what Waybill loads of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from waybill.application import Application
+from waybill.apps.compute.maintenance import ROUTINES
+from waybill.apps.compute.resources import ComputeResources
+from waybill.apps.compute.settings import ComputeSettings
+
+if TYPE_CHECKING:
+    from waybill.environment import Environment
+
+
+def build_routes(environment: Environment) -> Any:
+    from waybill.apps.compute.routes import build_routes  # imported late: a worker needs no routes
+
+    return build_routes(environment)
+
+
+APPLICATION = Application(
+    name="compute",
+    description="Objects with directories, and jobs that run commands over them.",
+    machines=(),
+    resources=ComputeResources,
+    routes=build_routes,
+    maintenance=ROUTINES,
+    sql_only=True,
+    has_catalogues=True,
+    settings=ComputeSettings,
+)
