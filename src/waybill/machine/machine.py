@@ -63,6 +63,9 @@ class Machine:
     locks: tuple[LockFamily, ...] = ()  # in the order in which a record may acquire them
     hold_names: Callable[[Record], Iterable[str]] | None = None  # the holds that can stop a record
     queue: str = ""  # the hold that pauses all work of this machine; "": queue/<name>
+    # within which scope a record is, APPLICATION/TYPE/NAME; without it a record is in the scope of its maker, or in none
+    scope_of: Callable[[Record], str] | None = None
+    is_internal: bool = False  # whose records the engine makes for itself: their owners do not see them
     folder: WorkingFolder | None = None  # None: <kind>/<id>
     # the route or the part of the system that creates its records; "": anybody who may submit
     made_by: str = ""

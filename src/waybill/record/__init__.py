@@ -33,6 +33,7 @@ from waybill.record.commits import (
     Page,
     SessionInfo,
     SessionRenewal,
+    Visibility,
     WorkQueue,
     check_group_size,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "StructType",
+    "Visibility",
     "WorkQueue",
     "check_group_size",
     "document_of",

@@ -85,7 +85,15 @@ def check_group_size(group: CommitGroup) -> None:
     for change in group.changes:
         if change.after is not None:
             after = change.after
-            total += len(after.message) + len(change.why) + len(change.who) + len(after.owner) + len(after.host) + 256
+            total += (
+                len(after.message)
+                + len(change.why)
+                + len(change.who)
+                + len(after.owner)
+                + len(after.scope)
+                + len(after.host)
+                + 256
+            )
             total += len(after.id) + len(after.idempotency_key or "") if change.before is None else 0
             total += (
                 sum(map(len, after.locks)) + sum(map(len, after.hold_names)) if after.locks or after.hold_names else 0
@@ -185,6 +193,16 @@ class HistoryEntry(NamedTuple):
 class Page(NamedTuple):
     records: list[Record]
     after: int | None  # the seq to go on from; None: this was the last page
+
+
+class Visibility(NamedTuple):
+    """Whose records somebody may see who may not see all of a kind: those of these owners, and those within these scopes."""
+
+    owners: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+    def includes(self, record: Record) -> bool:
+        return bool((record.owner and record.owner in self.owners) or (record.scope and record.scope in self.scopes))
 
 
 class OwnedLock(NamedTuple):

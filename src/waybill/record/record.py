@@ -44,6 +44,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     state: str
     parent: Ref | None = None
     owner: str = ""  # a depositor, a project, an account
+    scope: str = ""  # APPLICATION/TYPE/NAME: the workspace, collection or dataset that it belongs to; whoever may read that sees it
     priority: int = 5  # 0..99, lower first
     # the last state whose step succeeded; resume goes on after it. "before STATE": resume goes on in that state
     last_done: str | None = None

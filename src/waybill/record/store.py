@@ -19,6 +19,7 @@ from waybill.record.commits import (
     Page,
     SessionInfo,
     SessionRenewal,
+    Visibility,
     WorkQueue,
 )
 from waybill.record.record import Record, Ref
@@ -64,14 +65,15 @@ class Store(Protocol):
         state: str | None = None,
         parent: Ref | None = None,
         owner: str | None = None,
+        visibility: Visibility | None = None,
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
         documents: bool = False,
     ) -> Page:
-        """Return a page in creation order, by at most one filter; raises ValueError for two.
+        """Return a page in creation order, by at most one filter of state, parent and owner; raises ValueError for two.
 
-        `after` is the seq of the last record of the previous page.
+        `visibility`: only what somebody may see; None: all. `after` is the seq of the last record of the previous page.
         """
 
     def each(
@@ -81,6 +83,7 @@ class Store(Protocol):
         state: str | None = None,
         parent: Ref | None = None,
         owner: str | None = None,
+        visibility: Visibility | None = None,
         newest: bool = False,
         documents: bool = False,
         page_size: int = 100,
@@ -96,6 +99,7 @@ class Store(Protocol):
                 state=state,
                 parent=parent,
                 owner=owner,
+                visibility=visibility,
                 after=after,
                 newest=newest,
                 limit=page_size,
@@ -106,8 +110,14 @@ class Store(Protocol):
                 return
             after = page.after
 
-    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
-        """Return the number of records in each state, without states that have none; cheap at a million records."""
+    def count_by_state(
+        self, kind: str, *, parent: Ref | None = None, visibility: Visibility | None = None
+    ) -> dict[str, int]:
+        """Return the number of records in each state, without states that have none; cheap at a million records.
+
+        `visibility`: only what somebody may see; not together with a parent, whose children are seen by whoever sees it:
+        raises ValueError.
+        """
 
     def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
         """Return which of these have an open child."""

@@ -46,6 +46,16 @@ def find_id_problem(id: str) -> str | None:
     return None
 
 
+def check_scope(scope: str) -> str:
+    """Return the scope, or raise ActionRefused: APPLICATION/TYPE/NAME, or empty."""
+    parts = scope.split("/")
+    if scope and (len(parts) != 3 or not all(parts) or len(scope) > MAX_NAME_LENGTH or not scope.isprintable()):
+        raise ActionRefused(
+            f"{scope!r} is no scope: it is APPLICATION/TYPE/NAME, such as archive/workspace/atlas, of at most {MAX_NAME_LENGTH} characters."
+        )
+    return scope
+
+
 PRIORITY = "priority"  # the one action request that every machine accepts and that stops no step
 DEFAULT_PRIORITY = 5
 

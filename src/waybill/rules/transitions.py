@@ -26,7 +26,7 @@ from waybill.machine import MAX_WAIT, Machine, MachineError, State
 from waybill.record import Change, DocumentError, Record
 from waybill.rules.documents import encode_documents
 from waybill.rules.errors import clip, describe_error
-from waybill.rules.inputs import DEFAULT_PRIORITY, check_priority, find_id_problem
+from waybill.rules.inputs import DEFAULT_PRIORITY, check_priority, check_scope, find_id_problem
 from waybill.rules.machines import Machines
 from waybill.step import Done, Fail, New, Outcome, Wait
 
@@ -60,6 +60,7 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         state,
         parent=parent,
         owner=new.owner if new.owner is not None else maker.owner if maker is not None else "",
+        scope=maker.scope if maker is not None and not machine.is_internal else "",
         priority=priority,
         locks=new.locks,
         host=new.host,
@@ -84,6 +85,8 @@ def enter_state(machine: Machine, record: Record, target: str, **fields: Any) ->
         raise MachineError(f"{machine.name}: {target} is no state.")
     if state.clears_files:
         fields["host"] = ""
+    if machine.scope_of is not None:
+        fields["scope"] = check_scope(machine.scope_of(record))
     if machine.hold_names is not None or record.hold_names:
         fields["hold_names"] = find_hold_names(machine, state, record)
     if machine.locks or record.locks:
@@ -242,10 +245,11 @@ def _apply_error(machine: Machine, state: State, record: Record, error: Exceptio
 
 
 def _strip_functions(machine: Machine) -> Machine:
-    """Return the machine without the functions that compute locks and hold names from documents."""
+    """Return the machine without the functions that compute locks, hold names and the scope from documents."""
     return dataclasses.replace(
         machine,
         hold_names=(lambda record: record.hold_names) if machine.hold_names is not None else None,
+        scope_of=None,
         locks=tuple(dataclasses.replace(family, names_of=None) for family in machine.locks),
     )
 
@@ -307,9 +311,10 @@ def reload_declared(machine: Machine, record: Record, who: str = "") -> Change |
     state = get_declared_state(machine, record)
     hold_names = find_hold_names(machine, state, record)
     locks = find_locks(machine, state, record)
-    if (hold_names, locks) == (record.hold_names, record.locks):
+    scope = check_scope(machine.scope_of(record)) if machine.scope_of is not None else record.scope
+    if (hold_names, locks, scope) == (record.hold_names, record.locks, record.scope):
         return None
-    return Change(record, replace(record, session=None, hold_names=hold_names, locks=locks), "", who)
+    return Change(record, replace(record, session=None, hold_names=hold_names, locks=locks, scope=scope), "", who)
 
 
 def rebuild_files(machine: Machine, record: Record, who: str = "") -> Change:

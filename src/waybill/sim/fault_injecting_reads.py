@@ -18,6 +18,7 @@ from waybill.record import (
     Ref,
     SessionInfo,
     Store,
+    Visibility,
 )
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class FaultInjectingReads(Store, ABC):
         state: str | None = None,
         parent: Ref | None = None,
         owner: str | None = None,
+        visibility: Visibility | None = None,
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
@@ -58,6 +60,7 @@ class FaultInjectingReads(Store, ABC):
                 state=state,
                 parent=parent,
                 owner=owner,
+                visibility=visibility,
                 after=after,
                 newest=newest,
                 limit=limit,
@@ -70,8 +73,12 @@ class FaultInjectingReads(Store, ABC):
             "get_by_idempotency_key", lambda: self.store.get_by_idempotency_key(kind, idempotency_key)
         )
 
-    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
-        return self._call_store("count_by_state", lambda: self.store.count_by_state(kind, parent=parent))
+    def count_by_state(
+        self, kind: str, *, parent: Ref | None = None, visibility: Visibility | None = None
+    ) -> dict[str, int]:
+        return self._call_store(
+            "count_by_state", lambda: self.store.count_by_state(kind, parent=parent, visibility=visibility)
+        )
 
     def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
         return self._call_store("parents_with_open_children", lambda: self.store.parents_with_open_children(refs))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from waybill.record import Change, CommitGroup, CommitTooLarge, Record, StoreError, check_group_size
+from waybill.record import Change, CommitGroup, CommitTooLarge, Record, Ref, StoreError, Visibility, check_group_size
 
 SHORT_TEXT = 100_000  # characters: far within MAX_GROUP, whatever their encoding
 
@@ -117,3 +117,8 @@ def find_change_problem(change: Change) -> str | None:
         if before.idempotency_key != after.idempotency_key:
             return "the idempotency key of a record cannot change"
     return None
+
+
+def check_count_filters(parent: Ref | None, visibility: Visibility | None) -> None:
+    if parent is not None and visibility is not None:
+        raise ValueError("count the children of a parent, or what somebody may see, not both")

@@ -34,10 +34,11 @@ from waybill.record import (
     SessionInfo,
     SessionLost,
     SessionRenewal,
+    Visibility,
     WorkQueue,
 )
 from waybill.record.store import Store
-from waybill.stores.group_validation import validate_groups
+from waybill.stores.group_validation import check_count_filters, validate_groups
 from waybill.stores.model_database import ModelDatabase, StoreSnapshot
 from waybill.stores.presence import ConnectionPresence
 from waybill.stores.turns import take_turns
@@ -100,20 +101,22 @@ class ModelStore(Store):
         state: str | None = None,
         parent: Ref | None = None,
         owner: str | None = None,
+        visibility: Visibility | None = None,
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
         documents: bool = False,
     ) -> Page:
-        wanted = {
-            name: value for name, value in (("state", state), ("parent", parent), ("owner", owner)) if value is not None
-        }
+        filters = (("state", state), ("parent", parent), ("owner", owner))
+        wanted = {name: value for name, value in filters if value is not None}
         if len(wanted) > 1:
             raise ValueError(f"find by one of {', '.join(wanted)}, not by several")
         found = [
             r
             for r in self._contents.records.values()
-            if r.kind == kind and all(getattr(r, n) == v for n, v in wanted.items())
+            if r.kind == kind
+            and all(getattr(r, n) == v for n, v in wanted.items())
+            and (visibility is None or visibility.includes(r))
         ]
         if newest:
             found.reverse()
@@ -123,10 +126,17 @@ class ModelStore(Store):
         page = [r if documents else replace(r, documents=NO_DOCUMENTS) for r in found[:limit]]
         return Page(page, page[-1].seq if len(found) > limit else None)
 
-    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+    def count_by_state(
+        self, kind: str, *, parent: Ref | None = None, visibility: Visibility | None = None
+    ) -> dict[str, int]:
+        check_count_filters(parent, visibility)
         counts: dict[str, int] = {}
         for record in self._contents.records.values():
-            if record.kind == kind and parent in (None, record.parent):
+            if (
+                record.kind == kind
+                and parent in (None, record.parent)
+                and (visibility is None or visibility.includes(record))
+            ):
                 counts[record.state] = counts.get(record.state, 0) + 1
         return counts
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.stores.postgres.harness import PostgresHarness
-from waybill.record import Change, CommitGroup, Record, Ref, WorkQueue
+from waybill.record import Change, CommitGroup, Record, Ref, Visibility, WorkQueue
 from waybill.stores.conformance import StoreTester
 from waybill.stores.conformance.tester import make_change
 from waybill.stores.postgres import PostgresStore
@@ -22,10 +22,12 @@ LIMIT = 10
 STATES = ("Packing", "Weighing", "Sending")
 
 FILL = """
-insert into record (kind, id, seq, state, version, parent_kind, parent_id, owner, priority, queue_position, resume_count, error_count,
+insert into record (kind, id, seq, state, version, parent_kind, parent_id, owner, scope, priority,
+                    queue_position, resume_count, error_count,
                     message, locks, hold_names, open, host, blocked_by, session, idempotency_key, wake_count, wake_at, created, updated)
 select 'parcel', 'pcl' || lpad(i::text, 10, '0'), i, (array['Packing', 'Weighing', 'Sending'])[i %% 3 + 1], i,
-       case when i %% 2 = 0 then 'crate' end, case when i %% 2 = 0 then 'crt' || i %% 10 end, 'ann', i %% 10, i, 0, 0, '', '{}', '{}',
+       case when i %% 2 = 0 then 'crate' end, case when i %% 2 = 0 then 'crt' || i %% 10 end, 'ann',
+       case when i %% 100 = 0 then 'app/box/red' else '' end, i %% 10, i, 0, 0, '', '{}', '{}',
        true, '',
        case when i %% 7 = 0 then 'wait' when i %% 11 = 0 then 'lock ark/taken' when i %% 13 = 0 then 'hold collections/x' end,
        null, case when i %% 5 = 0 then 'r' || i end, 0, case when i %% 7 = 0 then 1e12 + i else 0 end, 0, 0
@@ -197,6 +199,18 @@ def test_a_page_reads_a_page(plans: Plans, query: dict[str, Any], index: str) ->
     assert index in used(nodes)
     assert_by_index(nodes, rows=21)
     assert not any(node["Node Type"] == "Sort" and node["Plans"][0].get("Relation Name") == "record" for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [({}, 21), ({"newest": True}, 21), ({"state": "Weighing", "newest": True}, 60), ({"owner": "bob"}, 0)],
+)
+def test_a_page_of_what_somebody_may_see_reads_only_that(plans: Plans, query: dict[str, Any], rows: int) -> None:
+    """One in a hundred is theirs, and they are found without reading the others."""
+    reader = Visibility(("bob",), ("app/box/red",))
+    nodes = plans.of(lambda: plans.store.find("parcel", limit=20, visibility=reader, **query))
+    assert "record_by_scope" in used(nodes) or "owner" in query
+    assert_by_index(nodes, rows=rows)
 
 
 def test_one_record_is_read_by_its_name(plans: Plans) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waybill.record import ActionRequest, HistoryEntry, Page, Record, RecordNotFound, Ref, Store
+from waybill.record import ActionRequest, HistoryEntry, Page, Record, RecordNotFound, Ref, Store, Visibility
 from waybill.stores.conformance.fixtures import StoreTestBase
 from waybill.stores.conformance.tester import HOUR, SLACK, StoreTester, make_change, without_documents
 
@@ -101,6 +101,56 @@ class QueryTests(StoreTestBase):
         ):
             with pytest.raises(ValueError):
                 tester.store.find(h.kind, **query)
+
+    def test_find_and_count_what_somebody_may_see(self, tester: StoreTester) -> None:
+        h = tester.harness
+        crate, reader = tester.make_crate(), Visibility(("ann",), ("app/collection/red", "app/collection/green"))
+        made = [
+            tester.make_parcel(parent=crate, owner=owner, scope=scope)
+            for owner, scope in (
+                ("ann", ""),
+                ("bob", "app/collection/red"),
+                ("bob", "app/collection/blue"),
+                ("ann", "app/collection/red"),
+                ("", ""),
+                ("ann", "app/collection/blue"),
+                ("", "app/collection/green"),
+                ("bob", ""),
+            )
+        ]
+        seen = [made[n] for n in (0, 1, 3, 5, 6)]
+        seen[1] = tester.update(seen[1], state=h.states[1])
+        tester.update(made[2], state=h.states[1])
+        for query, expected in (
+            ({}, seen),
+            ({"state": h.states[0]}, [seen[0], *seen[2:]]),
+            ({"state": h.states[1]}, [seen[1]]),
+            ({"state": h.states[2]}, []),
+            ({"owner": "bob"}, [seen[1]]),
+            ({"owner": "ann"}, [seen[n] for n in (0, 2, 3)]),
+            ({"parent": crate.ref}, seen),
+        ):
+            ids = tester.ids_of(expected)
+            for limit in (2, 100):
+                for newest in (False, True):
+                    pages = list_pages(tester.store, h.kind, limit, newest=newest, visibility=reader, **query)
+                    found = [name for page in pages for name in tester.ids_of(page)]
+                    assert found == (ids[::-1] if newest else ids), (query, limit, newest)
+        assert tester.store.count_by_state(h.kind, visibility=reader) == {h.states[0]: 4, h.states[1]: 1}
+        # what a record is counted for follows it, and nothing is counted twice or for nobody
+        tester.update(seen[0], owner="bob", scope="app/collection/blue")
+        tester.update(seen[2], scope="")
+        tester.remove(seen[3])
+        assert tester.store.count_by_state(h.kind, visibility=reader) == {h.states[0]: 2, h.states[1]: 1}
+        tester.store.maintain_indexes()
+        assert tester.store.count_by_state(h.kind, visibility=reader) == {h.states[0]: 2, h.states[1]: 1}
+        for nobody in (Visibility(), Visibility(("",), ("",)), Visibility(("eve",), ("app/collection/re",))):
+            assert tester.store.find(h.kind, visibility=nobody).records == []
+            assert tester.store.find(h.kind, state=h.states[0], visibility=nobody).records == []
+            assert tester.store.count_by_state(h.kind, visibility=nobody) == {}
+        assert list(tester.store.check()) == []
+        with pytest.raises(ValueError):
+            tester.store.count_by_state(h.kind, parent=crate.ref, visibility=reader)
 
     def test_find_loads_documents_only_on_request(self, tester: StoreTester) -> None:
         name = tester.harness.document_names[0]

@@ -11,12 +11,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from waybill.record import Change, ClaimedRecord, CommitGroup, CommitResult, Record, Ref, Store, StoreError, WorkQueue
+from waybill.record import (
+    Change,
+    ClaimedRecord,
+    CommitGroup,
+    CommitResult,
+    Record,
+    Ref,
+    Store,
+    StoreError,
+    Visibility,
+    WorkQueue,
+)
 from waybill.stores.conformance.fixtures import StoreTestBase
 from waybill.stores.conformance.tester import HOUR, LONG_TTL, StoreTester, commit_groups, make_change
 from waybill.stores.model import ModelDatabase, ModelStore
 
 STEPS_PER_WALK = 120
+READER = Visibility(("ann",), ("app/box/red",))
 
 
 class RecordPair(msgspec.Struct):
@@ -86,7 +98,7 @@ class ModelComparison:
         )
 
     def comparable_fields_of(self, record: Record) -> dict[str, Any]:
-        fields = ("kind", "state", "owner", "priority", "message", "locks", "hold_names", "blocked_by", "open")
+        fields = ("kind", "state", "owner", "scope", "priority", "message", "locks", "hold_names", "blocked_by", "open")
         shape = {name: getattr(record, name) for name in fields}
         documents = {
             name: body for name, body in record.documents.raw.items() if name not in self.harness.required_documents
@@ -113,6 +125,7 @@ class ModelComparison:
             self.update_pair(pair, mine, theirs)
             del pair.earlier[:-5]
         assert real.count_by_state(h.kind) == model.count_by_state(h.kind)
+        assert real.count_by_state(h.kind, visibility=READER) == model.count_by_state(h.kind, visibility=READER)
         for crate in self.crates:
             assert real.count_by_state(h.kind, parent=crate.real.ref) == model.count_by_state(
                 h.kind, parent=crate.model.ref
@@ -131,6 +144,7 @@ class ModelComparison:
             {"state": s} for s in (*self.harness.states, self.harness.rest_state, self.harness.end_state)
         ]
         queries += [{"owner": "ann"}, {"parent": crate}, {"newest": True}, {}]
+        queries += [{"visibility": READER, **query} for query in queries]
         return [
             [self.name_of(record.ref, model) for record in store.find(self.harness.kind, limit=1000, **query).records]
             for query in queries
@@ -172,6 +186,7 @@ class RandomWalk(ModelComparison):
             "state": rng.choice(h.states),
             "priority": rng.randrange(10),
             "owner": rng.choice(["ann", "bob"]),
+            "scope": rng.choice(["", "app/box/red", "app/box/blue"]),
             "queue_position": self.last_queue_position,
             "locks": tuple(rng.sample([self.tester.lock_name_of(c) for c in "abc"], rng.choice([0, 0, 1]))),
             "hold_names": tuple(rng.sample([self.tester.hold_name_of(c) for c in "xy"], rng.choice([0, 0, 1]))),

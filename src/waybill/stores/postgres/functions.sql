@@ -9,7 +9,7 @@
 -- What the driver sends: one row for each change, document, lock use and wake. Rows of unnest(...) have these columns.
 create type change_row as (
     n integer, group_number integer, operation text, kind text, id text, version bigint, session_before text, state_before text,
-    parent_kind text, parent_id text, state text, owner text, priority integer, queue_position bigint, last_done text, resume_count integer,
+    owner_before text, scope_before text, parent_kind text, parent_id text, state text, owner text, scope text, priority integer, queue_position bigint, last_done text, resume_count integer,
     error_count integer, message text, session text, locks text[], hold_names text[], blocked_by text, open boolean, host text,
     idempotency_key text, wake_count bigint, delay double precision, requires_children_settled boolean, answers_request boolean, cause text,
     who text, why text);
@@ -209,7 +209,7 @@ begin
     if cardinality(changes) > 0 then
         with changed_records as (
             update record r set
-                state = c.state, version = r.version + 1, owner = c.owner, priority = c.priority,
+                state = c.state, version = r.version + 1, owner = c.owner, scope = c.scope, priority = c.priority,
                 queue_position = coalesce(c.queue_position, r.queue_position), last_done = c.last_done,
                 resume_count = c.resume_count, error_count = c.error_count, message = c.message,
                 session = case when c.n <> all (unclaimed_changes) then c.session end,
@@ -282,12 +282,14 @@ begin
 
     insert into state_count_delta (kind, parent_kind, parent_id, state, n)
     select m.kind, p.kind, p.id, s.state, sum(s.n)
-    from (select c.kind, c.parent_kind, c.parent_id, c.state_before, c.state, count(*) as n
+    from (select c.kind, c.parent_kind, c.parent_id, c.state_before, c.state, c.owner_before, c.owner, c.scope_before, c.scope, count(*) as n
           from unnest(changes || creations) c
-          where c.state_before is distinct from c.state and c.group_number <> all (refused_groups)
-          group by c.kind, c.parent_kind, c.parent_id, c.state_before, c.state) m  -- hundreds of changes are the same few moves
-    cross join lateral (values (m.state, m.n), (m.state_before, -m.n)) s(state, n)
-    cross join lateral (values ('', ''), (m.parent_kind, m.parent_id)) p(kind, id)
+          where (c.state_before is distinct from c.state or c.owner_before <> c.owner or c.scope_before <> c.scope)
+            and c.group_number <> all (refused_groups)
+          group by 1, 2, 3, 4, 5, 6, 7, 8, 9) m  -- hundreds of changes are the same few moves
+    cross join lateral (values (m.state, m.n, m.scope, m.owner), (m.state_before, -m.n, m.scope_before, m.owner_before)) s(state, n, scope, owner)
+    cross join lateral (values ('', ''), (m.parent_kind, m.parent_id),
+                               ('@' || s.scope, case when s.scope <> '' or s.owner <> '' then s.owner end)) p(kind, id)
     where s.state is not null and p.id is not null
     group by m.kind, p.kind, p.id, s.state
     having sum(s.n) <> 0;
@@ -320,10 +322,10 @@ begin
             select p.kind, p.queue_position + p.n - 1 from family_positions p where p.parent_id is null
             on conflict (kind) do update set last_position = excluded.last_position),
         created_records as (
-            insert into record (kind, id, seq, state, version, parent_kind, parent_id, owner, priority, queue_position, last_done, resume_count,
+            insert into record (kind, id, seq, state, version, parent_kind, parent_id, owner, scope, priority, queue_position, last_done, resume_count,
                                 error_count, message, session, locks, hold_names, blocked_by, open, host, idempotency_key, wake_count, wake_at,
                                 created, updated)
-            select m.kind, mint_id(m.id, s.seq), s.seq, m.state, s.seq, m.parent_kind, m.parent_id, m.owner, m.priority,
+            select m.kind, mint_id(m.id, s.seq), s.seq, m.state, s.seq, m.parent_kind, m.parent_id, m.owner, m.scope, m.priority,
                    coalesce(m.queue_position,
                             p.queue_position - 1
                             + row_number() over (partition by m.kind, m.parent_kind, m.parent_id, m.queue_position is null order by m.n desc)),
@@ -401,7 +403,7 @@ $$;
 create function claim_records(
     queues queue_row[], session_name text, wanted integer, oldest_count integer, only_kind text, only_id text,
     out retry_reason text, out hold text,
-    out kind text, out id text, out state text, out parent_kind text, out parent_id text, out owner text, out priority integer,
+    out kind text, out id text, out state text, out parent_kind text, out parent_id text, out owner text, out scope text, out priority integer,
     out last_done text, out resume_count integer, out error_count integer, out message text, out session text, out locks text[],
     out hold_names text[], out blocked_by text, out open boolean, out host text, out idempotency_key text, out queue_position bigint, out seq bigint,
     out version bigint,
@@ -588,7 +590,7 @@ begin
         from unnest(claimable) t
         where r.id = t.id and r.kind = t.kind and t.kind || ' ' || t.id <> all (lost_records)
         returning t.hold as hold, r.*)
-    select null::text, m.hold, m.kind, m.id, m.state, m.parent_kind, m.parent_id, m.owner, m.priority, m.last_done, m.resume_count,
+    select null::text, m.hold, m.kind, m.id, m.state, m.parent_kind, m.parent_id, m.owner, m.scope, m.priority, m.last_done, m.resume_count,
            m.error_count, m.message, m.session, m.locks, m.hold_names, m.blocked_by, m.open, m.host, m.idempotency_key, m.queue_position, m.seq,
            m.version, m.wake_count, m.wake_at, m.created, m.updated,
            d.names, d.bodies, a.action, a.who, a.why, a.args

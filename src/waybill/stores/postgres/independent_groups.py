@@ -28,8 +28,9 @@ from waybill.stores.postgres.binary_rows import (
 ChangePosition = tuple[int, int]  # of a change: index of the group in the call, index of the change in the group
 TouchedNames = tuple[set[object], set[object]]  # exclusive, shared
 NO_NAMES: TouchedNames = (set(), set())  # of a plain group: it touches nothing but its record
-CHANGE_ROW_COLUMNS = 32  # of change_row
-NO_BEFORE = (None, None, None, 0)  # version, session, state and wake_count of a record that does not exist yet
+CHANGE_ROW_COLUMNS = 35  # of change_row
+# version, session, state, wake_count, owner and scope of a record that does not exist yet
+NO_BEFORE = (None, None, None, 0, None, None)
 CACHE_SIZE = 4_000  # encoded pieces cached of each sort
 
 
@@ -194,12 +195,14 @@ def _operation_of(change: Change) -> str:
 
 
 def _encode_change(n: int, index: int, change: Change) -> bytes:
-    """A change_row. Of its 32 cells few differ from one change of a worker to the next: the others are cached in pieces."""
+    """A change_row. Of its 35 cells few differ from one change of a worker to the next: the others are cached in pieces."""
     before = change.before
     record = change.after if change.after is not None else before
     assert record is not None
-    version, session_before, state_before, wake_count = (
-        (before.version, before.session, before.state, before.wake_count) if before is not None else NO_BEFORE
+    version, session_before, state_before, wake_count, owner_before, scope_before = (
+        (before.version, before.session, before.state, before.wake_count, before.owner, before.scope)
+        if before is not None
+        else NO_BEFORE
     )
     state = record.state if change.after is not None else None
     return b"".join(
@@ -210,7 +213,17 @@ def _encode_change(n: int, index: int, change: Change) -> bytes:
             _encode_operation(_operation_of(change), record.kind),
             encode_text(record.id),
             encode_bigint(version),
-            _encode_state(session_before, state_before, record.parent, state, record.owner, record.priority),
+            _encode_state(
+                session_before,
+                state_before,
+                owner_before,
+                scope_before,
+                record.parent,
+                state,
+                record.owner,
+                record.scope,
+                record.priority,
+            ),
             encode_bigint(record.queue_position),
             _encode_counts(record.last_done, record.resume_count, record.error_count),
             encode_text(record.message),
@@ -233,9 +246,12 @@ def _encode_operation(operation: str, kind: str) -> bytes:
 def _encode_state(
     session_before: str | None,
     state_before: str | None,
+    owner_before: str | None,
+    scope_before: str | None,
     parent: Ref | None,
     state: str | None,
     owner: str,
+    scope: str,
     priority: int,
 ) -> bytes:
     kind, id = parent if parent is not None else (None, None)
@@ -243,10 +259,13 @@ def _encode_state(
         (
             encode_text(session_before),
             encode_text(state_before),
+            encode_text(owner_before),
+            encode_text(scope_before),
             encode_text(kind),
             encode_text(id),
             encode_text(state),
             encode_text(owner),
+            encode_text(scope),
             encode_integer(priority),
         )
     )

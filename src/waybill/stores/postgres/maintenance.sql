@@ -9,7 +9,9 @@ with stored as (
 actual as (
     select kind, '' as parent_kind, '' as parent_id, state, count(*) as n from record group by kind, state
     union all
-    select kind, parent_kind, parent_id, state, count(*) from record where parent_id is not null group by kind, parent_kind, parent_id, state)
+    select kind, parent_kind, parent_id, state, count(*) from record where parent_id is not null group by kind, parent_kind, parent_id, state
+    union all
+    select kind, '@' || scope, owner, state, count(*) from record where owner <> '' or scope <> '' group by kind, scope, owner, state)
 select kind, parent_kind, parent_id, state, coalesce(t.n, 0)::bigint, coalesce(c.n, 0)
 from stored t full join actual c using (kind, parent_kind, parent_id, state)
 where coalesce(t.n, 0) <> coalesce(c.n, 0)
@@ -23,7 +25,8 @@ with stored as (
 actual as (
     select count(*) as n from record r
     where r.kind = %(kind)s and r.state = %(state)s
-      and (%(parent_id)s = '' or (r.parent_kind = %(parent_kind)s and r.parent_id = %(parent_id)s)))
+      and case when %(parent_kind)s like '@%%' then '@' || r.scope = %(parent_kind)s and r.owner = %(parent_id)s
+               else %(parent_id)s = '' or (r.parent_kind = %(parent_kind)s and r.parent_id = %(parent_id)s) end)
 insert into state_count_delta (kind, parent_kind, parent_id, state, n)
 select %(kind)s, %(parent_kind)s, %(parent_id)s, %(state)s, c.n - t.n from stored t, actual c where c.n <> t.n
 returning 1;

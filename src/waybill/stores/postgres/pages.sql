@@ -26,3 +26,24 @@ order by r.seq {direction} limit %(limit)s;
 select {columns} from record r
 where r.parent_id = %(value)s and r.parent_kind = %(parent_kind)s and r.kind = %(kind)s and r.seq {beyond} %(after)s and r.id <> ''
 order by r.seq {direction} limit %(limit)s;
+
+-- name: seen
+-- What somebody may see, with or without a state: each owner and each scope through its index, merged.
+select {columns}
+from (select t.id, t.seq
+      from (select s.id, s.seq from unnest(%(owners)s::text[]) o(name)
+            cross join lateral (
+                select r.id, r.seq from record r
+                where r.owner = o.name and r.kind = %(kind)s and r.seq {beyond} %(after)s and r.owner <> ''
+                  and (%(state)s::text is null or r.state = %(state)s)
+                order by r.seq {direction} limit %(limit)s) s
+            union
+            select s.id, s.seq from unnest(%(scopes)s::text[]) o(name)
+            cross join lateral (
+                select r.id, r.seq from record r
+                where r.scope = o.name and r.kind = %(kind)s and r.seq {beyond} %(after)s and r.scope <> ''
+                  and (%(state)s::text is null or r.state = %(state)s)
+                order by r.seq {direction} limit %(limit)s) s) t
+      order by t.seq {direction} limit %(limit)s) v
+join record r on r.id = v.id and r.kind = %(kind)s
+order by v.seq {direction};

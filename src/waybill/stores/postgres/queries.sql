@@ -19,7 +19,7 @@ from unnest(%s::text[], %s::text[]) as p(kind, id)
 where exists (select from record c where c.parent_id = p.id and c.parent_kind = p.kind and c.open and c.parent_id is not null);
 
 -- name: get
-select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.priority, r.last_done, r.resume_count, r.error_count, r.message,
+select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.scope, r.priority, r.last_done, r.resume_count, r.error_count, r.message,
        r.session, r.locks, r.hold_names, r.blocked_by, r.open, r.host, r.idempotency_key, r.queue_position, r.seq, r.version, r.wake_count,
        r.wake_at, r.created, r.updated, d.names, d.bodies
 from record r
@@ -27,7 +27,7 @@ left join lateral (select array_agg(d.name) as names, array_agg(d.body) as bodie
 where r.id = %(id)s and r.kind = %(kind)s;
 
 -- name: get_by_idempotency_key
-select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.priority, r.last_done, r.resume_count, r.error_count, r.message,
+select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.scope, r.priority, r.last_done, r.resume_count, r.error_count, r.message,
        r.session, r.locks, r.hold_names, r.blocked_by, r.open, r.host, r.idempotency_key, r.queue_position, r.seq, r.version, r.wake_count,
        r.wake_at, r.created, r.updated, d.names, d.bodies
 from record r
@@ -47,6 +47,22 @@ select t.state, sum(t.n)::bigint
 from (select state, n from state_count where kind = %(kind)s and parent_kind = %(parent_kind)s and parent_id = %(parent_id)s
       union all
       select state, n from state_count_delta where kind = %(kind)s and parent_kind = %(parent_kind)s and parent_id = %(parent_id)s) t
+group by t.state having sum(t.n) <> 0;
+
+-- name: count_seen_by_state
+-- The same of the scopes and owners whose records somebody may see; each term has its index.
+select t.state, sum(t.n)::bigint
+from (select c.state, c.n from state_count c where c.kind = %(kind)s and c.parent_kind = any (%(scopes)s::text[])
+      union all
+      select c.state, c.n from state_count c
+      where c.parent_id = any (%(owners)s::text[]) and c.kind = %(kind)s and c.parent_kind >= '@' and c.parent_kind < 'A'
+        and c.parent_kind <> all (%(scopes)s::text[])
+      union all
+      select c.state, c.n from state_count_delta c where c.kind = %(kind)s and c.parent_kind = any (%(scopes)s::text[])
+      union all
+      select c.state, c.n from state_count_delta c
+      where c.parent_id = any (%(owners)s::text[]) and c.kind = %(kind)s and c.parent_kind >= '@' and c.parent_kind < 'A'
+        and c.parent_kind <> all (%(scopes)s::text[])) t
 group by t.state having sum(t.n) <> 0;
 
 -- name: fold_count_deltas

@@ -15,6 +15,7 @@ COLUMNS = (
     "parent_kind",
     "parent_id",
     "owner",
+    "scope",
     "priority",
     "last_done",
     "resume_count",
@@ -42,7 +43,7 @@ SELECT_LIST = ", ".join(f"r.{name}" for name in COLUMNS)
 def record_of(row: Sequence[Any], documents: RecordDocuments = NO_DOCUMENTS) -> Record:
     """The record of a row that begins with COLUMNS."""
     parent = None if row[3] is None else Ref(row[3], row[4])
-    fields = [*row[:3], parent, *row[5:12], tuple(row[12]), tuple(row[13]), *row[14:COLUMN_COUNT], documents]
+    fields = [*row[:3], parent, *row[5:13], tuple(row[13]), tuple(row[14]), *row[15:COLUMN_COUNT], documents]
     return Record(*fields)
 
 

@@ -34,6 +34,7 @@ create table record (
     parent_kind     text collate "C",
     parent_id       text collate "C",
     owner           text collate "C" not null,
+    scope           text collate "C" not null,
     priority        integer          not null,
     queue_position  bigint           not null,
     last_done       text collate "C",
@@ -76,6 +77,7 @@ create index record_blocked on record (blocked_by, wake_at, priority, queue_posi
 create index record_by_kind on record (kind, seq) where seq > 0;
 create index record_by_state on record (state, kind, seq) where created >= 0;
 create index record_by_owner on record (owner, kind, seq) where owner <> '';
+create index record_by_scope on record (scope, kind, seq) where scope <> '';
 create index record_by_parent on record (parent_id, parent_kind, kind, seq) where id <> '' and parent_id is not null;
 create index record_open_child on record (parent_id, parent_kind) where open and parent_id is not null;
 create unique index record_by_idempotency_key on record (idempotency_key, kind) where idempotency_key is not null;
@@ -141,7 +143,8 @@ create table counter (
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 insert into counter (last_seq) values (0);
 
--- A parent of '' stands for all records of the kind. Commits insert deltas: updating the counts would make all writers wait for each other.
+-- A parent of '' stands for all records of the kind; a parent_kind that begins with @ for the records of that scope, its parent_id for their
+-- owner. Commits insert deltas: updating the counts would make all writers wait for each other.
 create table state_count (
     kind        text collate "C" not null,
     parent_kind text collate "C" not null,
@@ -151,6 +154,7 @@ create table state_count (
     primary key (kind, parent_kind, parent_id, state)
 ) with (fillfactor = 50);
 create index state_count_empty on state_count (n) where n = 0;
+create index state_count_by_owner on state_count (parent_id, kind) where parent_kind >= '@' and parent_kind < 'A';
 create table state_count_delta (
     kind        text collate "C" not null,
     parent_kind text collate "C" not null,
@@ -159,6 +163,7 @@ create table state_count_delta (
     n           bigint           not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 create index state_count_delta_by_parent on state_count_delta (kind, parent_kind, parent_id);
+create index state_count_delta_by_owner on state_count_delta (parent_id, kind) where parent_kind >= '@' and parent_kind < 'A';
 
 create table queue_position (
     kind             text collate "C" primary key,

@@ -31,10 +31,12 @@ from waybill.record import (
     SessionInfo,
     SessionRenewal,
     Store,
+    Visibility,
     WorkQueue,
 )
 from waybill.sql_statements import load_statements
 from waybill.stores import idle_parents
+from waybill.stores.group_validation import check_count_filters
 from waybill.stores.postgres import schema as schemas
 from waybill.stores.postgres.change_signal import PostgresChangeSignal, PostgresChangeWatcher
 from waybill.stores.postgres.claims import PostgresClaims, select_higher
@@ -45,6 +47,10 @@ from waybill.stores.postgres.rows import SELECT_LIST, action_request_of, documen
 
 STATEMENTS = load_statements(schemas.PACKAGE, "queries.sql")
 PAGE_STATEMENTS = load_statements(schemas.PACKAGE, "pages.sql")
+# of a record that somebody may see; written so that no index can be used for it
+SEEN_CONDITION = (
+    "and (nullif(r.owner, '') = any (%(owners)s::text[]) or nullif(r.scope, '') = any (%(scopes)s::text[]))\n"
+)
 AFTER_LAST_SEQ = 2**63 - 1  # greater than every seq
 
 
@@ -110,6 +116,7 @@ class PostgresStore(Store):
         state: str | None = None,
         parent: Ref | None = None,
         owner: str | None = None,
+        visibility: Visibility | None = None,
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
@@ -131,6 +138,12 @@ class PostgresStore(Store):
         if parent is not None:
             args |= {"value": parent.id, "parent_kind": parent.kind}
         statement = PAGE_STATEMENTS["no_owner" if name == "owner" and not value else name]
+        if visibility is not None:
+            args |= {"state": state, "owners": list(visibility.owners), "scopes": list(visibility.scopes)}
+            if name == "kind" or (state is not None and not self._is_state_smaller(kind, state, visibility)):
+                statement = PAGE_STATEMENTS["seen"]
+            else:
+                statement = statement.replace("order by", SEEN_CONDITION + "order by")
         beyond, direction = ("<", "desc") if newest else (">", "asc")
         rows = self._connection.run(
             statement.format(columns=SELECT_LIST, beyond=beyond, direction=direction), args, writes=False
@@ -143,9 +156,26 @@ class PostgresStore(Store):
         records = [record_of(row, loaded.get(row[1], NO_DOCUMENTS)) for row in page]
         return Page(records, records[-1].seq if more else None)
 
-    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+    def count_by_state(
+        self, kind: str, *, parent: Ref | None = None, visibility: Visibility | None = None
+    ) -> dict[str, int]:
+        check_count_filters(parent, visibility)
+        if visibility is not None:
+            return self._count_seen(kind, visibility)
         args = {"kind": kind, "parent_kind": parent.kind if parent else "", "parent_id": parent.id if parent else ""}
         return dict(self._connection.run(STATEMENTS["count_by_state"], args, writes=False))
+
+    def _is_state_smaller(self, kind: str, state: str, visibility: Visibility) -> bool:
+        """Whether fewer records are in the state than somebody may see."""
+        return self.count_by_state(kind).get(state, 0) < sum(self._count_seen(kind, visibility).values())
+
+    def _count_seen(self, kind: str, visibility: Visibility) -> dict[str, int]:
+        args = {
+            "kind": kind,
+            "owners": [owner for owner in visibility.owners if owner],
+            "scopes": [f"@{scope}" for scope in visibility.scopes if scope],
+        }
+        return dict(self._connection.run(STATEMENTS["count_seen_by_state"], args, writes=False))
 
     def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:
         rows = (

@@ -46,8 +46,10 @@ UNSTORABLE_ERRORS = (
     ValueError,
 )
 CountKey = tuple[str, str, str, str]  # of a row of state_count: kind, the parent's kind and id, state
-# kind, parent, state before and after: hundreds of changes in one call are the same few moves
-StateMove = tuple[str, Ref | None, str | None, str | None]
+# Where a record is counted: its parent, its scope and owner, and its state. None: it is not there (before it is made, after it is gone)
+CountedPlace = tuple[Ref | None, str, str, str] | None
+# kind, place before and after: hundreds of changes in one call are the same few moves
+StateMove = tuple[str, CountedPlace, CountedPlace]
 replace = msgspec.structs.replace
 
 
@@ -209,7 +211,7 @@ class SqliteCommitCall:
                 break
             if not is_minted:
                 raise RecordExists(f"There is a {after.kind} {after.id} already.")
-        self._group_moves.append((after.kind, after.parent, None, after.state))
+        self._group_moves.append((after.kind, None, _place_of(after)))
         self._write_documents(seq, change)
         if change.cause:
             execute(APPEND_HISTORY, (seq, seq, now, change.who, change.cause, None, after.state, change.why))
@@ -259,7 +261,7 @@ class SqliteCommitCall:
             raise conflict_of(self.execute, before)
         self.execute(SQL["advance_counter"], (0, before.version)).fetchall()
         locks.unblock_next_waiters(self.execute, before.locks)
-        self._group_moves.append((before.kind, before.parent, before.state, None))
+        self._group_moves.append((before.kind, _place_of(before), None))
         if before.open and before.parent is not None:
             self._group_parents.append(before.parent)
 
@@ -312,8 +314,8 @@ class SqliteCommitCall:
             self._group_requests += [
                 ActionRequest(before.ref, *row) for row in execute(SQL["get_action_request"], (before.seq,))
             ]
-        if before.state != after.state:
-            self._group_moves.append((before.kind, before.parent, before.state, after.state))
+        if before.state != after.state or before.owner != after.owner or before.scope != after.scope:
+            self._group_moves.append((before.kind, _place_of(before), _place_of(after)))
         if before.open and not after.open and before.parent is not None:
             self._group_parents.append(before.parent)
         return replace(
@@ -338,6 +340,10 @@ class SqliteCommitCall:
                 self.execute(SQL["write_document"], (seq, name, body))
 
 
+def _place_of(record: Record) -> CountedPlace:
+    return record.parent, record.scope, record.owner, record.state
+
+
 def _plain_pair_of(change: Change) -> tuple[Record, Record] | None:
     """Both sides of a change that a single UPDATE accepts or refuses, with nothing written before it; otherwise None."""
     before, after = change.before, change.after
@@ -347,14 +353,19 @@ def _plain_pair_of(change: Change) -> tuple[Record, Record] | None:
 
 
 def write_counts(execute: Execute, moves: Counter[StateMove]) -> None:
-    """Subtract each move from the state before and add it to the state after: for its kind, and for its parent."""
+    """Subtract each move from the place before and add it to the place after: for its kind, its parent, and its scope and
+    owner.
+    """
     counts: Counter[CountKey] = Counter()
-    for (kind, parent, before, after), n in moves.items():
-        for family in (("", ""),) if parent is None else (("", ""), parent):
-            if before is not None:
-                counts[kind, *family, before] -= n
-            if after is not None:
-                counts[kind, *family, after] += n
+    for (kind, before, after), n in moves.items():
+        for place, change in ((before, -n), (after, n)):
+            if place is not None:
+                parent, scope, owner, state = place
+                counts[kind, "", "", state] += change
+                if parent is not None:
+                    counts[kind, *parent, state] += change
+                if scope or owner:
+                    counts[kind, f"@{scope}", owner, state] += change
     for count_key, n in counts.items():
         if n > 0:
             execute(SQL["add_count"], (*count_key, n))

@@ -5,7 +5,9 @@
 select kind, parent_kind, parent_id, state, coalesce(c.n, 0), coalesce(t.n, 0)
   from (select kind, '' as parent_kind, '' as parent_id, state, count(*) as n from record group by kind, state
         union all
-        select kind, parent_kind, parent_id, state, count(*) from record where parent_id is not null group by 1, 2, 3, 4) t
+        select kind, parent_kind, parent_id, state, count(*) from record where parent_id is not null group by 1, 2, 3, 4
+        union all
+        select kind, '@' || scope, owner, state, count(*) from record where owner <> '' or scope <> '' group by 1, 2, 3, 4) t
   full join state_count c using (kind, parent_kind, parent_id, state)
  where c.n is not t.n
 
@@ -17,6 +19,8 @@ insert into state_count
 select kind, '', '', state, count(*) from record group by kind, state
 union all
 select kind, parent_kind, parent_id, state, count(*) from record where parent_id is not null group by 1, 2, 3, 4
+union all
+select kind, '@' || scope, owner, state, count(*) from record where owner <> '' or scope <> '' group by 1, 2, 3, 4
 
 -- name: find_claims
 select r.kind, r.id, r.session from record r where r.session is not null and not exists (select 1 from session s where s.name = r.session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from waybill.record import (
     RecordDocuments,
     RecordNotFound,
     Ref,
+    Visibility,
 )
 from waybill.stores import idle_parents
 from waybill.stores.sqlite.database import Execute, SqliteDatabase
@@ -53,6 +55,7 @@ def find(
     state: str | None,
     parent: Ref | None,
     owner: str | None,
+    visibility: Visibility | None,
     after: int | None,
     newest: bool,
     limit: int,
@@ -71,11 +74,56 @@ def find(
     limit = max(1, min(limit, MAX_PAGE))
     start = after if after is not None else AFTER_LAST_SEQ if newest else 0
     with database.read() as execute:
-        rows = execute((NEWEST_FIRST if newest else SQL)[name], (kind, start, limit + 1, *values)).fetchall()
+        if visibility is None:
+            rows = execute((NEWEST_FIRST if newest else SQL)[name], (kind, start, limit + 1, *values)).fetchall()
+        else:
+            rows = _find_seen(execute, kind, name, values, visibility, start, newest, limit + 1)
         records = [record_of(row) for row in rows[:limit]]
         if documents:
             records = load_documents(execute, records)
     return Page(records, records[-1].seq if len(rows) > limit else None)
+
+
+def _find_seen(
+    execute: Execute,
+    kind: str,
+    filter_name: str,
+    values: tuple[str, ...],
+    visibility: Visibility,
+    start: int,
+    newest: bool,
+    limit: int,
+) -> list[Any]:
+    """A page of what somebody may see: by their owners and scopes, each through its index, or by the filter, where that
+    selects less.
+    """
+    statements = NEWEST_FIRST if newest else SQL
+    owners, scopes = (msgspec.json.encode(names).decode() for names in visibility)
+    state = values[0] if filter_name == "find_by_state" else None
+    if filter_name == "find" or (state is not None and not _is_state_smaller(execute, kind, state, visibility)):
+        seqs = {
+            seq
+            for name, names in (("find_seen_of_owner", visibility.owners), ("find_seen_of_scope", visibility.scopes))
+            for each in names
+            for (seq,) in execute(statements[name], (kind, start, limit, each, state))
+        }
+        page = sorted(seqs, reverse=newest)[:limit]
+        rows = execute(SQL["get_by_seqs"], (msgspec.json.encode(page).decode(),)).fetchall()
+        return rows[::-1] if newest else rows
+    statement = statements[filter_name.replace("find_by", "find_seen_by")]
+    return list(execute(statement, (kind, start, limit, values[0], owners, scopes, *values[1:])))
+
+
+def _is_state_smaller(execute: Execute, kind: str, state: str, visibility: Visibility) -> bool:
+    """Whether fewer records are in the state than somebody may see."""
+    in_state: int = dict(execute(SQL["count_by_state"], (kind, "", "")).fetchall()).get(state, 0)
+    return in_state < sum(_count_seen(execute, kind, visibility).values())
+
+
+def _count_seen(execute: Execute, kind: str, visibility: Visibility) -> dict[str, int]:
+    owners = msgspec.json.encode([owner for owner in visibility.owners if owner]).decode()
+    scopes = msgspec.json.encode([f"@{scope}" for scope in visibility.scopes if scope]).decode()
+    return dict(execute(SQL["count_seen_by_state"], (kind, owners, scopes)).fetchall())
 
 
 def load_documents(execute: Execute, records: Sequence[Record]) -> list[Record]:
@@ -95,6 +143,11 @@ def load_documents(execute: Execute, records: Sequence[Record]) -> list[Record]:
 def count_by_state(database: SqliteDatabase, kind: str, parent: Ref | None) -> dict[str, int]:
     with database.translate_errors():
         return dict(database.execute(SQL["count_by_state"], (kind, *(parent or ("", "")))).fetchall())
+
+
+def count_seen_by_state(database: SqliteDatabase, kind: str, visibility: Visibility) -> dict[str, int]:
+    with database.translate_errors():
+        return _count_seen(database.execute, kind, visibility)
 
 
 def parents_with_open_children(database: SqliteDatabase, refs: Sequence[Ref]) -> set[Ref]:

@@ -11,10 +11,17 @@ from waybill.record import NO_DOCUMENTS, BadStore, Record, RecordDocuments, Ref
 from waybill.sql_statements import load_statements
 
 COLUMNS = (
-    "kind, id, state, parent_kind, parent_id, owner, priority, last_done, resume_count, error_count, message, session, locks, hold_names, "
-    "blocked_by, open, host, idempotency_key, queue_position, seq, version, wake_count, wake_at, created, updated"
+    "kind, id, state, parent_kind, parent_id, owner, scope, priority, last_done, resume_count, error_count, message, session, locks, "
+    "hold_names, blocked_by, open, host, idempotency_key, queue_position, seq, version, wake_count, wake_at, created, updated"
 )
-SQL = {name: text.replace("$columns", COLUMNS) for name, text in load_statements(__package__, "statements.sql").items()}
+SEEN = (
+    "((owner <> '' and +owner in (select value from json_each(?5)))"
+    " or (scope <> '' and +scope in (select value from json_each(?6))))"
+)
+SQL = {
+    name: text.replace("$columns", COLUMNS).replace("$seen", SEEN)
+    for name, text in load_statements(__package__, "statements.sql").items()
+}
 
 Row = tuple[Any, ...]
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -42,6 +49,7 @@ def record_of(row: Row, documents: RecordDocuments = NO_DOCUMENTS) -> Record:
         parent_kind,
         parent_id,
         owner,
+        scope,
         priority,
         last_done,
         resume_count,
@@ -68,6 +76,7 @@ def record_of(row: Row, documents: RecordDocuments = NO_DOCUMENTS) -> Record:
         state,
         Ref(parent_kind, parent_id) if parent_id is not None else None,
         owner,
+        scope,
         priority,
         last_done,
         resume_count,
@@ -105,6 +114,7 @@ def update_row_of(before: Record, after: Record, queue_position: int | None, now
     return (
         after.state,
         after.owner,
+        after.scope,
         after.priority,
         after.last_done,
         after.resume_count,
@@ -135,6 +145,7 @@ def create_row_of(
         after.state,
         *parent,
         after.owner,
+        after.scope,
         after.priority,
         queue_position,
         after.last_done,

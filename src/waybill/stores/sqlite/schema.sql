@@ -6,7 +6,8 @@
 -- record_lock       the locks that are owned: each by at most one record
 -- session           the sessions of live workers; a claimed record refers to one
 -- action_request    the action that was requested of a record while it was claimed
--- state_count       how many records are in each state, in all (parent '') and of each parent; written by the commit that moves the record
+-- state_count       how many records are in each state, in all (parent '') and of each parent; written by the commit that moves the record;
+--                   a parent_kind that begins with @ stands for the records of that scope, and its parent_id for their owner
 -- queue_position    for each kind: the highest queue position that was claimed, and the last one given to a record without a parent
 -- hold              the holds that are set
 -- remembered_value  what remember() keeps
@@ -22,6 +23,7 @@ create table record (
     parent_kind     text,
     parent_id       text,
     owner           text    not null,
+    scope           text    not null,
     priority        integer not null check (priority between 0 and 99),
     queue_position  integer not null,
     last_done       text,
@@ -68,6 +70,9 @@ create index record_by_kind on record (kind);
 
 -- name: record_by_owner
 create index record_by_owner on record (kind, owner) where owner <> '';
+
+-- name: record_by_scope
+create index record_by_scope on record (kind, scope) where scope <> '';
 
 -- name: record_by_parent
 create index record_by_parent on record (kind, parent_kind, parent_id) where parent_id is not null;
@@ -142,6 +147,9 @@ create table state_count (
     n           integer not null check (n >= 0),
     primary key (kind, parent_kind, parent_id, state)
 ) strict, without rowid;
+
+-- name: state_count_by_owner
+create index state_count_by_owner on state_count (kind, parent_id) where parent_kind >= '@' and parent_kind < 'A';
 
 -- name: queue_position
 create table queue_position (

@@ -19,8 +19,39 @@ select $columns from record where kind = ?1 and seq > ?2 and owner = ?4 and owne
 -- name: find_by_parent
 select $columns from record where kind = ?1 and seq > ?2 and parent_kind = ?4 and parent_id = ?5 order by seq limit ?3
 
+-- name: find_seen_of_owner
+-- What somebody may see: one owner or scope, with or without a state; the driver merges those of all of them.
+select seq from record where kind = ?1 and seq > ?2 and owner = ?4 and owner <> '' and (?5 is null or state = ?5) order by seq limit ?3
+
+-- name: find_seen_of_scope
+select seq from record where kind = ?1 and seq > ?2 and scope = ?4 and scope <> '' and (?5 is null or state = ?5) order by seq limit ?3
+
+-- name: find_seen_by_state
+-- $seen: the condition on a record that somebody may see it; ?5 and ?6 are JSON lists of owners and scopes.
+select $columns from record where kind = ?1 and seq > ?2 and state = ?4 and $seen order by seq limit ?3
+
+-- name: find_seen_by_owner
+select $columns from record where kind = ?1 and seq > ?2 and owner = ?4 and owner <> '' and $seen order by seq limit ?3
+
+-- name: find_seen_by_parent
+select $columns from record where kind = ?1 and seq > ?2 and parent_kind = ?4 and parent_id = ?7 and $seen order by seq limit ?3
+
+-- name: get_by_seqs
+select $columns from record where seq in (select value from json_each(?1)) order by seq
+
 -- name: count_by_state
 select state, n from state_count where kind = ?1 and parent_kind = ?2 and parent_id = ?3 order by state
+
+-- name: count_seen_by_state
+-- ?2, ?3: JSON lists of owners and of scopes, each scope with the @ of its rows. The two terms have an index each.
+select state, sum(n)
+  from (select state, n from state_count
+         where kind = ?1 and parent_kind in (select value from json_each(?3))
+        union all
+        select state, n from state_count
+         where kind = ?1 and parent_id in (select value from json_each(?2)) and parent_kind >= '@' and parent_kind < 'A'
+           and parent_kind not in (select value from json_each(?3)))
+ group by state order by state
 
 -- name: get_history
 select h.version, h.at, h.who, h.cause, h.before, h.after, h.why
@@ -56,9 +87,9 @@ update counter set last_seq = max(last_seq, ?2) + ?1 where singleton = 1 returni
 update counter set newest_write = max(newest_write, ?1) where singleton = 1
 
 -- name: create_record
-insert into record (seq, kind, id, state, version, parent_kind, parent_id, owner, priority, queue_position, last_done, resume_count,
+insert into record (seq, kind, id, state, version, parent_kind, parent_id, owner, scope, priority, queue_position, last_done, resume_count,
                     error_count, message, session, locks, hold_names, blocked_by, open, host, idempotency_key, wake_count, wake_at, created, updated)
-values (?1, ?2, ?3, ?4, ?1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, null, ?14, ?15, ?16, ?17, ?18, ?19, 0, ?20, ?21, ?21)
+values (?1, ?2, ?3, ?4, ?1, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, null, ?15, ?16, ?17, ?18, ?19, ?20, 0, ?21, ?22, ?22)
 on conflict (kind, id) do nothing
 
 -- name: get_by_idempotency_key
@@ -81,16 +112,17 @@ insert into queue_position values (?1, 0, ?2) on conflict (kind) do update set p
 -- A checkpoint, or a continuation into the next state: the claim stays, so session and blocked_by are not written, and no index of claims is
 -- touched. The version implies the state; a `before` with another state is refused here, because the state counts rely on it.
 update record
-   set version = version + 1, state = ?1, owner = ?2, priority = ?3, last_done = ?4, resume_count = ?5, error_count = ?6, message = ?7,
-       locks = ?8, hold_names = ?9, open = ?10, host = ?11, queue_position = ?12, updated = ?13
- where seq = ?14 and version = ?15 and session = ?16 and state = ?17
+   set version = version + 1, state = ?1, owner = ?2, scope = ?3, priority = ?4, last_done = ?5, resume_count = ?6, error_count = ?7,
+       message = ?8, locks = ?9, hold_names = ?10, open = ?11, host = ?12, queue_position = ?13, updated = ?14
+ where seq = ?15 and version = ?16 and session = ?17 and state = ?18
 
 -- name: update_released
 -- A release, or an action on an unclaimed record.
 update record
-   set version = version + 1, state = ?1, owner = ?2, priority = ?3, last_done = ?4, resume_count = ?5, error_count = ?6, message = ?7,
-       locks = ?8, hold_names = ?9, open = ?10, host = ?11, queue_position = ?12, updated = ?13, session = null, blocked_by = ?18, wake_at = ?19
- where seq = ?14 and version = ?15 and session is ?16 and state = ?17
+   set version = version + 1, state = ?1, owner = ?2, scope = ?3, priority = ?4, last_done = ?5, resume_count = ?6, error_count = ?7,
+       message = ?8, locks = ?9, hold_names = ?10, open = ?11, host = ?12, queue_position = ?13, updated = ?14, session = null,
+       blocked_by = ?19, wake_at = ?20
+ where seq = ?15 and version = ?16 and session is ?17 and state = ?18
 
 -- name: get_wake_count
 -- Read before update_released and not returned by it: RETURNING costs five times as much, and nobody else writes in between.

@@ -24,8 +24,10 @@ from waybill.record import (
     SessionInfo,
     SessionRenewal,
     Store,
+    Visibility,
     WorkQueue,
 )
+from waybill.stores.group_validation import check_count_filters
 from waybill.stores.presence import ConnectionPresence
 from waybill.stores.sqlite import maintenance, queries, sessions
 from waybill.stores.sqlite.change_watcher import SqliteChangeWatcher
@@ -81,14 +83,20 @@ class SqliteStore(Store):
         state: str | None = None,
         parent: Ref | None = None,
         owner: str | None = None,
+        visibility: Visibility | None = None,
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
         documents: bool = False,
     ) -> Page:
-        return queries.find(self._db, kind, state, parent, owner, after, newest, limit, documents)
+        return queries.find(self._db, kind, state, parent, owner, visibility, after, newest, limit, documents)
 
-    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+    def count_by_state(
+        self, kind: str, *, parent: Ref | None = None, visibility: Visibility | None = None
+    ) -> dict[str, int]:
+        check_count_filters(parent, visibility)
+        if visibility is not None:
+            return queries.count_seen_by_state(self._db, kind, visibility)
         return queries.count_by_state(self._db, kind, parent)
 
     def parents_with_open_children(self, refs: Sequence[Ref]) -> set[Ref]:

@@ -501,7 +501,7 @@ class WrongNoteRule:
 
     def list_subjects(self) -> Iterator[str]:
         connection = self._context.connection
-        for base in (paths.PARKED, "/waybill/owners", paths.CHILDREN):
+        for base in (paths.PARKED, "/waybill/owners", "/waybill/scopes", paths.CHILDREN):
             for outer in sorted(connection.list_names(base)):
                 for inner in sorted(connection.list_names(f"{base}/{outer}")):
                     folder = f"{base}/{outer}/{inner}"
@@ -550,8 +550,7 @@ def _notes_of(snapshot: RecordSnapshot) -> list[str]:
     note_paths = [write_plan.child_note_path_of(snapshot.layout, ref, engine_node, engine_node.open)]
     if not snapshot.has_foreign_write:
         note_paths += (write_plan.parked_note_path_of(ref, engine_node), write_plan.waiting_note_path_of(engine_node))
-    if engine_node.owner:
-        note_paths.append(paths.owner_path_of(engine_node.owner, ref.kind, engine_node.seq, ref.id))
+    note_paths += write_plan.owner_and_scope_notes_of(ref, engine_node)
     if engine_node.idempotency_key is not None:
         note_paths.append(paths.idempotency_path_of(ref.kind, engine_node.idempotency_key))
     return [path for path in note_paths if path is not None]
@@ -562,7 +561,7 @@ def _ref_of_note(path: str, data: bytes) -> Ref:
     parts = path.split("/")
     if parts[2] == "idempotency_keys":
         return Ref(unquote_name(parts[3]), data.decode(errors="replace") or "-")
-    if parts[2] == "owners":
+    if parts[2] in ("owners", "scopes"):
         return Ref(unquote_name(parts[4]), unquote_name(parts[5].partition("~")[2]))
     if parts[2] == "parked":
         return Ref(unquote_name(parts[3]), paths.parse_parked(parts[5]).id)

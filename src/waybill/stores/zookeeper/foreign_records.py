@@ -184,7 +184,7 @@ class ForeignRecords:
         for name in engine_node.separate_documents:
             plan.remove_node(f"{engine_path}/{quote_name(name)}", "document")
         write_plan.plan_parked_notes(plan, ref, engine_node, None)
-        write_plan.plan_owner_note(plan, ref, engine_node, None)
+        write_plan.plan_owner_and_scope_notes(plan, ref, engine_node, None)
         write_plan.plan_child_note(plan, layout, ref, engine_node, None)
         plan.remove_node(_noted_entry_of(layout, ref, engine_node), "entry")
         plan.remove_node(paths.action_request_path_of(ref), "note")

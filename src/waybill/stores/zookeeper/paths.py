@@ -273,6 +273,7 @@ WAYBILL_FOLDERS = (
             "memory",
             "owners",
             "parked",
+            "scopes",
         )
     ),
     *(f"/waybill/{name}" for name in ("records", "sessions", "waiting", "workers")),
@@ -356,6 +357,14 @@ def owner_folder_of(owner: str, kind: str) -> str:
 
 def owner_path_of(owner: str, kind: str, seq: int, id: str) -> str:
     return f"{owner_folder_of(owner, kind)}/{seq:012d}~{quote_name(id)}"
+
+
+def scope_folder_of(scope: str, kind: str) -> str:
+    return f"/waybill/scopes/{quote_name(scope)}/{quote_name(kind)}"
+
+
+def scope_path_of(scope: str, kind: str, seq: int, id: str) -> str:
+    return f"{scope_folder_of(scope, kind)}/{seq:012d}~{quote_name(id)}"
 
 
 def children_folder_of(parent: Ref) -> str:

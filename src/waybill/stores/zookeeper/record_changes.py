@@ -74,6 +74,7 @@ def plan_create(
         status_checksum=checksum_of(status),
         state=after.state,
         owner=after.owner,
+        scope=after.scope,
         priority=after.priority,
         error_count=after.error_count,
         locks=after.locks,
@@ -129,7 +130,7 @@ def plan_create(
     if layout.parent_kind and after.parent is not None:
         plan.move_job_listing(after.parent, ref.id, None, layout.bucket_of(after.state))
     write_plan.plan_parked_notes(plan, ref, None, engine_node)
-    write_plan.plan_owner_note(plan, ref, None, engine_node)
+    write_plan.plan_owner_and_scope_notes(plan, ref, None, engine_node)
     write_plan.plan_child_note(plan, layout, ref, None, engine_node)
     open = layout.bucket_of(after.state) == "batch-processing" if layout.settled_buckets else after.open
     record = replace(
@@ -213,6 +214,7 @@ def plan_move(
         session=session,
         parent=old.parent,
         owner=after.owner,
+        scope=after.scope,
         priority=after.priority,
         last_done=after.last_done,
         resume_count=after.resume_count if layout.has_brief_status else 0,
@@ -270,7 +272,7 @@ def plan_move(
             plan.ops.append(operations.create(path, own_data, "owned-lock"))
     plan.touched_paths += new_lock_paths
     write_plan.plan_parked_notes(plan, ref, snapshot.engine_node, engine_node)
-    write_plan.plan_owner_note(plan, ref, snapshot.engine_node, engine_node)
+    write_plan.plan_owner_and_scope_notes(plan, ref, snapshot.engine_node, engine_node)
     write_plan.plan_child_note(plan, layout, ref, snapshot.engine_node, engine_node)
     if change.answers_request:
         plan.remove_node(paths.action_request_path_of(ref), "note")
@@ -364,7 +366,7 @@ def plan_remove(plan: WritePlan, change: Change, snapshot: RecordSnapshot) -> Ch
         plan.move_job_listing(snapshot.parent, ref.id, layout.bucket_of(snapshot.state), None)
     _release_locks(plan, ref, engine_node.owned_locks)
     write_plan.plan_parked_notes(plan, ref, snapshot.engine_node, None)
-    write_plan.plan_owner_note(plan, ref, snapshot.engine_node, None)
+    write_plan.plan_owner_and_scope_notes(plan, ref, snapshot.engine_node, None)
     write_plan.plan_child_note(plan, layout, ref, snapshot.engine_node, None)
     if engine_node.idempotency_key is not None:
         plan.remove_node(paths.idempotency_path_of(ref.kind, engine_node.idempotency_key), "note")

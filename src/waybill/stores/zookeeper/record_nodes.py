@@ -125,6 +125,7 @@ class EngineNode(msgspec.Struct, omit_defaults=True, kw_only=True):
     session: str | None = None  # who claimed the record when this was written
     parent: tuple[str, str] | None = None
     owner: str = ""
+    scope: str = ""
     priority: int = 5
     last_done: str | None = None
     resume_count: int = 0

@@ -184,6 +184,7 @@ class RecordSnapshot:
             self.state,
             parent=self.parent,
             owner=engine_node.owner,
+            scope=engine_node.scope,
             priority=self.priority,
             last_done=self.last_done,
             resume_count=engine_node.resume_count if self.layout.has_brief_status else self.status_node.retry_count,

@@ -50,8 +50,10 @@ from waybill.record import (
     SessionInfo,
     SessionRenewal,
     Store,
+    Visibility,
     WorkQueue,
 )
+from waybill.stores.group_validation import check_count_filters
 from waybill.stores.zookeeper import operations, paths
 from waybill.stores.zookeeper.children import ZookeeperChildren
 from waybill.stores.zookeeper.claim_queues import ListedQueues
@@ -156,6 +158,7 @@ class ZookeeperStore(Store):
         state: str | None = None,
         parent: Ref | None = None,
         owner: str | None = None,
+        visibility: Visibility | None = None,
         after: int | None = None,
         newest: bool = False,
         limit: int = 100,
@@ -166,9 +169,14 @@ class ZookeeperStore(Store):
         }
         if len(filters) > 1:
             raise ValueError(f"find by one of {', '.join(filters)}, not by several")
-        return self._finder.find(kind, state, parent, owner, after, newest, limit, documents)
+        return self._finder.find(kind, state, parent, owner, visibility, after, newest, limit, documents)
 
-    def count_by_state(self, kind: str, *, parent: Ref | None = None) -> dict[str, int]:
+    def count_by_state(
+        self, kind: str, *, parent: Ref | None = None, visibility: Visibility | None = None
+    ) -> dict[str, int]:
+        check_count_filters(parent, visibility)
+        if visibility is not None:
+            return self._finder.count_seen_by_state(kind, visibility)
         return (
             self._finder.count_by_state(kind) if parent is None else dict(self._children.count_by_state(kind, parent))
         )
@@ -333,6 +341,7 @@ class RecordFinder:
         state: str | None,
         parent: Ref | None,
         owner: str | None,
+        visibility: Visibility | None,
         after: int | None,
         newest: bool,
         limit: int,
@@ -342,9 +351,14 @@ class RecordFinder:
         if parent is not None:
             order = self._children.list_children(kind, parent)
         elif owner is not None:
-            order = self._list_owned(kind, owner)
+            order = self._list_noted(paths.owner_folder_of(owner, kind)) if owner else []
         elif state is not None:
             order = self._list_queued(layout, [state])
+            if visibility is not None:
+                seen = set(self._list_seen(kind, visibility))
+                order = [entry for entry in order if entry in seen]
+        elif visibility is not None:
+            order = self._list_seen(kind, visibility)
         else:
             order = self._list_all(layout)
         if after is not None:
@@ -358,8 +372,11 @@ class RecordFinder:
             part = order[position : position + limit + 1 - len(records)]
             position += len(part)
             for snapshot in read_snapshots(self._connection, [Ref(kind, id) for _, id in part], documents):
-                if snapshot is not None and (state is None or snapshot.state == state):
-                    records.append(snapshot.to_record())
+                if snapshot is None or (state is not None and snapshot.state != state):
+                    continue
+                record = snapshot.to_record()
+                if visibility is None or visibility.includes(record):
+                    records.append(record)
         return Page(records[:limit], records[limit - 1].seq if len(records) > limit else None)
 
     def count_by_state(self, kind: str) -> dict[str, int]:
@@ -374,6 +391,18 @@ class RecordFinder:
             if node is not None
         }
         return {state: count for state, count in counts.items() if state is not None and count}
+
+    def count_seen_by_state(self, kind: str, visibility: Visibility) -> dict[str, int]:
+        """Compare the names below the owners and scopes with those in the folder of each state."""
+        layout, seen = layout_of(kind), set(self._list_seen(kind, visibility))
+        if not seen:
+            return {}
+        folders = sorted(self._connection.list_names(layout.states_folder))
+        counts: dict[str, int] = {}
+        for folder in folders:
+            if (state := layout.state_of(folder)) is not None:
+                counts[state] = len(seen.intersection(self._list_queued(layout, [state])))
+        return {state: count for state, count in counts.items() if count}
 
     def _list_all(self, layout: KindLayout) -> list[tuple[int, str]]:
         """Return (seq, id) of all records of a kind.
@@ -402,11 +431,15 @@ class RecordFinder:
         entries = (layout.parse_entry(name) for found in listed for name in found or ())
         return sorted({(entry.seq, entry.id) for entry in entries if entry is not None})
 
-    def _list_owned(self, kind: str, owner: str) -> list[tuple[int, str]]:
-        if not owner:
-            return []
-        pairs = (name.partition("~") for name in self._connection.list_names(paths.owner_folder_of(owner, kind)))
+    def _list_noted(self, folder: str) -> list[tuple[int, str]]:
+        """Return (seq, id) of the records that are listed below their owner or their scope."""
+        pairs = (name.partition("~") for name in self._connection.list_names(folder))
         return sorted((int(seq), unquote_name(id)) for seq, _, id in pairs)
+
+    def _list_seen(self, kind: str, visibility: Visibility) -> list[tuple[int, str]]:
+        folders = [paths.owner_folder_of(owner, kind) for owner in visibility.owners if owner]
+        folders += [paths.scope_folder_of(scope, kind) for scope in visibility.scopes if scope]
+        return sorted({entry for folder in folders for entry in self._list_noted(folder)})
 
 
 def _parse_url(url: str, options: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:

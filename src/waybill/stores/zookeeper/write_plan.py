@@ -197,17 +197,25 @@ def plan_parked_notes(plan: WritePlan, ref: Ref, before: EngineNode | None, afte
             plan.ensure_node(new, "note")
 
 
-def plan_owner_note(plan: WritePlan, ref: Ref, before: EngineNode | None, after: EngineNode | None) -> None:
-    """Write the note that lists the record below its owner."""
-    old = paths.owner_path_of(before.owner, ref.kind, before.seq, ref.id) if before and before.owner else None
-    new = paths.owner_path_of(after.owner, ref.kind, after.seq, ref.id) if after and after.owner else None
-    if old == new:
-        return
-    if old:
-        plan.remove_node(old, "note")
-    if new:
-        plan.ensure_folders(*folder_chain_of(parent_of(new)))
-        plan.ensure_node(new, "note")
+def plan_owner_and_scope_notes(plan: WritePlan, ref: Ref, before: EngineNode | None, after: EngineNode | None) -> None:
+    """Write the notes that list the record below its owner and below its scope."""
+    old = owner_and_scope_notes_of(ref, before) if before is not None else []
+    new = owner_and_scope_notes_of(ref, after) if after is not None else []
+    for path in old:
+        if path not in new:
+            plan.remove_node(path, "note")
+    for path in new:
+        if path not in old:
+            plan.ensure_folders(*folder_chain_of(parent_of(path)))
+            plan.ensure_node(path, "note")
+
+
+def owner_and_scope_notes_of(ref: Ref, engine_node: EngineNode) -> list[str]:
+    owner, scope, seq = engine_node.owner, engine_node.scope, engine_node.seq
+    return [
+        *([paths.owner_path_of(owner, ref.kind, seq, ref.id)] if owner else []),
+        *([paths.scope_path_of(scope, ref.kind, seq, ref.id)] if scope else []),
+    ]
 
 
 def child_note_path_of(layout: KindLayout, ref: Ref, engine_node: EngineNode, open: bool) -> str | None:
