@@ -11,22 +11,21 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 
-from benchmarks import engine, ingest, latency, loaded_files, sandbox, scale
+from benchmarks import engine, latency, loaded_files, sandbox, scale
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
+from waybill.application import Application, load_applications
 
 Part = Callable[[Effort], Iterator[Figure]]
 
-PARTS: Mapping[str, Part] = {
+ENGINE_PARTS: Mapping[str, Part] = {
     "engine.sqlite": engine.sqlite,
     "engine.postgres": engine.postgres,
     "engine.zookeeper": engine.zookeeper,
     "scale.sqlite": scale.sqlite,
     "scale.postgres": scale.postgres,
-    "ingest.small": ingest.small,
-    "ingest.large": ingest.large,
-    "ingest.zookeeper": ingest.zookeeper,
     "latency.sqlite": latency.sqlite,
     "latency.postgres": latency.postgres,
     "latency.zookeeper": latency.zookeeper,
@@ -36,7 +35,18 @@ PARTS: Mapping[str, Part] = {
 }
 
 
-def main(arguments: Sequence[str], parts: Mapping[str, Part] = PARTS) -> int:
+def collect_parts(applications: Sequence[Application]) -> dict[str, Part]:
+    """The engine's parts, and those that the applications name: `Application.benchmarks`."""
+    parts = dict(ENGINE_PARTS)
+    for application in applications:
+        if application.benchmarks:
+            module, _, attribute = application.benchmarks.partition(":")
+            parts |= getattr(import_module(module), attribute)
+    return parts
+
+
+def main(arguments: Sequence[str], parts: Mapping[str, Part] | None = None) -> int:
+    parts = collect_parts(load_applications()) if parts is None else parts
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"the beginning of a part's name: {', '.join(parts)}")
     parser.add_argument("--quick", action="store_true", help="tiny counts: shows that it works, and measures nothing")

@@ -162,3 +162,6 @@ def _places(folder: Path, *, afresh: bool = False) -> Callable[[], str]:
         return str(folder / f"run-{number}")
 
     return place
+
+
+PARTS = {"ingest.small": small, "ingest.large": large, "ingest.zookeeper": zookeeper}

@@ -7,6 +7,7 @@
 docs/machines/NAME.md is the whole declaration of a machine, in its order: the figure, the states, the actions, the
 documents. Every machine that a process can have has one: the built-in ones, those of the applications,
 those of the demonstration. docs/reference/config.md is the list of settings, those of the applications included,
+docs/concepts/matrix.md has the table of applications and stores between two marks,
 docs/reference/events.md that of events, docs/reference/errors.md that of error codes, docs/reference/cli.md
 the list of commands, docs/reference/python.md that of the public names and modules. All but the last two are read from
 `waybill.registry`. README.md in reference, concepts and how-to lists the pages of its folder.
@@ -162,6 +163,20 @@ def render_events(registry: Registry) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def render_matrix(registry: Registry, page: str) -> str:
+    """The page with the table of applications and stores between its two marks written anew."""
+    rows = [("maintenance, tokens, mail, webhook deliveries (built in)", "yes", "yes", "yes")]
+    rows += [
+        (f"`{each.name}`: {each.description.rstrip('.')}", "yes", "yes", "no" if each.sql_only else "yes")
+        for each in sorted(registry.applications, key=lambda each: each.name)
+    ]
+    head, mark, rest = page.partition("<!-- applications: written by `make docs` -->\n")
+    _, end, tail = rest.partition("<!-- end of applications -->")
+    if not mark or not end:
+        raise ValueError("docs/concepts/matrix.md has lost the marks around its table of applications")
+    return f"{head}{mark}\n{_render_table(('application', 'SQLite', 'PostgreSQL', 'ZooKeeper'), rows)}\n\n{end}{tail}"
+
+
 def render_python() -> str:
     """The names and modules that an application may import."""
     names = []
@@ -294,9 +309,11 @@ def render_pages() -> dict[Path, str]:
         reference / "python.md": render_python(),
     }
     pages |= {MACHINES / f"{machine.name}.md": render_machine(machine) for machine in registry.machines}
+    matrix = DOCS / "concepts" / "matrix.md"
+    pages[matrix] = render_matrix(registry, matrix.read_text(encoding="utf-8"))
     pages[MACHINES / "README.md"] = render_machine_index(registry.machines)
     for folder, title in FOLDERS.items():
-        pages[DOCS / folder / "README.md"] = render_contents(folder, title, list(pages))
+        pages[DOCS / folder / "README.md"] = render_contents(folder, title, set(pages) - {matrix})
     return pages
 
 

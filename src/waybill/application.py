@@ -56,6 +56,11 @@ class Application:
     demo: Callable[[Environment, Engine], None] | None = None  # creates records to look at; safe to repeat
     maintenance: tuple[Any, ...] = ()
     events: tuple[EventType, ...] = ()  # those that its steps send
+    # module:object of benchmarks: parts by name, each a function of an Effort that yields Figures; `python -m benchmarks`
+    # of a checkout finds them
+    benchmarks: str = ""
+    # it runs commands of users in the sandbox: a process that starts where there is none warns of it
+    runs_commands: bool = False
     sql_only: bool = False  # it can have more records than a ZooKeeper tree should hold
     has_catalogues: bool = False  # it has catalogues in the index, which is checked when a process starts
     # the struct of [app.NAME]: fields with defaults, each with a comment that says what it is

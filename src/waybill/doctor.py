@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from waybill import config, rules
-from waybill.config import Config, SandboxSettings
+from waybill.config import Config
 from waybill.environment import Environment
 from waybill.machine import Machine
 from waybill.maintenance import MAINTENANCE, LostHostRoutine, MaintenanceScheduler, memory_of
@@ -175,9 +175,12 @@ def _explain_error(error: Exception) -> str:
     return to_sentence(f"{type(error).__name__}: {rules.describe_error(error)}")
 
 
-def describe_sandbox(settings: SandboxSettings) -> list[str]:
-    """What this machine offers for the commands of users: which limits the kernel enforces, and which are watched."""
-    return list(describe_support(find_support(settings)))
+def describe_sandbox(environment: Environment) -> list[str]:
+    """What this machine offers for the commands of users: which limits the kernel enforces, which are watched, and which
+    applications run commands.
+    """
+    needing = [f"for {each.name}" for each in environment.applications if each.runs_commands]
+    return [*describe_support(find_support(environment.config.sandbox)), *needing]
 
 
 # --- disks

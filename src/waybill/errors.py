@@ -73,6 +73,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
         "The body, or what it would write, is too large.",
         "Put bulk into a manifest in object storage and name that instead.",
     ),
+    "bad-path": ErrorCode(400, FAILED, "A path cannot be decoded.", "Write each byte as %XX, with two hex digits."),
     "durable-catalogue": ErrorCode(
         409, FAILED, "A catalogue whose rows are the truth was to be dropped or rebuilt.", "Restore a backup instead."
     ),

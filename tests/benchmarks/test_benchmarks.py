@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import PARTS, Part, main
+from benchmarks.__main__ import Part, collect_parts, main
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, Sense
 from benchmarks.rounds import Broken, Contestant, Results, rounds, strongest
 
 from benchmarks import engine, ingest, latency, scale
+from waybill.application import load_applications
 
 LINE = re.compile(
     r"(?P<name>[a-z0-9.-]+): (?P<ours>[0-9.,e+-]+|inf) (?P<unit>[\w/]+), (?P<peer>-|[0-9.,e+-]+ [\w/]+), (?P<ratio>-|[0-9.,e+-]+x|infx), "
@@ -198,7 +199,7 @@ def test_every_part_is_there() -> None:
     }
     declared |= {f"ingest.{part.__name__}" for part in (ingest.small, ingest.large, ingest.zookeeper)}
     declared |= {"sandbox.commands", "index.sqlite", "index.postgres"}
-    assert set(PARTS) == declared
+    assert set(collect_parts(load_applications())) == declared
 
 
 def test_the_command_refuses_a_part_that_is_none() -> None:

@@ -14,6 +14,7 @@ from waybill import config
 from waybill.application import Application
 from waybill.environment import Environment
 from waybill.errors import InputError
+from waybill.http.request_context import declare_role
 from waybill.record import RecordNotFound
 from waybill.rules import ActionRefused
 
@@ -99,6 +100,8 @@ def test_a_catch_all_of_one_application_hides_no_route_of_another(tmp_path: Path
     def answer(text: str) -> Callable[[Request], PlainTextResponse]:
         return lambda request: PlainTextResponse(text)
 
+    greedy_router = APIRouter()
+    greedy_router.add_api_route("/control/{path:path}", lambda: PlainTextResponse("router"), **declare_role("reader"))
     greedy = Application(
         "aaa",
         "Everything.",
@@ -107,6 +110,7 @@ def test_a_catch_all_of_one_application_hides_no_route_of_another(tmp_path: Path
             Route("/{path:path}", answer("everything")),
             Route("/{user}/stor/{path:path}", answer("storage")),
             Mount("/files", routes=[Route("/{path:path}", answer("mount"))]),
+            greedy_router,
         ],
     )
     modest = Application(
@@ -124,7 +128,15 @@ def test_a_catch_all_of_one_application_hides_no_route_of_another(tmp_path: Path
         client = api.client("reader")
         found = {
             path: client.get(path).text
-            for path in ("/control/api/list", "/ann/jobs", "/ann/stor/a/b", "/ann/other", "/files/exact", "/files/x")
+            for path in (
+                "/control/api/list",
+                "/ann/jobs",
+                "/ann/stor/a/b",
+                "/ann/other",
+                "/files/exact",
+                "/files/x",
+                "/control/x",
+            )
         }
         assert client.get("/health").json()
     assert found == {
@@ -134,4 +146,5 @@ def test_a_catch_all_of_one_application_hides_no_route_of_another(tmp_path: Path
         "/ann/other": "everything",
         "/files/exact": "exact",
         "/files/x": "mount",
+        "/control/x": "router",
     }

@@ -163,3 +163,16 @@ def test_other_processes_cannot_have_applications_that_only_this_one_knows(tmp_p
         pytest.raises(InputError, match="by name"),
     ):
         waybill.run()
+
+
+def test_a_start_without_a_sandbox_warns_for_the_applications_that_need_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("waybill.sandbox.support.shutil.which", lambda *names, **options: None)
+    runner = Application("runner", "Runs commands.", (), runs_commands=True)
+    for applications, count in (((), 0), ((runner,), 1)):
+        with Runtime(tmp_path / "data", applications=applications) as runtime:
+            runtime.prepare()
+        warnings = [record.getMessage() for record in caplog.records if "bubblewrap" in record.getMessage()]
+        assert len(warnings) == count
+    assert "Commands of runner are refused" in warnings[0]

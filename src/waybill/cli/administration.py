@@ -70,7 +70,7 @@ def doctor(
             _print_finding(context, finding, fix, is_repaired)
             show_check(check_name)
         remark = describe_waiting_work(store, context.environment.machines)
-    sandbox = describe_sandbox(context.environment.config.sandbox)
+    sandbox = describe_sandbox(context.environment)
     if context.as_json:
         context.print_json({"found": found, "repaired": repaired, "remark": remark, "sandbox": sandbox}, line=True)
     else:

@@ -1,6 +1,7 @@
 """Builds the web application and runs it. A request passes, in this order:
 
-    RequestMetricsMiddleware -> BrowserSecurityMiddleware -> the error handlers -> the authenticator -> the route
+    EarlyResponseMiddleware -> RequestMetricsMiddleware -> BrowserSecurityMiddleware -> the error handlers
+        -> the authenticator -> the route
 
 The routes are /health, /ready, /metrics, /openapi.json, /api/v1/..., and those of the applications.
 """
@@ -8,7 +9,7 @@ The routes are /health, /ready, /metrics, /openapi.json, /api/v1/..., and those 
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from fastapi.routing import _IncludedRouter
 from starlette.routing import BaseRoute, Mount
 from typing_extensions import TypedDict
 
@@ -27,6 +29,8 @@ from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator, requ
 from waybill.http.browser_security import BrowserSecurityMiddleware
 from waybill.http.change_feed import ChangeFeed
 from waybill.http.connections import StoreConnectionPool
+from waybill.http.early_responses import EarlyResponseMiddleware
+from waybill.http.foreign_protocol import ForeignProtocol, ForeignRoute, list_paths
 from waybill.http.json_io import make_json_route, to_json_response
 from waybill.http.metrics import CONTENT_TYPE, RequestMetricsMiddleware, ServerMetrics
 from waybill.http.readiness import ReadinessProbe
@@ -90,6 +94,7 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
         swagger_ui_oauth2_redirect_url=None,
     )
     app.state.services = services
+    app.state.protocols = []
     app.include_router(_build_server_routes(services, metrics))
     for part in (machines, records, holds_and_sessions, tokens, change_stream):
         app.include_router(part.build_router(services))
@@ -99,6 +104,7 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
     errors.install_error_handlers(app)
     app.add_middleware(BrowserSecurityMiddleware, listens_on=environment.config.http.host, hosts=hosts)
     app.add_middleware(RequestMetricsMiddleware, metrics=metrics)
+    app.add_middleware(EarlyResponseMiddleware)
     prepare_decoders()
     return app
 
@@ -208,21 +214,41 @@ def _add_applications(app: FastAPI, environment: Environment, authenticator: Tok
             ) from error
         for part in routes if isinstance(routes, (list, tuple)) else [routes]:
             if isinstance(part, APIRouter):
-                app.include_router(part, dependencies=[TOKEN_SECURITY, Depends(authenticator.make_role_dependency())])
+                for single in _split_router(part):
+                    app.include_router(
+                        single, dependencies=[TOKEN_SECURITY, Depends(authenticator.make_role_dependency())]
+                    )
+            elif isinstance(part, ForeignProtocol):
+                app.state.protocols.append(part)
+                app.router.routes.append(ForeignRoute(part))
             elif isinstance(part, BaseRoute):
                 app.router.routes.append(part)
             else:
                 raise InputError(
-                    f"The application {application.name} has {part!r} among its routes; it must be a router or a route.",
+                    f"The application {application.name} has {part!r} among its routes; it must be a router, a route or a ForeignProtocol.",
                     code="bad-application",
                 )
+
+
+def _split_router(router: APIRouter) -> Iterator[APIRouter]:
+    """A router for each route, so that routes of different applications can be sorted among each other."""
+    for route in router.routes:
+        single = APIRouter()
+        single.routes.append(route)
+        yield single
 
 
 def _specificity_of(route: BaseRoute) -> tuple[int, ...]:
     """Sort exact paths before parameters, and those before catch-alls, segment by segment: a catch-all of one
     application hides no route of another, whatever their names. Routes that are alike stay in the order of declaration.
     """
-    path = getattr(route, "path", "")
+    if isinstance(route, ForeignRoute):
+        return (3,)
+    if isinstance(route, _IncludedRouter):
+        found = list_paths(route)
+        path = found[0] if len(found) == 1 else ""
+    else:
+        path = getattr(route, "path", "")
     segments = [2 if ":path}" in part else 1 if "{" in part else 0 for part in path.strip("/").split("/")]
     return tuple(segments) + ((2,) if isinstance(route, Mount) else ())
 

@@ -3,7 +3,7 @@
 Every page that a browser on this machine shows can send requests to a server on loopback. A page of another site can
 reach our address by its own DNS name (rebinding), so a Host header that is not ours is refused; and it can send forms
 here, so a change whose Origin is not ours is refused. No other site's page may read our responses: there are no CORS
-headers at all. A path with a line break in it is refused.
+headers at all. A path with a line break in it is refused, except below a foreign protocol.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waybill.http.errors import HttpProblem, to_error_response
+from waybill.http.foreign_protocol import find_protocol
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 SECURITY_HEADERS = {
@@ -59,7 +61,7 @@ class BrowserSecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._find_refusal(scope["method"], scope["path"], Headers(scope=scope))
+        refusal = self._find_refusal(scope, Headers(scope=scope))
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -68,20 +70,23 @@ class BrowserSecurityMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        await (self._app if refusal is None else to_error_response(refusal))(scope, receive, send_with_headers)
+        await (self._app if refusal is None else to_error_response(Request(scope), refusal))(
+            scope, receive, send_with_headers
+        )
 
-    def _find_refusal(self, method: str, path: str, headers: Headers) -> HttpProblem | None:
+    def _find_refusal(self, scope: Scope, headers: Headers) -> HttpProblem | None:
         host = headers.get("host", "")
         if not self._is_known_host(host_of(host)):
             hint = "Use the server's own address, or add this name to the setting http.allowed_hosts."
             return HttpProblem("unknown-host", f"This server is not called {host!r}.", hint)
-        if method not in SAFE_METHODS:
+        if scope["method"] not in SAFE_METHODS:
             origin = headers.get("origin")
             is_same = origin is None or netloc_of(origin) == host.lower()
             if not is_same or headers.get("sec-fetch-site") == "cross-site":
                 hint = "Changes are made from this server's own pages, or by programs, which send no Origin."
                 return HttpProblem("foreign-origin", "A page of another site sent this request.", hint)
-        if "\n" in path:  # at the end of a path the router would not see it, and match another path
+        # At the end of a path the router would not see it, and match another path. A foreign protocol splits for itself.
+        if "\n" in scope["path"] and find_protocol(scope) is None:
             return HttpProblem(
                 "no-route", "There is no such route: the path holds a line break (%0A).", "Write the path without it."
             )

@@ -108,14 +108,19 @@ def describe_for_client(error: Exception, is_authenticated: bool) -> tuple[int, 
     return status, view, headers
 
 
-def to_error_response(error: Exception, is_authenticated: bool = True) -> Response:
+def to_error_response(request: Request, error: Exception, is_authenticated: bool = True) -> Response:
+    """The response to an error, in the shape of the protocol that owns the path of the request."""
+    from waybill.http.foreign_protocol import find_protocol  # which imports this module
+
     status, view, headers = describe_for_client(error, is_authenticated)
+    if protocol := find_protocol(request.scope):
+        return protocol.to_error_response(request, status, view, headers)
     body: ErrorBody = {"error": view}
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 
 
 async def _handle_error(request: Request, error: Exception) -> Response:
-    return to_error_response(error, is_authenticated=getattr(request.state, "identity", None) is not None)
+    return to_error_response(request, error, is_authenticated=getattr(request.state, "identity", None) is not None)
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -141,6 +141,12 @@ async def _check_request(request: Request) -> None:
 
 
 async def _authenticate(request: Request) -> None:
+    """Check the token, and the role that the route declares, before any of the body is read and before a client is told
+    to send it.
+    """
     extra = getattr(request.scope.get("route"), "openapi_extra", None) or {}
-    if extra.get("x-role") != OPEN_ROLE:
+    role = extra.get("x-role")
+    if role != OPEN_ROLE:
         await request.app.state.services.authenticator.authenticate(request)
+        if role is not None:
+            check_role(request.state.identity, role)

@@ -36,6 +36,7 @@ from waybill.errors import InputError
 from waybill.record import Conflict, Documents, HistoryEntry, Record, Ref, Store, WorkQueue
 from waybill.rules import list_pause_holds
 from waybill.rules.triggered_maintenance import MAINTENANCE_KIND
+from waybill.sandbox import find_support
 from waybill.step import New
 
 if TYPE_CHECKING:
@@ -148,6 +149,14 @@ class Runtime:
         _ = environment.objects.capabilities
         if any(application.has_catalogues for application in environment.applications):
             environment.open_index().close()  # so is an index
+        if needing := [application.name for application in environment.applications if application.runs_commands]:
+            support = find_support(self.config.sandbox)
+            if not support.can_run:  # their other work goes on
+                log.warning(
+                    "%s Commands of %s are refused; sandbox.mode says how to run them without one.",
+                    support.problem,
+                    ", ".join(needing),
+                )
         self._maintenance.register_step()
         with self.open_store(migrate=True) as store:
             if sqlite_path(self.config.store) is not None:

@@ -54,6 +54,7 @@ APPLICATION = Application(
     demo=load_demo,
     maintenance=ROUTINES,
     events=EVENTS,
+    benchmarks="benchmarks.ingest:PARTS",
     has_catalogues=True,
     settings=settings.IngestSettings,
     variables=settings.VARIABLES,
