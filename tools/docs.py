@@ -17,6 +17,7 @@ import argparse
 import inspect
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any
 from typer.main import get_command
 
 import waybill
-from waybill.application import Application
+from waybill.application import ENTRY_POINT_GROUP, Application
 from waybill.cli.app import build_app
 from waybill.cli.command_context import COMMON_PANEL, EXAMPLES
 from waybill.cli.problems import EXIT_CODES
@@ -299,7 +300,9 @@ def render_contents(folder: str, title: str, generated: Iterable[Path]) -> str:
 
 
 def render_pages() -> dict[Path, str]:
-    registry = Registry.from_installed()
+    # Those of this checkout, whatever was installed into the environment when it was made.
+    declared = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    registry = Registry.from_installed([path for _, path in sorted(declared[ENTRY_POINT_GROUP].items())])
     reference = DOCS / "reference"
     pages = {
         reference / "config.md": render_settings(registry),

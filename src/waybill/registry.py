@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from waybill import config
-from waybill.application import Application, EventType
+from waybill.application import Application, EventType, load_applications
 from waybill.config import OTHER_VARIABLES, SETTINGS
 from waybill.environment import Environment
 from waybill.errors import ERROR_CODES, ErrorCode
@@ -49,10 +49,11 @@ class Registry:
         return cls(environment.applications, tuple(machines[name] for name in sorted(machines)))
 
     @classmethod
-    def from_installed(cls) -> Registry:
-        """With default settings: none are read."""
+    def from_installed(cls, applications: Iterable[str] | None = None) -> Registry:
+        """With default settings: none are read. `applications`: these, as module:object, instead of those installed."""
+        chosen = None if applications is None else load_applications(applications)
         nowhere = config.load(env={}, overrides={"data": Path("no such folder").absolute()})
-        return cls.from_environment(Environment.from_config(nowhere, demo=True))
+        return cls.from_environment(Environment.from_config(nowhere, chosen, demo=True))
 
     @property
     def actions(self) -> Iterator[tuple[Machine, Action]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from waybill.index import CatalogueTables
 
@@ -24,12 +24,6 @@ class ComputeCatalogue:
     name = "compute"
     package = "waybill.apps.compute.catalogue"
     durable = True
-
-    def clear(self, tables: CatalogueTables) -> int:
-        raise NotImplementedError("The catalogue of compute is the truth: it is restored from a backup, never cleared.")
-
-    def enter(self, tables: CatalogueTables, source: Any) -> None:
-        raise NotImplementedError("The catalogue of compute is the truth: nothing else could enter it.")
 
 
 CATALOGUE = ComputeCatalogue()
