@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         DocumentStruct,
         Finding,
         HistoryEntry,
+        ParentClosed,
         Record,
         RecordDocuments,
         RecordExists,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
         StoreError,
     )
     from waybill.runtime import Runtime
-    from waybill.step import Done, Fail, New, Outcome, SpawnedChildren, StepContext, StepStopped, Wait
+    from waybill.step import Act, Done, Fail, New, Outcome, SpawnedChildren, StepContext, StepStopped, Wait
 
 _NAMES = {  # by module
     "application": "Application EventType",
@@ -57,11 +58,11 @@ _NAMES = {  # by module
     "machine": "RESUME STAY Backoff Document LockFamily Machine MachineError State WorkingFolder action end join rest retired work",
     "maintenance": "MaintenanceContext MaintenanceRoutine",
     "objects": "ObjectNotFound Objects",
-    "record": "Conflict DocumentError DocumentStruct Finding HistoryEntry Record RecordDocuments RecordExists RecordNotFound Ref "
-    "Store StoreError",
+    "record": "Conflict DocumentError DocumentStruct Finding HistoryEntry ParentClosed Record RecordDocuments RecordExists "
+    "RecordNotFound Ref Store StoreError",
     "errors": "ActionRefused InputError NotFound WaybillError",
     "runtime": "Runtime",
-    "step": "Done Fail New Outcome SpawnedChildren StepContext StepStopped Wait",
+    "step": "Act Done Fail New Outcome SpawnedChildren StepContext StepStopped Wait",
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -78,6 +79,7 @@ PUBLIC_MODULES = """
 __all__ = [
     "RESUME",
     "STAY",
+    "Act",
     "ActionRefused",
     "ActionResult",
     "Application",
@@ -104,6 +106,7 @@ __all__ = [
     "ObjectNotFound",
     "Objects",
     "Outcome",
+    "ParentClosed",
     "Record",
     "RecordDocuments",
     "RecordExists",

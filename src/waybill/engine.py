@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 from waybill import rules
 from waybill.machine import Machine
 from waybill.record import (
-    MAX_PAGE,
     ActionRequest,
     Change,
-    CommitAnswer,
     CommitGroup,
     CommitOutcomeUnknown,
     CommitResult,
@@ -31,8 +29,9 @@ from waybill.record import (
     StoreUnavailable,
     encode_document,
 )
-from waybill.rules import PRIORITY, ActionRefused, ClaimedByWorker, Machines, triggered_maintenance
-from waybill.step import New
+from waybill.rules import PRIORITY, ActionRefused, ClaimedByWorker, Machines
+from waybill.shared_commits import SharedCommit, commit_shared, find_triggered_maintenance
+from waybill.step import Act, New
 
 MAX_READS = 8  # how often a verb reads again when the record keeps changing
 PAGE_SIZE = 200  # records removed in one commit
@@ -56,16 +55,48 @@ class Engine:
         """Create a record. With an idempotency key it is safe to repeat: the second call returns the same record."""
         return self.submit_all([new], who=who, why=why)[0]
 
-    def submit_all(self, new_records: Sequence[New], *, who: str = "", why: str = "") -> list[Record]:
-        """Create several, all or nothing. Of those with an idempotency key either all exist already, or none."""
-        group = CommitGroup(tuple(rules.create(self.machines, new, who=who, why=why) for new in new_records))
-        created = [r for r in self._commit(group).records if r is not None]
+    def submit_all(
+        self,
+        new_records: Sequence[New],
+        *,
+        acts: Sequence[Act] = (),
+        wakes: Sequence[Ref] = (),
+        who: str = "",
+        why: str = "",
+    ) -> list[Record]:
+        """Create several records, act on others and wake others: all or nothing. Return the new ones.
+
+        Of those with an idempotency key either all exist already, and then nothing is done again, or none. Raises
+        ActionRefused when an act is not possible, ParentClosed when a parent that must be open is not.
+        """
+        group = CommitGroup(
+            tuple(rules.create(self.machines, new, who=who, why=why) for new in new_records), tuple(wakes)
+        )
+        try:
+            answer = self._commit(SharedCommit(group, tuple(acts), who)).answer
+        except (ActionRefused, RecordNotFound):
+            if repeated := self._find_repeated(new_records):
+                return repeated  # what was done then may be why it is refused now
+            raise
+        created = [r for r in answer.records[: len(new_records)] if r is not None]
         if len(created) < len(new_records):
             raise RecordExists(
                 f"{created[0].ref} was created before, with the idempotency key {created[0].idempotency_key}, and the others were not; "
                 f"nothing was created now."
             )
         return created
+
+    def _find_repeated(self, new_records: Sequence[New]) -> list[Record]:
+        """Return the records that were created with these idempotency keys; none unless all were."""
+        found = []
+        for new in new_records:
+            if new.idempotency_key is None:
+                return []
+            try:
+                found.append(self.store.get_by_idempotency_key(new.kind, new.idempotency_key))
+            except RecordNotFound:
+                return []
+        return found
 
     def submit_each(
         self, new_records: Sequence[New], *, who: str = "", why: str = ""
@@ -96,19 +127,16 @@ class Engine:
         why: str = "",
         args: Mapping[str, Any] | None = None,
         confirmed: bool = False,
+        acts: Sequence[Act] = (),
+        wakes: Sequence[Ref] = (),
     ) -> ActionResult:
-        """Take an action on a record. Raises ActionRefused with the reason."""
-        machine = self.machines[ref.kind]
-
-        def decide(record: Record) -> Change:
-            return rules.act(machine, record, name, store=self.store, who=who, why=why, args=args, confirmed=confirmed)
-
-        def can_wait(record: Record) -> bool:
-            return rules.find_action(machine, record, name).when_claimed == "wait"
-
-        return self._commit_change(
-            ref, decide, ActionRequest(ref, name, who, why, encode_document(args or {})), can_wait
-        )
+        """Take an action on a record, and `acts` on others in the same commit. Raises ActionRefused with the reason of
+        the first that is not possible.
+        """
+        _ = self.machines[ref.kind]  # raises NotFound
+        first = Act(ref, name, args or {}, why)
+        written = self._commit(SharedCommit(CommitGroup((), tuple(wakes)), (first, *acts), who, is_confirmed=confirmed))
+        return _action_result_of(ref, written)
 
     def set_priority(self, ref: Ref, priority: int, *, who: str = "", why: str = "") -> ActionResult:
         """Give a record in any state another priority; its queue position changes in the same commit."""
@@ -168,7 +196,7 @@ class Engine:
                 f"Workers have claimed {claimed} of the records below {ref}; try again when the claims have ended."
             )
         # fenced by the version read: not when somebody resumed it meanwhile
-        self._commit(CommitGroup((Change(record, None, "remove", who, why),)))
+        self._commit(SharedCommit(CommitGroup((Change(record, None, "remove", who, why),))))
         return removed + 1
 
     def _remove_descendants(self, ref: Ref, who: str, why: str) -> tuple[int, int]:
@@ -204,7 +232,7 @@ class Engine:
     def wake(self, refs: Iterable[Ref]) -> None:
         """Wake records that wait: never a conflict, never lost."""
         if distinct := tuple(dict.fromkeys(refs)):
-            self._commit(CommitGroup((), distinct))
+            self._commit(SharedCommit(CommitGroup((), distinct)))
 
     def set_hold(self, name: str, *, who: str = "", why: str = "") -> None:
         """Set a hold. Raises InputError for a text that cannot name one, NotFound for a queue that no machine has."""
@@ -245,21 +273,33 @@ class Engine:
         # version read is refused.
         for request in self.store.list_action_requests(limit) if found else ():
             if request in found:
-                record = found[request]
-                change = rules.answer_action_request(self.machines[record.kind], record, request, store=self.store)
-                answer = self.store.commit([CommitGroup((change,), self._find_triggered_maintenance(change))])[0]
-                if isinstance(answer, CommitResult):
-                    applied += 1
-                    self._wake_idle_parents(answer)
-                elif isinstance(answer, Conflict):
-                    conflicts += 1
-                elif not isinstance(answer, (StoreUnavailable, CommitOutcomeUnknown)):
-                    # What the action would write cannot be stored: left pending, the request would block every other.
-                    refusal = self.store.commit(
-                        [CommitGroup((rules.refuse_action_request(record, request, str(answer)),))]
-                    )[0]
-                    applied += isinstance(refusal, CommitResult)
+                outcome = self._answer_request(found[request], request)
+                applied, conflicts = applied + (outcome is True), conflicts + (outcome is False)
         return applied, conflicts
+
+    def _answer_request(self, record: Record, request: ActionRequest) -> bool | None:
+        """Answer a request. True: done, or refused for good; False: the record has changed; None: not now."""
+        machine = self.machines[record.kind]
+        change = rules.answer_action_request(machine, record, request, store=self.store)
+        wakes = find_triggered_maintenance(self.store, self.machines, (change,))
+        acts = rules.further_acts_of_request(machine, record, request, change)
+        (answered,) = commit_shared(
+            self.store, self.machines, [SharedCommit(CommitGroup((change,), wakes), acts, request.who, record.ref)]
+        )
+        answer = answered.answer
+        if isinstance(answer, CommitResult):
+            self._wake_idle_parents(answer)
+            return True
+        if isinstance(answer, Conflict):
+            return False
+        if isinstance(answer, (StoreUnavailable, CommitOutcomeUnknown)):
+            return None
+        # What the action would write cannot be stored, or what it brings along is refused: left pending, the request
+        # would block every other.
+        refusal = self.store.commit(
+            [CommitGroup((rules.refuse_action_request(record, request, rules.describe_error(answer)),))]
+        )[0]
+        return True if isinstance(refusal, CommitResult) else None
 
     def _commit_change(
         self, ref: Ref, decide: Callable[[Record], Change], request: ActionRequest, can_wait: Callable[[Record], bool]
@@ -276,7 +316,9 @@ class Engine:
                 if self.store.request_action(request):
                     return ActionResult(record, pending=True)
                 continue
-            answer = self.store.commit([CommitGroup((change,), self._find_triggered_maintenance(change))])[0]
+            answer = self.store.commit(
+                [CommitGroup((change,), find_triggered_maintenance(self.store, self.machines, (change,)))]
+            )[0]
             if isinstance(answer, CommitResult):
                 self._wake_idle_parents(answer)
                 return ActionResult(_get_first_record(answer))
@@ -287,32 +329,13 @@ class Engine:
             f"{ref} is claimed and unclaimed again faster than the action can be requested; try again."
         )
 
-    def _find_triggered_maintenance(self, change: Change) -> tuple[Ref, ...]:
-        """Return the maintenance records that have something to do now: clear working folders, on whichever host they
-        are, or remove records that are not kept.
-
-        They are woken in the same commit, so no crash can come between; a second wake is one more round, which finds
-        nothing.
-        """
-        before, after = change.before, change.after
-        if (
-            before is None
-            or after is None
-            or before.state == after.state
-            or triggered_maintenance.MAINTENANCE_KIND not in self.machines
-        ):
-            return ()
-        state = self.machines[after.kind].find_state(after.state)
-        wanted = triggered_maintenance.list_triggered(state) if state is not None else ()
-        records = self.store.find(triggered_maintenance.MAINTENANCE_KIND, limit=MAX_PAGE).records if wanted else ()
-        return tuple(record.ref for record in records if triggered_maintenance.routine_name_of(record) in wanted)
-
-    def _commit(self, group: CommitGroup) -> CommitResult:
-        answer: CommitAnswer = self.store.commit([group])[0]
-        if not isinstance(answer, CommitResult):
-            raise answer
-        self._wake_idle_parents(answer)
-        return answer
+    def _commit(self, shared: SharedCommit) -> WrittenCommit:
+        """Write it, and wake the parents that it leaves without an open child."""
+        (answered,) = commit_shared(self.store, self.machines, [shared])
+        if not isinstance(answered.answer, CommitResult):
+            raise answered.answer
+        self._wake_idle_parents(answered.answer)
+        return WrittenCommit(answered.answer, answered.group, answered.read)
 
     def _wake_idle_parents(self, answer: CommitResult) -> None:
         """Wake the parents whose last open child was closed.
@@ -327,6 +350,19 @@ class Engine:
                 return
             if isinstance(woken, StoreError) and not isinstance(woken, (StoreUnavailable, CommitOutcomeUnknown)):
                 raise woken
+
+
+class WrittenCommit(NamedTuple):
+    answer: CommitResult
+    group: CommitGroup  # with what its acts changed and requested
+    read: Mapping[Ref, Record]  # the records that the acts were decided on
+
+
+def _action_result_of(ref: Ref, written: WrittenCommit) -> ActionResult:
+    for change, record in zip(written.group.changes, written.answer.records, strict=True):
+        if change.ref == ref and record is not None:
+            return ActionResult(record)
+    return ActionResult(written.read[ref], pending=True)
 
 
 def _get_first_record(answer: CommitResult) -> Record:

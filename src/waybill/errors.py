@@ -125,6 +125,15 @@ ERROR_CODES: dict[str, ErrorCode] = {
     ),
     "claimed": ErrorCode(409, CONFLICT, "A worker has claimed the record.", "Try again when the claim has ended."),
     "conflict": ErrorCode(409, CONFLICT, "The record has changed since it was read.", _READ_AGAIN),
+    "busy-record": ErrorCode(
+        409,
+        CONFLICT,
+        "Others keep changing the record, or requested another action of it that is not answered yet.",
+        "Nothing was written; try again in a moment.",
+    ),
+    "parent-closed": ErrorCode(
+        409, FAILED, "The parent is closed or gone, and takes no more children.", "GET the parent to see its state."
+    ),
     "claim-lost": ErrorCode(409, CONFLICT, "The claim has ended.", _READ_AGAIN),
     "exists": ErrorCode(
         409,

@@ -12,8 +12,8 @@ repeated (`ctx.save`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from waybill.objects import Objects
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An action on another record, in the same commit as something else: all or nothing.
+
+    It is decided as an operator's action is, and needs no confirmation. Where a worker has claimed the record, the action
+    is requested of that worker, or refused, as its `when_claimed` says.
+    """
+
+    ref: Ref
+    action: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""  # for the history of the other record, which names the record whose step acts in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,7 @@ class New:
     message: str = ""  # its first message, such as why it begins as failed
     # an existing record that waits for it, where no step makes both; None: its maker, if it has one
     parent: Ref | None = None
+    if_parent_open: bool = False  # refuse the commit (ParentClosed) unless the parent is open when it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,8 @@ class Done:
     priority: int | None = None
     spawn: tuple[New, ...] = ()
     remove: tuple[StructType, ...] = ()  # the types of the documents that it removes, if the record has them
+    acts: tuple[Act, ...] = ()  # on other records, in this commit
+    wakes: tuple[Ref, ...] = ()  # records that wait, and whose steps run again after this commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,8 @@ class Wait:
     message: str = ""
     documents: Documents = ()
     remove: tuple[StructType, ...] = ()
+    acts: tuple[Act, ...] = ()  # on other records, in this commit
+    wakes: tuple[Ref, ...] = ()
 
 
 class SpawnedChildren(DocumentStruct, frozen=True):
@@ -132,11 +151,25 @@ class StepContext(Protocol):
         """Return the time of the clock that was passed in."""
 
     def save(
-        self, documents: Documents = (), *, remove: tuple[StructType, ...] = (), locks: Iterable[str] = ()
+        self,
+        documents: Documents = (),
+        *,
+        remove: tuple[StructType, ...] = (),
+        locks: Iterable[str] = (),
+        acts: Iterable[Act] = (),
+        wakes: Iterable[Ref] = (),
     ) -> Record:
         """Commit a checkpoint under the claim; it is on disk when this returns.
 
-        A lock that another record owns ends the step; it runs again when the lock is free.
+        A lock that another record owns ends the step; it runs again when the lock is free. `acts` and `wakes` are part of
+        the same commit; raises ActionRefused, and writes nothing, where an act is not possible now.
+        """
+
+    def act(self, ref: Ref, action: str, args: Mapping[str, Any] | None = None, why: str = "") -> None:
+        """Take an action on another record now, in a checkpoint of this one. Raises ActionRefused.
+
+        It is done when this returns, and a second run of the step does it again: its guard, or the step, must know that it
+        is done already.
         """
 
     def spawn(self, children: Iterable[New], documents: Documents = ()) -> list[Record]:

@@ -34,7 +34,7 @@ from waybill.rules import transitions
 from waybill.sim.fault_injecting_store import FaultInjectingStore, find_affected_parents
 from waybill.sim.seed_runs import SimulationCase, profile_of
 from waybill.sim.world import get_current_world
-from waybill.step import New, Wait
+from waybill.step import Act, New, Wait
 from waybill.stores.model import ModelDatabase, ModelStore
 from waybill.worker import messages as m
 from waybill.worker.core import WorkerCore
@@ -387,8 +387,15 @@ def a_stop_fails_running_records(patch: Patch) -> None:
 def children_are_created_in_a_commit_of_their_own(patch: Patch) -> None:
     """Rule 5: a state and the children that it announces are written in one commit."""
 
-    def queue_change(self: StepRuns, step_run: m.StepRun, change: Change, children: tuple[Change, ...] = ()) -> None:
-        self.pending_commits.append(m.CommitEntry(CommitGroup((change,)), step_run))
+    def queue_change(
+        self: StepRuns,
+        step_run: m.StepRun,
+        change: Change,
+        children: tuple[Change, ...] = (),
+        acts: tuple[Act, ...] = (),
+        wakes: tuple[Ref, ...] = (),
+    ) -> None:
+        self.pending_commits.append(m.CommitEntry(CommitGroup((change,), wakes), step_run, acts=acts))
         if children:
             self.pending_commits.append(m.CommitEntry(CommitGroup(children)))
 

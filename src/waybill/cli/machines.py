@@ -51,7 +51,7 @@ def list_machines(
 
 
 def _print_machine(context: CommandContext, machine: Machine) -> None:
-    parent = f", of a {machine.parent}" if machine.parent else ""
+    parent = f", of a {' or a '.join(machine.parent_kinds)}" if machine.parent else ""
     context.print_line(f"{machine.name}{parent}: {machine.description}")
     states = terminal.make_table("  state", "type", "")
     for s in machine.states:

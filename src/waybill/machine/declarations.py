@@ -21,9 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from waybill.record import Documents, Record, Store
+
+if TYPE_CHECKING:
+    from waybill.step import Act
 
 StateType = Literal["work", "join", "rest", "end", "retired"]
 FAILED = "Failed"  # where a permanent error leads unless the table says otherwise
@@ -149,6 +152,8 @@ STAY = "<stay>"  # target of an action that writes documents and leaves the stat
 ActionGuard = Callable[[Record, Store], str | None]  # returns why the action is not possible, or None
 # from an action's arguments to the documents that it writes
 DocumentWriter = Callable[[Record, Mapping[str, Any]], Documents]
+# from the record before an action, and the action's arguments, to the acts that it brings along
+ActsOfAction = Callable[[Record, Mapping[str, Any]], "Iterable[Act]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,7 @@ class Action:
     role: Literal["submitter", "operator", "admin"] = "operator"
     writes: DocumentWriter | None = None
     skip_confirm: Callable[[Record, Store], bool] | None = None  # when no confirmation is needed after all
+    acts: ActsOfAction | None = None  # what it brings along on other records, in the same commit
 
     def get_confirmation(self, record: Record, store: Store) -> str | None:
         """Return what the caller must confirm first, for this record now; None: nothing."""
@@ -188,10 +194,21 @@ def action(
     role: Literal["submitter", "operator", "admin"] = "operator",
     writes: DocumentWriter | None = None,
     skip_confirm: Callable[[Record, Store], bool] | None = None,
+    acts: ActsOfAction | None = None,
 ) -> Action:
     """A transition that a person, or another machine, requests. `sources` is a list of states, separated by spaces."""
     return Action(
-        name, tuple(sources.split()), target, description, guard, confirm, when_claimed, role, writes, skip_confirm
+        name,
+        tuple(sources.split()),
+        target,
+        description,
+        guard,
+        confirm,
+        when_claimed,
+        role,
+        writes,
+        skip_confirm,
+        acts,
     )
 
 

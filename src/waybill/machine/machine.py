@@ -57,7 +57,8 @@ class Machine:
     states: tuple[State, ...]  # the first is where records begin
     actions: tuple[Action, ...] = ()
     prefix: str = ""  # of minted ids; "": the caller chooses the ids
-    parent: str | None = None  # the kind of the record that waits for these
+    # the kind of the record that waits for these; several, separated by spaces, where their parents are of several kinds
+    parent: str | None = None
     initial_states: tuple[str, ...] = ()  # other states in which records may be created
     documents: tuple[Document, ...] = ()
     locks: tuple[LockFamily, ...] = ()  # in the order in which a record may acquire them
@@ -94,6 +95,10 @@ class Machine:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    @property
+    def parent_kinds(self) -> tuple[str, ...]:
+        return tuple(self.parent.split()) if self.parent is not None else ()
 
     @property
     def initial_state(self) -> str:

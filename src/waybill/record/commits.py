@@ -49,6 +49,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     # refuse with Conflict while a child of this record is open, as seen inside the commit itself
     requires_children_settled: bool = False
     answers_request: bool = False  # this change settles the action request of the record
+    # of a creation: refuse with ParentClosed unless the parent is open, as seen inside the commit itself
+    requires_open_parent: bool = False
 
     @property
     def ref(self) -> Ref:
@@ -68,19 +70,37 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class ActionRequest(NamedTuple):
+    """An action that somebody requested of a record while a worker had claimed it."""
+
+    ref: Ref
+    action: str
+    who: str
+    why: str
+    args: bytes = b"{}"
+
+    def is_repeated_by(self, other: ActionRequest) -> bool:
+        """Return whether the other is the same request of the same requester, who need not leave it a second time."""
+        return (self.ref, self.action, self.args, self.who) == (other.ref, other.action, other.args, other.who)
+
+
 class CommitGroup(msgspec.Struct, frozen=True, gc=False):
-    """Changes that are written together or not at all, and records to wake: a wake is not versioned and never causes
-    a Conflict.
+    """Changes that are written together or not at all, records to wake, and actions to request of workers.
+
+    A wake is not versioned and never causes a Conflict. A request is left for the worker that has claimed the record,
+    as by `Store.request_action`: Conflict where no worker has, RecordBusy where another action was requested before;
+    the same request of the same requester is left as it is.
     """
 
     changes: tuple[Change, ...]
     wake: tuple[Ref, ...] = ()
+    requests: tuple[ActionRequest, ...] = ()
 
 
 def check_group_size(group: CommitGroup) -> None:
     """Raise CommitTooLarge for a group that some store could not take; the limits are the same on all stores."""
-    if len(group.changes) > MAX_CHANGES:
-        raise CommitTooLarge(f"{len(group.changes)} changes in one group; at most {MAX_CHANGES}. Write several groups.")
+    if (count := len(group.changes) + len(group.requests)) > MAX_CHANGES:
+        raise CommitTooLarge(f"{count} changes in one group; at most {MAX_CHANGES}. Write several groups.")
     total = 0
     for change in group.changes:
         if change.after is not None:
@@ -107,18 +127,9 @@ def check_group_size(group: CommitGroup) -> None:
                     f"document {name} of {change.ref} has {len(body)} bytes; at most {MAX_DOCUMENT}. Put bulk into a manifest."
                 )
             total += len(body)
+    total += sum(len(r.action) + len(r.who) + len(r.why) + len(r.args) + 256 for r in group.requests)
     if total > MAX_GROUP:
         raise CommitTooLarge(f"one group of {total} bytes; at most {MAX_GROUP}. Write several groups.")
-
-
-class ActionRequest(NamedTuple):
-    """An action that somebody requested of a record while a worker had claimed it."""
-
-    ref: Ref
-    action: str
-    who: str
-    why: str
-    args: bytes = b"{}"
 
 
 class CommitResult(msgspec.Struct, frozen=True, gc=False):

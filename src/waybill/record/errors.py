@@ -39,6 +39,18 @@ class LockUnavailable(StoreError):
         self.lock = lock
 
 
+class RecordBusy(Conflict):
+    """Others keep changing the record, or requested another action of it that is not answered yet. Try again."""
+
+    code = "busy-record"
+
+
+class ParentClosed(StoreError):
+    """The parent is closed or gone, and takes no more children."""
+
+    code = "parent-closed"
+
+
 class RecordExists(StoreError):
     """A record of this kind and id exists already."""
 

@@ -44,13 +44,18 @@ class Store(Protocol):
         A record appears in at most one group of a call. A bad group never fails its neighbours. A creation whose
         idempotency key is known for its kind writes nothing of its group and returns the record created first.
 
-        Conflict: a `before` is no longer current. ClaimLost: the session that is named no longer has the claim.
+        Conflict: a `before` is no longer current, or no worker has claimed the record of a request. ClaimLost: the session
+        that is named no longer has the claim. RecordBusy: another action was requested before. ParentClosed: a child
+        that requires an open parent has none.
         LockUnavailable: a save needs a lock that another record owns. RecordExists: the id is in use.
         CommitOutcomeUnknown: it may have been written.
         """
 
     def get(self, kind: str, id: str) -> Record:
         """Return the record with its documents. Raises RecordNotFound."""
+
+    def get_many(self, refs: Sequence[Ref]) -> dict[Ref, Record]:
+        """Return those of these records that exist, with their documents, in one round trip."""
 
     def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
         """Return the record that was created with this key, with its documents. Raises RecordNotFound.
@@ -159,7 +164,7 @@ class Store(Protocol):
         """Leave an action request for the worker that has claimed the record. Return False when no worker has, and
         nothing was written.
 
-        Raises RecordNotFound, or Conflict when a request is pending already.
+        Raises RecordNotFound, or RecordBusy when a request is pending already.
         """
 
     def list_action_requests(self, limit: int = 100) -> list[ActionRequest]:

@@ -7,12 +7,14 @@ functions, imported from here.
     wait_for_lock            a step needs a lock that another record owns
     enter_hold               a hold in force sends the record to rest instead of to work
     act                      an operator's action, or the sentence that says why it is refused
+    decide_acts              what one commit does to records beside its own
     answer_action_request    the same for an action that was requested while a worker had claimed the record
     reload_declared          a record that another service created or moved gets its hold names and locks
     recompute_open           this release says otherwise whether the parent waits for a record in this state
     rebuild_files            the host with the working files is lost: back to the state that makes them again
 
-transitions.py has creation and what happens to a claimed record, actions.py what operators request, inputs.py the
+transitions.py has creation and what happens to a claimed record, actions.py what operators request, acts.py what a
+commit does to other records, inputs.py the
 checks of names and numbers that come from outside, documents.py how documents are written and read, machines.py the
 machines of a process.
 """
@@ -22,11 +24,13 @@ from waybill.rules.actions import (
     act,
     answer_action_request,
     find_action,
+    further_acts_of_request,
     move,
     refusal_cause_of,
     refuse_action_request,
     reprioritise,
 )
+from waybill.rules.acts import DecidedActs, decide_acts
 from waybill.rules.documents import encode_documents, translate_document_errors
 from waybill.rules.errors import ClaimedByWorker, clip, describe_error
 from waybill.rules.inputs import (
@@ -64,6 +68,7 @@ __all__ = [
     "PRIORITY",
     "ActionRefused",
     "ClaimedByWorker",
+    "DecidedActs",
     "Machines",
     "act",
     "answer_action_request",
@@ -73,6 +78,7 @@ __all__ = [
     "check_queue",
     "clip",
     "create",
+    "decide_acts",
     "describe_error",
     "encode_documents",
     "enter_hold",
@@ -83,6 +89,7 @@ __all__ = [
     "find_illegal_transition",
     "find_locks",
     "find_undeclared_states",
+    "further_acts_of_request",
     "has_all_children",
     "list_pause_holds",
     "move",

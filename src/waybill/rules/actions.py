@@ -4,6 +4,7 @@ undeclared states.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from waybill.rules.documents import encode_documents
 from waybill.rules.errors import clip, describe_error
 from waybill.rules.inputs import PRIORITY, check_priority
 from waybill.rules.transitions import compute_last_done, enter_state
+from waybill.step import Act
 
 
 def find_action(machine: Machine, record: Record, name: str) -> Action:
@@ -83,6 +85,8 @@ def answer_action_request(machine: Machine, record: Record, request: ActionReque
         args = msgspec.json.decode(request.args, type=dict[str, Any])
         if request.action == PRIORITY:
             return reprioritise(record, int(args[PRIORITY]), request.who, request.why, answers_request=True)
+        if (action := machine.find_action(request.action)) is not None:
+            list_further_acts(action, record, args)  # what it raises refuses the request
         return act(
             machine,
             record,
@@ -99,6 +103,24 @@ def answer_action_request(machine: Machine, record: Record, request: ActionReque
     # also whatever a guard or a document writer raises: the worker has other records
     except Exception as refusal:  # noqa: BLE001
         return refuse_action_request(record, request, describe_error(refusal))
+
+
+def list_further_acts(action: Action, record: Record, args: Mapping[str, Any]) -> tuple[Act, ...]:
+    """Return the acts that an action brings along, in the same commit."""
+    if action.acts is None:
+        return ()
+    why = f"with {action.name} of {record.ref}"
+    return tuple(each if each.why else dataclasses.replace(each, why=why) for each in action.acts(record, args))
+
+
+def further_acts_of_request(
+    machine: Machine, record: Record, request: ActionRequest, answer: Change
+) -> tuple[Act, ...]:
+    """Return the acts that the answer to a request brings along; none where the request is refused or stays."""
+    action = machine.find_action(request.action)
+    if action is None or answer.cause != action.name or action.acts is None:
+        return ()
+    return list_further_acts(action, record, msgspec.json.decode(request.args, type=dict[str, Any]))
 
 
 def refuse_action_request(record: Record, request: ActionRequest, why: str) -> Change:

@@ -20,8 +20,8 @@ class Machines(dict[str, Machine]):
                 raise MachineError(f"Two machines are called {machine.name}.")
             by_kind[machine.name] = machine
         for machine in by_kind.values():
-            if machine.parent is not None and machine.parent not in by_kind:
-                raise MachineError(f"{machine.name}: its parent {machine.parent} is no machine here.")
+            if unknown := [kind for kind in machine.parent_kinds if kind not in by_kind]:
+                raise MachineError(f"{machine.name}: its parent {unknown[0]} is no machine here.")
         return by_kind
 
     def __missing__(self, kind: str) -> Machine:
@@ -30,7 +30,7 @@ class Machines(dict[str, Machine]):
         )
 
     def children_of(self, kind: str) -> list[Machine]:
-        return [m for m in self.values() if m.parent == kind]
+        return [m for m in self.values() if kind in m.parent_kinds]
 
 
 def find_illegal_transition(machine: Machine, entries: Iterable[tuple[str | None, str | None, str]]) -> str | None:

@@ -46,11 +46,14 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         raise ActionRefused(f"A {machine.name} needs an id from its caller.")
     if new.id is not None and (problem := find_id_problem(new.id)):
         raise ActionRefused(problem)
-    if new.parent is not None and new.parent.kind != machine.parent:
+    if new.parent is not None and new.parent.kind not in machine.parent_kinds:
         raise ActionRefused(
-            f"A {machine.name} cannot be a child of {new.parent}; {machine.parent or 'nothing'} waits for it."
+            f"A {machine.name} cannot be a child of {new.parent}; {' or '.join(machine.parent_kinds) or 'nothing'} waits for it."
         )
-    parent = new.parent or (maker.ref if maker is not None and new.is_child and machine.parent == maker.kind else None)
+    is_of_maker = maker is not None and new.is_child and maker.kind in machine.parent_kinds
+    parent = new.parent or (maker.ref if maker is not None and is_of_maker else None)
+    if new.if_parent_open and parent is None:
+        raise ActionRefused(f"A {machine.name} was to be created only if its parent is open, and it has no parent.")
     priority = new.priority if new.priority is not None else maker.priority if maker is not None else DEFAULT_PRIORITY
     check_priority(priority)
     documents = encode_documents(machine, new.documents)
@@ -75,6 +78,7 @@ def create(machines: Machines, new: New, *, maker: Record | None = None, who: st
         who,
         clip(why),
         documents,
+        requires_open_parent=new.if_parent_open,
     )
 
 

@@ -40,6 +40,9 @@ class FaultInjectingReads(Store, ABC):
     def get(self, kind: str, id: str) -> Record:
         return self._call_store("get", lambda: self.store.get(kind, id))
 
+    def get_many(self, refs: Sequence[Ref]) -> dict[Ref, Record]:
+        return self._call_store("get_many", lambda: self.store.get_many(refs))
+
     def find(
         self,
         kind: str,

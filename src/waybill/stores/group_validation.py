@@ -49,13 +49,38 @@ def _validate_group(group: CommitGroup, seen: set[tuple[str, str]]) -> StoreErro
             )
         seen.add(name)
         own_names.append(name)
-        if len(changes) == 1 and not change.documents and len(record.message) + len(change.why) < SHORT_TEXT:
+        if (
+            len(changes) == 1
+            and not group.requests
+            and not change.documents
+            and len(record.message) + len(change.why) < SHORT_TEXT
+        ):
             return None  # the usual case: nothing in it can be too large
+    if group.requests and (problem := _find_request_problem(group)) is not None:
+        seen.difference_update(own_names)
+        return StoreError(problem)
     try:
         check_group_size(group)
     except CommitTooLarge as error:
         seen.difference_update(own_names)  # it is not written, so another group may still change the same record
         return error
+    return None
+
+
+def _find_request_problem(group: CommitGroup) -> str | None:
+    names = {change.ref for change in group.changes}
+    for request in group.requests:
+        if request.ref in names:
+            return f"{request.ref} is changed, or requested to act, twice in one group."
+        names.add(request.ref)
+        texts = (request.action, request.who, request.why)
+        if any("\0" in text for text in texts):
+            return f"The request to {request.ref} contains a null character, which PostgreSQL cannot store."
+        try:
+            "".join(texts).encode()
+            request.args.decode()
+        except UnicodeError:
+            return f"The request to {request.ref} contains half a character, which no store can keep."
     return None
 
 
@@ -109,6 +134,8 @@ def find_change_problem(change: Change) -> str | None:
             return "only claim() and claim_one() give a record to a session"
         if after.blocked_by is not None:
             return f"a claimed record cannot be blocked ({after.blocked_by})"
+    if change.requires_open_parent and (before is not None or after.parent is None):
+        return "only a record that is created below a parent can require that its parent is open"
     if before is not None:
         if before.kind != after.kind or before.id != after.id:
             return f"before and after are different records ({before.kind} {before.id})"

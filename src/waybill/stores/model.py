@@ -29,6 +29,7 @@ from waybill.record import (
     OwnedLock,
     Page,
     Record,
+    RecordBusy,
     RecordNotFound,
     Ref,
     SessionInfo,
@@ -84,6 +85,9 @@ class ModelStore(Store):
             return self._contents.records[Ref(kind, id)]
         except KeyError:
             raise RecordNotFound(f"There is no {kind} {id}.") from None
+
+    def get_many(self, refs: Sequence[Ref]) -> dict[Ref, Record]:
+        return {ref: self._contents.records[ref] for ref in refs if ref in self._contents.records}
 
     def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
         found = next(
@@ -228,7 +232,7 @@ class ModelStore(Store):
         if self.get(*request.ref).session is None:
             return False
         if request.ref in self._contents.action_requests:
-            raise Conflict(
+            raise RecordBusy(
                 f"{self._contents.action_requests[request.ref].action} was requested of {request.ref} and is not answered yet."
             )
         self._contents.action_requests[request.ref] = request

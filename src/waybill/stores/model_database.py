@@ -24,7 +24,9 @@ from waybill.record import (
     Conflict,
     HistoryEntry,
     LockUnavailable,
+    ParentClosed,
     Record,
+    RecordBusy,
     RecordExists,
     Ref,
     SessionInfo,
@@ -83,6 +85,10 @@ class ModelDatabase:
             for change in group.changes:
                 if change.requires_children_settled and self.has_open_child(change.ref):
                     raise Conflict(f"{change.ref} has a child that is open.")
+                if change.requires_open_parent and change.after is not None:
+                    self._require_open_parent(change.after)
+            for request in group.requests:
+                self.add_request(request)
             for ref in group.wake:
                 self._wake(ref)
         except StoreError as refusal:
@@ -202,6 +208,22 @@ class ModelDatabase:
         return replace(
             updated, documents=loaded, wake_count=updated.wake_count if session is None else wake_count_of(change)
         )
+
+    def _require_open_parent(self, child: Record) -> None:
+        parent = self.contents.records.get(child.parent) if child.parent is not None else None
+        if parent is None or not parent.open:
+            raise ParentClosed(
+                f"{child.parent} is {parent.state if parent is not None else 'gone'}, and takes no more children."
+            )
+
+    def add_request(self, request: ActionRequest) -> None:
+        """Leave it for the worker that has claimed the record, unless the same was requested before."""
+        record = self.contents.records.get(request.ref)
+        if record is None or record.session is None:
+            raise Conflict(f"{request.ref} is {'gone' if record is None else 'no longer claimed'}.")
+        pending = self.contents.action_requests.setdefault(request.ref, request)
+        if not pending.is_repeated_by(request):
+            raise RecordBusy(f"{pending.action} was requested of {request.ref} and is not answered yet.")
 
     def _append_history(self, change: Change, record: Record, before: str | None, now: float) -> None:
         if change.cause:

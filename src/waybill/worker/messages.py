@@ -20,7 +20,7 @@ from waybill.record import (
     StructType,
     WorkQueue,
 )
-from waybill.step import New, Outcome, StepStopped
+from waybill.step import Act, New, Outcome, StepStopped
 
 
 class StepRun(msgspec.Struct, gc=False):
@@ -46,6 +46,8 @@ class CommitEntry(msgspec.Struct, gc=False):
     group: CommitGroup
     step_run: StepRun | None = None
     is_save: bool = False
+    acts: tuple[Act, ...] = ()  # on other records, in the same commit
+    rounds: int = 0  # how often its acts found records that others keep changing
     existing_children: dict[int, Record] = {}  # by place among the children: those whose idempotency key already exists
 
 
@@ -78,18 +80,20 @@ class StepEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 class SaveRequested(msgspec.Struct, frozen=True):
-    """A step saves documents, takes more locks or creates children."""
+    """A step saves documents, takes more locks, creates children, acts on other records or wakes them."""
 
     step_run: StepRun
     documents: Documents = ()
     remove: tuple[StructType, ...] = ()
     locks: tuple[str, ...] = ()
     children: tuple[New, ...] = ()
+    acts: tuple[Act, ...] = ()
+    wakes: tuple[Ref, ...] = ()
 
 
 class CommitAnswered(msgspec.Struct, frozen=True):
     entries: list[CommitEntry]
-    answers: list[CommitAnswer]
+    answers: list[CommitAnswer | Exception]  # an Exception: why the acts of the entry are not possible
 
 
 class SessionRenewed(msgspec.Struct, frozen=True):

@@ -145,7 +145,7 @@ class SingleStepWorker(Worker):
         self.transition = StepTransition(record.ref, record.state, state.on_hold, change.cause, change.why)
         return True
 
-    def _commit_now(self, store: Store, command: m.CommitCommand) -> list[CommitAnswer]:
+    def _commit_now(self, store: Store, command: m.CommitCommand) -> list[CommitAnswer | Exception]:
         before = {
             e.step_run.number: e.step_run.record for e in command.entries if e.step_run is not None and not e.is_save
         }

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from waybill.record import CommitTooLarge, Documents, Page, Record, Ref, Store, StructType
 from waybill.rules import Machines, clip
-from waybill.step import New, StepContext, StepStopped
+from waybill.step import Act, New, StepContext, StepStopped
 from waybill.worker.messages import SaveRequested, StepRun
 from waybill.worker.working_folders import folder_of, make_folder, make_workdir
 
@@ -99,9 +99,19 @@ class WorkerStepContext:
         return sorted(found, key=lambda p: int(p.name), reverse=True)
 
     def save(
-        self, documents: Documents = (), *, remove: tuple[StructType, ...] = (), locks: Iterable[str] = ()
+        self,
+        documents: Documents = (),
+        *,
+        remove: tuple[StructType, ...] = (),
+        locks: Iterable[str] = (),
+        acts: Iterable[Act] = (),
+        wakes: Iterable[Ref] = (),
     ) -> Record:
-        return self._send_save(SaveRequested(self.step_run, documents, remove, tuple(locks)))[0]
+        save = SaveRequested(self.step_run, documents, remove, tuple(locks), (), tuple(acts), tuple(wakes))
+        return self._send_save(save)[0]
+
+    def act(self, ref: Ref, action: str, args: Mapping[str, Any] | None = None, why: str = "") -> None:
+        self.save(acts=(Act(ref, action, args or {}, why),))
 
     def spawn(self, children: Iterable[New], documents: Documents = ()) -> list[Record]:
         return self._send_save(SaveRequested(self.step_run, documents, children=tuple(children)))[1:]

@@ -11,6 +11,8 @@ import logging
 import os
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from waybill import rules
 from waybill.engine import Engine
 from waybill.machine import Machine
@@ -24,7 +26,6 @@ from waybill.record import (
     Record,
     RecordExists,
     RecordNotFound,
-    Ref,
     SessionLost,
     Store,
     StoreError,
@@ -32,6 +33,7 @@ from waybill.record import (
     WorkQueue,
 )
 from waybill.rules import Machines
+from waybill.shared_commits import SharedCommit, commit_shared
 from waybill.worker import messages as m
 from waybill.worker.core import WorkerCore
 from waybill.worker.step_threads import StepThreads
@@ -134,22 +136,30 @@ class StoreCommands:
     def _commit(self, store: Store, command: m.CommitCommand) -> None:
         self.core.receive(m.CommitAnswered(command.entries, self._commit_now(store, command)), self.clock())
 
-    def _commit_now(self, store: Store, command: m.CommitCommand) -> list[CommitAnswer]:
-        """Commit the entries. A record appears in one group of a call only, so entries that name the same one (steps that
-        create the same child) go in calls one after the other.
-        """
-        answers: dict[int, CommitAnswer] = {}
-        waiting = list(enumerate(entry.group for entry in command.entries))
-        while waiting:
-            call, waiting = _take_distinct(waiting)
+    def _commit_now(self, store: Store, command: m.CommitCommand) -> list[CommitAnswer | Exception]:
+        """Commit the entries, with what their acts do to other records."""
+        commits = [
+            SharedCommit(e.group)
+            if e.step_run is None or not e.acts
+            else SharedCommit(e.group, e.acts, f"step of {e.step_run.record.ref}", e.step_run.record.ref)
+            for e in command.entries
+        ]
+        return [
+            self._answer_entry(store, entry, written.answer)
+            for entry, written in zip(command.entries, commit_shared(store, self.machines, commits), strict=True)
+        ]
+
+    def _answer_entry(
+        self, store: Store, entry: m.CommitEntry, answer: CommitAnswer | Exception
+    ) -> CommitAnswer | Exception:
+        if isinstance(answer, RecordExists):
             try:
-                written = store.commit([group for _, group in call])
-                for (place, group), answer in zip(call, written, strict=True):
-                    answers[place] = _find_existing(store, group) if isinstance(answer, RecordExists) else answer
+                return _find_existing(store, entry.group)
             except StoreError as error:
-                answers.update((place, error) for place, _ in (*call, *waiting) if place not in answers)
-                break
-        return [answers[place] for place in range(len(command.entries))]
+                return error
+        if isinstance(answer, CommitResult) and len(answer.records) > len(entry.group.changes):
+            return replace(answer, records=answer.records[: len(entry.group.changes)])
+        return answer
 
     def _apply_requests(self, store: Store, command: m.ApplyRequestsCommand) -> None:
         engine = Engine(store, self.machines)
@@ -186,24 +196,6 @@ class StoreCommands:
         now = self.clock()
         self.outage_log.report_unavailable(self, error, now)
         self.core.receive(m.StoreUnreachable(), now)
-
-
-NumberedGroup = tuple[int, CommitGroup]  # and its place among the entries
-
-
-def _take_distinct(groups: list[NumberedGroup]) -> tuple[list[NumberedGroup], list[NumberedGroup]]:
-    """Divide the groups into those that one call can take, and those that name a record of an earlier one."""
-    call: list[NumberedGroup] = []
-    waiting: list[NumberedGroup] = []
-    seen: set[Ref] = set()
-    for place, group in groups:
-        refs = {change.ref for change in group.changes if not change.ref.id.endswith("*")}
-        if seen.isdisjoint(refs):
-            call.append((place, group))
-            seen |= refs
-        else:
-            waiting.append((place, group))
-    return call, waiting
 
 
 def _find_existing(store: Store, group: CommitGroup) -> CommitAnswer:

@@ -24,6 +24,8 @@ What the drivers agree on beyond the docstrings of `Store`:
   unblocked.
 - **Answers.** A creation whose idempotency key is known: the record created first in its place, None in the places of all
   other changes.
+- **Requirements of other records.** A group that requests an action of a record, or creates a child below a parent that
+  must be open, is refused whole where that does not hold when it is written.
 - **watch**: what happens after one watch has returned is seen by the next; an interrupt before the watch counts.
 - **reap_sessions** counts as connected only the time in which its own connection was in contact with the store: after a
   gap of a ttl without a call the time starts again.
@@ -36,7 +38,7 @@ import pytest
 # Before these modules are imported, so that a failing assertion shows its values.
 _MODULES = (
     *("action_requests", "claims", "commits", "documents", "fixtures", "holds", "lock_races", "locks"),
-    *("parents", "queries", "races", "random_walks", "sessions", "tester", "waits"),
+    *("parents", "queries", "races", "random_walks", "sessions", "shared_commits", "tester", "waits"),
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _MODULES))
 
@@ -54,6 +56,7 @@ from waybill.stores.conformance.queries import QueryTests  # noqa: E402
 from waybill.stores.conformance.races import RaceTests  # noqa: E402
 from waybill.stores.conformance.random_walks import RandomWalkTests  # noqa: E402
 from waybill.stores.conformance.sessions import SessionTests  # noqa: E402
+from waybill.stores.conformance.shared_commits import SharedCommitTests  # noqa: E402
 from waybill.stores.conformance.tester import StoreTester  # noqa: E402
 from waybill.stores.conformance.waits import CheckTests, WaitTests  # noqa: E402
 
@@ -71,6 +74,7 @@ class StoreSuite(
     WaitTests,
     SessionTests,
     ActionRequestTests,
+    SharedCommitTests,
     CheckTests,
     RaceTests,
     LockRaceTests,

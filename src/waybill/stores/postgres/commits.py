@@ -25,7 +25,9 @@ from waybill.record import (
     CommitResult,
     Conflict,
     LockUnavailable,
+    ParentClosed,
     Record,
+    RecordBusy,
     RecordExists,
     RecordNotFound,
     Ref,
@@ -38,6 +40,10 @@ from waybill.stores.postgres.errors import ConcurrentWriteError
 from waybill.stores.postgres.independent_groups import IndependentGroups, find_touched_names
 
 RefusalReason = tuple[int, str, str]  # index of the change in its group, the refusal, and what it names
+
+OF_GROUP = -1  # the index of a refusal that belongs to none of the changes
+# Why a group is refused for a record that it does not change: named only where its own changes could be written.
+REFUSALS_OF_OTHERS = {"unclaimed": 1, "request-pending": 1, "parent-closed": 1, "open": 2}
 
 
 class PostgresCommits:
@@ -128,7 +134,7 @@ class PostgresCommits:
         requests: dict[int, list[ActionRequest]] = {}
         for (
             n,
-            _,
+            group_number,
             refusal,
             reason,
             seq,
@@ -141,11 +147,12 @@ class PostgresCommits:
             action,
             *more,
         ) in rows:
-            index, i = independent.change_positions[n]
-            change = groups[index].changes[i]
+            index, i = independent.change_positions.get(n, (group_number, OF_GROUP))
             if refusal is not None:
                 refusals.setdefault(index, []).append((i, refusal, reason))
-            elif change.after is not None:
+                continue
+            change = groups[index].changes[i]
+            if change.after is not None:
                 written[index][i] = _written_record_of(
                     change, change.after, seq, position, session, blocked_by, wake_count, wake_at, commit_time
                 )
@@ -214,8 +221,14 @@ class PostgresCommits:
 
 def _refusal_of(group: CommitGroup, reasons: list[RefusalReason]) -> StoreError:
     """Why the group was not written: by the first of its changes that was refused."""
-    i, refusal, reason = min(reasons, key=lambda each: (each[1] == "open", each[0]))
+    i, refusal, reason = min(reasons, key=lambda each: (REFUSALS_OF_OTHERS.get(each[1], 0), each[0]))
+    if refusal == "unclaimed":
+        return Conflict(f"{reason} is gone or no longer claimed. Read it again, then decide again.")
+    if refusal == "request-pending":
+        return RecordBusy(f"{reason} and is not answered yet.")
     change = group.changes[i]
+    if refusal == "parent-closed" and change.after is not None:
+        return ParentClosed(f"{change.after.parent} is {reason}, and takes no more children.")
     if refusal == "lock-unavailable" and change.after is not None:
         unavailable = {name for at, _, name in reasons if at == i}
         reason = next(name for name in change.after.locks if name in unavailable)

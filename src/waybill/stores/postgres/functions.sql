@@ -16,6 +16,8 @@ create type change_row as (
 create type document_row as (n integer, group_number integer, kind text, id text, name text, body bytea);
 create type lock_row as (n integer, group_number integer, operation text, lock_use text, kind text, id text, name text);
 create type wake_row as (group_number integer, kind text, id text);
+create type requirement_row as (
+    n integer, group_number integer, requirement text, kind text, id text, action text, who text, why text, args bytea);
 create type queue_position_row as (kind text, highest_position bigint);
 create type queue_row as (kind text, state text, claims_on_hold boolean, kind_turn integer, application text, application_turn integer);
 
@@ -73,6 +75,7 @@ $$;
 --   documents        written, or removed where the body is null; n of the creation they belong to, or 0
 --   lock_uses        lock_use "take", "drop" or "offer" (kept without a claim, and perhaps not owned: then the next waiter may try)
 --   wakes            records to wake
+--   requirements     "claimed": the record must be claimed, and gets the action request; "open": the parent of creation n must be open
 --   queue_positions  the highest queue positions that this process has claimed
 --   is_plain         every group is one change of an existing record, without locks, children or wakes, like most of what a worker commits:
 --                    then the UPDATE itself validates, and no row is locked before it; the changes come in the order of (kind, id)
@@ -80,7 +83,7 @@ $$;
 -- The answer has a row for each change that was written, and one for each reason why a group was refused.
 create function commit_groups(
     changes change_row[], creations change_row[], documents document_row[], lock_uses lock_row[], wakes wake_row[],
-    queue_positions queue_position_row[], is_plain boolean)
+    requirements requirement_row[], queue_positions queue_position_row[], is_plain boolean)
 returns setof answer_row language plpgsql volatile
 as $$
 declare
@@ -95,9 +98,10 @@ declare
     seq_before_first        bigint;  -- the seq before that of the first new record
     highest_removed_version bigint;
 begin
-    if not is_plain and cardinality(changes) + cardinality(wakes) > 0 then
+    if not is_plain and cardinality(changes) + cardinality(wakes) + cardinality(requirements) > 0 then
         perform from record r
-        join (select c.kind, c.id from unnest(changes) c union select u.kind, u.id from unnest(wakes) u) t on r.id = t.id and r.kind = t.kind
+        join (select c.kind, c.id from unnest(changes) c union select u.kind, u.id from unnest(wakes) u
+              union select q.kind, q.id from unnest(requirements) q) t on r.id = t.id and r.kind = t.kind
         order by r.kind, r.id for update of r;
     end if;
     commit_time := waybill_now();
@@ -132,6 +136,22 @@ begin
             left join record q on q.idempotency_key = m.idempotency_key and q.kind = m.kind and q.idempotency_key is not null
             left join record r on r.id = m.id and r.kind = m.kind
             where q.id is not null or r.id is not null);
+    end if;
+    if cardinality(requirements) > 0 then
+        refusals := refusals || array(
+            select (0, q.group_number, 'unclaimed', q.kind || ' ' || q.id)::refusal_row
+            from unnest(requirements) q left join record r on r.id = q.id and r.kind = q.kind
+            where q.requirement = 'claimed' and r.session is null);
+        refusals := refusals || array(
+            select (0, q.group_number, 'request-pending', a.action || ' was requested of ' || a.kind || ' ' || a.id)::refusal_row
+            from unnest(requirements) q join action_request a on a.kind = q.kind and a.id = q.id
+            where q.requirement = 'claimed' and (a.action <> q.action or a.args <> q.args or a.who <> q.who));
+        refusals := refusals || array(
+            select (q.n, q.group_number, 'parent-closed', coalesce(r.state, 'gone'))::refusal_row
+            from unnest(requirements) q left join record r on r.id = q.id and r.kind = q.kind
+            where q.requirement = 'open'
+              and not coalesce((select g.operation <> 'remove' and g.open from unnest(changes || creations) g
+                                where g.group_number = q.group_number and g.id = q.id and g.kind = q.kind limit 1), r.open, false));
     end if;
     if cardinality(lock_uses) > 0 then
         refusals := refusals || array(
@@ -188,6 +208,13 @@ begin
             where k.lock_use = 'drop' and k.group_number <> all (refused_groups)
             order by t.name for update of t) d
         where t.name = d.name;
+    end if;
+
+    if cardinality(requirements) > 0 then
+        insert into action_request (kind, id, action, who, why, args)
+        select q.kind, q.id, q.action, q.who, q.why, q.args from unnest(requirements) q
+        where q.requirement = 'claimed' and q.group_number <> all (refused_groups)
+        on conflict do nothing;  -- the same request, left before
     end if;
 
     -- Records are woken before the changes are written: a record that the same group blocks is then left unblocked.

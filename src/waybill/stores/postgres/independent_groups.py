@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from waybill.record import Change, CommitGroup, Record, Ref
+from waybill.record import ActionRequest, Change, CommitGroup, Record, Ref
 from waybill.stores.postgres.binary_rows import (
     CompositeArray,
     encode_bigint,
@@ -44,6 +44,7 @@ class IndependentGroups:
         self.documents: list[bytes] = []
         self.locks: list[bytes] = []
         self.wakes: list[bytes] = []
+        self.requirements: list[bytes] = []
         self.change_positions: dict[int, ChangePosition] = {}  # by n
         self.is_plain = True  # whether every group is plain; see functions.sql
         self._names: list[tuple[str, str]] = []  # of the records of plain changes, which are sent in this order
@@ -95,6 +96,7 @@ class IndependentGroups:
             (self.wakes, encode_row(encode_integer(index), encode_text(ref.kind), encode_text(ref.id)))
             for ref in group.wake
         )
+        encoded.extend((self.requirements, row) for row in _encode_requirements(index, group, positions))
         for rows, row in encoded:
             rows.append(row)
         self.change_positions.update(positions)
@@ -130,6 +132,7 @@ class IndependentGroups:
             CompositeArray("document_row", self.documents),
             CompositeArray("lock_row", self.locks),
             CompositeArray("wake_row", self.wakes),
+            CompositeArray("requirement_row", self.requirements),
             CompositeArray("queue_position_row", positions),
             self.is_plain,
         ]
@@ -140,14 +143,17 @@ def find_touched_names(groups: Sequence[CommitGroup]) -> list[TouchedNames]:
 
     (validate_groups has refused two groups that change one record.)
     """
-    waking = any(group.wake for group in groups)
+    # whether a group depends on records that it does not change
+    waking = any(
+        group.wake or group.requests or any(change.requires_open_parent for change in group.changes) for group in groups
+    )
     closing = any(change.requires_children_settled for group in groups for change in group.changes)
     touched = []
     for group in groups:
         if not (waking or closing) and _plain_record_of(group) is not None:
             touched.append(NO_NAMES)
             continue
-        exclusive: set[object] = set()
+        exclusive: set[object] = {request.ref for request in group.requests}
         shared: set[object] = set(group.wake)
         for change in group.changes:
             before, after = change.before, change.after
@@ -159,6 +165,8 @@ def find_touched_names(groups: Sequence[CommitGroup]) -> list[TouchedNames]:
                 )
             if waking:
                 exclusive.add(change.ref)
+            if change.requires_open_parent and after is not None:
+                shared.add(after.parent)
             if closing:
                 record = after if after is not None else before
                 if record is not None and record.parent is not None:
@@ -173,7 +181,7 @@ def _plain_record_of(group: CommitGroup) -> Record | None:
     """The record of a plain group, which is one change that touches nothing else (see is_plain in functions.sql);
     otherwise None.
     """
-    if len(group.changes) != 1 or group.wake:
+    if len(group.changes) != 1 or group.wake or group.requests:
         return None
     change = group.changes[0]
     before, after = change.before, change.after
@@ -318,6 +326,29 @@ def _encode_document(n: int, index: int, change: Change, name: str, body: bytes 
         encode_text(id),
         encode_text(name),
         encode_bytes(body),
+    )
+
+
+def _encode_requirements(index: int, group: CommitGroup, positions: Mapping[int, ChangePosition]) -> Iterator[bytes]:
+    for n, (_, i) in positions.items():
+        change = group.changes[i]
+        if change.requires_open_parent and change.after is not None and change.after.parent is not None:
+            yield _encode_requirement(n, index, "open", ActionRequest(change.after.parent, "", "", "", b""))
+    for request in group.requests:
+        yield _encode_requirement(0, index, "claimed", request)
+
+
+def _encode_requirement(n: int, index: int, requirement: str, request: ActionRequest) -> bytes:
+    return encode_row(
+        encode_integer(n),
+        encode_integer(index),
+        encode_text(requirement),
+        encode_text(request.ref.kind),
+        encode_text(request.ref.id),
+        encode_text(request.action),
+        encode_text(request.who),
+        encode_text(request.why),
+        encode_bytes(request.args),
     )
 
 

@@ -4,7 +4,7 @@
 select waybill_now();
 
 -- name: commit_groups
-select * from commit_groups(%s, %s, %s, %s, %s, %s, %s);
+select * from commit_groups(%s, %s, %s, %s, %s, %s, %s, %s);
 
 -- name: select_idle_parents
 -- Run after the commit that closed a child: when two commits close the last two children, the later one sees both closed.
@@ -25,6 +25,14 @@ select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.scope, r.pr
 from record r
 left join lateral (select array_agg(d.name) as names, array_agg(d.body) as bodies from document d where d.kind = r.kind and d.id = r.id) d on true
 where r.id = %(id)s and r.kind = %(kind)s;
+
+-- name: get_many
+select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.scope, r.priority, r.last_done, r.resume_count, r.error_count, r.message,
+       r.session, r.locks, r.hold_names, r.blocked_by, r.open, r.host, r.idempotency_key, r.queue_position, r.seq, r.version, r.wake_count,
+       r.wake_at, r.created, r.updated, d.names, d.bodies
+from unnest(%s::text[], %s::text[]) as u(kind, id)
+cross join lateral (select * from record where record.id = u.id and record.kind = u.kind offset 0) r
+left join lateral (select array_agg(d.name) as names, array_agg(d.body) as bodies from document d where d.kind = r.kind and d.id = r.id) d on true;
 
 -- name: get_by_idempotency_key
 select r.kind, r.id, r.state, r.parent_kind, r.parent_id, r.owner, r.scope, r.priority, r.last_done, r.resume_count, r.error_count, r.message,

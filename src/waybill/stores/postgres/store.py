@@ -26,6 +26,7 @@ from waybill.record import (
     OwnedLock,
     Page,
     Record,
+    RecordBusy,
     RecordNotFound,
     Ref,
     SessionInfo,
@@ -100,6 +101,12 @@ class PostgresStore(Store):
         if not rows:
             raise RecordNotFound(f"There is no {kind} {id}.")
         return full_record_of(rows[0])
+
+    def get_many(self, refs: Sequence[Ref]) -> dict[Ref, Record]:
+        rows = (
+            self._connection.run(STATEMENTS["get_many"], to_columns(dict.fromkeys(refs)), writes=False) if refs else []
+        )
+        return {record.ref: record for record in map(full_record_of, rows)}
 
     def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
         rows = self._connection.run(
@@ -260,7 +267,7 @@ class PostgresStore(Store):
             raise RecordNotFound(f"There is no {request.ref}.")
         if claimed and not added:
             pending = self._connection.run(STATEMENTS["get_action_request"], list(request.ref), writes=False)
-            raise Conflict(
+            raise RecordBusy(
                 f"{pending[0][0] if pending else 'An action'} was requested of {request.ref} and is not answered yet."
             )
         return bool(added)

@@ -23,7 +23,9 @@ from waybill.record import (
     CommitResult,
     Conflict,
     LockUnavailable,
+    ParentClosed,
     Record,
+    RecordBusy,
     RecordExists,
     Ref,
     StoreError,
@@ -108,6 +110,7 @@ class SqliteCommitCall:
         if (
             len(changes) == 1
             and not group.wake
+            and not group.requests
             and not self.use_savepoints
             and (pair := _plain_pair_of(changes[0])) is not None
         ):
@@ -191,11 +194,33 @@ class SqliteCommitCall:
         for change in group.changes:
             if change.requires_children_settled and self.execute(SQL["has_open_child"], change.ref).fetchall():
                 raise Conflict(f"{change.ref} has a child that is still open. Close the child first, then try again.")
+            if change.requires_open_parent and change.after is not None and change.after.parent is not None:
+                self._require_open(change.after.parent)
         for (kind, parent), position in self._queue_positions.items():
             if parent is None:
                 self.execute(SQL["write_parentless_position"], (kind, position))
+        for request in group.requests:
+            self._add_request(request)
         for ref in group.wake:
             self.execute(SQL["wake_record"], ref)
+
+    def _require_open(self, parent: Ref) -> None:
+        rows = self.execute(SQL["get_state_and_open"], parent).fetchall()
+        if not rows or not rows[0][1]:
+            raise ParentClosed(f"{parent} is {rows[0][0] if rows else 'gone'}, and takes no more children.")
+
+    def _add_request(self, request: ActionRequest) -> None:
+        """The session of the record cannot end before this transaction does: there is one writer."""
+        rows = self.execute(SQL["get_claimed_seq"], request.ref).fetchall()
+        if not rows:
+            raise Conflict(f"{request.ref} is gone or no longer claimed. Read it again, then decide again.")
+        ((seq,),) = rows
+        self.execute(SQL["add_action_request"], (seq, *request[1:]))
+        if self.count_changed_rows() != 1:
+            ((action, *rest),) = self.execute(SQL["get_action_request"], (seq,)).fetchall()
+            if not ActionRequest(request.ref, action, *rest).is_repeated_by(request):
+                raise RecordBusy(f"{action} was requested of {request.ref} and is not answered yet.")
+        self.has_action_requests = True  # a later group of this call may release the record
 
     def _create(self, change: Change, after: Record) -> Record:
         execute, now = self.execute, self.now

@@ -40,6 +40,13 @@ def get(database: SqliteDatabase, kind: str, id: str) -> Record:
     return record
 
 
+def get_many(database: SqliteDatabase, refs: Sequence[Ref]) -> dict[Ref, Record]:
+    with database.read() as execute:
+        rows = [row for ref in dict.fromkeys(refs) for row in execute(SQL["get"], ref).fetchall()]
+        found = load_documents(execute, [record_of(row) for row in rows]) if rows else []
+    return {record.ref: record for record in found}
+
+
 def get_by_idempotency_key(database: SqliteDatabase, kind: str, idempotency_key: str) -> Record:
     with database.read() as execute:
         rows = execute(SQL["get_by_idempotency_key"], (kind, idempotency_key)).fetchall()

@@ -15,7 +15,7 @@ from waybill.record import (
     SERVER_ABOUT,
     ActionRequest,
     BadStore,
-    Conflict,
+    RecordBusy,
     RecordNotFound,
     Ref,
     SessionInfo,
@@ -118,7 +118,7 @@ def request_action(database: SqliteDatabase, request: ActionRequest) -> bool:
         execute(SQL["add_action_request"], (record.seq, request.action, request.who, request.why, request.args))
         if database.db.changes() != 1:
             ((action, who, *_),) = execute(SQL["get_action_request"], (record.seq,)).fetchall()
-            raise Conflict(
+            raise RecordBusy(
                 f"{action} was requested of {request.ref} by {who or 'somebody'} and is not answered yet. Try again when it is."
             )
     return True

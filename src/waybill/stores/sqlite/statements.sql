@@ -62,6 +62,9 @@ select h.version, h.at, h.who, h.cause, h.before, h.after, h.why
 -- name: has_open_child
 select 1 from record where parent_kind = ?1 and parent_id = ?2 and open = 1 limit 1
 
+-- name: get_state_and_open
+select state, open from record where kind = ?1 and id = ?2
+
 -- name: is_idle_parent
 -- The parent exists and has no open child.
 select 1 from record p
@@ -255,6 +258,9 @@ select 1 from action_request limit 1
 
 -- name: add_action_request
 insert into action_request values (?1, ?2, ?3, ?4, ?5) on conflict (record) do nothing
+
+-- name: get_claimed_seq
+select seq from record where kind = ?1 and id = ?2 and session is not null
 
 -- name: get_action_request
 select a.action, a.who, a.why, a.args from action_request a where a.record = ?1

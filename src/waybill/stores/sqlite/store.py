@@ -73,6 +73,9 @@ class SqliteStore(Store):
     def get(self, kind: str, id: str) -> Record:
         return queries.get(self._db, kind, id)
 
+    def get_many(self, refs: Sequence[Ref]) -> dict[Ref, Record]:
+        return queries.get_many(self._db, refs)
+
     def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
         return queries.get_by_idempotency_key(self._db, kind, idempotency_key)
 

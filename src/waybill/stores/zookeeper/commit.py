@@ -69,7 +69,7 @@ class ZookeeperCommitter:
         self._parked_notes = parked_notes
         self._action_requests = action_requests
         self._planner = GroupPlanner(tree, parked_notes)
-        self._reads = CommitReads(tree, children, holds, self._planner)
+        self._reads = CommitReads(tree, children, holds, action_requests, self._planner)
 
     def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
         attempts = [GroupAttempt(group) for group in groups]

@@ -12,13 +12,25 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from waybill.record import Change, CommitAnswer, CommitGroup, CommitResult, CommitTooLarge, Conflict, Ref, StoreError
+from waybill.record import (
+    ActionRequest,
+    Change,
+    CommitAnswer,
+    CommitGroup,
+    CommitResult,
+    CommitTooLarge,
+    Conflict,
+    ParentClosed,
+    RecordBusy,
+    Ref,
+    StoreError,
+)
 from waybill.stores.zookeeper import children, operations, paths, record_changes, write_plan
 from waybill.stores.zookeeper.children import ZookeeperChildren
 from waybill.stores.zookeeper.connection import MAX_REQUEST
 from waybill.stores.zookeeper.numbers import NumberAllocator
 from waybill.stores.zookeeper.operations import Operation, Znode, list_names, read_data
-from waybill.stores.zookeeper.operator_controls import ZookeeperHolds
+from waybill.stores.zookeeper.operator_controls import ZookeeperActionRequests, ZookeeperHolds, encode_request
 from waybill.stores.zookeeper.parked_notes import ParkedNotes
 from waybill.stores.zookeeper.paths import JOB_LAYOUT, layout_of
 from waybill.stores.zookeeper.record_changes import ChangeResult
@@ -45,12 +57,23 @@ class GroupAttempt:
     size: int = 0  # of the plan, in bytes
     results: list[ChangeResult] = field(default_factory=list)
     holds: Collection[str] = ()
+    pending_requests: dict[Ref, ActionRequest] = field(default_factory=dict)
     takes_numbers: bool = field(init=False)  # no two transactions that take numbers may be pending at the same time
 
     def __post_init__(self) -> None:
         self.takes_numbers = any(
             c.before is None or (c.after is None and not layout_of(c.ref.kind).id_prefix) for c in self.group.changes
         )
+
+    @property
+    def needed_refs(self) -> list[Ref]:
+        """The records that the group needs and does not change: woken, requested to act, or parents that must be open."""
+        parents = [c.after.parent for c in self.group.changes if c.requires_open_parent and c.after is not None]
+        return [
+            *self.group.wake,
+            *(request.ref for request in self.group.requests),
+            *(parent for parent in parents if parent is not None),
+        ]
 
     @property
     def sessions(self) -> set[str]:
@@ -100,6 +123,11 @@ class GroupPlanner:
                     numbers.restore(saved_numbers)
                 return False
             attempt.results.append(result)
+        if refusal := self._plan_requirements(attempt, plan):
+            attempt.answer = refusal
+            if saved_numbers is not None:
+                numbers.restore(saved_numbers)
+            return False
         self._wake_parents(attempt, plan)
         if saved_numbers is not None:
             numbers.plan_positions(plan)
@@ -142,6 +170,35 @@ class GroupPlanner:
         if numbers is not None and not snapshot.layout.id_prefix:
             numbers.advance_past(snapshot.record_version)
         return record_changes.plan_remove(plan, change, snapshot)
+
+    def _plan_requirements(self, attempt: GroupAttempt, plan: WritePlan) -> StoreError | None:
+        """Assert what the group requires of records that it does not change, and leave its action requests there."""
+        afters = {change.ref: change.after for change in attempt.group.changes if change.before is not None}
+        for change in attempt.group.changes:
+            if not change.requires_open_parent or change.after is None or (parent := change.after.parent) is None:
+                continue
+            snapshot, after = attempt.snapshots.get(parent), afters.get(parent)
+            is_open = (after is not None and after.open) if parent in afters else snapshot is not None and snapshot.open
+            if not is_open or snapshot is None:
+                state = after.state if after is not None else snapshot.state if snapshot is not None else "gone"
+                return ParentClosed(f"{parent} is {state}, and takes no more children.")
+            if parent not in afters:
+                status_path = f"{snapshot.layout.home_path_of(parent.id)}/status"
+                plan.ops.append(operations.check(status_path, "open-parent", snapshot.status_version))
+        for request in attempt.group.requests:
+            snapshot = attempt.snapshots.get(request.ref)
+            if snapshot is None or snapshot.session is None:
+                return Conflict(f"{request.ref} is gone or no longer claimed. Read it again, then decide again.")
+            path = paths.action_request_path_of(request.ref)
+            plan.ops.append(operations.check(f"{snapshot.layout.home_path_of(request.ref.id)}/lock", "request"))
+            pending = attempt.pending_requests.get(request.ref)
+            if pending is None:
+                plan.ops.append(operations.create(path, encode_request(request), "request"))
+            elif pending.is_repeated_by(request):
+                plan.ops.append(operations.check(path, "request"))
+            else:
+                return RecordBusy(f"{pending.action} was requested of {request.ref} and is not answered yet.")
+        return None
 
     def _wake_parents(self, attempt: GroupAttempt, plan: WritePlan) -> None:
         """Wake the records that the group wakes: raise their wake count and end their wait. That is not versioned, and
@@ -188,12 +245,18 @@ class CommitReads:
     """Reads the records that groups change, wake or close, in as few requests as possible."""
 
     def __init__(
-        self, tree: ZookeeperTree, children: ZookeeperChildren, holds: ZookeeperHolds, planner: GroupPlanner
+        self,
+        tree: ZookeeperTree,
+        children: ZookeeperChildren,
+        holds: ZookeeperHolds,
+        action_requests: ZookeeperActionRequests,
+        planner: GroupPlanner,
     ) -> None:
         self._tree = tree
         self._connection = tree.connection
         self._children = children
         self._holds = holds
+        self._action_requests = action_requests
         self._planner = planner
 
     def read_groups(self, attempts: Sequence[GroupAttempt]) -> None:
@@ -212,16 +275,20 @@ class CommitReads:
                     continue
                 attempt.reads_existing = attempt.reads_existing or _needs_care(change)
                 wanted[change.ref] = wanted.get(change.ref, False) or _needs_documents(change)
-            wanted.update((ref, wanted.get(ref, False)) for ref in attempt.group.wake)
+            wanted.update((ref, wanted.get(ref, False)) for ref in attempt.needed_refs)
         found = self._read_wanted(wanted)
         for attempt in attempts:
-            for ref in [*(c.ref for c in attempt.group.changes if c.before is not None), *attempt.group.wake]:
+            for ref in [*(c.ref for c in attempt.group.changes if c.before is not None), *attempt.needed_refs]:
                 attempt.snapshots.setdefault(ref, found.get(ref))
             # Which of its locks it still owns must be read: whoever moved it may have removed them.
             attempt.reads_existing = attempt.reads_existing or any(
                 snapshot is not None and snapshot.void_locks for snapshot in attempt.snapshots.values()
             )
         self._answer_repeated_keys(keyed_creations)
+        requested = [request.ref for attempt in attempts for request in attempt.group.requests]
+        pending = {request.ref: request for request in self._action_requests.read_for(requested)} if requested else {}
+        for attempt in attempts:
+            attempt.pending_requests = pending
         if any(
             c.is_continuation and c.after and c.after.hold_names for attempt in attempts for c in attempt.group.changes
         ):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from waybill.record import ActionRequest, Conflict, OwnedLock, RecordNotFound, Ref, StoreError
+from waybill.record import ActionRequest, Conflict, OwnedLock, RecordBusy, RecordNotFound, Ref, StoreError
 from waybill.stores.zookeeper import operations, paths
 from waybill.stores.zookeeper.connection import ZookeeperConnection
 from waybill.stores.zookeeper.operations import (
@@ -46,6 +46,10 @@ _HOLDS_FOLDER = "/waybill/holds"
 _MAX_TRIES = 10  # when others set and clear the same hold
 
 
+def encode_request(request: ActionRequest) -> bytes:
+    return msgspec.json.encode((request.action, request.who, request.why, request.args.decode()))
+
+
 class ZookeeperActionRequests:
     """The action requests to the workers that have claimed the records."""
 
@@ -55,13 +59,12 @@ class ZookeeperActionRequests:
     def add(self, action_request: ActionRequest) -> bool:
         """Add a request. Returns False when nobody claims the record."""
         home = layout_of(action_request.ref.kind).home_path_of(action_request.ref.id)
-        body = msgspec.json.encode(
-            (action_request.action, action_request.who, action_request.why, action_request.args.decode())
-        )
         ops = [
             operations.check(home, "home"),
             operations.check(f"{home}/lock", "lock"),
-            operations.create(paths.action_request_path_of(action_request.ref), body, "action-request"),
+            operations.create(
+                paths.action_request_path_of(action_request.ref), encode_request(action_request), "action-request"
+            ),
         ]
         outcome = self._connection.write(ops)
         if not isinstance(outcome, OperationFailure):
@@ -69,7 +72,7 @@ class ZookeeperActionRequests:
         if ops[outcome.position].purpose == "home":
             raise RecordNotFound(f"There is no {action_request.ref}.")
         if ops[outcome.position].purpose == "action-request" and outcome.code == NODE_EXISTS:
-            raise Conflict(f"{action_request.ref} has a pending request already. Wait until it is answered.")
+            raise RecordBusy(f"{action_request.ref} has a pending request already. Wait until it is answered.")
         return False
 
     def list_refs(self) -> list[Ref]:

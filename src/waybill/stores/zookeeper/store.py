@@ -148,6 +148,9 @@ class ZookeeperStore(Store):
     def get(self, kind: str, id: str) -> Record:
         return self._finder.read_record(Ref(kind, id), documents=True).to_record()
 
+    def get_many(self, refs: Sequence[Ref]) -> dict[Ref, Record]:
+        return {snapshot.ref: snapshot.to_record() for snapshot in self._finder.read_existing(refs)}
+
     def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> Record:
         return self._finder.get_by_idempotency_key(kind, idempotency_key).to_record()
 
@@ -316,6 +319,15 @@ class RecordFinder:
         if snapshot is None:
             raise RecordNotFound(f"There is no {ref}.")
         return snapshot
+
+    def read_existing(self, refs: Sequence[Ref]) -> list[RecordSnapshot]:
+        """Read those of these records that exist, with their documents."""
+        wanted = [ref for ref in dict.fromkeys(refs) if ref.id]
+        found = read_snapshots(self._connection, wanted, documents=True) if wanted else []
+        if None in found:
+            self._connection.sync()  # the leader may know those that our server does not
+            found = read_snapshots(self._connection, wanted, documents=True)
+        return [snapshot for snapshot in found if snapshot is not None]
 
     def get_by_idempotency_key(self, kind: str, idempotency_key: str) -> RecordSnapshot:
         """Read the record that was created with this key; a batch also by its batchID, which another service may have

@@ -58,9 +58,9 @@ class ClaimHandler:
         if claimed.action_request is not None:
             step_run.action_request = claimed.action_request
             if claimed.action_request.action != PRIORITY:
-                self.step_runs.queue_change(
-                    step_run, self.settings.answer_request(machine, record, claimed.action_request)
-                )
+                answer = self.settings.answer_request(machine, record, claimed.action_request)
+                acts = rules.further_acts_of_request(machine, record, claimed.action_request, answer)
+                self.step_runs.queue_change(step_run, answer, acts=acts)
                 return
         if claimed.hold is not None:
             try:

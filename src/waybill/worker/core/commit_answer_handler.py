@@ -4,6 +4,7 @@ CommitResult                        the record goes on under its claim, or the s
                                     answered to its step
 StoreUnavailable                    the same commit is sent again, while the session lasts
 CommitOutcomeUnknown, SessionLost   nothing more is committed under this session
+acts that are refused               a transient error of the step, or the refusal of the request that brought them along
 any other refusal                   the claim is lost, or the change cannot be stored and another is committed instead
 """
 
@@ -19,12 +20,14 @@ from waybill.record import (
     CommitResult,
     Conflict,
     LockUnavailable,
+    RecordBusy,
     RecordNotFound,
     Ref,
     SessionLost,
     StoreError,
     StoreUnavailable,
 )
+from waybill.rules import ActionRefused
 from waybill.step import Fail, StepStopped
 from waybill.worker import messages as m
 from waybill.worker.core.claim_handler import ClaimHandler
@@ -32,6 +35,10 @@ from waybill.worker.core.lease import SessionLease
 from waybill.worker.core.polling import Polling
 from waybill.worker.core.step_runs import StepRuns, StuckRuns
 from waybill.worker.core.worker_settings import WorkerSettings
+
+# how often a commit is sent again whose acts found records that others keep changing; each time they are decided
+# MAX_DECISIONS times (waybill.shared_commits)
+MAX_BUSY_ROUNDS = 30
 
 
 class CommitAnswerHandler:
@@ -82,7 +89,9 @@ class CommitAnswerHandler:
                 elif entry.step_run is not None:
                     self.step_runs.forget(entry.step_run)
                 self.drain(str(answer))
-            elif entry.step_run is not None:
+            elif entry.step_run is not None and _is_about_acts(entry, answer):
+                self._handle_acts_refused(entry, entry.step_run, answer)
+            elif entry.step_run is not None and isinstance(answer, StoreError):
                 self._handle_refused(entry, entry.step_run, answer, now)
         if idle:
             self.step_runs.pending_commits.append(m.CommitEntry(CommitGroup((), tuple(idle))))
@@ -105,7 +114,12 @@ class CommitAnswerHandler:
         )
         self.step_runs.pending_commits.append(
             m.CommitEntry(
-                CommitGroup(rest, entry.group.wake), step_run, entry.is_save, {**entry.existing_children, **found}
+                CommitGroup(rest, entry.group.wake),
+                step_run,
+                entry.is_save,
+                entry.acts,
+                entry.rounds,
+                {**entry.existing_children, **found},
             )
         )
 
@@ -150,6 +164,36 @@ class CommitAnswerHandler:
             self.step_runs.reply(entry.step_run, StepStopped(str(answer)))
         self.lease.pause_calls(now)
 
+    def _handle_acts_refused(self, entry: m.CommitEntry, step_run: m.StepRun, answer: Exception) -> None:
+        """An act is not possible, so nothing of the group was written. Records that others keep changing are tried again a
+        while; otherwise it is a transient error of the step, which decides again on what it then finds, or, where the
+        program is wrong, a permanent one.
+        """
+        change, who = entry.group.changes[0], self.settings.who
+        if step_run.is_claim_lost:
+            self._drop_refused(entry, step_run, answer)
+        elif isinstance(answer, RecordBusy) and entry.rounds < MAX_BUSY_ROUNDS:
+            entry.rounds += 1
+            self.step_runs.pending_commits.append(entry)
+        elif entry.is_save:
+            self.step_runs.reply(step_run, answer)
+        elif change.answers_request and (request := step_run.action_request) and change.cause == request.action:
+            refusal = rules.refuse_action_request(step_run.record, request, rules.describe_error(answer))
+            self.step_runs.queue_change(step_run, refusal)
+        else:
+            may_pass = isinstance(answer, (ActionRefused, RecordBusy, RecordNotFound))
+            error = answer if may_pass else Fail(rules.describe_error(answer))
+            machine = self.settings.machine_of(step_run.record)
+            self.step_runs.queue_change(step_run, rules.apply_outcome(machine, step_run.record, error, who=who))
+
+    def _drop_refused(self, entry: m.CommitEntry, step_run: m.StepRun, answer: Exception) -> None:
+        step_run.is_claim_lost = True
+        self.step_runs.signal_stop(step_run)
+        if entry.is_save:
+            self.step_runs.reply(step_run, StepStopped(str(answer)))
+        else:
+            self.step_runs.forget(step_run)
+
     def _handle_refused(self, entry: m.CommitEntry, step_run: m.StepRun, answer: StoreError, now: float) -> None:
         is_join = entry.group.changes[0].requires_children_settled
         if (
@@ -157,12 +201,7 @@ class CommitAnswerHandler:
             or isinstance(answer, (ClaimLost, RecordNotFound))
             or (isinstance(answer, Conflict) and not is_join and not entry.is_save)
         ):
-            step_run.is_claim_lost = True
-            self.step_runs.signal_stop(step_run)
-            if entry.is_save:
-                self.step_runs.reply(step_run, StepStopped(str(answer)))
-            else:
-                self.step_runs.forget(step_run)
+            self._drop_refused(entry, step_run, answer)
         elif entry.is_save:
             if isinstance(answer, LockUnavailable):
                 after = entry.group.changes[0].after
@@ -199,3 +238,8 @@ class CommitAnswerHandler:
             self.step_runs.forget(step_run)  # the claim ends with the session
         elif not self.stuck_runs.schedule_retry(step_run, str(answer), now):
             self.drain(f"{step_run.record.ref} can be neither stored nor released: {answer}")
+
+
+def _is_about_acts(entry: m.CommitEntry, answer: Exception) -> bool:
+    """Whether the acts of the entry are refused, and not its own changes."""
+    return bool(entry.acts) and (not isinstance(answer, StoreError) or isinstance(answer, (RecordBusy, RecordNotFound)))

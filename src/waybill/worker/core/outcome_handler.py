@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from waybill import rules
 from waybill.machine import STAY, Machine
-from waybill.record import ActionRequest, Change, CommitGroup, Record, RecordDocuments
+from waybill.record import ActionRequest, Change, CommitGroup, Record, RecordDocuments, Ref
 from waybill.rules import PRIORITY
-from waybill.step import Done, Fail, Outcome, StepStopped, Wait
+from waybill.step import Act, Done, Fail, Outcome, StepStopped, Wait
 from waybill.worker import messages as m
 from waybill.worker.core.claim_sizing import ClaimSizing
 from waybill.worker.core.lease import SessionLease
@@ -55,7 +55,8 @@ class OutcomeHandler:
             self.step_runs.reply(step_run, error)
             return
         change = Change(record, replace(record, locks=locks), "", who, documents=documents)
-        self.step_runs.pending_commits.append(m.CommitEntry(CommitGroup((change, *children)), step_run, is_save=True))
+        group = CommitGroup((change, *children), tuple(message.wakes))
+        self.step_runs.pending_commits.append(m.CommitEntry(group, step_run, is_save=True, acts=tuple(message.acts)))
 
     def handle_step_ended(self, message: m.StepEnded, now: float) -> None:
         step_run = message.step_run
@@ -91,19 +92,17 @@ class OutcomeHandler:
         """Commit the requested action, with the documents of the step's outcome."""
         record = step_run.record
         documents = _documents_of(machine, record, outcome)
-        answer = self.settings.answer_request(
-            machine,
-            replace(record, documents=record.documents.with_changes(documents)) if documents else record,
-            request,
-        )
+        current = replace(record, documents=record.documents.with_changes(documents)) if documents else record
+        answer = self.settings.answer_request(machine, current, request)
+        acts = rules.further_acts_of_request(machine, current, request, answer)
         if isinstance(outcome, (Done, Fail)) and _is_left_in_place(machine, answer, request):
             # the step has done its work, which is not repeated
-            self._settle(step_run, machine, outcome, now, answer)
+            self._settle(step_run, machine, outcome, now, answer, acts)
         else:
-            self.step_runs.queue_change(
-                step_run,
-                replace(answer, before=record, documents={**documents, **answer.documents}) if documents else answer,
+            change = (
+                replace(answer, before=record, documents={**documents, **answer.documents}) if documents else answer
             )
+            self.step_runs.queue_change(step_run, change, acts=acts)
 
     def _settle(
         self,
@@ -112,9 +111,10 @@ class OutcomeHandler:
         outcome: Outcome | Exception,
         now: float,
         answer: Change | None = None,
+        acts: tuple[Act, ...] = (),
     ) -> None:
         """Commit the outcome. `answer`: the answer to an action request that leaves the record in its state; it is part
-        of the same commit.
+        of the same commit, and so are the acts that it brings along.
         """
         record, who = step_run.record, self.settings.who
         current = (
@@ -126,6 +126,7 @@ class OutcomeHandler:
         change = rules.apply_outcome(
             machine, current, outcome, who=who, host=self.settings.bound_host, keep_claim=go_on
         )
+        is_taken = _is_taken(outcome, change)
         if answer is not None:
             change = _add_answer(change, record, answer)
         elif step_run.action_request is not None and change.after is not None:
@@ -133,12 +134,16 @@ class OutcomeHandler:
             change = _add_priority(change, change.after, step_run.action_request)
             step_run.action_request = None
         children: tuple[Change, ...] = ()
-        if isinstance(outcome, Done) and outcome.spawn:
+        wakes: tuple[Ref, ...] = ()
+        if isinstance(outcome, (Done, Wait)) and is_taken:
+            acts, wakes = (*acts, *outcome.acts), tuple(outcome.wakes)
+        if isinstance(outcome, Done) and is_taken and outcome.spawn:
             try:
                 children = tuple(rules.create(self.settings.machines, n, maker=record, who=who) for n in outcome.spawn)
             except Exception as error:  # noqa: BLE001 - a step may spawn anything
                 change = rules.apply_outcome(machine, record, Fail(rules.describe_error(error)), who=who)
-        self.step_runs.queue_change(step_run, change, children)
+                acts, wakes = (), ()
+        self.step_runs.queue_change(step_run, change, children, acts, wakes)
 
     def _can_go_on(self, step_run: m.StepRun, machine: Machine, outcome: Done, now: float) -> bool:
         """Whether the record goes on to its next state under the same claim."""
@@ -155,6 +160,13 @@ class OutcomeHandler:
         if target is None or (step_run.record.kind, target) not in self.settings.served_queues:
             return False
         return not self.polling.is_paused(machine.name, target)
+
+
+def _is_taken(outcome: Outcome | Exception, change: Change) -> bool:
+    """Whether the outcome is what is committed: one that the machine does not allow is committed as a failure."""
+    if isinstance(outcome, Done):
+        return change.cause == "done"
+    return isinstance(outcome, Wait) and not change.cause and change.after is not None and not change.after.error_count
 
 
 def _documents_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from waybill import rules
 from waybill.record import Change, CommitGroup, Record, Ref
-from waybill.step import StepStopped
+from waybill.step import Act, StepStopped
 from waybill.worker import messages as m
 from waybill.worker.core.worker_settings import WorkerSettings
 
@@ -49,8 +49,15 @@ class StepRuns:
     def reply(self, step_run: m.StepRun, result: list[Record] | Exception | StepStopped) -> None:
         self.commands.append(m.ReplyCommand(step_run, result))
 
-    def queue_change(self, step_run: m.StepRun, change: Change, children: tuple[Change, ...] = ()) -> None:
-        self.pending_commits.append(m.CommitEntry(CommitGroup((change, *children)), step_run))
+    def queue_change(
+        self,
+        step_run: m.StepRun,
+        change: Change,
+        children: tuple[Change, ...] = (),
+        acts: tuple[Act, ...] = (),
+        wakes: tuple[Ref, ...] = (),
+    ) -> None:
+        self.pending_commits.append(m.CommitEntry(CommitGroup((change, *children), wakes), step_run, acts=acts))
 
     def forget(self, step_run: m.StepRun) -> None:
         if not step_run.is_running:
