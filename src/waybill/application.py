@@ -1,4 +1,4 @@
-"""What an application provides: its machines and, optionally, routes, commands, maintenance routines and a
+"""What an application provides: its machines and, optionally, routes, pages, commands, maintenance routines and a
 demonstration.
 
 An application is one `Application` object, announced by its package in the entry-point group `waybill.applications`:
@@ -52,6 +52,8 @@ class Application:
     # what its steps and maintenance routines use; made once in each process, closed by its `close`
     resources: Callable[[Environment], Any] | None = None
     routes: Callable[[Environment], Any] | None = None  # a fastapi.APIRouter or a list of them
+    # its pages and their entries in the navigation: a waybill.pages.ApplicationPages
+    pages: Callable[[Environment], Any] | None = None
     commands: Callable[[], Typer] | None = None  # added to the command line as `waybill NAME ...`
     demo: Callable[[Environment, Engine], None] | None = None  # creates records to look at; safe to repeat
     maintenance: tuple[Any, ...] = ()

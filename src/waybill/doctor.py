@@ -86,6 +86,15 @@ def examine(
         yield from _run_check(check, fix)
 
 
+def repair_one(environment: Environment, store: Store, rule: str, where: str, *, who: str) -> bool | None:
+    """Repair the finding of this rule and place, if it is still there; return whether it is repaired, None when it is not found."""
+    for check in _list_checks(environment, store, who):
+        for finding in _find_problems(check):
+            if (finding.rule, finding.where) == (rule, where):
+                return finding.repairable and _repair_finding(check, finding)[1]
+    return None
+
+
 def _list_checks(environment: Environment, store: Store, who: str) -> Iterator[HealthCheck]:
     def check_store() -> Iterator[Finding]:
         # Over a connection of its own: repairs on the other connection must not disturb the reading.

@@ -125,6 +125,10 @@ class Environment:
         application = self._application_by_kind.get(kind)
         return self.resources_of(application.name) if application is not None else None
 
+    def application_of_kind(self, kind: str) -> Application | None:
+        """Return the application that declares this kind; None for those that every process has."""
+        return self._application_by_kind.get(kind)
+
     def close(self) -> None:
         """Close the resources of the applications; those needed afterwards are made again."""
         with self._lock:
@@ -189,10 +193,13 @@ def make_built_in_machines(config: Config) -> Iterator[Machine]:
     """Yield the machines that every process has."""
     from waybill.maintenance import MAINTENANCE
     from waybill.notify import make_mail_machine, make_webhook_machine
+    from waybill.sign_in import LOGIN_LINK, SIGN_IN
     from waybill.tokens import TOKEN
 
     yield MAINTENANCE
     yield TOKEN
+    yield LOGIN_LINK
+    yield SIGN_IN
     yield make_mail_machine(config.mail)
     yield make_webhook_machine(config.webhooks)
 

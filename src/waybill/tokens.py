@@ -70,11 +70,14 @@ _EMPTY_HASH = "0" * 64  # compared with where there is no hash, so that the answ
 
 
 class Identity(NamedTuple):
-    """Who makes a request. `token`: the id of the token; None: somebody on this machine, who needs none."""
+    """Who makes a request. `token`: the id of the token; `sign_in`: that of the browser's sign-in; neither: somebody on
+    this machine, who needs none.
+    """
 
     name: str
     role: Role
     token: str | None = None
+    sign_in: str | None = None
 
     def has_role(self, role: str) -> bool:
         return is_role_sufficient(self.role, role)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -131,6 +132,14 @@ def take_step(waybill: Waybill, queue: str) -> Any:
     done = waybill("work", "--once", "--queue", queue, "--json")
     assert done.code == 0, done.err
     return done.json["transition"]
+
+
+def address_of(line: str) -> str:
+    """The address of the server in the line that `up` or `serve` prints; that of `up` is a link that signs in."""
+    parts = urlsplit(line.strip())
+    assert parts.scheme == "http", line
+    assert parts.netloc, line
+    return f"http://{parts.netloc}/"
 
 
 class Running:

@@ -274,15 +274,17 @@ def test_machines_are_listed_with_all_states_and_transitions_and_drawn(bare: Way
         assert action.description in text
     in_json = bare("machines", "--json").json["machines"]
     assert [machine["kind"] for machine in in_json] == [
+        "login-link",
         "mail",
         "maintenance",
         "parcel",
         "shipment",
+        "sign-in",
         "token",
         "webhook_delivery",
     ]
-    assert bare("machines", "list", "parcel", "--json").json["machines"] == [in_json[2]]
-    assert len(in_json[2]["arrows"]) == len(list(PARCEL.iter_arrows()))
+    assert bare("machines", "list", "parcel", "--json").json["machines"] == [in_json[3]]
+    assert len(in_json[3]["arrows"]) == len(list(PARCEL.iter_arrows()))
     drawn = bare("machines", "draw", "parcel").out
     assert drawn.startswith("stateDiagram-v2\n")
     assert "Packing --> Sending" in drawn

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.cli.conftest import Start
+from tests.cli.conftest import Start, address_of
 
 BEGIN = """
 import gc, json, resource
@@ -48,7 +48,7 @@ def test_nobody_gets_less_than_he_had() -> None:
 def test_more_may_listen_than_it_had_files_to_begin_with(running: Start, data: Path) -> None:
     """Most systems begin with 1,024; here with few, so that few must listen."""
     server = running("serve", "--port", 0, under=("sh", "-c", 'ulimit -Sn 100; exec "$@"', "sh"))
-    address = urlsplit(server.line().strip())
+    address = urlsplit(address_of(server.line()))
     token = (data / "admin.token").read_text().strip()
     text = f"GET /api/v1/changes HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     with ExitStack() as listeners:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Start, Waybill, submit_shipment
+from tests.cli.conftest import Start, Waybill, address_of, submit_shipment
 from tests.servers.process import wait_until
 from waybill.config import load, sqlite_url
 from waybill.environment import Environment
@@ -51,8 +51,9 @@ def test_up_prints_one_url_serves_works_and_ends_cleanly(
     running: Start, bare: Waybill, data: Path, number: int
 ) -> None:
     up = running("up", "--demo", "--port", 0)
-    url = up.line().strip()
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
+    line = up.line().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/login/[0-9a-f]{12}\.[0-9A-Za-z_-]{43}", line)
+    url = address_of(line)
     assert get(f"{url}health")[0] == 200
     token = (data / "admin.token").read_text().strip()
     assert stat.S_IMODE(os.stat(data / "admin.token").st_mode) == 0o600
@@ -74,7 +75,8 @@ def test_up_again_goes_on_with_the_same_token_and_records(
     monkeypatch.delenv("WAYBILL_DEMO")
     first = running("up", "--demo", "--port", 0, "--json")
     decoded = json.loads(first.line())
-    assert set(decoded) == {"url", "token_file"}
+    assert set(decoded) == {"url", "login_url", "token_file"}
+    assert decoded["login_url"].startswith(f"{decoded['url']}login/")
     assert decoded["token_file"] == str(data / "admin.token")
     token = (data / "admin.token").read_text()
     assert first.end(signal.SIGTERM).code == 0
@@ -96,7 +98,9 @@ def test_up_without_the_demonstration_has_none(running: Start, bare: Waybill, mo
     assert {kind["kind"] for kind in bare("ls", "--json").json["kinds"]} == {
         "maintenance",
         "webhook_delivery",
+        "login-link",
         "mail",
+        "sign-in",
         "token",
     }
     assert up.end(signal.SIGTERM).code == 0
@@ -167,7 +171,7 @@ def test_a_sqlite_file_that_another_host_serves_is_left_to_it(running: Start, co
 def test_serve_serves_and_does_no_work(running: Start, waybill: Waybill) -> None:
     submit_shipment(waybill)
     serve = running("serve", "--port", 0)
-    url = serve.line().strip()
+    url = address_of(serve.line())
     assert get(f"{url}health")[0] == 200
     assert waybill("sessions", "--json").json == {"sessions": []}
     assert serve.end(signal.SIGTERM).code == 0
@@ -180,7 +184,7 @@ def test_whoever_works_on_a_data_folder_knows_where_its_server_listens(running: 
     """
     for command, host in (("serve", "127.0.0.1"), ("up", "::1")):
         server = running(command, "--host", host, "--port", 0)
-        url = server.line().strip()
+        url = address_of(server.line())
         assert re.fullmatch(r"http://(127\.0\.0\.1|\[::1\]):[1-9]\d*/", url)
         environment = Environment.from_config(load(env={"WAYBILL_DATA": str(data)}), [])
         assert f"{environment.address}/" == url
@@ -202,7 +206,7 @@ def test_a_server_may_have_many_files_open(running: Start, data: Path) -> None:
         server = running("serve", "--port", 0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert get(f"{server.line().strip()}health")[0] == 200
+    assert get(f"{address_of(server.line())}health")[0] == 200
     limits = Path(f"/proc/{server.process.pid}/limits").read_text()
     (allowed,) = re.findall(r"Max open files +(\d+)", limits)
     assert int(allowed) == min(hard, 65_536)
@@ -214,7 +218,7 @@ def test_of_two_servers_the_one_that_stays_is_told_of(running: Start, data: Path
         servers = []
         for _ in range(2):
             server = running("serve", "--port", 0)
-            servers.append((server, server.line().strip()))
+            servers.append((server, address_of(server.line())))
         (stayed, url), (ended, _) = servers[stays], servers[1 - stays]
         assert ended.end(signal.SIGTERM).code == 0
         assert f"{Environment.from_config(load(env={'WAYBILL_DATA': str(data)}), []).address}/" == url
@@ -225,7 +229,7 @@ def test_a_server_whose_address_cannot_be_written_serves_all_the_same(running: S
     """As on a full disk, on which somebody has to look at what is there."""
     (data / "address").mkdir(parents=True)
     server = running("serve", "--port", 0)
-    url = server.line().strip()
+    url = address_of(server.line())
     assert get(f"{url}health")[0] == 200
     ended = server.end(signal.SIGTERM)
     assert ended.code == 0
@@ -238,7 +242,7 @@ def test_a_server_whose_address_cannot_be_written_serves_all_the_same(running: S
 
 def test_open_loopback_lets_this_machine_in_without_a_token(running: Start) -> None:
     up = running("up", "--port", 0, "--open-loopback")
-    assert get(f"{up.line().strip()}api/v1/machines")[0] == 200
+    assert get(f"{address_of(up.line())}api/v1/machines")[0] == 200
     assert up.end(signal.SIGTERM).code == 0
 
 

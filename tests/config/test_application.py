@@ -71,24 +71,30 @@ def settings(tmp_path: Path, **overrides: object) -> Config:
 
 def test_an_environment_collects_the_machines_of_its_applications(tmp_path: Path) -> None:
     assert sorted(Environment.from_config(settings(tmp_path), []).machines) == [
+        "login-link",
         "mail",
         "maintenance",
+        "sign-in",
         "token",
         "webhook_delivery",
     ]
     assert sorted(Environment.from_config(settings(tmp_path), [DEMO]).machines) == [
+        "login-link",
         "mail",
         "maintenance",
         "parcel",
         "shipment",
+        "sign-in",
         "token",
         "webhook_delivery",
     ]
     assert sorted(Environment.from_config(settings(tmp_path), [], demo=True).machines) == [
+        "login-link",
         "mail",
         "maintenance",
         "parcel",
         "shipment",
+        "sign-in",
         "token",
         "webhook_delivery",
     ]

@@ -107,9 +107,8 @@ def test_what_is_no_token_is_401(api: ApiFixture, anyone: TestClient, header: st
     assert token not in answer.text
 
 
-def test_the_scheme_is_not_case_sensitive_and_the_cookie_does_as_well(api: ApiFixture, anyone: TestClient) -> None:
+def test_the_scheme_is_not_case_sensitive(api: ApiFixture, anyone: TestClient) -> None:
     assert anyone.get(f"{API}/me", headers={"Authorization": f"bearer {api.tokens['reader']}"}).status_code == 200
-    assert anyone.get(f"{API}/me", headers={"Cookie": f"waybill_token={api.tokens['reader']}"}).status_code == 200
 
 
 def test_a_token_is_not_taken_from_the_url(api: ApiFixture, anyone: TestClient) -> None:

@@ -168,7 +168,7 @@ HEADERS = st.binary(max_size=80).map(lambda raw: bytes(b if b >= 32 and b != 127
 )
 def test_any_authorization_is_refused_over_http(api: ApiFixture, header: bytes, cookie: bool) -> None:
     name = b"Cookie" if cookie else b"Authorization"
-    answer = api.client().get(f"{API}/me", headers={name: (b"waybill_token=" if cookie else b"") + header})
+    answer = api.client().get(f"{API}/me", headers={name: (b"waybill_sign_in=" if cookie else b"") + header})
     assert answer.status_code == 401
     assert set(answer.json()["error"]) == {"code", "message", "hint"}
 

@@ -70,7 +70,7 @@ def up(
     threads: THREADS = None,
     processes: PROCESSES = None,
 ) -> int:
-    """Start everything in one process: the store, the server and a worker; print one URL.
+    """Start everything in one process: the store, the server and a worker; print one URL, which opens the page.
 
     Ctrl-C or SIGTERM stops it.
     """
@@ -78,7 +78,7 @@ def up(
     context.runtime.prepare()
     if demo:
         context.runtime.load_demo()
-    return _exit_code_of(context.runtime.serve(on_start=partial(_print_address, context)))
+    return _exit_code_of(context.runtime.serve(on_start=partial(_print_address, context, signs_in=True)))
 
 
 def serve(
@@ -149,15 +149,27 @@ def _print_transition(context: CommandContext, transition: StepTransition | None
     return None
 
 
-def _print_address(context: CommandContext, server: ListeningServer) -> None:
+def _print_address(context: CommandContext, server: ListeningServer, *, signs_in: bool = False) -> None:
+    """Print where it listens. `signs_in`: as a link that opens the page signed in; on loopback, where that needs no TLS."""
+    login_url = (
+        f"{server.url}login/{_make_login_link(context)}" if signs_in and is_loopback(context.config.http.host) else None
+    )
     if context.as_json:
-        return context.print_json(
-            {"url": server.url, "token_file": str(server.token_file) if server.token_file else None}, line=True
-        )
-    context.out.print(server.url)
+        token_file = str(server.token_file) if server.token_file else None
+        return context.print_json({"url": server.url, "login_url": login_url, "token_file": token_file}, line=True)
+    context.out.print(login_url or server.url, soft_wrap=True)
+    if login_url is not None:
+        context.print_note("Open it within ten minutes: it signs you in once. `waybill login-link` prints another.")
     if server.token_file is not None:
-        context.print_note(f"The admin token is in {server.token_file}")
+        context.print_note(f"The admin token, for programs, is in {server.token_file}")
     return None
+
+
+def _make_login_link(context: CommandContext) -> str:
+    from waybill.sign_in import make_login_link
+
+    with context.open_engine() as engine:
+        return make_login_link(engine, context.who, "admin", who=context.who).text
 
 
 def _exit_code_of(was_asked_to_stop: bool) -> int:

@@ -1,4 +1,4 @@
-"""Commands about sessions (the workers that are alive) and tokens (who may use the API)."""
+"""Commands about sessions (the workers that are alive), tokens (who may use the API) and links that sign in to the pages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from waybill.cli import terminal
 from waybill.cli.command_context import WHY, CommandContext, command
 from waybill.errors import InputError
 from waybill.record import MAX_PAGE
+from waybill.sign_in import make_login_link
 from waybill.text_format import format_age, format_local_time
 from waybill.tokens import TOKEN, Role, issue, revoke, token_view_of
 from waybill.views import ListQuery, PageTokens
 
-PANEL = "Workers and tokens"
+PANEL = "Workers, tokens and sign-in"
 
 
 def register(app: typer.Typer) -> None:
     command(app, panel=PANEL, examples=("waybill sessions", "waybill sessions --json"))(sessions)
+    command(
+        app,
+        "login-link",
+        panel=PANEL,
+        examples=("waybill login-link", "waybill login-link --name 'night shift' --role operator"),
+    )(print_login_link)
     tokens = typer.Typer(name="tokens", help="List, create and revoke the tokens of the HTTP API.")
     app.add_typer(tokens, rich_help_panel=PANEL)
     command(tokens, without_subcommand=True, examples=("waybill tokens", "waybill tokens --json"))(list_tokens)
@@ -86,6 +93,23 @@ def revoke_token(
     if context.as_json:
         return context.print_json({"id": id, "state": record.state})
     return context.print_line(f"The token {id} is {record.state.lower()}.")
+
+
+def print_login_link(
+    context: CommandContext,
+    name: Annotated[str | None, typer.Option("--name", help="Who signs in.", show_default="you")] = None,
+    role: Annotated[
+        Role, typer.Option("--role", help="What they may do; each role includes those before it.")
+    ] = "admin",
+) -> None:
+    """Print a link that signs in to the pages once, within ten minutes."""
+    with context.open_engine() as engine:
+        made = make_login_link(engine, name or context.who, role, who=context.who)
+    url = f"{context.environment.address}/login/{made.text}"
+    if context.as_json:
+        return context.print_json({"id": made.record.id, "name": name or context.who, "role": role, "url": url})
+    context.out.print(url, soft_wrap=True)
+    return context.print_note("It works once, for ten minutes. Send it only to whom it is for.")
 
 
 def sessions(context: CommandContext) -> None:

@@ -8,7 +8,7 @@ may still change them by class. Each state has its description as a tooltip; eac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from waybill.drawing.layout import LABEL_LETTER_WIDTH, MachineLayout, Point, StateBox, StateLink, compute_layout
@@ -32,10 +32,15 @@ STATE_TYPE_TEXTS: dict[StateType, str] = {
 
 
 def render_svg(
-    machine: Machine, counts: Mapping[str, int] | None = None, link_of: Callable[[str], str] | None = None
+    machine: Machine,
+    counts: Mapping[str, int] | None = None,
+    link_of: Callable[[str], str] | None = None,
+    *,
+    current: str | None = None,
+    visited: Collection[str] = (),
 ) -> str:
     """The figure. `counts`: the number of records in each state, written into its box; `link_of`: the URL of a state,
-    which makes its box a link.
+    which makes its box a link. `current` and `visited`: where one record is, and where it was; their boxes have these classes.
     """
     placed = compute_layout(machine, box_height=30.0 if counts is None else 46.0)
     left, top, right, bottom = placed.bounds
@@ -53,7 +58,14 @@ def render_svg(
         f'<rect class="paper" {_format_place(left - MARGIN, top - MARGIN)} {_format_size(width, height)} fill="{PAPER}"/>',
         *(_render_line(machine, line, points) for line, points in placed.lines),
         *(
-            _render_box(state, placed.boxes[state.name], state.name in initial_states, counts, link_of)
+            _render_box(
+                state,
+                placed.boxes[state.name],
+                state.name in initial_states,
+                counts,
+                link_of,
+                " current" if state.name == current else " visited" if state.name in visited else "",
+            )
             for state in machine.states
         ),
         *_render_labels(placed),
@@ -135,6 +147,7 @@ def _render_box(
     is_initial: bool,
     counts: Mapping[str, int] | None,
     link_of: Callable[[str], str] | None,
+    more_classes: str = "",
 ) -> str:
     dashes = {"rest": ' stroke-dasharray="6 3"', "retired": ' stroke-dasharray="2 3"'}.get(state.type, "")
     parts = [_render_rect(box, 0, STATE_FILLS[state.type], f'stroke="{INK}" stroke-width="1.3"{dashes}')]
@@ -159,7 +172,7 @@ def _render_box(
     if link_of is not None:
         inside = f"<a href={quoteattr(link_of(state.name))}>{inside}</a>"
     title = f"<title>{escape(f'{state.name} ({state.type}): {state.description}')}</title>"
-    return f'<g class="state {state.type}" data-state={quoteattr(state.name)}>{title}{inside}</g>'
+    return f'<g class="state {state.type}{more_classes}" data-state={quoteattr(state.name)}>{title}{inside}</g>'
 
 
 def _render_rect(box: StateBox, inset: float, fill: str, rest: str) -> str:

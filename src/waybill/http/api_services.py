@@ -19,7 +19,7 @@ from waybill.http.request_context import make_router
 from waybill.machine import Machine
 from waybill.record import RecordNotFound, Ref, Store
 from waybill.rules import find_id_problem
-from waybill.tokens import TOKEN
+from waybill.sign_in import PRIVATE_KINDS
 from waybill.views import PageTokens
 
 API_PREFIX = "/api/v1"
@@ -56,12 +56,16 @@ class ApiServices:
             return self._page_tokens
 
     def get_visible_machine(self, kind: str) -> Machine:
-        """The machine of a kind. Raises for tokens, which have routes of their own: those show no hash, and no token is made
-        by hand.
+        """The machine of a kind. Raises for tokens and sign-ins, which have routes and pages of their own: those show no hash,
+        and none is made by hand.
         """
         machine = self.environment.machines[kind]
-        if machine.name == TOKEN.name:
-            raise HttpProblem("forbidden", "Tokens cannot be read as records.", f"Use {API_PREFIX}/tokens.")
+        if machine.name in PRIVATE_KINDS:
+            raise HttpProblem(
+                "forbidden",
+                f"{machine.plural.capitalize()} cannot be read as records.",
+                f"Use {API_PREFIX}/tokens, or the page /admin.",
+            )
         return machine
 
     def make_ref(self, kind: str, id: str) -> Ref:

@@ -25,7 +25,7 @@ from waybill.environment import Environment
 from waybill.errors import InputError
 from waybill.http import change_stream, errors, holds_and_sessions, machines, records, tokens
 from waybill.http.api_services import ApiServices
-from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator, require_role
+from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator, is_credential_active, require_role
 from waybill.http.browser_security import BrowserSecurityMiddleware
 from waybill.http.change_feed import ChangeFeed
 from waybill.http.connections import StoreConnectionPool
@@ -36,7 +36,7 @@ from waybill.http.metrics import CONTENT_TYPE, RequestMetricsMiddleware, ServerM
 from waybill.http.readiness import ReadinessProbe
 from waybill.record import StoreError, prepare_decoders
 from waybill.registry import Registry
-from waybill.tokens import Identity, is_active
+from waybill.tokens import Identity
 
 SHUTDOWN_TIMEOUT = 10  # seconds for running requests when the server stops
 API_DESCRIPTION = """Records in explicit states, moved by steps that survive any crash.
@@ -73,7 +73,9 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
     """
     connections = StoreConnectionPool(environment)
     authenticator = TokenAuthenticator(connections, open_loopback)
-    change_feed = ChangeFeed(environment.open_store, change_stream.make_topic_reader(environment.machines), is_active)
+    change_feed = ChangeFeed(
+        environment.open_store, change_stream.make_topic_reader(environment.machines), is_credential_active
+    )
     services = ApiServices(environment, connections, authenticator, change_feed)
     metrics = ServerMetrics(services)
 
@@ -99,7 +101,7 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
     for part in (machines, records, holds_and_sessions, tokens, change_stream):
         app.include_router(part.build_router(services))
     _add_applications(app, environment, authenticator)
-    app.router.routes.sort(key=_specificity_of)
+    sort_routes(app)
     _describe_registry(app, Registry.from_environment(environment))
     errors.install_error_handlers(app)
     app.add_middleware(BrowserSecurityMiddleware, listens_on=environment.config.http.host, hosts=hosts)
@@ -236,6 +238,11 @@ def _split_router(router: APIRouter) -> Iterator[APIRouter]:
         single = APIRouter()
         single.routes.append(route)
         yield single
+
+
+def sort_routes(app: FastAPI) -> None:
+    """Put the routes in the order in which they are tried. Safe to repeat, when routes have been added."""
+    app.router.routes.sort(key=_specificity_of)
 
 
 def _specificity_of(route: BaseRoute) -> tuple[int, ...]:

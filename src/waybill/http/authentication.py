@@ -1,7 +1,9 @@
 """Who sends a request, and with which role. waybill.tokens holds the tokens themselves.
 
 A request is authenticated by the header `Authorization: Bearer wb_...`, by the token as the password of HTTP's basic
-authentication (which older programs can send, `curl -u name:wb_...`), or by the cookie in which the web page stores it.
+authentication (which older programs can send, `curl -u name:wb_...`), or by the cookie of a browser that is signed in to the
+pages (waybill.sign_in). A browser sends its cookie by itself, so a change that comes with a cookie needs the CSRF token of its
+page too: in the header X-CSRF-Token, or in the field `csrf` of a form.
 A server started with `open_loopback` also accepts requests from this machine without a token, as admin: for a computer
 with one user, not for a shared one.
 """
@@ -9,6 +11,8 @@ with one user, not for a shared one.
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import ipaddress
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -17,10 +21,12 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
-from waybill.http.browser_security import host_of, is_loopback_name
+from waybill.http.browser_security import SAFE_METHODS, host_of, is_loopback_name
 from waybill.http.connections import StoreConnectionPool
 from waybill.http.errors import HttpProblem
-from waybill.tokens import Identity, identify
+from waybill.record import Store
+from waybill.sign_in import identify_sign_in, is_sign_in_active
+from waybill.tokens import Identity, identify, is_active
 
 # Tells the OpenAPI description that routes need a token; the authenticator reads the header itself.
 TOKEN_SECURITY = Depends(
@@ -28,7 +34,9 @@ TOKEN_SECURITY = Depends(
         scheme_name="token", description="A token, `wb_...`, of the role that the route needs.", auto_error=False
     )
 )
-TOKEN_COOKIE = "waybill_token"
+SIGN_IN_COOKIE = "waybill_sign_in"
+CSRF_HEADER = "x-csrf-token"
+SIGN_IN_PREFIX = "sign-in "  # begins the credential of a sign-in; a token's is its id
 LOOPBACK_IDENTITY = Identity("loopback", "admin")
 FORWARDED_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
@@ -46,15 +54,30 @@ class TokenAuthenticator:
     async def _identify(self, request: Request) -> Identity:
         token = _read_presented_token(request)
         if token is None:
-            if self._open_loopback and _is_local(request):
-                return LOOPBACK_IDENTITY
-            raise make_unauthorized_problem("This needs a token.", error="")
+            identity = await self.identify_browser(request)
+            if identity is None:
+                raise make_unauthorized_problem("This needs a token.", error="")
+            if request.method not in SAFE_METHODS:
+                check_csrf_token(request, request.headers.get(CSRF_HEADER, ""))
+            return identity
         identity = await run_in_threadpool(self._identify_token, token)
         if identity is None:
             raise make_unauthorized_problem(
                 "This token is not valid: it is misspelt, revoked, or of another server.", error="invalid_token"
             )
         return identity
+
+    async def identify_browser(self, request: Request) -> Identity | None:
+        """Who is signed in with this browser: by its cookie, or, where loopback is open, by being on this machine."""
+        cookie = request.cookies.get(SIGN_IN_COOKIE)
+        identity = await run_in_threadpool(self._identify_sign_in, cookie) if cookie else None
+        if identity is None and self._open_loopback and _is_local(request):
+            return LOOPBACK_IDENTITY
+        return identity
+
+    def _identify_sign_in(self, cookie: str) -> Identity | None:
+        with self._connections.open_store() as store:
+            return identify_sign_in(store, cookie)
 
     def _identify_token(self, token: str) -> Identity | None:
         with self._connections.open_store() as store:
@@ -81,7 +104,7 @@ class TokenAuthenticator:
 def _read_presented_token(request: Request) -> str | None:
     header = request.headers.get("authorization")
     if header is None:
-        return request.cookies.get(TOKEN_COOKIE)
+        return None
     scheme, _, credentials = header.partition(" ")
     if scheme.lower() == "basic":
         return _read_basic_password(credentials.strip())
@@ -115,6 +138,31 @@ def _is_local(request: Request) -> bool:
     except ValueError:
         return False
     return address.is_loopback and is_loopback_name(host_of(request.headers.get("host", "")))
+
+
+def csrf_token_of(request: Request) -> str:
+    """The token that a page of this browser sends with every change: only a page that was served to it can know it."""
+    key = request.cookies.get(SIGN_IN_COOKIE, "").encode()
+    return hmac.new(key, b"csrf", hashlib.sha256).hexdigest() if key else ""
+
+
+def check_csrf_token(request: Request, sent: str) -> None:
+    """Raise unless a change that comes with the cookie of a sign-in has the token of its page."""
+    if not hmac.compare_digest(sent.encode(), csrf_token_of(request).encode()):
+        raise HttpProblem(
+            "foreign-origin", "The form is not from a page of this sign-in.", "Load the page again, then try again."
+        )
+
+
+def credential_of(identity: Identity) -> str | None:
+    """What a live stream is open for; None: it needs none."""
+    return f"{SIGN_IN_PREFIX}{identity.sign_in}" if identity.sign_in is not None else identity.token
+
+
+def is_credential_active(store: Store, credential: str) -> bool:
+    if credential.startswith(SIGN_IN_PREFIX):
+        return is_sign_in_active(store, credential.removeprefix(SIGN_IN_PREFIX))
+    return is_active(store, credential)
 
 
 def make_unauthorized_problem(message: str, error: str) -> HttpProblem:

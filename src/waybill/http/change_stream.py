@@ -22,12 +22,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from waybill import views
 from waybill.http.api_services import ApiServices, IdText, KindText, ParentText
-from waybill.http.authentication import require_role
+from waybill.http.authentication import credential_of, require_role
 from waybill.http.change_feed import ChangeFeed, FeedListener, FeedTopic
 from waybill.http.errors import READ_STATUSES, HttpProblem, describe_responses
 from waybill.record import BadStore, RecordNotFound, Store
 from waybill.rules import Machines
-from waybill.tokens import TOKEN, Identity
+from waybill.sign_in import PRIVATE_KINDS
+from waybill.tokens import Identity
 
 HEARTBEAT = 15.0  # seconds of silence before a comment is sent; proxies cut silent streams
 SEND_TIMEOUT = 30.0  # seconds that a client may take to accept one message
@@ -154,7 +155,7 @@ def build_router(services: ApiServices) -> APIRouter:
         available).
         """
         topics = _select_topics(services, identity, kind, id, parent)
-        listener = services.change_feed.add_listener(topics, identity.token)
+        listener = services.change_feed.add_listener(topics, credential_of(identity))
         return ChangeStream(services.change_feed, listener)
 
     return routes
@@ -167,7 +168,9 @@ def _select_topics(
     if kind is None:
         if id is not None or parent is not None:
             raise HttpProblem("bad-query", "An id or a parent needs a kind.", "Add kind=KIND.")
-        return [FeedTopic("counts", name) for name in services.environment.machines if name != TOKEN.name] + common
+        return [
+            FeedTopic("counts", name) for name in services.environment.machines if name not in PRIVATE_KINDS
+        ] + common
     if id is not None and parent is not None:
         raise HttpProblem(
             "bad-query", "Listen to one record or to the children of one, not both.", "Leave out id or parent."

@@ -24,6 +24,7 @@ imported from here.
 """
 
 from waybill.machine.declarations import (
+    FAILED,
     MAX_WAIT,
     RESUME,
     STAY,
@@ -48,6 +49,7 @@ from waybill.machine.validation import MachineError, check_machine
 from waybill.record import Document
 
 __all__ = [
+    "FAILED",
     "MAX_WAIT",
     "RESUME",
     "STAY",

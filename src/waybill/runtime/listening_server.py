@@ -35,6 +35,7 @@ class ListeningServer:
 
     def __init__(self, environment: Environment) -> None:
         from waybill.http import ApiServer, create_app
+        from waybill.pages.site import install_pages
         from waybill.tokens import TOKEN_FILE, ensure_admin_token
 
         self.ready = threading.Event()  # set when it serves, or has ended
@@ -52,8 +53,10 @@ class ListeningServer:
                 await super().startup(sockets)
                 ready.set()
 
-        app = create_app(
-            environment, open_loopback=environment.config.open_loopback, hosts=environment.config.http.allowed_hosts
+        app = install_pages(
+            create_app(
+                environment, open_loopback=environment.config.open_loopback, hosts=environment.config.http.allowed_hosts
+            )
         )
         self.server = ReadySignallingServer(app, host, port, log_level=environment.config.log.level)
         self._data = environment.config.data

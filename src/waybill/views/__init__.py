@@ -37,6 +37,7 @@ from waybill.views.view_types import (
 )
 
 __all__ = [
+    "UNDECLARED",
     "ListQuery",
     "PageTokens",
     "compose_record_message",

@@ -1,0 +1,32 @@
+"""The pages: HTML from the server, over the same views as the API and the command line.
+
+    PageRoute (page_routes.py)     authenticates a request, checks the form, and turns errors into pages
+    PageContext (page_context.py)  what a page receives: who asks, the form, the store, and `render`
+    templates/, static/            one base template, one style sheet, components.html; htmx, and modules of our own
+
+Each module beside these is one page, or a few that belong together: its routes, and what it reads. No page has SQL or a rule of a machine:
+it reads views, and its buttons are the actions of the machine's table. Every page works without JavaScript, which adds what moves:
+`static/live.js` shares one stream of changes among the tabs of a browser.
+
+An application brings pages of its own with `Application.pages`:
+
+    def build_pages(environment: Environment) -> ApplicationPages:
+        from photolab.pages import router
+
+        return ApplicationPages(router, (NavigationEntry("Photos", "/photolab/photos"),), package="photolab.pages")
+
+    router = make_page_router("/photolab")
+
+    @router.get("/photos", **declare_role("reader"))
+    def show_photos(context: PageRequest) -> Response:
+        return context.render("photolab/photos.html", photos=...)
+
+`package` holds the folder templates/ of the application; in a template its files are below the application's name, and
+`{% extends "base.html" %}` gives them the frame. Forms begin with `{{ csrf_field() }}`.
+"""
+
+from waybill.pages.application_pages import ApplicationPages, FoundLink, NavigationEntry
+from waybill.pages.page_context import PageContext, PageRequest
+from waybill.pages.page_routes import make_page_router
+
+__all__ = ["ApplicationPages", "FoundLink", "NavigationEntry", "PageContext", "PageRequest", "make_page_router"]

@@ -1,0 +1,74 @@
+"""Failures: everything that failed or is retried, grouped by cause, and one button for a whole group after a preview."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fastapi import APIRouter, Response
+
+from waybill import views
+from waybill.http.request_context import declare_role
+from waybill.machine import Action, Machine
+from waybill.pages.actions import MAX_SHOWN, find_action, preview_action, to_selected
+from waybill.pages.figures import tone_of
+from waybill.pages.page_context import PageContext, PageRequest
+from waybill.pages.page_routes import make_page_router
+from waybill.record import Store
+from waybill.views.failures import FailureGroup, iter_group, list_failure_groups
+
+
+class FailureRow(NamedTuple):
+    group: FailureGroup
+    machine: Machine
+    tone: str
+    first: str | None
+    last: str | None
+    actions: list[Action]
+
+
+def build_router() -> APIRouter:
+    routes = make_page_router()
+
+    @routes.get("/failures", **declare_role("reader"))
+    def show_failures(context: PageRequest) -> Response:
+        with context.connections.open_store() as store:
+            rows = list_rows(context, store)
+        return context.render("failures.html", rows=rows, total=sum(row.group.count for row in rows))
+
+    @routes.post("/failures/preview", **declare_role("reader"))
+    def preview_group(context: PageRequest) -> Response:
+        machine = context.get_machine(context.get_field("kind"))
+        action = find_action(context, machine, context.get_field("action"))
+        with context.connections.open_store() as store:
+            records = iter_group(store, machine, context.get_field("state"), context.get_field("cause"))
+            found = preview_action(store, machine, action, records)
+        return context.render(
+            "preview.html",
+            machine=machine,
+            action=action,
+            preview=found,
+            selected=[to_selected(record).to_field() for record in found.eligible],
+            shown=MAX_SHOWN,
+            back="/failures",
+            tone=lambda name: tone_of(machine, name),
+        )
+
+    return routes
+
+
+def list_rows(context: PageContext, store: Store) -> list[FailureRow]:
+    rows = []
+    for group in list_failure_groups(store, context.machines):
+        machine = context.machines[group.kind]
+        possible = [a for a in machine.list_actions_from(group.state) if a.writes is None and context.can(a.role)]
+        rows.append(
+            FailureRow(
+                group,
+                machine,
+                tone_of(machine, group.state),
+                views.format_time(group.first),
+                views.format_time(group.last),
+                possible,
+            )
+        )
+    return rows
