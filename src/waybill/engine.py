@@ -299,7 +299,7 @@ class Engine:
         refusal = self.store.commit(
             [CommitGroup((rules.refuse_action_request(record, request, rules.describe_error(answer)),))]
         )[0]
-        return True if isinstance(refusal, CommitResult) else None
+        return True if isinstance(refusal, CommitResult) else False if isinstance(refusal, Conflict) else None
 
     def _commit_change(
         self, ref: Ref, decide: Callable[[Record], Change], request: ActionRequest, can_wait: Callable[[Record], bool]

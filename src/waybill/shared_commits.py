@@ -137,7 +137,7 @@ def _decide(
             continue
         each.decisions += 1
         if each.decisions > MAX_DECISIONS:
-            answers[each.place] = SharedAnswer(RecordBusy(_describe_busy(shared)), each.group)
+            answers[each.place] = SharedAnswer(RecordBusy(_describe_busy(shared), is_contended=True), each.group)
             continue
         try:
             decided = rules.decide_acts(

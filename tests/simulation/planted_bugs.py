@@ -27,16 +27,19 @@ from waybill.record import (
     LockUnavailable,
     Record,
     Ref,
+    Store,
     StoreError,
     WorkQueue,
 )
-from waybill.rules import transitions
+from waybill.rules import Machines, transitions
+from waybill.shared_commits import SharedAnswer, SharedCommit, commit_shared
 from waybill.sim.fault_injecting_store import FaultInjectingStore, find_affected_parents
 from waybill.sim.seed_runs import SimulationCase, profile_of
 from waybill.sim.world import get_current_world
 from waybill.step import Act, New, Wait
 from waybill.stores.model import ModelDatabase, ModelStore
 from waybill.worker import messages as m
+from waybill.worker import store_commands
 from waybill.worker.core import WorkerCore
 from waybill.worker.core.claim_handler import ClaimHandler
 from waybill.worker.core.commit_answer_handler import CommitAnswerHandler
@@ -400,6 +403,42 @@ def children_are_created_in_a_commit_of_their_own(patch: Patch) -> None:
             self.pending_commits.append(m.CommitEntry(CommitGroup(children)))
 
     patch.setattr(StepRuns, "queue_change", queue_change)
+
+
+@bug(scenario="admissions", fault_mix="crashes", problem="has given places to")
+def acts_are_written_in_a_commit_of_their_own(patch: Patch) -> None:
+    """A place is taken in the commit that admits, and given back in the commit that ends."""
+
+    def commit_apart(store: Store, machines: Machines, commits: Sequence[SharedCommit]) -> list[SharedAnswer]:
+        answers = commit_shared(store, machines, [replace(each, acts=()) for each in commits])
+        apart = [replace(each, group=CommitGroup(())) for each in commits if each.acts]
+        commit_shared(store, machines, apart)
+        return answers
+
+    patch.setattr(store_commands, "commit_shared", commit_apart)
+
+
+@bug(scenario="admissions", fault_mix="none", problem="is closed and gets a child")
+def a_child_is_created_below_a_closed_parent(patch: Patch) -> None:
+    """A6: `if_parent_open` is decided by the commit."""
+    patch.setattr(ModelDatabase, "_require_open_parent", lambda self, child: None)
+
+
+@bug(scenario="admissions", fault_mix="none", problem="run run-")
+def the_wakes_of_an_outcome_are_dropped(patch: Patch) -> None:
+    """A5: whoever waits for two sources is woken by the commit of each."""
+    original = StepRuns.queue_change
+
+    def queue_change(self: StepRuns, *args: Any) -> None:
+        original(self, *args[:4])
+
+    patch.setattr(StepRuns, "queue_change", queue_change)
+
+
+@bug(scenario="admissions", fault_mix="none", problem="never answered")
+def requests_of_a_group_are_not_written(patch: Patch) -> None:
+    """B11: what a commit requests of a worker is part of it."""
+    patch.setattr(ModelDatabase, "add_request", lambda self, request: None)
 
 
 @bug(fault_mix="none", problem="clients, or action requests")

@@ -16,7 +16,7 @@ from waybill.sim.scenario import Scenario
 from waybill.sim.seed_runs import SimulationCase, profile_of, run_seeds
 from waybill.sim.simulation import Simulation
 
-SEEDS = range(800)
+SEEDS = range(640)
 
 
 class ReachedPoints:

@@ -44,6 +44,10 @@ class RecordBusy(Conflict):
 
     code = "busy-record"
 
+    def __init__(self, message: str | None = None, *, is_contended: bool = False) -> None:
+        super().__init__(message)
+        self.is_contended = is_contended  # others keep changing it, so that the next try may succeed at once
+
 
 class ParentClosed(StoreError):
     """The parent is closed or gone, and takes no more children."""

@@ -101,7 +101,7 @@ def _check_expectations(simulation: Simulation, store: Store) -> Iterator[str]:
             entry.who == who or mentions.search(entry.why) for entry in store.history(*ref)
         ):
             yield f"{who} left {action} with the worker of {ref}, and it was never answered"
-    for ref, who, cause in checker.signed_actions:
+    for ref, who, cause, _ in checker.signed_actions:
         if who in expectations.refusals and not cause.endswith("refused"):
             yield f"{cause} of {ref} was done, and {who} received the refusal {expectations.refusals[who]!r}"
     for lock, ref in checker.lock_owners.items():

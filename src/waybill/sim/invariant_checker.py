@@ -90,7 +90,8 @@ class InvariantChecker:
         self.open_child_counts: dict[Ref, int] = {}
         self.refs_by_idempotency_key: dict[tuple[str, str], Ref] = {}
         self.removed_versions: dict[Ref, int] = {}  # the last version of each removed record
-        self.signed_actions: dict[tuple[Ref, str, str], None] = {}  # actions by who requested them
+        # actions by who requested them, and why: one action may bring others along on the same record
+        self.signed_actions: dict[tuple[Ref, str, str, str], None] = {}
         self.claim_versions: dict[tuple[Ref, int], None] = {}
         self.arrows = {name: arrows_of(machine) for name, machine in machines.items()}
         # the scenario's own invariants
@@ -178,6 +179,19 @@ class InvariantChecker:
                 if len(answer.records) != len(group.changes) or not self._is_repeated(group, answer):
                     for change, record in zip(group.changes, answer.records, strict=True):
                         self._check_change(change, record)
+                    self._check_requirements(group)
+
+    def _check_requirements(self, group: CommitGroup) -> None:
+        """What the group needs of records that it does not change, as it left them."""
+        for request in group.requests:
+            checked = self.records.get(request.ref)
+            if checked is None or checked.session is None:
+                raise InvariantViolation(f"{request.action} is requested of {request.ref}, which nobody has claimed")
+        for change in group.changes:
+            if change.requires_open_parent and change.after is not None and change.after.parent is not None:
+                parent = self.records.get(change.after.parent)
+                if parent is None or not parent.open:
+                    raise InvariantViolation(f"{change.after.parent} is closed and gets a child that needs it open")
 
     def _is_repeated(self, group: CommitGroup, answer: CommitResult) -> bool:
         """Whether the answer is that of an earlier commit with the same idempotency key, and nothing was written."""
@@ -293,7 +307,7 @@ class InvariantChecker:
     def _check_signature(self, ref: Ref, change: Change) -> None:
         """An action requested once is done at most once; clients sign each request with a name of its own."""
         if change.who.startswith("request "):
-            signature = (ref, change.who, change.cause)
+            signature = (ref, change.who, change.cause, change.why)
             if signature in self.signed_actions:
                 raise InvariantViolation(f"{change.cause} of {ref}, requested once by {change.who}, is done twice")
             self.signed_actions[signature] = None

@@ -275,6 +275,9 @@ class Simulation:
         self.trace.note_commits(groups, answers)
         self.checker.check_commits(groups, answers)
         for group, answer in zip(groups, answers, strict=True):
+            for request in group.requests if isinstance(answer, CommitResult) else ():
+                self.expectations.note_pending_action(request.ref, request.action, request.who)
+        for group, answer in zip(groups, answers, strict=True):
             if isinstance(answer, CommitResult) and (
                 group.wake or any(r and r.session is r.blocked_by is None for r in answer.records)
             ):

@@ -172,7 +172,7 @@ class CommitAnswerHandler:
         change, who = entry.group.changes[0], self.settings.who
         if step_run.is_claim_lost:
             self._drop_refused(entry, step_run, answer)
-        elif isinstance(answer, RecordBusy) and entry.rounds < MAX_BUSY_ROUNDS:
+        elif isinstance(answer, RecordBusy) and answer.is_contended and entry.rounds < MAX_BUSY_ROUNDS:
             entry.rounds += 1
             self.step_runs.pending_commits.append(entry)
         elif entry.is_save:
