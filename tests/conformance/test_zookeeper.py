@@ -1,12 +1,23 @@
 """The ZooKeeper driver passes the suite on a real server, once on the generic layout and once on Merritt's."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.stores.zookeeper.harness import MerrittHarness, ZookeeperHarness
 
 from waybill.record import Change, CommitGroup, Conflict, SessionLost
 from waybill.stores.conformance import ForeignLockSuite, StoreSuite, StoreTester
+from waybill.stores.conformance.shared_locks import CountedLockTests, SharedLockRaceTests, SharedLockTests
+
+# The tests of locks that this store refuses: it has exclusive ones only.
+_EXCLUSIVE_ONLY = {
+    name: None
+    for tests in (CountedLockTests, SharedLockRaceTests, SharedLockTests)
+    for name in vars(tests)
+    if name.startswith("test_")
+}
+ExclusiveLocksOnly: Any = type("ExclusiveLocksOnly", (), _EXCLUSIVE_ONLY)
 
 
 class OwnSessions:
@@ -19,8 +30,13 @@ class OwnSessions:
             tester.claim(tester.store, others)
         assert tester.get(made).session is None
 
+    def test_a_lock_that_is_not_exclusive_is_refused(self, tester: StoreTester) -> None:
+        for lock in ("shared ark/a", "at most 2 of ark/a"):
+            (answer,) = tester.store.commit([CommitGroup((tester.draft_parcel(locks=(lock,)),))])
+            assert "on ZooKeeper all locks are exclusive" in str(answer)
 
-class TestGeneric(OwnSessions, StoreSuite, ForeignLockSuite):
+
+class TestGeneric(ExclusiveLocksOnly, OwnSessions, StoreSuite, ForeignLockSuite):
     @pytest.fixture
     def harness(self, zookeeper_url: str) -> Iterator[ZookeeperHarness]:
         harness = ZookeeperHarness(zookeeper_url)
@@ -28,7 +44,7 @@ class TestGeneric(OwnSessions, StoreSuite, ForeignLockSuite):
         harness.close()
 
 
-class TestMerritt(OwnSessions, StoreSuite, ForeignLockSuite):
+class TestMerritt(ExclusiveLocksOnly, OwnSessions, StoreSuite, ForeignLockSuite):
     @pytest.fixture
     def harness(self, zookeeper_url: str) -> Iterator[MerrittHarness]:
         harness = MerrittHarness(zookeeper_url)

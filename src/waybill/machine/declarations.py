@@ -65,6 +65,7 @@ class State:
     poll_interval: float = 1.0  # seconds of a Wait that does not say how long
     settled: bool = False  # the parent does not wait for a record in this state
     locks: tuple[str, ...] = ()  # the lock families of which a record owns locks while it is here
+    shared_locks: tuple[str, ...] = ()  # the same, together with any number of others that share them
     leaves_files: bool = False  # its step leaves files in the working folder of its host
     reserves_space: bool = False  # a record may have disk space reserved here; elsewhere its reservation is removed
     on_host_lost: str | None = None  # where the record goes when the host that had its working files is lost
@@ -72,6 +73,11 @@ class State:
     # of a join: the document that says whether all children are made; until it does, the step makes them
     children_document: str | None = None
     keep: float | None = None  # seconds after which a record that rests or ended here is removed; None: never
+
+    @property
+    def lock_families(self) -> tuple[str, ...]:
+        """The families of which a record owns locks here, in whatever sort."""
+        return (*self.locks, *self.shared_locks) if self.shared_locks else self.locks
 
     @property
     def works(self) -> bool:
@@ -96,6 +102,7 @@ def work(
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
     poll_interval: float = 1.0,
     locks: Iterable[str] = (),
+    shared_locks: Iterable[str] = (),
     leaves_files: bool = False,
     reserves_space: bool = False,
     on_host_lost: str | None = None,
@@ -105,13 +112,14 @@ def work(
     """
     return State(
         name, "work", description, to, tuple(or_to), on_fail, on_hold, blocks_on_hold, max_tries, backoff, poll_interval,
-        locks=tuple(locks), leaves_files=leaves_files, reserves_space=reserves_space, on_host_lost=on_host_lost,
+        locks=tuple(locks), shared_locks=tuple(shared_locks), leaves_files=leaves_files, reserves_space=reserves_space,
+        on_host_lost=on_host_lost,
     )  # fmt: skip
 
 
 def join(
     name: str, *, to: str, description: str, or_to: Iterable[str] = (), on_fail: str | None = None, locks: Iterable[str] = (),
-    children_document: str | None = None,
+    shared_locks: Iterable[str] = (), children_document: str | None = None,
 ) -> State:  # fmt: skip
     """A state that lasts until no child is open. If it has a step, that runs then and may choose among `or_to`.
 
@@ -119,8 +127,9 @@ def join(
     it, says that all are made.
     """
     return State(
-        name, "join", description, to, tuple(or_to), on_fail, locks=tuple(locks), children_document=children_document
-    )
+        name, "join", description, to, tuple(or_to), on_fail,
+        locks=tuple(locks), shared_locks=tuple(shared_locks), children_document=children_document,
+    )  # fmt: skip
 
 
 def rest(
@@ -129,11 +138,15 @@ def rest(
     description: str,
     settled: bool = False,
     locks: Iterable[str] = (),
+    shared_locks: Iterable[str] = (),
     clears_files: bool = False,
     keep: float | None = None,
 ) -> State:
     """A state that lasts until somebody acts."""
-    return State(name, "rest", description, settled=settled, locks=tuple(locks), clears_files=clears_files, keep=keep)
+    return State(
+        name, "rest", description, settled=settled, locks=tuple(locks), shared_locks=tuple(shared_locks),
+        clears_files=clears_files, keep=keep,
+    )  # fmt: skip
 
 
 def end(name: str, *, description: str, clears_files: bool = True, keep: float | None = None) -> State:
@@ -229,13 +242,17 @@ def add_failed_state(states: Iterable[State]) -> tuple[State, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LockFamily:
-    """A family of exclusive names, and which of them a record needs: known from its documents, or requested by its
-    step.
+    """A family of locks, and which of them a record needs: known from its documents, or requested by its step.
+
+    A state says in which sort it needs them: `locks` exclusively, `shared_locks` together with others. The locks of a
+    family with `limit_of` are counted: so many records may own one at a time. The limit that was computed last, for
+    whichever record, holds for all.
     """
 
     name: str
     description: str
     names_of: Callable[[Record], Iterable[str]] | None = None
+    limit_of: Callable[[Record], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

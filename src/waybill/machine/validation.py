@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from waybill.machine.declarations import MAX_WAIT, RESUME, STAY, State
 
 if TYPE_CHECKING:
     from waybill.machine.machine import Machine
+
+
+_FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class MachineError(WaybillError):
@@ -60,10 +64,21 @@ def check_machine(machine: Machine) -> None:
             raise make_error(
                 f"{s.name} has a poll interval of {s.poll_interval:g} seconds; say a number from 0 to {MAX_WAIT:,.0f}."
             )
-        if s.type == "end" and s.locks:
+        if s.type == "end" and s.lock_families:
             raise make_error(f"{s.name} is an end and cannot own locks.")
-        if unknown := [f for f in s.locks if f not in [k.name for k in machine.locks]]:
+        if unknown := [f for f in s.lock_families if f not in [k.name for k in machine.locks]]:
             raise make_error(f"{s.name} needs locks of the family {unknown[0]}, which is not declared.")
+        if both := [f for f in s.locks if f in s.shared_locks]:
+            raise make_error(
+                f"{s.name} needs locks of the family {both[0]} both exclusively (locks) and shared (shared_locks); say one."
+            )
+        if counted := [k.name for k in machine.locks if k.name in s.shared_locks and k.limit_of is not None]:
+            raise make_error(
+                f"{s.name} shares locks of the family {counted[0]}, which counts its owners (limit_of); name it in locks."
+            )
+    for family in machine.locks:
+        if not _FAMILY_NAME.fullmatch(family.name):
+            raise make_error(f"{family.name!r} is no name of a lock family: letters, digits, dots and hyphens.")
     for begin in machine.initial_states:
         if machine.find_state(begin) is None:
             raise make_error(f"records may begin in {begin}, which is no state.")
@@ -98,11 +113,15 @@ def _check_paths(machine: Machine, make_error: Callable[[str], MachineError]) ->
 def _check_lock_order(machine: Machine, make_error: Callable[[str], MachineError]) -> None:
     """A record that owns a lock may acquire only locks of later families: then no two records can wait for each
     other.
+
+    A lock that the next state needs in another sort is given up and acquired anew, so it counts as needed and not as
+    owned: from shared to exclusive goes only a record that keeps no lock of a later family meanwhile.
     """
     order = {k.name: i for i, k in enumerate(machine.locks)}
     for arrow in machine.iter_arrows():
-        owned = set(_get_state(machine, arrow.source).locks) & set(_get_state(machine, arrow.target).locks)
-        needed = set(_get_state(machine, arrow.target).locks) - owned
+        source, target = _get_state(machine, arrow.source), _get_state(machine, arrow.target)
+        owned = (set(source.locks) & set(target.locks)) | (set(source.shared_locks) & set(target.shared_locks))
+        needed = set(target.lock_families) - owned
         if owned and needed and min(order[f] for f in needed) < max(order[f] for f in owned):
             raise make_error(
                 f"{arrow.source} to {arrow.target} keeps locks of {_join_names(sorted(owned))} and needs {_join_names(sorted(needed))}, "

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from waybill.maintenance.routine import MaintenanceContext, ref_of
-from waybill.record import Change, CommitGroup, CommitResult, Finding, Record, RecordNotFound, Ref
+from waybill.record import Change, CommitGroup, CommitResult, Finding, Record, RecordNotFound, Ref, lock_names_of
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,20 @@ class EndedLockRoutine:
     def check(self, context: MaintenanceContext) -> Iterator[Finding]:
         after = ""
         while page := context.store.list_locks(after=after):
-            for name, owner in page:
-                record = _get_ended_record(context, owner) if owner is not None else None
-                if record is not None and name in record.locks:  # read after the lock: not if it was just released
-                    problem = f"{record.ref} has ended ({record.state}) and owns the lock {name}."
-                    yield Finding("lock of an ended record", name, problem, "release it", ref=record.ref)
+            for owned in page:
+                for owner in owned.owners:
+                    record = _get_ended_record(context, owner)
+                    # read after the lock: not if it was just released
+                    if record is not None and owned.name in lock_names_of(record.locks):
+                        problem = f"{record.ref} has ended ({record.state}) and owns the lock {owned.name}."
+                        yield Finding("lock of an ended record", owned.name, problem, "release it", ref=record.ref)
             if context.stop():
                 return
             after = page[-1].name
 
     def repair(self, context: MaintenanceContext, finding: Finding) -> bool:
         record = _get_ended_record(context, ref_of(finding))
-        if record is None or finding.where not in record.locks:
+        if record is None or finding.where not in lock_names_of(record.locks):
             return False
         # Safe to repeat: fenced by the version just read.
         change = Change(

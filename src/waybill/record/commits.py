@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from waybill.record.errors import CommitTooLarge, StoreError
+from waybill.record.locks import EXCLUSIVE, LockSort
 from waybill.record.record import Record, Ref
 
 MAX_DOCUMENT = 512 * 1024  # bytes of one document
@@ -217,13 +218,16 @@ class Visibility(NamedTuple):
 
 
 class OwnedLock(NamedTuple):
-    """A lock that is owned now.
+    """A lock that is owned now, and by whom.
 
-    `owner` is None for a lock of another service, whose name may be spelt as that service spells it.
+    `owners` is empty for a lock of another service, whose name may be spelt as that service spells it.
     """
 
     name: str
-    owner: Ref | None
+    owners: tuple[Ref, ...]  # in the order of kind and id, the first MAX_LISTED_OWNERS of them
+    sort: LockSort = EXCLUSIVE
+    owner_count: int = 1
+    limit: int | None = None  # of a counted lock: how many records may own it
 
 
 class IdleParents(NamedTuple):

@@ -30,7 +30,7 @@ class ClaimLost(Conflict):
 
 
 class LockUnavailable(StoreError):
-    """Another record owns a lock that this needs."""
+    """Another record owns a lock that this needs, or waits for it before this one."""
 
     code = "lock-unavailable"
 

@@ -52,7 +52,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     error_count: int = 0  # transient errors of the present state's step, in a row
     message: str = ""  # the latest reason, a sentence for people
     session: str | None = None  # the session that has claimed it; None: unclaimed
-    # "family/name": the exclusive names that it needs. It owns them from its claim on, until a commit drops them
+    # the locks that it asks for, as waybill.record.locks writes them. It owns them from its claim on, until a commit
+    # drops them
     locks: tuple[str, ...] = ()
     # the holds that stop it before it is worked on; of a record that a hold sent to a rest state, that hold
     hold_names: tuple[str, ...] = ()

@@ -47,7 +47,7 @@ class Store(Protocol):
         Conflict: a `before` is no longer current, or no worker has claimed the record of a request. ClaimLost: the session
         that is named no longer has the claim. RecordBusy: another action was requested before. ParentClosed: a child
         that requires an open parent has none.
-        LockUnavailable: a save needs a lock that another record owns. RecordExists: the id is in use.
+        LockUnavailable: a save needs a lock that others own, or wait for. RecordExists: the id is in use.
         CommitOutcomeUnknown: it may have been written.
         """
 

@@ -22,8 +22,8 @@ import msgspec
 from msgspec.structs import replace
 
 from waybill.errors import ActionRefused
-from waybill.machine import MAX_WAIT, Machine, MachineError, State
-from waybill.record import Change, DocumentError, Record
+from waybill.machine import MAX_WAIT, LockFamily, Machine, MachineError, State
+from waybill.record import COUNTED, MAX_LOCK_LIMIT, SHARED, Change, DocumentError, LockRequest, Record, parse_lock
 from waybill.rules.documents import encode_documents
 from waybill.rules.errors import clip, describe_error
 from waybill.rules.inputs import DEFAULT_PRIORITY, check_priority, check_scope, find_id_problem
@@ -108,37 +108,56 @@ def find_hold_names(machine: Machine, state: State, record: Record) -> tuple[str
 
 
 def find_locks(machine: Machine, state: State, record: Record) -> tuple[str, ...]:
-    """Return the locks that a record needs in a state: those of the state's families that it has, and those that its
-    documents name.
+    """Return the locks that a record needs in a state, in the sort in which the state needs them: those of the state's
+    families that it has, and those that its documents name.
     """
-    if not state.locks:
+    if not state.lock_families:
         return ()
-    names: dict[str, None] = {}
+    locks: list[str] = []
     for family in machine.locks:
-        if family.name in state.locks:
-            names.update((lock, None) for lock in record.locks if lock.partition("/")[0] == family.name)
+        if family.name in state.lock_families:
+            names = {r.name: None for r in map(parse_lock, record.locks) if r.family == family.name}
             names.update((f"{family.name}/{n}", None) for n in (family.names_of(record) if family.names_of else ()))
-    return tuple(names)
+            locks += [_write_lock(machine, state, family, name, record) for name in names]
+    return tuple(locks)
+
+
+def _write_lock(machine: Machine, state: State, family: LockFamily, name: str, record: Record) -> str:
+    """Return a lock as a record asks for it in a state: in the sort that the state and the family declare."""
+    if family.limit_of is None:
+        return LockRequest(name, SHARED).to_text() if family.name in state.shared_locks else name
+    limit = family.limit_of(record)
+    if not isinstance(limit, int) or not 1 <= limit <= MAX_LOCK_LIMIT:
+        raise MachineError(
+            f"{machine.name}: {limit!r} records may own {name} at a time, says limit_of of {family.name}; it must say a whole "
+            f"number from 1 to {MAX_LOCK_LIMIT:,}. To let nobody have it, set a hold."
+        )
+    return LockRequest(name, COUNTED, limit).to_text()
 
 
 def extend_locks(machine: Machine, record: Record, more: Iterable[str]) -> tuple[str, ...]:
-    """Return the locks of a record whose step needs more of them.
+    """Return the locks of a record whose step needs more of them, which it names as "family/name": the sort is declared.
 
     Only of later families than it owns: otherwise two records could wait for each other.
     """
     order = {family.name: i for i, family in enumerate(machine.locks)}
+    families = {family.name: family for family in machine.locks}
     state = machine.find_state(record.state)
-    new = [lock for lock in dict.fromkeys(more) if lock not in record.locks]
-    for lock in new:
-        family = lock.partition("/")[0]
-        if state is None or family not in state.locks:
+    owned = [parse_lock(lock) for lock in record.locks]
+    new = []
+    for name in dict.fromkeys(more):
+        if any(request.name == name for request in owned):
+            continue
+        family = name.partition("/")[0]
+        if state is None or family not in state.lock_families:
             raise MachineError(
                 f"{machine.name}.{record.state} does not declare that it needs locks of the family {family}."
             )
-        if any(order[owned.partition("/")[0]] >= order[family] for owned in record.locks):
+        if any(order[request.family] >= order[family] for request in owned):
             raise MachineError(
-                f"{record.ref} owns {', '.join(record.locks)} and can no longer acquire {lock}: its family comes earlier."
+                f"{record.ref} owns {', '.join(record.locks)} and can no longer acquire {name}: its family comes earlier."
             )
+        new.append(_write_lock(machine, state, families[family], name, record))
     return (*record.locks, *new)
 
 
@@ -254,8 +273,16 @@ def _strip_functions(machine: Machine) -> Machine:
         machine,
         hold_names=(lambda record: record.hold_names) if machine.hold_names is not None else None,
         scope_of=None,
-        locks=tuple(dataclasses.replace(family, names_of=None) for family in machine.locks),
+        locks=tuple(
+            dataclasses.replace(family, names_of=None, limit_of=_keep_limit if family.limit_of is not None else None)
+            for family in machine.locks
+        ),
     )
+
+
+def _keep_limit(record: Record) -> int:
+    """The limit with which the record asks for its counted locks now."""
+    return max((request.limit for request in map(parse_lock, record.locks)), default=0) or 1
 
 
 class _ChildrenDocument(msgspec.Struct):

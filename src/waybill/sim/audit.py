@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from waybill import rules
-from waybill.record import Record, Ref, Store
+from waybill.record import Record, Ref, Store, lock_names_of
 from waybill.sim.invariant_checker import CheckedRecord, InvariantChecker
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _is_rightly_waiting(checker: InvariantChecker, checked: CheckedRecord) -> bo
         return True
     if state.blocks_on_hold and any(name in checker.holds for name in checked.last.hold_names):
         return True
-    return any(checker.lock_owners.get(lock, checked.ref) != checked.ref for lock in checked.locks)
+    return any(checker.lock_owners.get(name, {}).keys() - {checked.ref} for name in lock_names_of(checked.locks))
 
 
 def find_problems(simulation: Simulation, store: Store) -> Iterator[str]:
@@ -104,7 +104,8 @@ def _check_expectations(simulation: Simulation, store: Store) -> Iterator[str]:
     for ref, who, cause, _ in checker.signed_actions:
         if who in expectations.refusals and not cause.endswith("refused"):
             yield f"{cause} of {ref} was done, and {who} received the refusal {expectations.refusals[who]!r}"
-    for lock, ref in checker.lock_owners.items():
-        owner = checker.records[ref]
-        if not owner.declared_state.works and lock.partition("/")[0] not in owner.declared_state.locks:
-            yield f"the lock {lock} is owned by {ref}, which is {owner.state} and does not need it"
+    for lock, owners in checker.lock_owners.items():
+        for ref in owners:
+            owner = checker.records[ref]
+            if not owner.declared_state.works and lock.partition("/")[0] not in owner.declared_state.lock_families:
+                yield f"the lock {lock} is owned by {ref}, which is {owner.state} and does not need it"

@@ -15,7 +15,20 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from waybill.machine import Machine, State
-from waybill.record import Change, ClaimedRecord, CommitAnswer, CommitGroup, CommitResult, Record, Ref
+from waybill.record import (
+    COUNTED,
+    SHARED,
+    Change,
+    ClaimedRecord,
+    CommitAnswer,
+    CommitGroup,
+    CommitResult,
+    LockSort,
+    Record,
+    Ref,
+    is_lock_available,
+    parse_lock,
+)
 from waybill.rules import Machines
 from waybill.worker import messages as m
 
@@ -84,7 +97,8 @@ class InvariantChecker:
         self.refs: list[Ref] = []  # of all records ever created
         self.sessions: dict[str, CheckedSession] = {}  # that have not ended
         self.session_names: dict[str, None] = {}  # of all sessions so far
-        self.lock_owners: dict[str, Ref] = {}  # by lock
+        self.lock_owners: dict[str, dict[Ref, LockSort]] = {}  # by name of the lock
+        self.lock_limits: dict[str, int] = {}  # of counted locks, as the latest commit said
         self.holds: dict[str, None] = {}
         self.child_counts: dict[Ref, int] = {}  # ever created, by parent
         self.open_child_counts: dict[Ref, int] = {}
@@ -164,11 +178,30 @@ class InvariantChecker:
             self._own_locks(checked, record.locks)
 
     def _own_locks(self, checked: CheckedRecord, locks: tuple[str, ...]) -> None:
-        for lock in locks:
-            owner = self.lock_owners.setdefault(lock, checked.ref)
-            if owner != checked.ref:
-                raise InvariantViolation(f"the lock {lock} is owned by {owner} and given to {checked.ref}")
+        """Never two exclusive owners, never one beside those who share, never more than the limit."""
+        for request in map(parse_lock, locks):
+            owners = self.lock_owners.setdefault(request.name, {})
+            others = [ref for ref in owners if ref != checked.ref]
+            if owners.get(checked.ref) != request.sort and others:
+                limit = self.lock_limits.get(request.name, request.limit)
+                if not is_lock_available(request.sort, limit, owners[others[0]], len(others)):
+                    raise InvariantViolation(
+                        f"the lock {request.name} is owned by {', '.join(map(str, others))} ({owners[others[0]]}) "
+                        f"and given to {checked.ref} ({request.to_text()})"
+                    )
+            owners[checked.ref] = request.sort
         checked.owned_locks = locks
+
+    def _disown_lock(self, checked: CheckedRecord, lock: str) -> None:
+        name = parse_lock(lock).name
+        del self.lock_owners[name][checked.ref]
+        if not self.lock_owners[name]:
+            del self.lock_owners[name]
+
+    def _note_limits(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+        for request in (parse_lock(lock) for lock in after if lock not in before):
+            if request.sort == COUNTED:
+                self.lock_limits[request.name] = request.limit
 
     # --- commits
 
@@ -231,6 +264,7 @@ class InvariantChecker:
                 raise InvariantViolation(f"the submission {record.idempotency_key} created {first} and {ref}")
             self.refs_by_idempotency_key[record.kind, record.idempotency_key] = ref
         self.records[ref] = checked = CheckedRecord(record, machine)
+        self._note_limits((), record.locks)
         self.refs.append(ref)
         if record.parent is not None:
             self.child_counts[record.parent] = self.child_counts.get(record.parent, 0) + 1
@@ -316,26 +350,28 @@ class InvariantChecker:
         """A record owns its locks from the commit that takes them to the commit that leaves the last state that needs them."""
         if not checked.owned_locks and not record.locks:
             return
-        owned = (
-            record.locks
-            if record.session is not None
-            else tuple(lock for lock in checked.owned_locks if lock in record.locks)
-        )
+        asked = {request.name: request for request in map(parse_lock, record.locks)}
+        kept = [parse_lock(lock) for lock in checked.owned_locks]
+        kept = [r for r in kept if r.name in asked and asked[r.name].sort == r.sort]
+        owned = record.locks if record.session is not None else tuple(asked[request.name].to_text() for request in kept)
         declared = checked.machine.find_state(record.state)
         families = declared.locks if declared is not None else ()
+        shared_families = declared.shared_locks if declared is not None else ()
         for lock in checked.owned_locks:
-            if lock not in owned:
-                if lock.partition("/")[0] in families:
+            request = parse_lock(lock)
+            if request.name not in {parse_lock(each).name for each in owned}:
+                if request.family in (shared_families if request.sort == SHARED else families):
                     raise InvariantViolation(f"{checked.ref} loses the lock {lock}, which it needs in {record.state}")
-                del self.lock_owners[lock]
+                self._disown_lock(checked, lock)
         self._own_locks(checked, owned)
+        self._note_limits(checked.locks, record.locks)
 
     def _remove_record(self, checked: CheckedRecord, before: Record) -> None:
         ref = checked.ref
         if checked.session is not None:
             self.sessions[checked.session].claimed_refs.pop(ref, None)
         for lock in checked.owned_locks:
-            del self.lock_owners[lock]
+            self._disown_lock(checked, lock)
         if checked.parent is not None and checked.open:
             self._count_open_child(checked.parent, -1)
         self.removed_versions[ref] = max(before.version, checked.version)

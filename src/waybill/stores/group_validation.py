@@ -10,7 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from waybill.record import Change, CommitGroup, CommitTooLarge, Record, Ref, StoreError, Visibility, check_group_size
+from waybill.record import (
+    Change,
+    CommitGroup,
+    CommitTooLarge,
+    Record,
+    Ref,
+    StoreError,
+    Visibility,
+    check_group_size,
+    find_locks_problem,
+)
 
 SHORT_TEXT = 100_000  # characters: far within MAX_GROUP, whatever their encoding
 
@@ -126,6 +136,8 @@ def find_change_problem(change: Change) -> str | None:
     if not 0 <= change.delay < math.inf:
         return f"{change.delay} seconds is not a delay"
     if (problem := _find_text_problem(change, after)) is not None:
+        return problem
+    if after.locks and (problem := find_locks_problem(after.locks)) is not None:
         return problem
     if after.session is not None:
         if before is None:

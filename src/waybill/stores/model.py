@@ -15,6 +15,9 @@ from typing import Any
 import msgspec
 
 from waybill.record import (
+    COUNTED,
+    EXCLUSIVE,
+    MAX_LISTED_OWNERS,
     MAX_PAGE,
     NO_DOCUMENTS,
     ActionRequest,
@@ -37,6 +40,9 @@ from waybill.record import (
     SessionRenewal,
     Visibility,
     WorkQueue,
+    find_lock_request,
+    lock_names_of,
+    parse_lock,
 )
 from waybill.record.store import Store
 from waybill.stores.group_validation import check_count_filters, validate_groups
@@ -259,15 +265,22 @@ class ModelStore(Store):
         return dict(sorted(self._contents.holds.items()))
 
     def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
-        return [OwnedLock(name, ref) for name, ref in sorted(self._contents.locks.items()) if name > after][
-            : max(1, min(limit, MAX_PAGE))
-        ]
+        return [
+            OwnedLock(
+                name,
+                tuple(sorted(owners)[:MAX_LISTED_OWNERS]),
+                sort := next(iter(owners.values())),
+                len(owners),
+                self._contents.lock_limits.get(name) if sort == COUNTED else None,
+            )
+            for name, owners in sorted(self._contents.locks.items())
+            if name > after
+        ][: max(1, min(limit, MAX_PAGE))]
 
     def remove_foreign_lock(self, name: str) -> bool:
         if name in self._contents.locks:
-            raise Conflict(
-                f"{name} is owned by {self._contents.locks[name]}, which drops it when it moves on; it cannot be taken away."
-            )
+            owner = min(self._contents.locks[name])
+            raise Conflict(f"{name} is owned by {owner}, which drops it when it moves on; it cannot be taken away.")
         return False
 
     def watch(self, timeout: float) -> bool:
@@ -314,9 +327,7 @@ class ModelStore(Store):
             for r in self._contents.records.values()
             if r.blocked_by and r.blocked_by.startswith("lock ")
         )
-        unblocked = self.database.unblock_next_waiters(
-            [lock for lock in awaited if lock not in self._contents.locks][:limit]
-        )
+        unblocked = self.database.unblock_next_waiters(list(awaited)[:limit])
         return unblocked + self.database.unblock(
             lambda blocked_by: blocked_by.startswith("hold ") and blocked_by[5:] not in self._contents.holds, limit
         )
@@ -343,12 +354,14 @@ class ModelStore(Store):
                     "release it",
                     ref=ref,
                 )
-            for lock in record.locks if record.session is not None else ():
-                if self._contents.locks.get(lock) != ref:
+            for request in map(
+                parse_lock, record.locks if record.session is not None and not record.hold_names else ()
+            ):
+                if self._contents.locks.get(request.name, {}).get(ref) != request.sort:
                     yield Finding(
                         "claimed records own their locks",
                         str(ref),
-                        f"claimed without the lock {lock}",
+                        f"claimed without the lock {request.to_text()}",
                         "release it",
                         ref=ref,
                     )
@@ -365,16 +378,28 @@ class ModelStore(Store):
                 yield Finding(
                     HOLD_RULE, str(ref), f"blocked by the hold {name}, which is not set", "unblock it", ref=ref
                 )
-        for lock, ref in self._contents.locks.items():
-            if ref not in self._contents.records or lock not in self._contents.records[ref].locks:
+        for lock, owners in self._contents.locks.items():
+            for ref, sort in owners.items():
+                owner = self._contents.records.get(ref)
+                asked = find_lock_request(owner.locks, lock) if owner is not None else None
+                if asked is None or asked.sort != sort:
+                    yield Finding(
+                        "locks have owners", lock, f"owned by {ref}, which does not ask for it", "drop it", ref=ref
+                    )
+            if len(owners) > 1 and (EXCLUSIVE in owners.values() or len(set(owners.values())) > 1):
                 yield Finding(
-                    "locks have owners", lock, f"owned by {ref}, which does not ask for it", "drop it", ref=ref
+                    "locks are owned in one sort",
+                    lock,
+                    f"owned by {', '.join(f'{ref} ({sort})' for ref, sort in owners.items())}",
+                    "stop the workers and find out who works on what",
+                    repairable=False,
                 )
 
     def _is_lock_wanted(self, lock: str) -> bool:
         """Whether a record is about to take it: not claimed, not blocked, and asking for it."""
         return any(
-            lock in r.locks and r.session is None and r.blocked_by is None for r in self._contents.records.values()
+            lock in lock_names_of(r.locks) and r.session is None and r.blocked_by is None
+            for r in self._contents.records.values()
         )
 
     def repair(self, finding: Finding) -> bool:
@@ -382,7 +407,9 @@ class ModelStore(Store):
             return False
         record = self._contents.records.get(finding.ref) if finding.ref else None
         if finding.rule == "locks have owners":
-            del self._contents.locks[finding.where]
+            owners = {r: s for r, s in self._contents.locks.pop(finding.where).items() if r != finding.ref}
+            if owners:
+                self._contents.locks[finding.where] = owners
         elif record is not None and finding.rule in (LOCK_WAITER_RULE, HOLD_RULE):
             self._contents.records[record.ref] = replace(record, blocked_by=None)
         elif record is not None:

@@ -1,7 +1,7 @@
 """The rules that all stores share, in plain dicts: what a commit group does, and which records may be claimed.
 
 A `ModelDatabase` has a clock and its contents, a `StoreSnapshot` of all that a store keeps. Groups are applied whole or
-not at all; locks are taken, dropped and offered to the next waiter; sessions end. The model store (model.py) is a
+not at all; locks are taken, dropped and offered to the next waiters; sessions end. The model store (model.py) is a
 connection to such a database, and the reference that every driver is compared with.
 """
 
@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from waybill.record import (
+    COUNTED,
+    EXCLUSIVE,
     ActionRequest,
     Change,
     ClaimedRecord,
@@ -23,6 +25,8 @@ from waybill.record import (
     CommitResult,
     Conflict,
     HistoryEntry,
+    LockRequest,
+    LockSort,
     LockUnavailable,
     ParentClosed,
     Record,
@@ -31,6 +35,11 @@ from waybill.record import (
     Ref,
     SessionInfo,
     StoreError,
+    count_next_waiters,
+    find_lock_request,
+    is_lock_available,
+    lock_names_of,
+    parse_lock,
 )
 
 replace = msgspec.structs.replace
@@ -41,7 +50,8 @@ class StoreSnapshot(msgspec.Struct):
 
     records: dict[Ref, Record] = {}  # in creation order
     history: dict[Ref, tuple[HistoryEntry, ...]] = {}
-    locks: dict[str, Ref] = {}
+    locks: dict[str, dict[Ref, LockSort]] = {}  # the owners of each lock, by name; the values are replaced, too
+    lock_limits: dict[str, int] = {}  # of counted locks
     holds: dict[str, str] = {}
     sessions: dict[str, tuple[SessionInfo, float]] = {}  # with the ttl
     action_requests: dict[Ref, ActionRequest] = {}
@@ -170,22 +180,21 @@ class ModelDatabase:
             documents=after.documents.with_changes(change.documents),
         )
         contents.records[ref] = created
+        self._note_limits((), created.locks)
         self._append_history(change, created, None, now)
         return created
 
     def _update(self, change: Change, current: Record, after: Record, now: float) -> Record:
         ref, session, blocked_by = current.ref, after.session, _blocked_by_of(after)
         if session is not None:
-            unavailable = self._find_unavailable_lock(after.locks, ref)
+            unavailable = self._find_unavailable_lock(replace(current, locks=after.locks, priority=after.priority))
             is_on_hold = any(name in self.contents.holds for name in after.hold_names)
             if change.is_continuation and (unavailable or is_on_hold):
                 session = None
             elif unavailable:
-                raise LockUnavailable(
-                    f"{unavailable} is owned by {self.contents.locks[unavailable]}.", lock=unavailable
-                )
+                raise LockUnavailable(self.explain_unavailable_lock(unavailable), lock=unavailable)
             else:
-                self.contents.locks.update(dict.fromkeys(after.locks, ref))
+                self._take_locks(after.locks, ref)
         if blocked_by in ("wait", "children") and current.wake_count != wake_count_of(change):
             blocked_by = None
         updated = replace(
@@ -203,6 +212,7 @@ class ModelDatabase:
         )
         self.contents.records[ref] = updated
         self._drop_locks(current, after.locks)
+        self._note_limits(current.locks, after.locks)
         self._append_history(change, updated, current.state, now)
         loaded = after.documents.with_changes(change.documents)
         return replace(
@@ -243,25 +253,75 @@ class ModelDatabase:
 
     # --- locks and claims
 
-    def _find_unavailable_lock(self, locks: Sequence[str], ref: Ref) -> str | None:
-        return next((lock for lock in locks if self.contents.locks.get(lock, ref) != ref), None)
+    def _find_unavailable_lock(self, record: Record) -> str | None:
+        """Return the name of the first lock that the record asks for and cannot own now."""
+        for request in map(parse_lock, record.locks):
+            owners = self.contents.locks.get(request.name, {})
+            if owners.get(record.ref) == request.sort:
+                continue
+            others = [sort for ref, sort in owners.items() if ref != record.ref]
+            limit = self.contents.lock_limits.get(request.name, request.limit)
+            if not is_lock_available(request.sort, limit, others[0] if others else None, len(others)):
+                return request.name
+            if request.sort != EXCLUSIVE and self._must_yield(request, record):
+                return request.name
+        return None
+
+    def _must_yield(self, request: LockRequest, record: Record) -> bool:
+        """Whether the first waiter asks for another sort and stands before the record: it would wait as long as others keep
+        sharing the lock.
+        """
+        waiters = self._list_waiters(request.name)[:1]
+        return any(
+            request_of_waiter(waiter, request.name).sort != request.sort and turn_of(waiter) < turn_of(record)
+            for waiter in waiters
+        )
+
+    def _list_waiters(self, name: str) -> list[Record]:
+        return sorted((r for r in self.contents.records.values() if r.blocked_by == f"lock {name}"), key=turn_of)
+
+    def explain_unavailable_lock(self, name: str) -> str:
+        owners = ", ".join(map(str, self.contents.locks.get(name, ())))
+        return f"{name} is owned by {owners}." if owners else f"Another record waits for {name} before this one."
+
+    def _take_locks(self, locks: Sequence[str], ref: Ref) -> None:
+        for request in map(parse_lock, locks):
+            self.contents.locks[request.name] = {**self.contents.locks.get(request.name, {}), ref: request.sort}
 
     def _drop_locks(self, before: Record, keep: tuple[str, ...]) -> None:
-        """Drop the locks that the record does not keep; a lock that it did not take goes to the next waiter."""
-        for lock in before.locks:
-            if self.contents.locks.get(lock) == before.ref and lock not in keep:
-                del self.contents.locks[lock]
-        self.unblock_next_waiters(before.locks)
+        """Drop the locks that the record does not keep in their sort; a lock that it did not take goes to the next waiter."""
+        kept = {request.name: request.sort for request in map(parse_lock, keep)}
+        names = lock_names_of(before.locks)
+        for name in names:
+            owners = self.contents.locks.get(name, {})
+            if before.ref in owners and owners[before.ref] != kept.get(name):
+                others = {ref: sort for ref, sort in owners.items() if ref != before.ref}
+                self.contents.locks.pop(name)
+                if others:
+                    self.contents.locks[name] = others
+        self.unblock_next_waiters(names)
 
-    def unblock_next_waiters(self, locks: Sequence[str]) -> int:
-        """Unblock the first waiter of each of these locks that no record owns. Returns how many."""
+    def _note_limits(self, before: Sequence[str], after: Sequence[str]) -> None:
+        """The limit of a counted lock is what the latest commit says that asks for it, also for those who wait."""
+        for request in (parse_lock(text) for text in after if text not in before):
+            if request.sort == COUNTED and self.contents.lock_limits.get(request.name) != request.limit:
+                self.contents.lock_limits[request.name] = request.limit
+                self.unblock_next_waiters([request.name])
+
+    def unblock_next_waiters(self, names: Sequence[str]) -> int:
+        """Unblock the first waiters of each of these locks who can own it now. Returns how many."""
         unblocked = 0
-        for lock in locks:
-            waiters = [r for r in self.contents.records.values() if r.blocked_by == f"lock {lock}"]
-            if waiters and lock not in self.contents.locks:
-                first = min(waiters, key=urgency_of)
-                self.contents.records[first.ref] = replace(first, blocked_by=None)
-                unblocked += 1
+        for name in names:
+            waiters, owners = self._list_waiters(name), self.contents.locks.get(name, {})
+            count = count_next_waiters(
+                [request_of_waiter(waiter, name) for waiter in waiters],
+                self.contents.lock_limits.get(name),
+                next(iter(owners.values()), None),
+                len(owners),
+            )
+            for waiter in waiters[:count]:
+                self.contents.records[waiter.ref] = replace(waiter, blocked_by=None)
+            unblocked += count
         return unblocked
 
     def try_claim(self, ref: Ref, session: str, claims_on_hold: bool) -> ClaimedRecord | str:
@@ -269,23 +329,23 @@ class ModelDatabase:
         contents = self.contents
         record = contents.records[ref]
         hold = next((name for name in record.hold_names if name in contents.holds), None)
-        unavailable = self._find_unavailable_lock(record.locks, ref)
+        unavailable = self._find_unavailable_lock(record)
         if hold is not None and not claims_on_hold:
             return f"hold {hold}"
         if hold is None and unavailable is not None:
             return f"lock {unavailable}"
         if hold is None:
-            contents.locks.update(dict.fromkeys(record.locks, ref))
+            self._take_locks(record.locks, ref)
         contents.queue_positions[ref.kind] = max(contents.queue_positions.get(ref.kind, 0), record.queue_position or 0)
         contents.records[ref] = replace(
             record, session=session, version=record.version + 1, blocked_by=None, wake_at=0.0
         )
-        self.unblock_next_waiters(record.locks)
+        self.unblock_next_waiters(lock_names_of(record.locks))
         return ClaimedRecord(contents.records[ref], hold, contents.action_requests.get(ref))
 
     def block(self, ref: Ref, blocked_by: str) -> None:
         self.contents.records[ref] = replace(self.contents.records[ref], blocked_by=blocked_by)
-        self.unblock_next_waiters(self.contents.records[ref].locks)
+        self.unblock_next_waiters(lock_names_of(self.contents.records[ref].locks))
 
     def unblock(self, matches: Callable[[str], bool], limit: int) -> int:
         blocked = [r for r in self.contents.records.values() if r.blocked_by is not None and matches(r.blocked_by)]
@@ -309,8 +369,14 @@ def _blocked_by_of(after: Record) -> str | None:
     return after.blocked_by if after.blocked_by in ("wait", "children") else None
 
 
-def urgency_of(record: Record) -> tuple[int, int, int]:
-    return (record.priority, record.queue_position or 0, record.seq)
+def turn_of(waiter: Record) -> tuple[int, int]:
+    """The order of those who wait for a lock: by priority, and then first come, first served."""
+    return (waiter.priority, waiter.seq)
+
+
+def request_of_waiter(waiter: Record, name: str) -> LockRequest:
+    """How a waiter asks for the lock that it waits for."""
+    return find_lock_request(waiter.locks, name) or LockRequest(name)
 
 
 def wake_count_of(change: Change) -> int:

@@ -121,10 +121,16 @@ class StandstillReader:
         owner = self._find_lock_owner(name)
         if owner is None:
             return _view("lock", f"It waits for the lock {name}.", "It goes on by itself when the lock is free.")
-        by = str(owner.owner) if owner.owner is not None else "another service"
-        return _view(
-            "lock", f"It waits for the lock {name}, which {by} owns.", f"It goes on by itself when {by} has moved on."
-        )
+        by = str(owner.owners[0]) if owner.owners else "another service"
+        if owner.owner_count == 1:
+            by_whom, who = f"which {by} owns", f"{by} has"
+        else:
+            most = f", {owner.limit} at most" if owner.limit is not None else ""
+            by_whom, who = (
+                f"which {by} and {owner.owner_count - 1} more own ({owner.sort}{most})",
+                "enough of them have",
+            )
+        return _view("lock", f"It waits for the lock {name}, {by_whom}.", f"It goes on by itself when {who} moved on.")
 
     def _explain_hold(self, names: Sequence[str]) -> StandstillView:
         about = " and ".join(self._describe_hold(name) for name in names)

@@ -113,7 +113,7 @@ def test_a9_continuing_into_a_lock_that_is_just_being_dropped_does_not_take_it(
     assert list(tester.store.check()) == []
     other = tester.harness.open()
     assert tester.ids_of(tester.claim(other, tester.open_session(other), state="Weighing")) == [mine.id]
-    assert tester.store.list_locks() == [OwnedLock(lock, mine.ref)]
+    assert tester.store.list_locks() == [OwnedLock(lock, (mine.ref,))]
 
 
 def test_a9_a_save_whose_lock_another_just_took_and_dropped_really_takes_it(
@@ -132,7 +132,7 @@ def test_a9_a_save_whose_lock_another_just_took_and_dropped_really_takes_it(
         tester.save(holds, store=b, locks=())
     (answer,) = saving.result(30)
     assert isinstance(answer, CommitResult)
-    assert tester.store.list_locks() == [OwnedLock(lock, mine.ref)]
+    assert tester.store.list_locks() == [OwnedLock(lock, (mine.ref,))]
 
 
 def test_a9_a_claim_whose_lock_another_just_took_and_dropped_is_not_made(
@@ -169,6 +169,6 @@ def test_a9_of_two_commits_that_take_the_same_lock_the_later_sees_it_unavailable
         tester.save(theirs, store=b, locks=(lock,))
     (moved,) = records_of(later.result(30)[0])
     assert moved.session is None
-    assert tester.store.list_locks() == [OwnedLock(lock, theirs.ref)]
+    assert tester.store.list_locks() == [OwnedLock(lock, (theirs.ref,))]
     assert tester.claim(a, tester.open_session(a), state="Weighing") == []
     assert tester.get(mine).blocked_by == f"lock {lock}"

@@ -25,12 +25,23 @@ def plant_wrong_count(tester: StoreTester, sql: Any) -> Ref:
 def plant_unowned_lock(tester: StoreTester, sql: Any) -> Ref:
     made, waits = tester.make_parcel(), tester.make_parcel(locks=(tester.lock_name_of("k"),))
     sql(
-        "insert into record_lock values (%s, %s, %s), ('ark/other', 'parcel', 'gone')",
+        "insert into record_lock (name, kind, id) values (%s, %s, %s), ('ark/other', 'parcel', 'gone')",
         [tester.lock_name_of("k"), made.kind, made.id],
     )
+    sql("insert into record_lock (name, sort) values ('ark/s', 'shared')")
+    sql("insert into record_lock_share values ('ark/s', %s, %s)", [made.kind, made.id])
     assert tester.ids_of(tester.claim(tester.store, tester.open_session(), state="Packing")) == [made.id]
     assert tester.get(waits).blocked_by == "lock ark/k"
     return made.ref
+
+
+def plant_lock_without_gate(tester: StoreTester, sql: Any) -> Ref:
+    tester.make_parcel(locks=(f"shared {tester.lock_name_of('k')}",))
+    (mine,) = tester.claim_records(tester.store, tester.open_session())
+    tester.release(mine, state=tester.harness.rest_state)
+    sql("insert into record_lock (name, sort) values ('ark/nobody', 'shared')")
+    sql("delete from record_lock where name = 'ark/k'")
+    return Ref("lock", "ark/k")
 
 
 def plant_dead_claim(tester: StoreTester, sql: Any) -> Ref:
@@ -87,6 +98,7 @@ def plant_idle_join(tester: StoreTester, sql: Any) -> Ref:
 PLANTS = {
     "state counts are right": plant_wrong_count,
     "locks have owners": plant_unowned_lock,
+    "shared locks have a gate": plant_lock_without_gate,
     "claims belong to live sessions": plant_dead_claim,
     "claimed records own their locks": plant_missing_lock,
     "documents have records": plant_orphan_document,

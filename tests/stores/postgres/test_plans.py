@@ -107,7 +107,7 @@ def plans(request: pytest.FixtureRequest, harness: PostgresHarness) -> Plans:
         store.commit([CommitGroup((), (Ref("x", "y"),))])
         store.close_session(session)
     harness.admin.execute(FILL, [ROWS])
-    harness.admin.execute("insert into record_lock values ('ark/taken', 'parcel', 'pcl0000000001')")
+    harness.admin.execute("insert into record_lock values ('ark/taken', 'parcel', 'pcl0000000001', 'exclusive')")
     harness.admin.execute("insert into document select kind, id, 'label', '1' from record")
     harness.admin.execute("update counter set last_seq = %s", [ROWS])
     if request.param == "analyzed":

@@ -31,8 +31,8 @@ SEARCHES = {
     "get_last_child_position": "record_by_parent (kind=? AND parent_kind=? AND parent_id=?)",
     "has_open_child": "record_open_child (parent_kind=? AND parent_id=?)",
     "is_idle_parent": "record_open_child (parent_kind=? AND parent_id=?)",
-    "find_idle_parents": "record_blocked (blocked_by=? AND wake_at=? AND (priority,queue_position)>(?,?))",
-    "unblock_next_waiter": "record_blocked (blocked_by=? AND wake_at=?)",
+    "find_idle_parents": "record_blocked (blocked_by=? AND wake_at=? AND priority=? AND rowid>?)",
+    "list_lock_waiters": "record_blocked (blocked_by=? AND wake_at=?)",
     "release_due_waits": "record_blocked (blocked_by=? AND wake_at<?)",
     "get_next_due": "record_blocked (blocked_by=?)",
     "unblock_records": "record_blocked (blocked_by=?)",
@@ -74,7 +74,7 @@ def test_the_plans_are_the_same_with_statistics(store: SqliteStore) -> None:
     """ANALYZE, run by somebody's shell over an odd moment of the data, must not turn a claim into a scan."""
     before = {
         name: plan(store, SQL[name])
-        for name in ("find_most_urgent", "find_oldest", "find_by_state", "unblock_next_waiter", "release_due_waits")
+        for name in ("find_most_urgent", "find_oldest", "find_by_state", "list_lock_waiters", "release_due_waits")
     }
     store._db.execute("analyze").fetchall()
     assert {name: plan(store, SQL[name]) for name in before} == before

@@ -144,7 +144,7 @@ def test_a_minted_id_that_somebody_took_is_passed_over(store: SqliteStore) -> No
             "It is claimed by ghost, which has ended.",
         ),
         (
-            "insert into record_lock values ('ark/x', 2)",
+            "insert into record_lock values ('ark/x', 2, 'exclusive')",
             "locks have owners",
             "It is owned by parcel p0, which does not ask for it.",
         ),

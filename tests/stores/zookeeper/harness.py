@@ -25,6 +25,7 @@ class ZookeeperHarness(StoreHarness):
 
     has_foreign_locks = True
     check_finds_stale_blocks = False
+    has_shared_locks = False
     lock_family = "ark"
     ttl = TTL  # by the server's clock, and no test waits for it: `expire_session` ends a session
 

@@ -49,7 +49,7 @@ def test_a_lock_that_another_service_left_behind_is_listed_and_can_be_removed(
     batch = merritt_services().create_batch({"batchID": "bid-1"})
     merritt_services().create_job(batch, {})
     zk.create("/locks/storage/ark_99999_fk4", b"")
-    assert store.list_locks() == [("storage/ark_99999_fk4", None)]
+    assert [(owned.name, owned.owners) for owned in store.list_locks()] == [("storage/ark_99999_fk4", ())]
     lock = "storage/ark:/99999/fk4"
     session = session_of(store)
     (mine,) = claim(store, session)
@@ -58,7 +58,7 @@ def test_a_lock_that_another_service_left_behind_is_listed_and_can_be_removed(
     assert store.remove_foreign_lock(lock) is True
     assert store.remove_foreign_lock(lock) is False
     (taken,) = store.claim([WorkQueue("job", "Processing")], session, 10)
-    assert store.list_locks() == [(lock, taken.record.ref)]
+    assert [(owned.name, owned.owners) for owned in store.list_locks()] == [(lock, (taken.record.ref,))]
     assert zk.exists("/locks/storage/ark_99999_fk4") is not None
 
 

@@ -294,11 +294,11 @@ def test_a_foreign_lock_whose_name_looks_like_one_of_ours_is_listed_and_removed(
     session = store.open_session(host="h", ttl=50, about={})
     assert claim(store, session) == []
     assert store.get("job", job.id).blocked_by == "lock localid/.."
-    assert store.list_locks() == [("localid/%2E%2E", None)]
+    assert [(owned.name, owned.owners) for owned in store.list_locks()] == [("localid/%2E%2E", ())]
     assert store.remove_foreign_lock("localid/%2E%2E") is True
     assert store.maintain_indexes() == 1
     assert [record.id for record in claim(store, session)] == [job.id]
-    assert store.list_locks() == [("localid/..", job.ref)]
+    assert [(owned.name, owned.owners) for owned in store.list_locks()] == [("localid/..", (job.ref,))]
 
 
 def test_holds_are_those_of_merritts_services(store: ZookeeperStore, zk: KazooClient) -> None:

@@ -1,6 +1,7 @@
-"""The built-in scenarios: three small examples of machines, steps and invariants of their own.
+"""The built-in scenarios: four small examples of machines, steps and invariants of their own.
 
 crates      parents, children and grandchildren that settle at the same time
+galleries   shared and counted locks beside exclusive ones
 transfers   exclusive locks that survive waits, failures and crashes
 admissions  commits that change several records, all or nothing
 
@@ -9,6 +10,7 @@ Applications bring theirs with the entry-point group `waybill.scenarios`.
 
 from waybill.sim.scenarios.admissions import AdmissionsScenario
 from waybill.sim.scenarios.crates import CratesScenario
+from waybill.sim.scenarios.galleries import GalleriesScenario
 from waybill.sim.scenarios.transfers import TransfersScenario
 
-BUILT_IN = (AdmissionsScenario, CratesScenario, TransfersScenario)
+BUILT_IN = (AdmissionsScenario, CratesScenario, GalleriesScenario, TransfersScenario)

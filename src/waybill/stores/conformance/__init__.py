@@ -38,7 +38,7 @@ import pytest
 # Before these modules are imported, so that a failing assertion shows its values.
 _MODULES = (
     *("action_requests", "claims", "commits", "documents", "fixtures", "holds", "lock_races", "locks"),
-    *("parents", "queries", "races", "random_walks", "sessions", "shared_commits", "tester", "waits"),
+    *("parents", "queries", "races", "random_walks", "sessions", "shared_commits", "shared_locks", "tester", "waits"),
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _MODULES))
 
@@ -57,6 +57,7 @@ from waybill.stores.conformance.races import RaceTests  # noqa: E402
 from waybill.stores.conformance.random_walks import RandomWalkTests  # noqa: E402
 from waybill.stores.conformance.sessions import SessionTests  # noqa: E402
 from waybill.stores.conformance.shared_commits import SharedCommitTests  # noqa: E402
+from waybill.stores.conformance.shared_locks import CountedLockTests, SharedLockRaceTests, SharedLockTests  # noqa: E402
 from waybill.stores.conformance.tester import StoreTester  # noqa: E402
 from waybill.stores.conformance.waits import CheckTests, WaitTests  # noqa: E402
 
@@ -71,6 +72,8 @@ class StoreSuite(
     ClaimTests,
     HoldTests,
     LockTests,
+    SharedLockTests,
+    CountedLockTests,
     WaitTests,
     SessionTests,
     ActionRequestTests,
@@ -78,6 +81,7 @@ class StoreSuite(
     CheckTests,
     RaceTests,
     LockRaceTests,
+    SharedLockRaceTests,
     RandomWalkTests,
 ):
     """The tests that every store passes."""

@@ -57,6 +57,8 @@ class StoreHarness(ABC):
         False  # other programs lock records too; then take_foreign_lock and release_foreign_lock are given
     )
 
+    has_shared_locks = True  # locks may be shared and counted; otherwise a record that asks for one is refused
+
     # of the sessions that tests let expire, in seconds of the store's clock: much longer than a test may be paused
     ttl = 3600.0
     rounds = 10  # of each race

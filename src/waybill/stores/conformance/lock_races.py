@@ -34,7 +34,7 @@ class LockRaceTests(StoreTestBase):
                 for each in answer
             ]
             assert len(got) == 1
-            assert {owned.owner for owned in tester.store.list_locks() if owned.name == locks[0]} == {got[0].ref}
+            assert {owned.owners for owned in tester.store.list_locks() if owned.name == locks[0]} == {(got[0].ref,)}
             tester.remove(got[0])
             (other,) = tester.claim_records(a, mine)
             tester.remove(other)

@@ -188,7 +188,7 @@ class RandomWalk(ModelComparison):
             "owner": rng.choice(["ann", "bob"]),
             "scope": rng.choice(["", "app/box/red", "app/box/blue"]),
             "queue_position": self.last_queue_position,
-            "locks": tuple(rng.sample([self.tester.lock_name_of(c) for c in "abc"], rng.choice([0, 0, 1]))),
+            "locks": self.pick_locks([0, 0, 1]),
             "hold_names": tuple(rng.sample([self.tester.hold_name_of(c) for c in "xy"], rng.choice([0, 0, 1]))),
             "blocked_by": rng.choice([None, None, None, "wait", "children"]),
             "documents": {h.document_names[0]: b"%d" % rng.randrange(100)},
@@ -278,9 +278,17 @@ class RandomWalk(ModelComparison):
             "open": state != h.end_state,
             "priority": rng.randrange(10),
             "message": rng.choice(["", "text"]),
-            "locks": tuple(rng.sample([self.tester.lock_name_of(c) for c in "abc"], rng.choice([0, 1]))),
+            "locks": self.pick_locks([0, 1]),
             "hold_names": tuple(rng.sample([self.tester.hold_name_of(c) for c in "xy"], rng.choice([0, 0, 1]))),
         }
+
+    def pick_locks(self, counts: list[int]) -> tuple[str, ...]:
+        """Locks of all sorts: few names, so that the sorts meet."""
+        names = self.rng.sample([self.tester.lock_name_of(c) for c in "abc"], self.rng.choice(counts))
+        if not self.harness.has_shared_locks:
+            return tuple(names)
+        marks = self.rng.choices(["", "shared ", "at most 1 of ", "at most 2 of "], [3, 3, 1, 2], k=len(names))
+        return tuple(f"{mark}{name}" for mark, name in zip(marks, names, strict=True))
 
     def pick_documents(self) -> dict[str, bytes | None]:
         return {
@@ -303,7 +311,7 @@ class RandomWalk(ModelComparison):
     def save(self) -> None:
         worker = self.rng.choice(self.workers)
         if pair := self.pick_claimed(worker):
-            locks = tuple(self.rng.sample([self.tester.lock_name_of(c) for c in "abc"], self.rng.choice([0, 1])))
+            locks = self.pick_locks([0, 1])
             self.commit_on_both(
                 worker, self.draft_changes(pair, {"locks": locks}, cause="", documents=self.pick_documents()), pair
             )

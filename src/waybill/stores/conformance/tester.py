@@ -165,6 +165,11 @@ def commit_groups(store: Store, *groups: CommitGroup) -> list[Any]:
         return [error] * len(groups)
 
 
+def list_owned(store: Store, **page: Any) -> list[tuple[str, Ref]]:
+    """The locks that are owned, each with each of its owners."""
+    return [(owned.name, owner) for owned in store.list_locks(**page) for owner in owned.owners]
+
+
 def records_of(committed: CommitResult) -> list[Record]:
     return [record for record in committed.records if record is not None]
 

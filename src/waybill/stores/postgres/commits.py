@@ -33,6 +33,7 @@ from waybill.record import (
     Ref,
     StoreError,
     StoreUnavailable,
+    lock_names_of,
 )
 from waybill.stores.group_validation import validate_groups
 from waybill.stores.postgres.connection import MAX_TRIES, PostgresConnection, Row
@@ -231,8 +232,8 @@ def _refusal_of(group: CommitGroup, reasons: list[RefusalReason]) -> StoreError:
         return ParentClosed(f"{change.after.parent} is {reason}, and takes no more children.")
     if refusal == "lock-unavailable" and change.after is not None:
         unavailable = {name for at, _, name in reasons if at == i}
-        reason = next(name for name in change.after.locks if name in unavailable)
-        return LockUnavailable(f"The lock {reason} is owned by another record.", lock=reason)
+        reason = next(name for name in lock_names_of(change.after.locks) if name in unavailable)
+        return LockUnavailable(f"The lock {reason} is owned, or waited for, by another record.", lock=reason)
     if refusal == "exists":
         return RecordExists(f"There is a {change.ref} already.")
     if refusal == "open":

@@ -14,7 +14,9 @@ create type change_row as (
     idempotency_key text, wake_count bigint, delay double precision, requires_children_settled boolean, answers_request boolean, cause text,
     who text, why text);
 create type document_row as (n integer, group_number integer, kind text, id text, name text, body bytea);
-create type lock_row as (n integer, group_number integer, operation text, lock_use text, kind text, id text, name text);
+create type lock_row as (
+    n integer, group_number integer, operation text, lock_use text, kind text, id text, name text, sort text, lock_limit integer, priority integer,
+    seq bigint);
 create type wake_row as (group_number integer, kind text, id text);
 create type requirement_row as (
     n integer, group_number integer, requirement text, kind text, id text, action text, who text, why text, args bytea);
@@ -43,26 +45,149 @@ as $$ select extract(epoch from clock_timestamp())::double precision $$;
 create function mint_id(id text, seq bigint) returns text language sql immutable
 as $$ select case when id like '%*' then left(id, -1) || lpad(seq::text, greatest(10, length(seq::text)), '0') else id end $$;
 
--- Unblock the first waiter of each of these record locks that no record owns, and return how many. A waiter whose row is locked is skipped: the
+-- How a record asks for a lock, as waybill.record.locks writes it: the lock's name, its sort, and of a counted lock how many may own it.
+create function lock_name_of(lock text) returns text language sql immutable
+as $$ select coalesce(substring(lock from '^(?:shared|at most [1-9][0-9]{0,8} of) ([^ /]+/.*)$'), lock) $$;
+
+create function lock_sort_of(lock text) returns text language sql immutable
+as $$ select case when lock ~ '^shared [^ /]+/' then 'shared' when lock ~ '^at most [1-9][0-9]{0,8} of [^ /]+/' then 'counted' else 'exclusive' end $$;
+
+create function lock_limit_of(lock text) returns integer language sql immutable
+as $$ select coalesce(substring(lock from '^at most ([1-9][0-9]{0,8}) of [^ /]+/')::integer, 0) $$;
+
+-- Whether a record can own a lock beside its present owners, and before those who wait for it.
+--
+-- With `locking` the waiter that goes first is locked for share, without waiting: a transaction that takes it out of the way then
+-- sees what this one does.
+create function can_own_lock(
+    lock_name text, lock_sort text, lock_limit integer, own_kind text, own_id text, own_priority integer, own_seq bigint, locking boolean)
+returns boolean language plpgsql volatile
+as $$
+declare
+    present     record_lock;
+    other_count bigint;
+    waiter      record;
+begin
+    select k.* into present from record_lock k where k.name = lock_name;
+    if present.sort = 'exclusive' then
+        if present.kind <> own_kind or present.id <> own_id then
+            return false;
+        elsif lock_sort = 'exclusive' then
+            return true;
+        end if;
+    elsif present.sort is not null then
+        if present.sort = lock_sort and exists (
+                select from record_lock_share s where s.name = lock_name and s.kind = own_kind and s.id = own_id) then
+            return true;  -- it owns it, even if the limit has become lower
+        end if;
+        if present.sort = 'counted' and lock_sort = 'counted' then
+            select count(*) into other_count from record_lock_share s where s.name = lock_name and (s.kind, s.id) <> (own_kind, own_id);
+            if other_count >= coalesce((select l.n from record_lock_limit l where l.name = lock_name), lock_limit) then
+                return false;
+            end if;
+        elsif present.sort <> lock_sort and exists (
+                select from record_lock_share s where s.name = lock_name and (s.kind, s.id) <> (own_kind, own_id)) then
+            return false;
+        end if;
+    end if;
+    if lock_sort = 'exclusive' then
+        return true;
+    end if;
+    select r.kind, r.id, r.priority, r.seq, r.locks into waiter
+    from record r where r.blocked_by = 'lock ' || lock_name
+    order by r.wake_at, r.priority, r.seq limit 1;
+    if not found or (waiter.priority, waiter.seq) >= (own_priority, own_seq)
+       or not exists (select from unnest(waiter.locks) w where lock_name_of(w) = lock_name and lock_sort_of(w) <> lock_sort) then
+        return true;
+    end if;
+    if locking then
+        perform from record r where r.id = waiter.id and r.kind = waiter.kind and r.blocked_by = 'lock ' || lock_name for share skip locked;
+        return not found;
+    end if;
+    return false;
+end
+$$;
+
+-- Make a record the owner of a lock that it can own (can_own_lock), whose gate or row this transaction has locked or inserted.
+create function own_lock(lock_name text, lock_sort text, own_kind text, own_id text) returns void language plpgsql volatile
+as $$
+begin
+    if lock_sort = 'exclusive' then  -- it was the only one that shared it
+        delete from record_lock_share s where s.name = lock_name;
+        update record_lock k set sort = 'exclusive', kind = own_kind, id = own_id where k.name = lock_name;
+    else
+        update record_lock k set sort = lock_sort, kind = null, id = null where k.name = lock_name and k.sort <> lock_sort;
+        insert into record_lock_share (name, kind, id) values (lock_name, own_kind, own_id) on conflict do nothing;
+    end if;
+end
+$$;
+
+-- Delete the gates among these locks that have no owner left. Locked first, and then counted: another owner may just have come.
+create function remove_empty_gates(names text[]) returns void language plpgsql volatile
+as $$
+begin
+    if names <> '{}' then
+        perform from record_lock k where k.name = any (names) and k.sort <> 'exclusive' order by k.name for update;
+        delete from record_lock k
+        where k.name = any (names) and k.sort <> 'exclusive' and not exists (select from record_lock_share s where s.name = k.name);
+    end if;
+end
+$$;
+
+-- Unblock the first waiters of each of these record locks who can own it now, and return how many. A waiter whose row is locked is skipped: the
 -- transaction that has it locked finds out itself that the record lock is free (it locks the record lock for share before it leaves a record
 -- blocked by it).
 create function unblock_lock_waiters(names text[]) returns bigint language plpgsql volatile
 as $$
 declare
-    unblocked_count bigint;
+    unblocked_count bigint := 0;
+    lock_name       text;
+    owner_sort      text;
+    owner_count     bigint;
+    most            integer;
+    most_waiters    integer;
+    waiter          record;
+    chosen_kinds    text[];
+    chosen_ids      text[];
 begin
-    with first_waiter as materialized (
-        select w.kind, w.id
-        from (select distinct u.name from unnest(names) as u(name)) n
-        cross join lateral (
-            select r.kind, r.id from record r
-            where r.blocked_by = 'lock ' || n.name
-            order by r.wake_at, r.priority, r.queue_position, r.seq
-            limit 1 for update skip locked) w
-        where not exists (select from record_lock k where k.name = n.name)),
-    unblocked as (
-        update record r set blocked_by = null from first_waiter w where r.id = w.id and r.kind = w.kind returning 1)
-    select count(*) into unblocked_count from unblocked;
+    for lock_name in
+        select distinct u.name from unnest(names) as u(name)
+        where exists (select from record r where r.blocked_by = 'lock ' || u.name)
+        order by 1
+    loop
+        select k.sort, case when k.sort = 'exclusive' then 1 else (select count(*) from record_lock_share s where s.name = k.name) end
+        into owner_sort, owner_count from record_lock k where k.name = lock_name;
+        continue when owner_sort = 'exclusive';
+        most := (select l.n from record_lock_limit l where l.name = lock_name);
+        owner_count := coalesce(owner_count, 0);
+        -- Of those who want it exclusively one can have it: no more rows are locked than are looked at.
+        most_waiters := (
+            select case when exists (select from unnest(r.locks) l where lock_name_of(l) = lock_name and lock_sort_of(l) <> 'exclusive')
+                   then 100 else 1 end
+            from record r where r.blocked_by = 'lock ' || lock_name order by r.wake_at, r.priority, r.seq limit 1);
+        chosen_kinds := '{}';
+        chosen_ids := '{}';
+        for waiter in
+            select r.kind, r.id, coalesce(w.sort, 'exclusive') as sort, w.lock_limit
+            from record r
+            left join lateral (
+                select lock_sort_of(l) as sort, lock_limit_of(l) as lock_limit from unnest(r.locks) l
+                where lock_name_of(l) = lock_name limit 1) w on true
+            where r.blocked_by = 'lock ' || lock_name
+            order by r.wake_at, r.priority, r.seq
+            limit most_waiters for update of r skip locked
+        loop
+            exit when owner_count > 0 and not (
+                waiter.sort = owner_sort
+                and (waiter.sort = 'shared' or (waiter.sort = 'counted' and owner_count < coalesce(most, waiter.lock_limit))));
+            chosen_kinds := chosen_kinds || waiter.kind;
+            chosen_ids := chosen_ids || waiter.id;
+            owner_sort := waiter.sort;
+            owner_count := owner_count + 1;
+        end loop;
+        update record r set blocked_by = null from unnest(chosen_kinds, chosen_ids) w(kind, id) where r.id = w.id and r.kind = w.kind;
+        unblocked_count := unblocked_count + cardinality(chosen_ids);
+    end loop;
     return unblocked_count;
 end
 $$;
@@ -73,7 +198,8 @@ $$;
 --   changes          of existing records: operation "write", "save", "continue" or "remove"; n counts 1, 2, ...
 --   creations        of new records; n counts -1, -2, ...
 --   documents        written, or removed where the body is null; n of the creation they belong to, or 0
---   lock_uses        lock_use "take", "drop" or "offer" (kept without a claim, and perhaps not owned: then the next waiter may try)
+--   lock_uses        lock_use "take", "drop" (in this sort), "offer" (kept without a claim, and perhaps not owned: then the next waiter may
+--                    try), or "limit" (of a counted lock that is asked for anew)
 --   wakes            records to wake
 --   requirements     "claimed": the record must be claimed, and gets the action request; "open": the parent of creation n must be open
 --   queue_positions  the highest queue positions that this process has claimed
@@ -95,6 +221,10 @@ declare
     unclaimed_changes       integer[] := '{}';  -- changes that continue without their claim
     changes_without_lock    integer[];  -- changes that did not get a lock
     taken_locks             text[];
+    lock_use                lock_row;
+    gates                   text[] := '{}';  -- of the locks that are shared or counted now, or are to be
+    offered_locks           text[];
+    new_limits              text[] := '{}';  -- counted locks whose limit changes
     seq_before_first        bigint;  -- the seq before that of the first new record
     highest_removed_version bigint;
 begin
@@ -156,11 +286,15 @@ begin
     if cardinality(lock_uses) > 0 then
         refusals := refusals || array(
             select (k.n, k.group_number, 'lock-unavailable', k.name)::refusal_row
-            from unnest(lock_uses) k join record_lock t on t.name = k.name
-            where k.lock_use = 'take' and k.operation = 'save' and (t.id <> k.id or t.kind <> k.kind)
-              and not exists (select from unnest(lock_uses) d
-                              where d.lock_use = 'drop' and d.group_number = k.group_number and d.name = k.name
-                                and d.id = t.id and d.kind = t.kind));
+            from unnest(lock_uses) k left join record_lock t on t.name = k.name
+            where k.lock_use = 'take' and k.operation = 'save'
+              and case when k.sort = 'exclusive' and t.name is null then false
+                       when k.sort = 'exclusive' and t.sort = 'exclusive' then
+                           (t.id <> k.id or t.kind <> k.kind)
+                           and not exists (select from unnest(lock_uses) d
+                                           where d.lock_use = 'drop' and d.group_number = k.group_number and d.name = k.name
+                                             and d.id = t.id and d.kind = t.kind)
+                       else not can_own_lock(k.name, k.sort, k.lock_limit, k.kind, k.id, k.priority, k.seq, false) end);
     end if;
     refused_groups := array(select distinct b.group_number from unnest(refusals) b);
     return query select b.n, b.group_number, b.refusal, b.reason, null::bigint, null::bigint, null::text, null::text, null::bigint,
@@ -173,26 +307,48 @@ begin
     end if;
     if cardinality(lock_uses) > 0 then
         with inserted_locks as (
-            insert into record_lock (name, kind, id)
-            select k.name, k.kind, k.id from unnest(lock_uses) k
+            insert into record_lock (name, kind, id, sort)
+            select k.name, case when k.sort = 'exclusive' then k.kind end, case when k.sort = 'exclusive' then k.id end, k.sort
+            from unnest(lock_uses) k
             where k.lock_use = 'take' and k.group_number <> all (refused_groups) and k.n <> all (unclaimed_changes)
             order by k.name
             on conflict do nothing returning name)
         select coalesce(array_agg(w.name), '{}') into taken_locks from inserted_locks w;
+        gates := array(
+            select t.name from record_lock t
+            where t.sort <> 'exclusive'
+              and t.name in (select k.name from unnest(lock_uses) k where k.lock_use in ('take', 'drop') and k.group_number <> all (refused_groups))
+            order by t.name for update);
         -- A lock that goes from one record of a group to another: only now, when no other lock is waited for, or a transaction that waits for
         -- this lock could have the one that we wait for.
         with transferred_locks as (
             update record_lock t set kind = k.kind, id = k.id
             from unnest(lock_uses) d join unnest(lock_uses) k on d.group_number = k.group_number and d.name = k.name
             where d.lock_use = 'drop' and k.lock_use = 'take' and k.group_number <> all (refused_groups) and k.n <> all (unclaimed_changes)
+              and d.sort = 'exclusive' and k.sort = 'exclusive'
               and t.name = d.name and t.id = d.id and t.kind = d.kind
             returning t.name)
         select taken_locks || coalesce(array_agg(h.name), '{}') into taken_locks from transferred_locks h;
+        -- One after the other, so that each is counted before the next.
+        for lock_use in
+            select k.* from unnest(lock_uses) k
+            where k.lock_use = 'take' and k.group_number <> all (refused_groups) and k.n <> all (unclaimed_changes)
+              and (k.sort <> 'exclusive' or k.name = any (gates))
+              and not exists (select from record_lock_owner t where t.name = k.name and t.id = k.id and t.kind = k.kind and t.sort = k.sort)
+            order by k.n, k.name
+        loop
+            if exists (select from record_lock t where t.name = lock_use.name and (t.name = any (gates) or t.sort = 'exclusive'))
+               and can_own_lock(lock_use.name, lock_use.sort, lock_use.lock_limit, lock_use.kind, lock_use.id, lock_use.priority, lock_use.seq,
+                                false) then
+                perform own_lock(lock_use.name, lock_use.sort, lock_use.kind, lock_use.id);
+                taken_locks := taken_locks || lock_use.name;
+            end if;
+        end loop;
         -- Look for the locks that are not ours, and not for other owners: those may have dropped them again since.
         changes_without_lock := array(
             select k.n from unnest(lock_uses) k
             where k.lock_use = 'take' and k.group_number <> all (refused_groups) and k.n <> all (unclaimed_changes)
-              and not exists (select from record_lock t where t.name = k.name and t.id = k.id and t.kind = k.kind));
+              and not exists (select from record_lock_owner t where t.name = k.name and t.id = k.id and t.kind = k.kind and t.sort = k.sort));
         if changes_without_lock <> '{}' then
             if exists (select from unnest(lock_uses) k where k.operation = 'save' and k.n = any (changes_without_lock)) then
                 -- It was free when the groups were validated. Nothing is written; the driver sends them again.
@@ -202,12 +358,21 @@ begin
             delete from record_lock t using unnest(lock_uses) k
             where k.lock_use = 'take' and k.n = any (unclaimed_changes) and t.name = k.name and t.id = k.id and t.kind = k.kind
               and t.name = any (taken_locks);
+            delete from record_lock_share t using unnest(lock_uses) k
+            where k.lock_use = 'take' and k.n = any (unclaimed_changes) and t.name = k.name and t.id = k.id and t.kind = k.kind
+              and t.name = any (taken_locks);
         end if;
         delete from record_lock t using (
             select t.name from unnest(lock_uses) k join record_lock t on t.name = k.name and t.id = k.id and t.kind = k.kind
-            where k.lock_use = 'drop' and k.group_number <> all (refused_groups)
+            where k.lock_use = 'drop' and k.sort = 'exclusive' and t.sort = 'exclusive' and k.group_number <> all (refused_groups)
             order by t.name for update of t) d
         where t.name = d.name;
+        if exists (select from record_lock t where t.name = any (gates || taken_locks) and t.sort <> 'exclusive') then
+            delete from record_lock_share t using unnest(lock_uses) k, record_lock g
+            where k.lock_use = 'drop' and k.group_number <> all (refused_groups) and t.name = k.name and t.id = k.id and t.kind = k.kind
+              and g.name = k.name and g.sort = k.sort;
+            perform remove_empty_gates(gates || taken_locks);
+        end if;
     end if;
 
     if cardinality(requirements) > 0 then
@@ -302,9 +467,26 @@ begin
         end if;
     end if;
     if cardinality(lock_uses) > 0 then
-        perform unblock_lock_waiters(array(
+        if exists (select from unnest(lock_uses) k where k.lock_use = 'limit') then
+            -- The latest commit says how many may own a counted lock. Written only where it changes: many ask for one lock.
+            with wanted as (
+                select distinct on (k.name) k.name, k.lock_limit from unnest(lock_uses) k
+                where k.lock_use = 'limit' and k.group_number <> all (refused_groups)
+                order by k.name, k.group_number desc, abs(k.n) desc),
+            written as (
+                insert into record_lock_limit as l (name, n, at)
+                select w.name, w.lock_limit, commit_time from wanted w
+                where not exists (select from record_lock_limit p where p.name = w.name and p.n = w.lock_limit)
+                order by w.name
+                on conflict (name) do update set n = excluded.n, at = excluded.at
+                returning l.name)
+            select coalesce(array_agg(w.name), '{}') into new_limits from written w;
+        end if;
+        offered_locks := array(
             select k.name from unnest(lock_uses) k
-            where (k.lock_use <> 'take' or k.n = any (unclaimed_changes)) and k.group_number <> all (refused_groups)));
+            where (k.lock_use in ('drop', 'offer') or (k.lock_use = 'take' and k.n = any (unclaimed_changes)))
+              and k.group_number <> all (refused_groups));
+        perform unblock_lock_waiters(offered_locks || new_limits);
     end if;
 
     insert into state_count_delta (kind, parent_kind, parent_id, state, n)
@@ -457,11 +639,19 @@ declare
     blocked             queued_row[] := '{}';
     seen_seqs           bigint[] := '{}';
     wanted_name         text;
+    wanted_lock         text;  -- how a candidate asks for the lock `wanted_name`, in which sort
+    wanted_sort         text;
     lock_owner          record_lock;
     owned_locks         text[];  -- of the candidate's locks, those that it owns already
-    new_locks           text[] := '{}';  -- to be taken, and by which record
+    new_locks           text[] := '{}';  -- to be taken, in which sort, and by which record
+    new_lock_sorts      text[] := '{}';
+    new_lock_limits     integer[] := '{}';
     new_lock_kinds      text[] := '{}';
     new_lock_ids        text[] := '{}';
+    new_lock_priorities integer[] := '{}';
+    new_lock_seqs       bigint[] := '{}';
+    gates               text[] := '{}';  -- of the locks to be taken that are shared or counted
+    new_lock            record;
     lost_records        text[] := '{}';  -- records that did not get all of their locks
     in_force            text[];
 begin
@@ -519,11 +709,28 @@ begin
                 end loop;
                 owned_locks := '{}';
                 if candidate.hold is null then
-                    foreach wanted_name in array candidate.locks loop
+                    foreach wanted_lock in array candidate.locks loop
+                        wanted_name := lock_name_of(wanted_lock);
+                        wanted_sort := lock_sort_of(wanted_lock);
                         select k.* into lock_owner from record_lock k where k.name = wanted_name;
-                        if found and lock_owner.kind = candidate.kind and lock_owner.id = candidate.id then
+                        if found and lock_owner.kind = candidate.kind and lock_owner.id = candidate.id and wanted_sort = 'exclusive' then
                             owned_locks := owned_locks || wanted_name;
-                        elsif found or wanted_name = any (new_locks) then
+                        elsif wanted_sort = 'exclusive' then
+                            if found or wanted_name = any (new_locks) then
+                                candidate.blocking_lock := wanted_name;
+                                exit;
+                            end if;
+                        elsif exists (select from record_lock_share s
+                                      where s.name = wanted_name and s.kind = candidate.kind and s.id = candidate.id) then
+                            owned_locks := owned_locks || wanted_name;
+                        elsif not can_own_lock(wanted_name, wanted_sort, lock_limit_of(wanted_lock), candidate.kind, candidate.id,
+                                               candidate.priority, candidate.seq, false)
+                              or exists (select from unnest(new_locks, new_lock_sorts) as n(name, sort)
+                                         where n.name = wanted_name and n.sort <> wanted_sort)
+                              or (wanted_sort = 'counted' and wanted_name = any (new_locks)
+                                  and (select count(*) from record_lock_share s where s.name = wanted_name)
+                                      + cardinality(array_positions(new_locks, wanted_name))
+                                      >= coalesce((select l.n from record_lock_limit l where l.name = wanted_name), lock_limit_of(wanted_lock))) then
                             candidate.blocking_lock := wanted_name;
                             exit;
                         end if;
@@ -534,10 +741,16 @@ begin
                 else
                     claimable := claimable || candidate;
                     if candidate.hold is null then
-                        foreach wanted_name in array candidate.locks loop
+                        foreach wanted_lock in array candidate.locks loop
                             -- Not looked up a second time: what another has taken since must be among the lost.
-                            if wanted_name <> all (owned_locks) and wanted_name <> all (new_locks) then
+                            wanted_name := lock_name_of(wanted_lock);
+                            wanted_sort := lock_sort_of(wanted_lock);
+                            if wanted_name <> all (owned_locks) and (wanted_name <> all (new_locks) or wanted_sort <> 'exclusive') then
                                 new_locks := new_locks || wanted_name;
+                                new_lock_sorts := new_lock_sorts || wanted_sort;
+                                new_lock_limits := new_lock_limits || lock_limit_of(wanted_lock);
+                                new_lock_priorities := new_lock_priorities || candidate.priority;
+                                new_lock_seqs := new_lock_seqs || candidate.seq;
                                 new_lock_kinds := new_lock_kinds || candidate.kind;
                                 new_lock_ids := new_lock_ids || candidate.id;
                             end if;
@@ -572,17 +785,36 @@ begin
     end loop;
 
     if cardinality(new_locks) > 0 then
-        insert into record_lock (name, kind, id)
-        select n.name, n.kind, n.id from unnest(new_locks, new_lock_kinds, new_lock_ids) as n(name, kind, id) order by n.name
+        insert into record_lock (name, kind, id, sort)
+        select n.name, case when n.sort = 'exclusive' then n.kind end, case when n.sort = 'exclusive' then n.id end, n.sort
+        from unnest(new_locks, new_lock_sorts, new_lock_kinds, new_lock_ids) as n(name, sort, kind, id) order by n.name
         on conflict do nothing;
+        if exists (select from unnest(new_lock_sorts) n(sort) where n.sort <> 'exclusive') then
+            gates := array(
+                select t.name from record_lock t where t.name = any (new_locks) and t.sort <> 'exclusive' order by t.name for update);
+            for new_lock in
+                select n.* from unnest(new_locks, new_lock_sorts, new_lock_limits, new_lock_kinds, new_lock_ids, new_lock_priorities, new_lock_seqs)
+                    as n(name, sort, lock_limit, kind, id, priority, seq)
+                where n.sort <> 'exclusive' and n.name = any (gates)
+                order by n.priority, n.seq, n.name
+            loop
+                if can_own_lock(new_lock.name, new_lock.sort, new_lock.lock_limit, new_lock.kind, new_lock.id, new_lock.priority, new_lock.seq,
+                                false) then
+                    perform own_lock(new_lock.name, new_lock.sort, new_lock.kind, new_lock.id);
+                end if;
+            end loop;
+        end if;
         -- Another took it since we looked, and may have dropped it again: the record stays in the queue, with none of its other locks.
         lost_records := array(
-            select n.kind || ' ' || n.id from unnest(new_locks, new_lock_kinds, new_lock_ids) as n(name, kind, id)
-            where not exists (select from record_lock k where k.name = n.name and k.kind = n.kind and k.id = n.id));
+            select n.kind || ' ' || n.id from unnest(new_locks, new_lock_sorts, new_lock_kinds, new_lock_ids) as n(name, sort, kind, id)
+            where not exists (select from record_lock_owner k where k.name = n.name and k.sort = n.sort and k.kind = n.kind and k.id = n.id));
         if lost_records <> '{}' then
             delete from record_lock k using unnest(new_locks, new_lock_kinds, new_lock_ids) as n(name, kind, id)
             where n.kind || ' ' || n.id = any (lost_records) and k.name = n.name and k.kind = n.kind and k.id = n.id;
+            delete from record_lock_share k using unnest(new_locks, new_lock_kinds, new_lock_ids) as n(name, kind, id)
+            where n.kind || ' ' || n.id = any (lost_records) and k.name = n.name and k.kind = n.kind and k.id = n.id;
         end if;
+        perform remove_empty_gates(gates);
     end if;
 
     if cardinality(blocked) > 0 then
@@ -592,12 +824,22 @@ begin
                           where k.name in (select s.blocking_lock from unnest(blocked) s) for share skip locked)
                  || array(select 'hold ' || m.name from hold m
                           where m.name in (select s.hold from unnest(blocked) s) for share skip locked);
+        -- A shared or counted lock that is owned need not be in the way any more: its owners are counted again, now that they cannot change.
+        if exists (select from record_lock k where 'lock ' || k.name = any (in_force) and k.sort <> 'exclusive') then
+            blocked := array(
+                select s from unnest(blocked) s
+                where s.blocking_lock is null or s.hold is not null
+                   or not ('lock ' || s.blocking_lock = any (in_force))
+                   or exists (select from unnest(s.locks) l
+                              where lock_name_of(l) = s.blocking_lock
+                                and not can_own_lock(s.blocking_lock, lock_sort_of(l), lock_limit_of(l), s.kind, s.id, s.priority, s.seq, true)));
+        end if;
         update record r set blocked_by = p.reason, wake_at = 0
         from (select s.kind, s.id, coalesce('hold ' || s.hold, 'lock ' || s.blocking_lock) as reason from unnest(blocked) s) p
         where r.id = p.id and r.kind = p.kind and p.reason = any (in_force);
     end if;
     if cardinality(blocked) > 0 or exists (select from unnest(claimable) t where t.hold is not null) then
-        if unblock_lock_waiters(array(select distinct k from unnest(claimable || blocked) t cross join unnest(t.locks) k)) > 0 then
+        if unblock_lock_waiters(array(select distinct lock_name_of(k) from unnest(claimable || blocked) t cross join unnest(t.locks) k)) > 0 then
             retry_reason := 'unblocked';
             return next;
         end if;

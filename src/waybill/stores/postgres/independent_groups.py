@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from waybill.record import ActionRequest, Change, CommitGroup, Record, Ref
+from waybill.record import COUNTED, EXCLUSIVE, ActionRequest, Change, CommitGroup, Record, Ref, parse_lock
 from waybill.stores.postgres.binary_rows import (
     CompositeArray,
     encode_bigint,
@@ -159,10 +159,10 @@ def find_touched_names(groups: Sequence[CommitGroup]) -> list[TouchedNames]:
             before, after = change.before, change.after
             if before is None and after is not None and after.idempotency_key is not None:
                 exclusive.add(("idempotency_key", after.kind, after.idempotency_key))
-            if before is not None and (before.locks or (after is not None and after.locks)):
-                exclusive.update(
-                    ("lock", name) for name in (*before.locks, *(after.locks if after is not None else ()))
-                )
+            for lock in (*(before.locks if before is not None else ()), *(after.locks if after is not None else ())):
+                request = parse_lock(lock)
+                # commit_groups() counts the owners of shared and counted locks one after the other
+                (exclusive if request.sort == EXCLUSIVE else shared).add(("lock", request.name))
             if waking:
                 exclusive.add(change.ref)
             if change.requires_open_parent and after is not None:
@@ -353,25 +353,36 @@ def _encode_requirement(n: int, index: int, requirement: str, request: ActionReq
 
 
 def _encode_locks(n: int, index: int, change: Change) -> Iterator[bytes]:
-    """The lock_rows of a change. A claimed record takes all its locks; a lock that it no longer asks for is dropped, if it
-    owns it. A lock that an unclaimed record still asks for may not be owned by it; then it is offered to other waiters.
+    """The lock_rows of a change. A claimed record takes all its locks; a lock that it no longer asks for in this sort is
+    dropped, if it owns it. A lock that an unclaimed record still asks for may not be owned by it; then it is offered to
+    other waiters. A counted lock that is asked for anew says how many may own it.
     """
     before, after = change.before, change.after
-    if before is None or not (before.locks or (after is not None and after.locks)):
+    record = before if before is not None else after
+    if record is None or not (record.locks or (after is not None and after.locks)):
         return
+    owned = before.locks if before is not None else ()
     kept = after.locks if after is not None else ()
-    uses = [("drop", name) for name in before.locks if name not in kept]
+    asked = {request.name: request.sort for request in map(parse_lock, kept)}
+    old = [parse_lock(lock) for lock in owned]
+    uses = [("drop", request) for request in old if asked.get(request.name) != request.sort]
     if after is not None and after.session is not None:
-        uses += [("take", name) for name in dict.fromkeys(kept)]
+        uses += [("take", parse_lock(lock)) for lock in dict.fromkeys(kept)]
     else:
-        uses += [("offer", name) for name in before.locks if name in kept]
-    for lock_use, name in uses:
+        uses += [("offer", request) for request in old if asked.get(request.name) == request.sort]
+    uses += [("limit", parse_lock(lock)) for lock in kept if lock not in owned and parse_lock(lock).sort == COUNTED]
+    priority = after.priority if after is not None else record.priority
+    for lock_use, request in uses:
         yield encode_row(
             encode_integer(n),
             encode_integer(index),
             encode_text(_operation_of(change)),
             encode_text(lock_use),
-            encode_text(before.kind),
-            encode_text(before.id),
-            encode_text(name),
+            encode_text(record.kind),
+            encode_text(record.id),
+            encode_text(request.name),
+            encode_text(request.sort),
+            encode_integer(request.limit),
+            encode_integer(priority),
+            encode_bigint(record.seq),
         )

@@ -11,6 +11,7 @@ from waybill.record import MAX_PAGE, Finding, Ref, is_json
 from waybill.sql_statements import load_statements
 from waybill.stores.postgres.connection import PostgresConnection
 
+LIMIT_KEPT = 30 * 86_400.0  # seconds for which the limit of a counted lock is remembered that nobody uses
 FOLD_LIMIT = 50_000  # count deltas folded in one call
 DOCUMENTS_PAGE = 100  # read together by check: each may be half a megabyte
 
@@ -38,6 +39,13 @@ CHECK_RULES = {
         "owned by {1} {2}, which is gone or does not ask for it",
         "drop it",
         lambda row: Ref(row[1], row[2]),
+        lambda row: str(row[0]),
+    ),
+    "shared locks have a gate": PostgresCheckRule(
+        "gates",
+        "shared or counted, and its gate and its owners do not agree",
+        "drop it",
+        lambda row: Ref("lock", row[0]),
         lambda row: str(row[0]),
     ),
     "claims belong to live sessions": PostgresCheckRule(
@@ -77,13 +85,13 @@ class PostgresMaintenance:
         self._old_snapshot = old_snapshot
 
     def maintain_indexes(self, limit: int) -> int:
-        """Unblock the first waiter of each free lock and all records whose hold is no longer set, and fold the count
-        deltas into the counts. Returns how many records were unblocked.
+        """Unblock the waiters of each lock that can own it and all records whose hold is no longer set, fold the count
+        deltas into the counts, and forget limits that nobody uses. Returns how many records were unblocked.
         """
         run, statements = self._connection.run, self._statements
         awaited = run(statements["list_block_reasons"], {"from": "lock ", "to": "lock!", "limit": limit}, writes=False)
-        free = run(statements["select_free_locks"], [[blocked_by[5:] for (blocked_by,) in awaited]], writes=False)
-        unblocked = int(run(statements["unblock_lock_waiters"], [[name for (name,) in free]])[0][0]) if free else 0
+        names = [blocked_by[5:] for (blocked_by,) in awaited]
+        unblocked = int(run(statements["unblock_lock_waiters"], [names])[0][0]) if names else 0
         holds = {name for name, _, _ in run(statements["list_holds"], writes=False)}
         for (blocked_by,) in run(
             statements["list_block_reasons"], {"from": "hold ", "to": "hold!", "limit": limit}, writes=False
@@ -92,6 +100,7 @@ class PostgresMaintenance:
                 unblocked += self.unblock(blocked_by, limit - unblocked)
         run(statements["fold_count_deltas"], [FOLD_LIMIT])
         run(statements["remove_empty_counts"])
+        run(statements["remove_unused_lock_limits"], [LIMIT_KEPT])
         return unblocked
 
     def unblock(self, blocked_by: str, limit: int | None = None) -> int:
@@ -150,4 +159,9 @@ class PostgresMaintenance:
         if rule.statement == "counts":
             kind, _, state = finding.where.removesuffix(f" of {finding.ref}").partition(" in ")
             args = {"kind": kind, "state": state, "parent_kind": finding.ref.kind, "parent_id": finding.ref.id}
-        return bool(self._connection.run(self._checks[f"repair_{rule.statement}"], args))
+        repaired = self._connection.run(self._checks[f"repair_{rule.statement}"], args)
+        if repaired and rule.statement == "locks":
+            # in statements of their own, which see that the lock is dropped
+            self._connection.run(self._statements["remove_empty_gates"], [[finding.where]])
+            self._connection.run(self._statements["unblock_lock_waiters"], [[finding.where]])
+        return bool(repaired)

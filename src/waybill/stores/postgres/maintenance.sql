@@ -32,16 +32,42 @@ select %(kind)s, %(parent_kind)s, %(parent_id)s, %(state)s, c.n - t.n from store
 returning 1;
 
 -- name: find_locks
-select k.name, k.kind, k.id from record_lock k left join record r on r.id = k.id and r.kind = k.kind
-where r.id is null or k.name <> all (r.locks)
-order by k.name limit %(limit)s;
+select k.name, k.kind, k.id from record_lock_owner k left join record r on r.id = k.id and r.kind = k.kind
+where r.id is null or not exists (select from unnest(r.locks) l where lock_name_of(l) = k.name and lock_sort_of(l) = k.sort)
+order by k.name, k.kind, k.id limit %(limit)s;
 
 -- name: repair_locks
-with dropped as (
+with gate as materialized (
+    select k.name, k.sort from record_lock k where k.name = %(name)s for update),
+unasked as materialized (
+    select g.name from gate g
+    where not exists (select from record r cross join unnest(r.locks) l
+                      where r.id = %(id)s and r.kind = %(kind)s and lock_name_of(l) = g.name and lock_sort_of(l) = g.sort)),
+dropped as (
+    delete from record_lock k using unasked u
+    where k.name = u.name and k.kind = %(kind)s and k.id = %(id)s returning k.name),
+left_out as (
+    delete from record_lock_share s using unasked u
+    where s.name = u.name and s.kind = %(kind)s and s.id = %(id)s returning s.name)
+select name from dropped union all select name from left_out;
+
+-- name: find_gates
+-- A shared or counted lock has a gate as long as it has owners.
+select k.name from record_lock k
+where k.sort <> 'exclusive' and not exists (select from record_lock_share s where s.name = k.name)
+union
+select s.name from record_lock_share s
+where not exists (select from record_lock k where k.name = s.name and k.sort <> 'exclusive')
+order by 1 limit %(limit)s;
+
+-- name: repair_gates
+with removed as (
     delete from record_lock k
-    where k.name = %(name)s and not exists (select from record r where r.id = k.id and r.kind = k.kind and k.name = any (r.locks))
-    returning k.name)
-select unblock_lock_waiters(array[name]) from dropped;
+    where k.name = %(name)s and k.sort <> 'exclusive' and not exists (select from record_lock_share s where s.name = k.name) returning 1),
+dropped as (
+    delete from record_lock_share s
+    where s.name = %(name)s and not exists (select from record_lock k where k.name = s.name and k.sort <> 'exclusive') returning 1)
+select 1 from removed union all select 1 from dropped;
 
 -- name: find_claims
 select r.kind, r.id, r.session from record r left join session s on s.name = r.session
@@ -54,16 +80,19 @@ where r.id = %(id)s and r.kind = %(kind)s and r.session is not null and not exis
 returning 1;
 
 -- name: find_missing_locks
--- A claimed record owns every lock that it asks for: a claim takes them, and so does a checkpoint.
-select r.kind, r.id, a.name from record r, unnest(r.locks) a (name)
-where r.session is not null and not exists (select from record_lock k where k.name = a.name and k.kind = r.kind and k.id = r.id)
+-- A claimed record owns every lock that it asks for: a claim takes them, and so does a checkpoint. Not one that was claimed on hold.
+select r.kind, r.id, lock_name_of(a.lock) from record r, unnest(r.locks) a (lock)
+where r.session is not null and r.hold_names = '{}'
+  and not exists (select from record_lock_owner k
+                  where k.name = lock_name_of(a.lock) and k.sort = lock_sort_of(a.lock) and k.kind = r.kind and k.id = r.id)
 order by r.seq limit %(limit)s;
 
 -- name: repair_missing_locks
 update record r set session = null, version = r.version + 1
-where r.id = %(id)s and r.kind = %(kind)s and r.session is not null
-  and exists (select from unnest(r.locks) a (name)
-              where not exists (select from record_lock k where k.name = a.name and k.kind = r.kind and k.id = r.id))
+where r.id = %(id)s and r.kind = %(kind)s and r.session is not null and r.hold_names = '{}'
+  and exists (select from unnest(r.locks) a (lock)
+              where not exists (select from record_lock_owner k
+                                where k.name = lock_name_of(a.lock) and k.sort = lock_sort_of(a.lock) and k.kind = r.kind and k.id = r.id))
 returning 1;
 
 -- name: find_orphan_documents
@@ -108,7 +137,8 @@ select r.kind, r.id, substr(r.blocked_by, 6)
 from record r
 where r.blocked_by >= 'lock ' and r.blocked_by < 'lock!'
   and not exists (select from record_lock k where k.name = substr(r.blocked_by, 6))
-  and not exists (select from record w where w.session is null and w.blocked_by is null and substr(r.blocked_by, 6) = any (w.locks))
+  and not exists (select from record w cross join unnest(w.locks) l
+                  where w.session is null and w.blocked_by is null and w.locks <> '{}' and lock_name_of(l) = substr(r.blocked_by, 6))
 order by r.seq limit %(limit)s;
 
 -- name: repair_lock_waiters

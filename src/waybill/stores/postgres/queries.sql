@@ -165,13 +165,13 @@ returning 1;
 with due as materialized (
     select r.kind, r.id from record r
     where r.blocked_by = 'wait' and r.wake_at <= (select waybill_now())  -- evaluated once: otherwise the index could not be used
-    order by r.wake_at, r.priority, r.queue_position, r.seq limit %s for update skip locked),
+    order by r.wake_at, r.priority, r.seq limit %s for update skip locked),
 released as (
     update record r set blocked_by = null, wake_at = 0 from due d where r.id = d.id and r.kind = d.kind returning 1)
 select count(*) from released;
 
 -- name: get_next_due
-select t.now, (select r.wake_at from record r where r.blocked_by = 'wait' order by r.wake_at, r.priority, r.queue_position, r.seq limit 1)
+select t.now, (select r.wake_at from record r where r.blocked_by = 'wait' order by r.wake_at, r.priority, r.seq limit 1)
 from (select waybill_now() as now) t;
 
 -- name: list_block_reasons
@@ -184,13 +184,27 @@ with recursive reasons as (
 select blocked_by from reasons where blocked_by is not null limit %(limit)s;
 
 -- name: list_locks
-select k.name, k.kind, k.id from record_lock k where k.name > %(after)s order by k.name limit %(limit)s;
+select k.name, k.sort, o.kinds, o.ids,
+       case when k.sort = 'exclusive' then 1 else (select count(*) from record_lock_share s where s.name = k.name) end,
+       case when k.sort = 'counted' then (select l.n from record_lock_limit l where l.name = k.name) end
+from record_lock k
+cross join lateral (
+    select array_agg(o.kind) as kinds, array_agg(o.id) as ids
+    from (select w.kind, w.id from record_lock_owner w where w.name = k.name order by w.kind, w.id limit %(owners)s) o) o
+where k.name > %(after)s order by k.name limit %(limit)s;
 
 -- name: get_lock_owner
-select k.kind, k.id from record_lock k where k.name = %s;
+select k.kind, k.id from record_lock_owner k where k.name = %s order by k.kind, k.id limit 1;
 
--- name: select_free_locks
-select n.name from unnest(%s::text[]) as n(name) where not exists (select from record_lock k where k.name = n.name);
+-- name: remove_unused_lock_limits
+-- Of counted locks that nobody owns or waits for, and whose limit nobody has set for a long time.
+delete from record_lock_limit l
+where l.at < waybill_now() - %s
+  and not exists (select from record_lock k where k.name = l.name)
+  and not exists (select from record r where r.blocked_by = 'lock ' || l.name);
+
+-- name: remove_empty_gates
+select remove_empty_gates(%s);
 
 -- name: unblock_lock_waiters
 select unblock_lock_waiters(%s);
@@ -200,10 +214,10 @@ select unblock_lock_waiters(%s);
 -- have open children would all be read by one call.
 select p.kind, p.id,
        not exists (select from record c where c.parent_id = p.id and c.parent_kind = p.kind and c.open and c.parent_id is not null),
-       p.priority, p.queue_position, p.seq
-from (select r.kind, r.id, r.priority, r.queue_position, r.seq from record r
-      where r.blocked_by = 'children' and r.wake_at = 0 and (r.priority, r.queue_position, r.seq) > (%s, %s, %s)
-      order by r.wake_at, r.priority, r.queue_position, r.seq limit %s) p;
+       p.priority, p.seq
+from (select r.kind, r.id, r.priority, r.seq from record r
+      where r.blocked_by = 'children' and r.wake_at = 0 and (r.priority, r.seq) > (%s, %s)
+      order by r.wake_at, r.priority, r.seq limit %s) p;
 
 -- name: remember
 insert into remembered_value (name, value) values (%s, %s) on conflict do nothing;

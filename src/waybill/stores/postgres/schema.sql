@@ -5,7 +5,9 @@
 --   history            one row per commit of a record that has a cause
 --   action_request     the action that was requested of a record while it was claimed
 --   session            the sessions of live workers; a claimed record refers to one
---   record_lock        the locks that are owned: each by at most one record
+--   record_lock        the locks that are owned: an exclusive one with its owner, a shared or counted one as the gate to its owners
+--   record_lock_share  the owners of shared and counted locks
+--   record_lock_limit  how many records may own a counted lock, as the commit said that asked for it last
 --   hold               the holds that are set
 --   counter            the last seq: the creation order over the whole store
 --   state_count        how many records are in each state; state_count_delta is to be added, and maintain_indexes folds it in
@@ -20,10 +22,12 @@
 -- Every function and statement locks rows in this order, so that no two wait for each other:
 --   1. the session's row
 --   2. rows of record: waiting, in the order of (kind, id), or not waiting (skip locked)
---   3. record locks to be taken, in the order of their names
+--   3. record locks to be taken, in the order of their names; then all gates of shared and counted locks that are taken or dropped, in the order
+--      of their names: whoever changes the owners of such a lock has its gate locked, so that nobody counts them meanwhile
 --   4. record locks that go to another record of the same group, then those to be dropped, in the order of their names
 --   5. without waiting: record locks and holds that a record is blocked by (for share), waiters of a record lock
---   6. the counter
+--   6. the limits of counted locks, in the order of their names
+--   7. the counter
 
 create table record (
     kind            text collate "C" not null,
@@ -71,8 +75,8 @@ create table record (
 create index record_by_urgency on record (state, kind, host, priority, queue_position, seq) where session is null and blocked_by is null;
 create index record_by_age on record (state, kind, host, seq) where session is null and blocked_by is null;
 create index record_by_session on record (session) where session is not null;
--- Waits by when they are due; waiters of a lock (whose wake_at is 0) by urgency; records that a hold blocks.
-create index record_blocked on record (blocked_by, wake_at, priority, queue_position, seq) where blocked_by is not null;
+-- Waits by when they are due; waiters of a lock (whose wake_at is 0) by priority and age; records that a hold blocks.
+create index record_blocked on record (blocked_by, wake_at, priority, seq) where blocked_by is not null;
 -- One index for each filter of find, in creation order.
 create index record_by_kind on record (kind, seq) where seq > 0;
 create index record_by_state on record (state, kind, seq) where created >= 0;
@@ -125,10 +129,33 @@ create table session (
 
 create table record_lock (
     name text collate "C" primary key,
-    kind text collate "C" not null,
-    id   text collate "C" not null
+    kind text collate "C",  -- of the owner of an exclusive lock
+    id   text collate "C",
+    sort text collate "C" not null default 'exclusive',
+    constraint a_lock_has_one_of_three_sorts check (sort in ('exclusive', 'shared', 'counted')),
+    constraint only_an_exclusive_lock_has_its_owner_here check ((sort = 'exclusive') = (kind is not null) and (kind is null) = (id is null))
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index record_lock_by_record on record_lock (kind, id);
+
+-- Written while the gate, the row of record_lock, is locked; a gate without owners is deleted by whoever drops the last of them.
+create table record_lock_share (
+    name text collate "C" not null,
+    kind text collate "C" not null,
+    id   text collate "C" not null,
+    primary key (name, kind, id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+create index record_lock_share_by_record on record_lock_share (kind, id);
+
+create table record_lock_limit (
+    name text collate "C" primary key,
+    n    integer          not null check (n > 0),
+    at   double precision not null
+);
+
+create view record_lock_owner as
+select k.name, k.sort, k.kind, k.id from record_lock k where k.sort = 'exclusive'
+union all
+select s.name, k.sort, s.kind, s.id from record_lock_share s join record_lock k on k.name = s.name;
 
 create table hold (
     name text collate "C" primary key,

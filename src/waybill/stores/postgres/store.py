@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from waybill.record import (
+    MAX_LISTED_OWNERS,
     MAX_PAGE,
     NO_DOCUMENTS,
     ActionRequest,
@@ -295,10 +296,10 @@ class PostgresStore(Store):
         }
 
     def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
-        args = {"after": after, "limit": max(1, min(limit, MAX_PAGE))}
+        args = {"after": after, "limit": max(1, min(limit, MAX_PAGE)), "owners": MAX_LISTED_OWNERS}
         return [
-            OwnedLock(name, Ref(kind, id))
-            for name, kind, id in self._connection.run(STATEMENTS["list_locks"], args, writes=False)
+            OwnedLock(name, tuple(Ref(*owner) for owner in zip(kinds or (), ids or (), strict=True)), sort, count, n)
+            for name, sort, kinds, ids, count, n in self._connection.run(STATEMENTS["list_locks"], args, writes=False)
         ]
 
     def remove_foreign_lock(self, name: str) -> bool:

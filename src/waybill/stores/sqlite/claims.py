@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from waybill.record import ActionRequest, ClaimedRecord, Conflict, Record, RecordNotFound, Ref, SessionLost, WorkQueue
+from waybill.record import (
+    ActionRequest,
+    ClaimedRecord,
+    Conflict,
+    Record,
+    RecordNotFound,
+    Ref,
+    SessionLost,
+    WorkQueue,
+    lock_names_of,
+)
 from waybill.stores.sqlite import locks
 from waybill.stores.sqlite.database import Execute, SqliteDatabase
 from waybill.stores.sqlite.queries import load_documents
@@ -112,26 +122,26 @@ class SqliteClaimCall:
 
     def try_claim(self, record: Record, claims_on_hold: bool) -> str | None:
         """Claim the record, or return what it is blocked by."""
-        execute, seq, wanted = self.execute, record.seq, record.locks
+        execute, wanted = self.execute, record.locks
         hold = next((name for name in record.hold_names if name in self.holds), None) if record.hold_names else None
         if hold is not None and not claims_on_hold:
             return f"hold {hold}"
         if wanted and hold is None:
-            unavailable = locks.find_unavailable_lock(execute, wanted, seq)
+            unavailable = locks.find_unavailable_lock(execute, wanted, record.seq, record.priority)
             if unavailable is not None:
                 return f"lock {unavailable}"
-            locks.take_locks(execute, wanted, seq)
-        execute(CLAIM, (self.session, seq))
+            locks.take_locks(execute, wanted, record.seq)
+        execute(CLAIM, (self.session, record.seq))
         claimed = replace(record, session=self.session, version=record.version + 1, blocked_by=None, wake_at=0.0)
         self.claims.append(ClaimedRecord(claimed, hold))
         if hold is not None:  # it only moves to the hold state; the next waiter may take the locks it asked for
-            locks.unblock_next_waiters(execute, wanted)
+            locks.unblock_next_waiters(execute, lock_names_of(wanted))
         return None
 
     def block(self, record: Record, blocked_by: str) -> None:
         self.blocked_count += 1
         self.execute(BLOCK, (record.seq, blocked_by))
-        locks.unblock_next_waiters(self.execute, record.locks)
+        locks.unblock_next_waiters(self.execute, lock_names_of(record.locks))
 
     def finish(self, now: float) -> list[ClaimedRecord]:
         """Load the documents and action requests of the claimed records, and store the highest queue positions.

@@ -29,6 +29,7 @@ from waybill.record import (
     RecordExists,
     Ref,
     StoreError,
+    lock_names_of,
 )
 from waybill.stores.group_validation import validate_groups
 from waybill.stores.sqlite import locks
@@ -237,6 +238,8 @@ class SqliteCommitCall:
             if not is_minted:
                 raise RecordExists(f"There is a {after.kind} {after.id} already.")
         self._group_moves.append((after.kind, None, _place_of(after)))
+        if after.locks:
+            locks.note_limits(execute, (), after.locks, now)
         self._write_documents(seq, change)
         if change.cause:
             execute(APPEND_HISTORY, (seq, seq, now, change.who, change.cause, None, after.state, change.why))
@@ -285,7 +288,7 @@ class SqliteCommitCall:
         if self.count_changed_rows() != 1:
             raise conflict_of(self.execute, before)
         self.execute(SQL["advance_counter"], (0, before.version)).fetchall()
-        locks.unblock_next_waiters(self.execute, before.locks)
+        locks.unblock_next_waiters(self.execute, lock_names_of(before.locks))
         self._group_moves.append((before.kind, _place_of(before), None))
         if before.open and before.parent is not None:
             self._group_parents.append(before.parent)
@@ -294,7 +297,7 @@ class SqliteCommitCall:
         execute, now, session = self.execute, self.now, after.session
         position = before.queue_position if after.queue_position is None else after.queue_position
         unavailable = (
-            locks.find_unavailable_lock(execute, after.locks, before.seq)
+            locks.find_unavailable_lock(execute, after.locks, before.seq, after.priority)
             if session is not None and after.locks
             else None
         )
@@ -310,8 +313,7 @@ class SqliteCommitCall:
             if self.count_changed_rows() != 1:
                 raise conflict_of(self.execute, before)
             if unavailable:
-                owner = Ref(*execute(SQL["get_lock_owner"], (unavailable,)).fetchall()[0])
-                raise LockUnavailable(f"{unavailable} is owned by {owner}.", lock=unavailable)
+                raise LockUnavailable(locks.explain_unavailable_lock(execute, unavailable), lock=unavailable)
             if after.locks:
                 locks.take_locks(execute, after.locks, before.seq)
         else:
@@ -325,6 +327,8 @@ class SqliteCommitCall:
                 raise conflict_of(self.execute, before)
         if before.locks:
             locks.drop_locks(execute, before, after.locks)
+        if after.locks:
+            locks.note_limits(execute, before.locks, after.locks, now)
         version = before.version + 1
         if change.cause:
             execute(

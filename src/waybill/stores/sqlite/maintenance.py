@@ -8,19 +8,38 @@ everything that violates it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 from waybill.record import Finding, Ref
 from waybill.sql_statements import load_statements
+from waybill.stores.sqlite import locks
 from waybill.stores.sqlite.database import SqliteDatabase
 from waybill.stores.sqlite.rows import SQL
 
-STATEMENTS = load_statements(__package__, "maintenance.sql")
+# how waybill.record.locks writes a lock, read in SQL
+LOCK_EXPRESSIONS = {
+    "$locks_of_r": "case when json_valid(r.locks) then r.locks else '[]' end",
+    "$name": (
+        "case when j.value glob 'shared ?*/*' then substr(j.value, 8) "
+        "when j.value glob 'at most [1-9]* of ?*/*' then substr(j.value, instr(j.value, ' of ') + 4) else j.value end"
+    ),
+    "$sort": (
+        "case when j.value glob 'shared ?*/*' then 'shared' "
+        "when j.value glob 'at most [1-9]* of ?*/*' then 'counted' else 'exclusive' end"
+    ),
+}
+STATEMENTS = {
+    name: reduce(lambda text, each: text.replace(*each), LOCK_EXPRESSIONS.items(), text)
+    for name, text in load_statements(__package__, "maintenance.sql").items()
+}
+LIMIT_KEPT = 30 * 86_400.0  # seconds for which the limit of a counted lock is remembered that nobody uses
 STATE_COUNT_RULE = "state counts are right"
 LIVE_CLAIM_RULE = "claims belong to live sessions"
 LOCK_OWNER_RULE = "locks have owners"
 ORPHAN_RULE = "rows without a record"
 CLOCK_RULE = "clock"
 MISSING_LOCK_RULE = "claimed records own their locks"
+MIXED_LOCK_RULE = "locks are owned in one sort"
 LOCK_WAITER_RULE = "lock waiters wait for an owned lock"
 HOLD_RULE = "holds block only while they are set"
 READABLE_RULE = "stored data can be read"
@@ -42,9 +61,9 @@ REPAIRS = {
 }
 
 
-def maintain_indexes(database: SqliteDatabase, limit: int) -> int:
-    """Unblock records whose reason is gone: the first waiter of each free lock, and all records blocked by a hold that
-    is no longer set. Returns how many.
+def maintain_indexes(database: SqliteDatabase, limit: int, now: float) -> int:
+    """Unblock records whose reason is gone: the waiters of each lock that can own it, and all records blocked by a hold
+    that is no longer set; forget limits that nobody uses. Returns how many were unblocked.
     """
     with database.translate_errors():
         awaited = database.execute(SQL["list_awaited_locks"]).fetchall()
@@ -54,12 +73,13 @@ def maintain_indexes(database: SqliteDatabase, limit: int) -> int:
         if unblocked >= limit:
             break
         with database.write() as execute:
-            if blocked_by.startswith("lock ") and not execute(SQL["get_lock_owner_seq"], (blocked_by[5:],)).fetchall():
-                execute(SQL["unblock_next_waiter"], (blocked_by,))
-                unblocked += database.db.changes()
+            if blocked_by.startswith("lock "):
+                unblocked += locks.unblock_next_waiters(execute, [blocked_by[5:]])
             elif blocked_by.startswith("hold ") and not execute(SQL["has_hold"], (blocked_by[5:],)).fetchall():
                 execute(SQL["unblock_records"], (blocked_by, limit - unblocked))
                 unblocked += database.db.changes()
+    with database.write() as execute:
+        execute(SQL["remove_unused_lock_limits"], (now - LIMIT_KEPT,))
     return unblocked
 
 
@@ -71,6 +91,7 @@ def check(database: SqliteDatabase, now: float) -> Iterator[Finding]:
         counts = database.execute(STATEMENTS["find_counts"]).fetchall()
         claims = database.execute(STATEMENTS["find_claims"]).fetchall()
         owned_locks = database.execute(STATEMENTS["find_locks"]).fetchall()
+        mixed_locks = database.execute(STATEMENTS["find_mixed_locks"]).fetchall()
         missing_locks = database.execute(STATEMENTS["find_missing_locks"]).fetchall()
         lock_waiters = database.execute(STATEMENTS["find_lock_waiters"]).fetchall()
         hold_waiters = database.execute(STATEMENTS["find_hold_waiters"]).fetchall()
@@ -123,6 +144,11 @@ def check(database: SqliteDatabase, now: float) -> Iterator[Finding]:
             "Drop it.",
             ref=Ref(kind, id),
         )
+    for name, count, first, last in mixed_locks:
+        sorts = first if first == last else f"{first} and {last}"
+        problem = f"It has {count} owners ({sorts}); an exclusive lock has one, and a lock has one sort."
+        remedy = "Stop the workers and find out who works on what; then move one of the records on by hand."
+        yield Finding(MIXED_LOCK_RULE, name, problem, remedy, repairable=False)
     for kind, id, name in missing_locks:
         problem = f"It is claimed and does not own the lock {name}, which it asks for."
         yield Finding(

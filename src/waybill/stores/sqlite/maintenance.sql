@@ -1,3 +1,4 @@
+-- $locks_of_r, $name and $sort: the locks that the record r asks for, and of one of them (j) its name and sort; see maintenance.py.
 -- The rules of check(): for each, one statement that finds the violations and one or more that repair all of them.
 
 -- name: find_counts
@@ -30,36 +31,42 @@ update record set session = null, version = version + 1
  where session is not null and not exists (select 1 from session s where s.name = record.session)
 
 -- name: find_locks
--- A lock is owned by a record that asks for it. Records whose list is damaged are left out: what they ask for is not known.
+-- A lock is owned by a record that asks for it in that sort. Records whose list is damaged are left out: what they ask for is not known.
 select k.name, r.kind, r.id from record_lock k join record r on r.seq = k.record
  where (r.locks = '' or json_valid(r.locks))
-   and not exists (select 1 from json_each(case when json_valid(r.locks) then r.locks else '[]' end) j where j.value = k.name)
+   and not exists (select 1 from json_each($locks_of_r) j where $name = k.name and $sort = k.sort)
 
 -- name: repair_locks
 delete from record_lock
  where exists (select 1 from record r
                 where r.seq = record_lock.record and (r.locks = '' or json_valid(r.locks))
-                  and not exists (select 1 from json_each(case when json_valid(r.locks) then r.locks else '[]' end) j where j.value = record_lock.name))
+                  and not exists (select 1 from json_each($locks_of_r) j where $name = record_lock.name and $sort = record_lock.sort))
+
+-- name: find_mixed_locks
+-- Owned exclusively beside others, or in two sorts at once.
+select k.name, count(*), min(k.sort), max(k.sort) from record_lock k
+ group by k.name having count(*) > 1 and (min(k.sort) <> max(k.sort) or min(k.sort) = 'exclusive')
 
 -- name: find_missing_locks
--- A claimed record owns every lock that it asks for: a claim takes them, and so does a checkpoint.
+-- A claimed record owns every lock that it asks for: a claim takes them, and so does a checkpoint. Not one that was claimed on hold.
 select r.kind, r.id, j.value
-  from record r, json_each(case when json_valid(r.locks) then r.locks else '[]' end) j
- where r.session is not null and not exists (select 1 from record_lock k where k.name = j.value and k.record = r.seq)
+  from record r, json_each($locks_of_r) j
+ where r.session is not null and r.hold_names = ''
+   and not exists (select 1 from record_lock k where k.name = $name and k.sort = $sort and k.record = r.seq)
 
 -- name: repair_missing_locks
 update record set session = null, version = version + 1
- where session is not null
-   and exists (select 1 from json_each(case when json_valid(record.locks) then record.locks else '[]' end) j
-                where not exists (select 1 from record_lock k where k.name = j.value and k.record = record.seq))
+ where seq in (select r.seq from record r, json_each($locks_of_r) j
+                where r.session is not null and r.hold_names = ''
+                  and not exists (select 1 from record_lock k where k.name = $name and k.sort = $sort and k.record = r.seq))
 
 -- name: find_lock_waiters
 -- When no record owns a lock, one of those that ask for it must be about to take it: not claimed and not blocked.
-select r.kind, r.id, substr(r.blocked_by, 6) from record r
- where r.blocked_by >= 'lock ' and r.blocked_by < 'lock!'
-   and not exists (select 1 from record_lock k where k.name = substr(r.blocked_by, 6))
-   and not exists (select 1 from record w, json_each(case when json_valid(w.locks) then w.locks else '[]' end) j
-                    where w.locks <> '' and w.session is null and w.blocked_by is null and j.value = substr(r.blocked_by, 6))
+select w.kind, w.id, substr(w.blocked_by, 6) from record w
+ where w.blocked_by >= 'lock ' and w.blocked_by < 'lock!'
+   and not exists (select 1 from record_lock k where k.name = substr(w.blocked_by, 6))
+   and not exists (select 1 from record r, json_each($locks_of_r) j
+                    where r.locks <> '' and r.session is null and r.blocked_by is null and $name = substr(w.blocked_by, 6))
 
 -- name: repair_lock_waiters
 update record set blocked_by = null

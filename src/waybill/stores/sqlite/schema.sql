@@ -3,7 +3,8 @@
 -- record            one row per record; seq, its creation number, is the rowid, so that other tables refer to it with one integer
 -- document          the named JSON documents of a record, as the bytes that were written
 -- history           one row per commit of a record that has a cause
--- record_lock       the locks that are owned: each by at most one record
+-- record_lock       the locks that are owned: an exclusive one by one record, a shared or counted one by several
+-- record_lock_limit how many records may own a counted lock, as the commit said that asked for it last
 -- session           the sessions of live workers; a claimed record refers to one
 -- action_request    the action that was requested of a record while it was claimed
 -- state_count       how many records are in each state, in all (parent '') and of each parent; written by the commit that moves the record;
@@ -85,8 +86,8 @@ create index record_open_child on record (parent_kind, parent_id) where parent_i
 create index record_by_session on record (session) where session is not null;
 
 -- name: record_blocked
--- Waits by when they are due; waiters of a lock (their wake_at is 0) by urgency.
-create index record_blocked on record (blocked_by, wake_at, priority, queue_position) where blocked_by is not null;
+-- Waits by when they are due; waiters of a lock (their wake_at is 0) by priority and age.
+create index record_blocked on record (blocked_by, wake_at, priority) where blocked_by is not null;
 
 -- name: document
 create table document (
@@ -111,8 +112,20 @@ create table history (
 
 -- name: record_lock
 create table record_lock (
-    name   text primary key,
-    record integer not null references record (seq) on delete cascade
+    name   text    not null,
+    record integer not null references record (seq) on delete cascade,
+    sort   text    not null check (sort in ('exclusive', 'shared', 'counted')),
+    primary key (name, record)
+) strict, without rowid;
+
+-- name: record_lock_exclusive
+create unique index record_lock_exclusive on record_lock (name) where sort = 'exclusive';
+
+-- name: record_lock_limit
+create table record_lock_limit (
+    name text    primary key,
+    n    integer not null check (n > 0),
+    at   real    not null
 ) strict, without rowid;
 
 -- name: record_lock_by_record

@@ -75,10 +75,11 @@ select 1 from record p
 -- A page of the parents that wait for children, and for each whether it has no open child left. Filtered in SQL, a million parents that do
 -- have open children would all be read by one call.
 select p.kind, p.id, not exists (select 1 from record c where c.parent_kind = p.kind and c.parent_id = p.id and c.open = 1),
-       p.priority, p.queue_position, p.seq
-  from record p
- where p.blocked_by = 'children' and p.wake_at = 0 and (p.priority, p.queue_position, p.seq) > (?1, ?2, ?3)
- order by p.priority, p.queue_position, p.seq limit ?4
+       p.priority, p.seq
+  from (select * from (select * from record where blocked_by = 'children' and wake_at = 0 and priority = ?1 and seq > ?2 order by seq limit ?3)
+        union all  -- not "(priority, seq) > (?1, ?2)", which the index does not find: seq is its rowid
+        select * from (select * from record where blocked_by = 'children' and wake_at = 0 and priority > ?1 order by priority, seq limit ?3)
+        limit ?3) p
 
 -- Writing -------------------------------------------------------------------------------------------------------------------------------
 
@@ -165,25 +166,47 @@ delete from state_count where kind = ?1 and parent_kind = ?2 and parent_id = ?3 
 
 -- Locks ---------------------------------------------------------------------------------------------------------------------------------
 
--- name: get_lock_owner_seq
-select record from record_lock where name = ?1
+-- name: get_other_owner
+-- One of the other owners: all have the lock in one sort.
+select record, sort from record_lock where name = ?1 and record <> ?2 limit 1
+
+-- name: get_own_sort
+select sort from record_lock where name = ?1 and record = ?2
+
+-- name: count_other_owners
+select count(*) from record_lock where name = ?1 and record <> ?2
+
+-- name: get_lock_limit
+select n from record_lock_limit where name = ?1
+
+-- name: set_lock_limit
+insert into record_lock_limit values (?1, ?2, ?3) on conflict (name) do update set n = excluded.n, at = excluded.at
+
+-- name: remove_unused_lock_limits
+-- Of counted locks that nobody owns or waits for, and whose limit nobody has set for a long time (?1: since then).
+delete from record_lock_limit
+ where at < ?1 and not exists (select 1 from record_lock k where k.name = record_lock_limit.name)
+   and not exists (select 1 from record r where r.blocked_by = 'lock ' || record_lock_limit.name)
 
 -- name: get_lock_owner
-select r.kind, r.id from record_lock k join record r on r.seq = k.record where k.name = ?1
+select r.kind, r.id from record_lock k join record r on r.seq = k.record where k.name = ?1 order by r.kind, r.id limit ?2
 
 -- name: list_locks
-select k.name, r.kind, r.id from record_lock k join record r on r.seq = k.record where k.name > ?1 order by k.name limit ?2
+select k.name, k.sort, count(*), (select n from record_lock_limit l where l.name = k.name and k.sort = 'counted')
+  from record_lock k where k.name > ?1 group by k.name order by k.name limit ?2
 
 -- name: take_lock
-insert into record_lock values (?1, ?2) on conflict (name) do nothing
+insert into record_lock values (?1, ?2, ?3) on conflict (name, record) do update set sort = excluded.sort
 
 -- name: drop_lock
 delete from record_lock where name = ?1 and record = ?2
 
--- name: unblock_next_waiter
--- Unblocks the first waiter of a lock (?1: 'lock NAME') that no record owns any more.
-update record set blocked_by = null
- where seq = (select seq from record where blocked_by = ?1 and wake_at = 0 order by priority, queue_position, seq limit 1)
+-- name: list_lock_waiters
+-- In their order (?1: 'lock NAME'): by priority, and then first come, first served.
+select seq, priority, locks from record where blocked_by = ?1 and wake_at = 0 order by priority, seq limit ?2
+
+-- name: unblock_waiter
+update record set blocked_by = null where seq = ?1
 
 -- name: list_awaited_locks
 select distinct blocked_by from record where blocked_by >= 'lock ' and blocked_by < 'lock!'

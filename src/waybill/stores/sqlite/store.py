@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from waybill.record import (
+    MAX_LISTED_OWNERS,
     MAX_PAGE,
     ActionRequest,
     ClaimedRecord,
@@ -185,11 +186,20 @@ class SqliteStore(Store):
     def list_locks(self, *, after: str = "", limit: int = MAX_PAGE) -> list[OwnedLock]:
         with self._db.translate_errors():
             rows = self._db.execute(SQL["list_locks"], (after, max(1, min(limit, MAX_PAGE)))).fetchall()
-        return [OwnedLock(name, Ref(kind, id)) for name, kind, id in rows]
+            return [
+                OwnedLock(
+                    name,
+                    tuple(Ref(*row) for row in self._db.execute(SQL["get_lock_owner"], (name, MAX_LISTED_OWNERS))),
+                    sort,
+                    count,
+                    n,
+                )
+                for name, sort, count, n in rows
+            ]
 
     def remove_foreign_lock(self, name: str) -> bool:
         with self._db.translate_errors():
-            rows = self._db.execute(SQL["get_lock_owner"], (name,)).fetchall()
+            rows = self._db.execute(SQL["get_lock_owner"], (name, 1)).fetchall()
         if rows:
             raise Conflict(
                 f"{name} is owned by {Ref(*rows[0])}, which drops it when it moves on; it cannot be taken away."
@@ -206,7 +216,7 @@ class SqliteStore(Store):
     # --- maintenance
 
     def maintain_indexes(self, limit: int = MAX_PAGE) -> int:
-        unblocked = maintenance.maintain_indexes(self._db, limit)
+        unblocked = maintenance.maintain_indexes(self._db, limit, self.now())
         if unblocked:
             self._change_watcher.notify_watchers()
         return unblocked

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from waybill.record import (
+    EXCLUSIVE,
     ActionRequest,
     ClaimLost,
     CommitAnswer,
@@ -27,6 +28,7 @@ from waybill.record import (
     Ref,
     StoreError,
     StoreUnavailable,
+    parse_lock,
 )
 from waybill.stores.group_validation import validate_groups
 from waybill.stores.zookeeper import operations, paths
@@ -74,7 +76,7 @@ class ZookeeperCommitter:
     def commit(self, groups: Sequence[CommitGroup]) -> list[CommitAnswer]:
         attempts = [GroupAttempt(group) for group in groups]
         for attempt, refusal in zip(attempts, validate_groups(groups), strict=True):
-            attempt.answer = refusal
+            attempt.answer = refusal or _find_unsupported_lock(attempt.group)
         numbers = NumberAllocator(self._connection, self._tree.max_names, self._tree.queue_positions)
         rounds = 0
         while waiting := [attempt for attempt in attempts if attempt.answer is None]:
@@ -339,3 +341,13 @@ def _action_requests_of(
         for result in results
         if result.is_released and result.record is not None and result.record.ref in action_requests
     )
+
+
+def _find_unsupported_lock(group: CommitGroup) -> StoreError | None:
+    for change in group.changes:
+        for request in map(parse_lock, change.after.locks if change.after is not None else ()):
+            if request.sort != EXCLUSIVE:
+                return StoreError(
+                    f"{change.ref}: {request.name} is asked for {request.sort}; on ZooKeeper all locks are exclusive."
+                )
+    return None

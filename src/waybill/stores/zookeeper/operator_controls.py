@@ -227,7 +227,10 @@ class ZookeeperLocks:
             for ref, snapshot in zip(refs, read_snapshots(self._connection, refs), strict=True)
             if snapshot is not None
         }
-        return [OwnedLock(_lock_name_of(path, known.get(owner, ()) if owner else ()), owner) for path, owner in owners]
+        return [
+            OwnedLock(_lock_name_of(path, known.get(owner, ()) if owner else ()), (owner,) if owner else ())
+            for path, owner in owners
+        ]
 
     def remove_foreign(self, lock: str) -> bool:
         """Remove another service's lock and offer it to its waiters. Returns False when there is no such lock."""

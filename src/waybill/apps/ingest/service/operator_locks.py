@@ -24,7 +24,8 @@ from waybill.step import New
 
 def list_active_locks(engine: Engine, *, after: str = "", limit: int = 100) -> Iterator[dict[str, Any]]:
     """The locks in force, each with its owner: a job, an operator lock, or (None) another service."""
-    for name, owner in engine.store.list_locks(after=after, limit=limit):
+    for name, owners, *_ in engine.store.list_locks(after=after, limit=limit):
+        owner = owners[0] if owners else None  # all locks of Merritt are exclusive
         family, _, lock_target = name.partition("/")
         record = _find_record(engine, owner)
         yield {
