@@ -131,8 +131,13 @@ class MachineWalk:
         if state.type == "join" and self.worker.parents_with_open_children([record.ref]):
             self._commit(rules.wait_for_children(record, "walker"))
             return
-        kinds = self.machines.children_of(record.kind) if state.type == "work" else []
+        makes_children = state.type == "work" or state.children_document is not None
+        kinds = self.machines.children_of(record.kind) if makes_children else []
         spawn = [self._make(m) for m in kinds for _ in range(self.rng.randint(0, 3))]
+        if state.type == "join" and spawn and self.rng.random() < 0.5:  # its step makes them, and it waits for them
+            waiting = rules.apply_outcome(machine, record, Wait(0.0), who="walker")
+            self._commit(waiting, *(rules.create(self.machines, new, maker=record) for new in spawn))
+            return
         outcomes: list[Outcome | Exception] = [
             *(Done(to=to) for to in (state.to, *state.or_to)),
             Done(),
@@ -147,7 +152,9 @@ class MachineWalk:
         )
         change = rules.apply_outcome(machine, record, outcome, who="walker", keep_claim=keep_claim)
         children = (
-            tuple(rules.create(self.machines, n, maker=record) for n in spawn) if isinstance(outcome, Done) else ()
+            tuple(rules.create(self.machines, n, maker=record) for n in spawn)
+            if isinstance(outcome, Done) and state.type == "work"
+            else ()
         )
         self._commit(change, *children)
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from urllib.parse import quote
 
 from tests.servers.ports import free_port
 
@@ -137,3 +138,63 @@ class ComputeServer:
 
 def _to_header_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class JobClient:
+    """Jobs of one account, over HTTP as Manta's clients send them."""
+
+    def __init__(self, server: ComputeServer, account: str = "alice") -> None:
+        self.server, self.account = server, account
+
+    def create(self, *phases: dict[str, Any], name: str = "", **more: Any) -> str:
+        body = json.dumps({"name": name, "phases": list(phases), **more})
+        answer = self.server.request(
+            "POST", f"/{self.account}/jobs", body, {"content-type": "application/json; type=job"}
+        )
+        assert answer.status == 201, answer.body
+        return answer.headers["location"].rpartition("/")[2]
+
+    def path(self, job: str, *names: str) -> str:
+        return "/".join((f"/{self.account}/jobs/{job}", *names))
+
+    def add(self, job: str, keys: list[str], *, end: bool = False) -> None:
+        query = "?end=true" if end else ""
+        answer = self.server.request(
+            "POST", self.path(job, f"live/in{query}"), "\r\n".join(keys), {"content-type": "text/plain"}
+        )
+        assert answer.status == 204, answer.body
+
+    def end(self, job: str) -> None:
+        assert self.server.request("POST", self.path(job, "live/in/end"), b"{}").status == 202
+
+    def cancel(self, job: str) -> None:
+        assert self.server.request("POST", self.path(job, "live/cancel"), b"{}").status == 202
+
+    def status(self, job: str) -> dict[str, Any]:
+        return dict(json.loads(self.server.get(self.path(job, "live/status")).body))
+
+    def wait(self, job: str, seconds: float = PATIENCE) -> dict[str, Any]:
+        """Until the job is done."""
+        deadline = time.monotonic() + seconds
+        while (status := self.status(job))["state"] != "done":
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not done: {status}\n{self.server.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+        return status
+
+    def run(self, phases: list[dict[str, Any]], keys: list[str], **more: Any) -> str:
+        """The id of a job that has run to its end."""
+        job = self.create(*phases, **more)
+        self.add(job, keys, end=True)
+        self.wait(job)
+        return job
+
+    def lines(self, job: str, name: str) -> list[str]:
+        return self.server.get(self.path(job, "live", name)).body.decode().splitlines()
+
+    def errors(self, job: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines(job, "err")]
+
+    def outputs(self, job: str) -> list[bytes]:
+        """The contents of all outputs."""
+        return [self.server.get(quote(key)).body for key in self.lines(job, "out")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
+from waybill.apps.compute.machine import MACHINES
 from waybill.apps.compute.maintenance import ROUTINES
 from waybill.apps.compute.resources import ComputeResources
 from waybill.apps.compute.settings import ComputeSettings
@@ -22,10 +23,11 @@ def build_routes(environment: Environment) -> Any:
 APPLICATION = Application(
     name="compute",
     description="Objects with directories, and jobs that run commands over them.",
-    machines=(),
+    machines=MACHINES,
     resources=ComputeResources,
     routes=build_routes,
     maintenance=ROUTINES,
+    runs_commands=True,
     sql_only=True,
     has_catalogues=True,
     settings=ComputeSettings,

@@ -25,7 +25,8 @@ FIRST, LAST = -(2**62), 2**62  # before and after every time
 class Entry(msgspec.Struct, frozen=True, gc=False):
     name: str
     type: str  # "object" or "directory"
-    content: str = ""
+    content: str = ""  # the object that holds its bytes
+    start: int = 0  # where they begin in it
     etag: str = ""
     size: int = 0
     md5: str = ""  # base64
@@ -41,14 +42,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 def entry_of(row: Row) -> Entry:
     return Entry(
-        row["name"], row["type"], row["content"], row["etag"], row["size"], row["md5"], row["content_type"],
+        row["name"], row["type"], row["content"], row["start"], row["etag"], row["size"], row["md5"], row["content_type"],
         row["durability"], msgspec.json.decode(row["headers"]) if row["headers"] != "{}" else {}, row["mtime"],
     )  # fmt: skip
 
 
 def _row_of(folder: str, entry: Entry) -> dict[str, Any]:
     return {
-        "folder": folder, "name": entry.name, "type": entry.type, "content": entry.content, "etag": entry.etag,
+        "folder": folder, "name": entry.name, "type": entry.type, "content": entry.content, "start": entry.start, "etag": entry.etag,
         "size": entry.size, "md5": entry.md5, "content_type": entry.content_type, "durability": entry.durability,
         "headers": msgspec.json.encode(entry.headers).decode(), "mtime": entry.mtime,
     }  # fmt: skip

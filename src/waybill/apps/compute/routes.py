@@ -1,72 +1,79 @@
 """Where requests of Manta's protocol arrive in the server, and who sends them.
 
-Manta's paths begin with the name of an account, so this is the last of all routes, and takes only what has one of Manta's
-areas as its second segment. The first segments of the server's own routes are no names of accounts.
+Manta's paths begin with the name of an account and have one of Manta's areas as their second segment. The first segments of
+the server's own routes are no names of accounts.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Match, NoMatchFound
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Scope
 
 from waybill.apps.compute.access import ANONYMOUS, Caller
 from waybill.apps.compute.errors import MantaError
+from waybill.apps.compute.jobs import Jobs
 from waybill.apps.compute.paths import KNOWN_AREAS, StoragePath
 from waybill.apps.compute.protocol.app import Call, MantaApp
+from waybill.apps.compute.protocol.job_calls import JobCalls
 from waybill.apps.compute.protocol.requests import StorageRequest
 from waybill.apps.compute.protocol.storage_calls import StorageCalls
-from waybill.http.errors import HttpProblem
+from waybill.http.errors import ErrorView, HttpProblem
+from waybill.http.foreign_protocol import ForeignProtocol, Segments
 
 if TYPE_CHECKING:
+    from waybill.apps.compute.resources import ComputeResources
     from waybill.environment import Environment
-
-_MANTA_PATH = re.compile(rb"/+[^/]+/+(" + b"|".join(area.encode() for area in KNOWN_AREAS) + rb")(/.*)?", re.DOTALL)
-_RESERVED = re.compile(rb"/+(api|health|ready|metrics|openapi\.json|static|ui|login|logout)/")
-
-
-class MantaRoute(BaseRoute):
-    path = "/{path:path}"  # as general as a route can be: all others come first
-
-    def __init__(self, app: MantaApp) -> None:
-        self._app = app
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if scope["type"] != "http":
-            return Match.NONE, {}
-        raw = scope.get("raw_path", b"").partition(b"?")[0]
-        if _MANTA_PATH.fullmatch(raw) is None or _RESERVED.match(raw):
-            return Match.NONE, {}
-        return Match.FULL, {"route": self}
-
-    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        raise NoMatchFound(name, path_params)
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+    from waybill.http.api_services import ApiServices
 
 
 def build_routes(environment: Environment) -> list[Any]:
-    resources = environment.resources_of("compute")
+    apps: list[MantaApp] = []
+
+    async def handle(request: Request, segments: Segments) -> Response:
+        if not apps:
+            apps.append(build_manta_app(environment, request.app.state.services))
+        return cast(Response, apps[0])  # like a response, it is called with scope, receive and send
+
+    return [ForeignProtocol(owns=is_manta_path, to_error_response=to_manta_response, handle=handle)]
+
+
+def is_manta_path(segments: Segments) -> bool:
+    names = [segment for segment in segments[:8] if segment]
+    return len(names) >= 2 and names[1] in KNOWN_AREAS
+
+
+def to_manta_response(request: Request, status: int, view: ErrorView, headers: Mapping[str, str]) -> Response:
+    """A refusal of the server itself, in Manta's shape."""
+    codes = {400: "InvalidResource", 401: "AuthorizationRequired", 403: "AuthorizationFailed", 404: "ResourceNotFound",
+             405: "MethodNotAllowed", 413: "RequestEntityTooLarge", 503: "ServiceUnavailable"}  # fmt: skip
+    body = msgspec.json.encode({"code": codes.get(status, "InternalError"), "message": view["message"]})
+    return Response(body, status, {**headers, "Content-Type": "application/json", "Server": "Manta"})
+
+
+def build_manta_app(environment: Environment, services: ApiServices) -> MantaApp:
+    resources: ComputeResources = environment.resources_of("compute")
     storage = StorageCalls(resources.storage)
-    return [MantaRoute(MantaApp(authenticate, _make_dispatcher(storage)))]
+    jobs = JobCalls(resources, Jobs(resources, services.connections.open_engine), storage)
+    return MantaApp(authenticate, _make_dispatcher(storage, jobs))
 
 
-def _make_dispatcher(storage: StorageCalls) -> Callable[[StorageRequest], Call]:
+def _make_dispatcher(storage: StorageCalls, jobs: JobCalls) -> Callable[[StorageRequest], Call]:
     calls: dict[str, Call] = {"PUT": storage.put, "GET": storage.get, "HEAD": storage.get, "DELETE": storage.delete}
 
     def find_call(request: StorageRequest) -> Call:
         if request.path.area == "uploads":
             raise MantaError("NotImplemented", "Uploads in parts are not supported: send the object with one PUT.")
-        call = calls.get(request.method)
-        if call is None:
+        if request.path.area == "jobs" and (call := jobs.find_call(request)) is not None:
+            return call
+        if request.method not in calls:
             allowed = ", ".join(calls)
             raise MantaError("MethodNotAllowed", f"{request.method} is not allowed", headers={"Allow": allowed})
-        return call
+        return calls[request.method]
 
     return find_call
 

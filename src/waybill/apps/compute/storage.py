@@ -164,6 +164,7 @@ class StoredContent:
     name: str
     size: int
     md5: str
+    start: int = 0
 
 
 class _MeasuredStream:
@@ -211,7 +212,8 @@ class Storage:
             return entries.find(path)
 
     def open(self, entry: Entry, start: int = 0, end: int | None = None) -> ObjectBody:
-        return self.objects.get(entry.content, start=start, end=end)
+        stop = entry.size if end is None else end
+        return self.objects.get(entry.content, start=entry.start + start, end=entry.start + stop)
 
     def list(self, path: StoragePath, **options: object) -> ListedPage:
         with self.open_entries() as entries:
@@ -277,8 +279,8 @@ class Storage:
 
         def make(before: Entry | None) -> Entry:
             self._check_replaceable(path, before, conditions)
-            return Entry(path.name, "object", content.name, etag, content.size, content.md5, about.content_type,
-                         about.durability, about.headers, now)  # fmt: skip
+            return Entry(path.name, "object", content.name, content.start, etag, content.size, content.md5,
+                         about.content_type, about.durability, about.headers, now)  # fmt: skip
 
         with self.open_entries() as entries:
             return entries.put(path, make, now=now)
@@ -312,7 +314,11 @@ class Storage:
             entries.put_directory(path, about.headers, now=now_ms())
 
     def make_directories(self, path: StoragePath) -> None:
-        for depth in range(1, len(path.segments) + 1):
+        """Make a directory and those above that are missing."""
+        missing = path
+        while not missing.is_root and self.find(missing) is None:
+            missing = missing.parent
+        for depth in range(len(missing.segments) + 1, len(path.segments) + 1):
             self.put_directory(path._replace(segments=path.segments[:depth]), ObjectHeaders())
 
     def put_link(self, path: StoragePath, source: StoragePath, conditions: Conditions) -> Entry:

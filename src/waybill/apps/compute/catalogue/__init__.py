@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from waybill.index import CatalogueTables
 
@@ -23,7 +23,7 @@ ACQUIRE_TIMEOUT = 30.0  # seconds
 class ComputeCatalogue:
     name = "compute"
     package = "waybill.apps.compute.catalogue"
-    durable = True
+    durable: Literal[True] = True
 
 
 CATALOGUE = ComputeCatalogue()

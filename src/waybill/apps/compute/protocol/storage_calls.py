@@ -34,9 +34,12 @@ class StorageCalls:
 
     # --- writing
 
-    def put(self, request: StorageRequest) -> Reply:
+    def put(self, request: StorageRequest, *, make_parents: bool = False) -> Reply:
+        """`make_parents`: the directories above are made, as for what a task puts into the storage of its job."""
         path = request.path
         check_access(request.caller, path, "write")
+        if make_parents and not path.is_root:
+            self._storage.make_directories(path.parent)
         content_type = request.headers.get("content-type", "").replace(" ", "").lower()
         if "metadata" in request.query:
             return self._put_metadata(request)

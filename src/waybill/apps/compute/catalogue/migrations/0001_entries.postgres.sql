@@ -10,7 +10,8 @@ create table compute_entry (
     folder text not null references compute_folder (folder),
     name text collate "C" not null,
     type text not null check (type in ('object', 'directory')),
-    content text not null default '', -- the name of its bytes among the objects
+    content text not null default '', -- the object that holds its bytes
+    start bigint not null default 0, -- where they begin in it: small outputs of tasks share one
     etag text not null default '',
     size bigint not null default 0,
     md5 text not null default '',

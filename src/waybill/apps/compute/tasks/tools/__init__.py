@@ -1,0 +1,1 @@
+"""The tools of tasks. `tool.py` runs inside the sandbox, with the system's Python and nothing else."""
