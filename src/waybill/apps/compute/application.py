@@ -11,6 +11,8 @@ from waybill.apps.compute.resources import ComputeResources
 from waybill.apps.compute.settings import ComputeSettings
 
 if TYPE_CHECKING:
+    from typer import Typer
+
     from waybill.environment import Environment
 
 
@@ -20,12 +22,19 @@ def build_routes(environment: Environment) -> Any:
     return build_routes(environment)
 
 
+def build_commands() -> Typer:
+    from waybill.apps.compute.commands import build_commands  # imported late: a worker needs no commands
+
+    return build_commands()
+
+
 APPLICATION = Application(
     name="compute",
     description="Objects with directories, and jobs that run commands over them.",
     machines=MACHINES,
     resources=ComputeResources,
     routes=build_routes,
+    commands=build_commands,
     maintenance=ROUTINES,
     runs_commands=True,
     sql_only=True,

@@ -73,6 +73,8 @@ class MantaError(WaybillError):
         self.manta_code = manta_code
         self.status = STATUS_BY_CODE[manta_code]
         self.headers = dict(headers or {})
+        if self.status == 404:
+            self.code = "unknown-name"  # of the command line and the native API
 
 
 def not_found(path: str) -> MantaError:

@@ -9,6 +9,7 @@ A crash between the rows and the record leaves a job that maintenance starts.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections import deque
@@ -138,6 +139,18 @@ class Jobs:
             except RecordNotFound:
                 return  # it was kept long enough
 
+    def rerun(self, row: JobRow, *, failed: bool, who: str) -> str:
+        """A new job with the manifest and the inputs of one that is done, or with those that failed, each once."""
+        path = job_path(row.account, row.job, "fail.txt" if failed else "in.txt")
+        storage = self._resources.storage
+        body = storage.open(storage.get(path))
+        job = self.make(row.account, row.read_manifest(), who=who)
+        new = self.find(row.account, job)
+        with body:
+            self.add_input(new, _iter_distinct(body) if failed else body)
+        self.end_input(new)
+        return job
+
     # --- looking
 
     def read_status(self, row: JobRow) -> dict[str, Any]:
@@ -194,6 +207,18 @@ class Jobs:
 
     def _latest_failures(self, row: JobRow) -> Iterator[bytes]:
         return (task.p0.encode() + b"\n" for task in self._latest_failed(row) if task.p0)
+
+
+def _iter_distinct(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Each line once; of each line that was there, its digest is remembered."""
+    seen, rest = set[bytes](), b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            digest = hashlib.blake2b(line, digest_size=8).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield line + b"\n"
 
 
 class _KeyStream:

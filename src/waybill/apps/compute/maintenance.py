@@ -1,4 +1,4 @@
-"""What is removed without anybody asking: bytes that no entry names.
+"""What is removed and mended without anybody asking: bytes that no entry names, jobs that were left half done.
 
 An entry that is replaced or removed notes its bytes as garbage in the same transaction; they are removed a few minutes
 later, unless a link names them still. Bytes that were stored and never named, because the server ended in between, are
@@ -8,21 +8,22 @@ found by a walk over all of them, a day later.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from waybill.apps.compute.entries import Entries
+from waybill.apps.compute.jobs import Jobs, job_path
+from waybill.apps.compute.resources import ComputeResources, job_ref
 from waybill.apps.compute.storage import CONTENT_PREFIX, now_ms
 from waybill.files.unneeded_objects import UnneededObjectRoutine
 from waybill.maintenance import MaintenanceContext
 from waybill.objects import ObjectInfo
 from waybill.record import Finding
 
-if TYPE_CHECKING:
-    from waybill.apps.compute.resources import ComputeResources
-
 ROUND_SIZE = 1000
 DAY = 86400.0
+START_GRACE = 60_000  # milliseconds that a server has to start what it has made
 
 
 def _resources_of(context: MaintenanceContext) -> ComputeResources:
@@ -73,4 +74,66 @@ class UnnamedContentRoutine(UnneededObjectRoutine):
             return None if Entries(tables).is_named(info.name) else "is named by no entry"
 
 
-ROUTINES = (GarbageRemovalRoutine(), UnnamedContentRoutine())
+@dataclass(frozen=True)
+class JobRepairRoutine:
+    """The zombie cleaner: what a crash, or somebody who removed a job, has left half done. Safe to repeat."""
+
+    name: str = "compute-jobs"
+    description: str = (
+        "Starts jobs that were half made, forgets those whose directory is gone, ends inputs that are idle."
+    )
+    poll_interval: float = 30.0
+    per_host: bool = False
+    has_routine_findings: bool = True
+    unstarted: ClassVar[str] = "job without a record"
+    removed: ClassVar[str] = "job without a directory"
+    idle: ClassVar[str] = "idle input"
+
+    def check(self, context: MaintenanceContext) -> Iterator[Finding]:
+        """Each round goes on where the last one stopped."""
+        resources, now = _resources_of(context), now_ms()
+        before = now - int(resources.settings.input_idle * 1000)
+        with resources.connections.open() as tables:
+            idle = tables.query("list_idle_input", before=before, row_limit=ROUND_SIZE)
+            rows = tables.query("list_jobs", after=str(context.memory.get("after", "")), row_limit=ROUND_SIZE)
+            entries = Entries(tables)
+            gone = {
+                row["job"]
+                for row in rows
+                if row["archived"] and entries.find(job_path(row["account"], row["job"])) is None
+            }
+        for row in idle:
+            yield Finding(
+                self.idle, row["job"], f"The job {row['job']} has had no new input for long.", "end its input"
+            )
+        for row in rows:
+            if row["job"] in gone:
+                yield Finding(
+                    self.removed, row["job"], f"The directory of the job {row['job']} was removed.", "forget it"
+                )
+            elif (
+                row["state"] == "running"
+                and now - row["created"] > START_GRACE
+                and not context.has_record(job_ref(row["job"]))
+            ):
+                yield Finding(
+                    self.unstarted, row["job"], f"The job {row['job']} was made and never started.", "start it"
+                )
+        context.memory["after"] = rows[-1]["job"] if len(rows) == ROUND_SIZE else ""
+
+    def repair(self, context: MaintenanceContext, finding: Finding) -> bool:
+        resources = _resources_of(context)
+        jobs = Jobs(resources, lambda: nullcontext(context.engine))
+        row = resources.find_job(finding.where)
+        if row is None:
+            return False
+        if finding.rule == self.idle:
+            jobs.end_input(row)
+        elif finding.rule == self.removed:
+            jobs.forget(row.job, who=context.who)
+        else:
+            jobs.start(row.job, row.account, row.read_manifest(), who=context.who)
+        return True
+
+
+ROUTINES = (GarbageRemovalRoutine(), UnnamedContentRoutine(), JobRepairRoutine())
