@@ -55,7 +55,7 @@ def test_the_printed_link_opens_the_page_with_one_click_and_only_once(site: Site
     page = open_page(None)
     page.goto(site.printed["login_url"])
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("link", name="Jobs")).to_be_visible()
+    expect(page.get_by_role("link", name="Parcels", exact=True)).to_be_visible()
     cookie = next(each for each in page.context.cookies() if each["name"] == "waybill_sign_in")
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Lax"
