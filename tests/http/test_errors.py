@@ -102,6 +102,8 @@ def test_what_the_server_does_wrong_is_an_incident_and_not_a_traceback(
         (nouns.RecordNotFound(), 404),
         (NotFound("There is no kind 'x'; there are none.", code="unknown-kind"), 404),
         (nouns.Conflict(), 409),
+        (nouns.RecordBusy(), 409),
+        (nouns.ParentClosed(), 409),
         (nouns.ClaimLost(), 409),
         (nouns.LockUnavailable(), 409),
         (nouns.RecordExists(), 409),
@@ -132,7 +134,7 @@ def test_every_store_error_is_known_here() -> None:
         return here.union(*(below(k) for k in here))
 
     assert {describe_error(kind())[0] for kind in below(nouns.StoreError)} <= {404, 409, 413, 503, 504}
-    assert len(below(nouns.StoreError)) == 10
+    assert len(below(nouns.StoreError)) == 12
 
 
 def test_an_unknown_outcome_says_how_to_repeat(

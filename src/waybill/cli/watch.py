@@ -23,11 +23,12 @@ from waybill.cli.command_context import CommandContext, command, complete_kind
 from waybill.cli.followed_records import MIN_INTERVAL, StoreRetry, make_count_bars, wait_for_change
 from waybill.machine import Machine
 from waybill.record import Ref, Store
+from waybill.sign_in import PRIVATE_KINDS
 from waybill.text_format import format_local_time
 from waybill.views.view_types import HistoryEntryView
 
 PANEL = "Records"
-INTERNAL_KINDS = ("maintenance", "webhook_delivery", "mail", "token")  # shown only when asked for
+INTERNAL_KINDS = {"maintenance", "webhook_delivery", "mail"} | PRIVATE_KINDS  # shown only when asked for
 
 WatchSnapshot = dict[str, Any]
 

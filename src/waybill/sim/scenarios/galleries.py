@@ -80,6 +80,8 @@ def looking(visit: Record, ctx: StepContext) -> Outcome:
     _enter(visit, "shares")
     if visit.documents["visit"]["wants"] == "restore":
         return Done(to="Restoring")
+    if visit.documents["visit"]["wants"] == "glance":
+        return Done(to="Gone")
     return _stay(ctx)
 
 
@@ -132,7 +134,7 @@ class GalleriesScenario(Scenario):
         rng = self.rng
         galleries = rng.choice(("x", "x", "xy"))
         for n in range(rng.choice((3, 5, 8))):
-            wants = rng.choice(("look", "look", "look", "restore", "alone"))
+            wants = rng.choice(("look", "look", "look", "glance", "restore", "alone"))
             plan = {"gallery": rng.choice(galleries), "limit": rng.choice((1, 1, 2, 3)), "wants": wants}
             yield New(
                 "visit",
