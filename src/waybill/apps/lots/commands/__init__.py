@@ -1,0 +1,19 @@
+"""The commands of lots: `waybill lots ...`.
+
+questions.py    what needs no store: which lot an instant is in, which paths a filter keeps
+"""
+
+from __future__ import annotations
+
+import typer
+
+from waybill.apps.lots.commands import questions
+
+
+def build_commands() -> typer.Typer:
+    app = typer.Typer(name="lots")
+    questions.register(app)
+    return app
+
+
+__all__ = ["build_commands"]
