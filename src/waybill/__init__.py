@@ -72,8 +72,8 @@ PUBLIC_MODULES = """
     engine environment errors files.containers files.folders files.gathered_files files.names files.staged_content files.staged_uploads
     files.unneeded_objects http.downloads http.errors http.foreign_protocol http.holds_and_sessions http.json_io http.records
     http.request_context http.uploads index machine maintenance manifests manifests.record_lists masking notify objects pages record rules
-    runtime signed_urls sim.audit sim.invariant_checker sim.memory_objects sim.process sim.scenario sim.world step testing text_format
-    tokens transfer views worker
+    runtime sandbox signed_urls sim.audit sim.invariant_checker sim.memory_objects sim.process sim.scenario sim.world step testing
+    text_format tokens transfer views worker
 """.split()  # noqa: SIM905 - a list of strings is harder to read
 
 __all__ = [

@@ -53,6 +53,7 @@ class ComputeServer:
         self.port = free_port()
         self._arguments = ["--data", str(self.data), "--port", str(self.port)]
         self._arguments += ["--store", store] if store else []
+        self._store = store
         self._arguments += ["--open-loopback"] if open_loopback else []
         self.log = folder / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -103,6 +104,15 @@ class ComputeServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def waybill(self, *words: str, code: int = 0, text: str = "") -> str:
+        """What a command prints, run on the data folder of the server."""
+        arguments = [*words, "--data", str(self.data), *(["--store", self._store] if self._store else [])]
+        done = subprocess.run(
+            [sys.executable, "-m", "waybill", *arguments], input=text, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)

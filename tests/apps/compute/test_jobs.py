@@ -258,3 +258,13 @@ def test_wrong_manifests_are_refused_by_field(sqlite_compute: ComputeServer, man
     answer = sqlite_compute.request("POST", "/alice/jobs", manifest, {"content-type": "application/json; type=job"})
     assert (answer.status, answer.code) == (400, "InvalidJob")
     assert field in json.loads(answer.body)["message"]
+
+
+def test_the_overview_shows_the_jobs_that_run(server: ComputeServer, jobs: JobClient, home: str) -> None:
+    job = jobs.create({"exec": "wc"}, name="counted")
+    shown = json.loads(server.waybill("compute", "--account", "alice", "--json"))
+    assert job in [status["id"] for status in shown["running"]]
+    assert f"{job}  counted  running" in server.waybill("compute", "--account", "alice")
+    jobs.cancel(job)
+    jobs.wait(job)
+    assert job not in server.waybill("compute", "--account", "alice")

@@ -64,7 +64,7 @@ class PartNote(DocumentStruct, frozen=True):
 
 
 class ChunkProgress(DocumentStruct, frozen=True):
-    """Which keys are done, and the parts that say what became of them."""
+    """Which keys are done, and the last part that says what became of them."""
 
     done: int = 0
     count: int = -1  # what is left of the chunk after a part of it was given to another slot; -1: all

@@ -24,11 +24,11 @@ from waybill.apps.compute.protocol.requests import StorageRequest
 from waybill.apps.compute.protocol.storage_calls import StorageCalls
 from waybill.http.errors import ErrorView, HttpProblem
 from waybill.http.foreign_protocol import ForeignProtocol, Segments
+from waybill.http.request_context import RequestContext
 
 if TYPE_CHECKING:
     from waybill.apps.compute.resources import ComputeResources
     from waybill.environment import Environment
-    from waybill.http.api_services import ApiServices
 
 
 def build_routes(environment: Environment) -> list[Any]:
@@ -36,7 +36,7 @@ def build_routes(environment: Environment) -> list[Any]:
 
     async def handle(request: Request, segments: Segments) -> Response:
         if not apps:
-            apps.append(build_manta_app(environment, request.app.state.services))
+            apps.append(build_manta_app(environment, RequestContext(request)))
         return cast(Response, apps[0])  # like a response, it is called with scope, receive and send
 
     return [ForeignProtocol(owns=is_manta_path, to_error_response=to_manta_response, handle=handle)]
@@ -55,10 +55,10 @@ def to_manta_response(request: Request, status: int, view: ErrorView, headers: M
     return Response(body, status, {**headers, "Content-Type": "application/json", "Server": "Manta"})
 
 
-def build_manta_app(environment: Environment, services: ApiServices) -> MantaApp:
+def build_manta_app(environment: Environment, context: RequestContext) -> MantaApp:
     resources: ComputeResources = environment.resources_of("compute")
     storage = StorageCalls(resources.storage)
-    jobs = JobCalls(resources, Jobs(resources, services.connections.open_engine), storage)
+    jobs = JobCalls(resources, Jobs(resources, context.open_engine), storage)
     return MantaApp(authenticate, _make_dispatcher(storage, jobs))
 
 
@@ -82,7 +82,7 @@ async def authenticate(scope: Scope, path: StoragePath) -> Caller:
     """A Waybill token, or nobody; on a server without tokens, whoever the path names."""
     request = Request(scope)
     try:
-        await scope["app"].state.services.authenticator.authenticate(request)
+        await RequestContext(request).authenticate("reader")
     except HttpProblem as error:
         if error.code == "no-token" and "authorization" not in request.headers:
             return ANONYMOUS

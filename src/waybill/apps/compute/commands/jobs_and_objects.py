@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from waybill.apps.compute.errors import MantaError
+from waybill.apps.compute.job_tables import JobTables
 from waybill.apps.compute.jobs import LISTS, Jobs
 from waybill.apps.compute.manifest import PhaseOptions, check_manifest
 from waybill.apps.compute.paths import StoragePath, parse_path
@@ -24,6 +25,7 @@ from waybill.cli.command_context import CommandContext, command
 from waybill.errors import InputError
 
 JOBS_PANEL, OBJECTS_PANEL = "Jobs", "Objects"
+MAX_SHOWN = 20  # running jobs of the overview
 POLL = 0.2  # seconds between two looks at a job that is watched
 CHUNK = 1024 * 1024
 ACCOUNT_VARIABLE = "WAYBILL_ACCOUNT"
@@ -44,11 +46,12 @@ AccountOption = Annotated[
 
 
 def build_commands() -> typer.Typer:
-    app = typer.Typer(
-        name="compute", help="Objects with directories, and jobs that run commands over them.", no_args_is_help=True
+    app = typer.Typer(name="compute")
+    command(app, "overview", without_subcommand=True, examples=("waybill compute", "waybill compute --json"))(
+        show_overview
     )
     _register(app, "run", run, JOBS_PANEL, "waybill compute run wc ~~/stor/a.txt --watch",
-              "waybill compute run 'grep -c ERROR' --reduce 'paste -sd+ | bc' --find ~~/stor/logs --watch")  # fmt: skip
+              "waybill compute run 'grep -c ERROR' --reduce 'sort -n' --find ~~/stor/logs --watch")  # fmt: skip
     _register(app, "jobs", list_jobs, JOBS_PANEL, "waybill compute jobs --running")
     _register(app, "status", show_status, JOBS_PANEL, "waybill compute status 01a1f0e9-493b-727d-81e7-edd624e6ffb6")
     _register(app, "list", print_list, JOBS_PANEL, "waybill compute list out 01a1f0e9-493b-727d-81e7-edd624e6ffb6")
@@ -82,6 +85,22 @@ def _account(given: str) -> str:
 def _path(text: str, account: str) -> StoragePath:
     """The path that somebody wrote, with ~~ for the own account."""
     return parse_path(f"/{account}{text[2:]}" if text.startswith("~~") else text)
+
+
+def show_overview(context: CommandContext, account: AccountOption = "") -> None:
+    """Show your running jobs, the latest first, with how far they are."""
+    who, jobs, resources = _account(account), _jobs_of(context), context.environment.resources_of("compute")
+    with resources.connections.open() as tables:
+        running = [row["job"] for row in JobTables(tables).list_running(who, MAX_SHOWN)]
+    rows = [row for job in running if (row := resources.find_job(job)) is not None]
+    found = [jobs.read_status(row) for row in rows]
+    if context.as_json:
+        return context.print_json({"account": who, "running": found})
+    if not found:
+        context.print_line(f"No job of {who} is running.")
+    for status in found:
+        _print_status(context, status)
+    return None
 
 
 # --- jobs
@@ -204,7 +223,7 @@ def _iter_text(pieces: Iterator[bytes]) -> Iterator[str]:
 def list_jobs(
     context: CommandContext,
     running: Annotated[bool, typer.Option("--running", help="Only jobs that are running.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many jobs.")] = 100,
     account: AccountOption = "",
 ) -> None:
     """List jobs in the order in which they were made."""
@@ -229,6 +248,11 @@ def show_status(context: CommandContext, job: JobArgument, account: AccountOptio
     status = jobs.read_status(jobs.find(_account(account), job))
     if context.as_json:
         return context.print_json(status)
+    _print_status(context, status)
+    return None
+
+
+def _print_status(context: CommandContext, status: dict[str, Any]) -> None:
     stats = status["stats"]
     context.print_line(
         f"{status['id']}  {status['name']}  {status['state']}{', cancelled' if status['cancelled'] else ''}"
@@ -236,7 +260,6 @@ def show_status(context: CommandContext, job: JobArgument, account: AccountOptio
     context.print_line(
         f"tasks {stats['tasksDone']} of {stats['tasks']}, outputs {stats['outputs']}, errors {stats['errors']}"
     )
-    return None
 
 
 def print_list(
@@ -294,7 +317,7 @@ def remove(context: CommandContext, job: JobArgument, account: AccountOption = "
 def list_directory(
     context: CommandContext,
     path: PathArgument,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1024)] = 1024,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1024, help="At most so many entries.")] = 1024,
     after: Annotated[str, typer.Option("--after", metavar="NAME", help="Begin with this name.")] = "",
     account: AccountOption = "",
 ) -> None:
@@ -317,7 +340,7 @@ def put(
     context: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file, or - for standard input.")],
     path: PathArgument,
-    parents: Annotated[bool, typer.Option("-p", "--parents", help="Make the directories above.")] = False,
+    parents: Annotated[bool, typer.Option("--parents", "-p", help="Make the directories above.")] = False,
     account: AccountOption = "",
 ) -> None:
     """Store a file as an object."""
@@ -348,7 +371,7 @@ def get(context: CommandContext, path: PathArgument, account: AccountOption = ""
 def remove_object(
     context: CommandContext,
     path: PathArgument,
-    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="With everything below.")] = False,
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="With everything below.")] = False,
     account: AccountOption = "",
 ) -> None:
     """Remove an object or a directory."""

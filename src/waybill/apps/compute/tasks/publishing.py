@@ -100,7 +100,7 @@ class Publisher:
             name, source, sum(len(line.outputs) for line in lines), len(lines),
             sum(line.error is not None for line in lines), sum(line.attempts - 1 for line in lines),
         )  # fmt: skip
-        self.progress = replace(self.progress, done=done, parts=(*self.progress.parts, note))
+        self.progress = replace(self.progress, done=done, parts=(note,))
         self._ctx.save((self.progress,))
         self._resources.enter_part(self._job, self._phase + 1, note)
         self._resources.wake_phase(self._ctx, self._job, self._phase + 1)

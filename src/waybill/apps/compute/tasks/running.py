@@ -29,6 +29,7 @@ from waybill.apps.compute.tasks.slots import SlotLease
 from waybill.apps.compute.tasks.workspace import InitFailed, Workspace, make_environment, run_init
 from waybill.objects import ObjectNotFound
 from waybill.sandbox import Command, CommandLimits, CommandResult, SandboxLost
+from waybill.step import StepStopped
 
 if TYPE_CHECKING:
     from waybill.apps.compute.resources import ComputeResources
@@ -128,10 +129,6 @@ _SHELL_WORDS = frozenset(
 )
 
 
-class StoppedByWorker(Exception):
-    """The task was ended because its worker must stop: it runs again elsewhere."""
-
-
 class PhaseRunner:
     """Runs the tasks of one phase of a job in a workspace, one after the other."""
 
@@ -226,7 +223,7 @@ class PhaseRunner:
                 code, message = describe_failure(result)
                 if result.cause == "stopped":
                     if not self._lease.is_cancelled:
-                        raise StoppedByWorker
+                        raise StepStopped("the worker must stop: the task runs again elsewhere")
                     code, message = "JobCancelledError", "job was cancelled"
                 elif code and attempts < tries:
                     continue
@@ -244,7 +241,7 @@ class PhaseRunner:
                 )  # fmt: skip
             except InitFailed as failure:
                 if self._lease.stop.is_set() and not self._lease.is_cancelled:
-                    raise StoppedByWorker from None
+                    raise StepStopped("the worker must stop: the task runs again elsewhere") from None
                 return TaskLine(
                     task, self._number, key, p0, error=TaskError(what, "TaskInitError", str(failure)), start=began, reducer=reducer
                 )  # fmt: skip

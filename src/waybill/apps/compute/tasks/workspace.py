@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from waybill.apps.compute.manifest import GIB, MIB, Phase
 from waybill.apps.compute.paths import folder_key
+from waybill.errors import WaybillError
 from waybill.sandbox import (
     Bind,
     Command,
@@ -45,8 +46,10 @@ HOME, INPUTS, ASSETS = "/home/task", "/manta", "/assets"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class InitFailed(Exception):
+class InitFailed(WaybillError):
     """The workspace cannot run tasks, by the fault of the job: an asset is missing, or init failed."""
+
+    code = "refused"
 
 
 @dataclass(eq=False)

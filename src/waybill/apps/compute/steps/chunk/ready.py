@@ -17,17 +17,11 @@ from waybill.apps.compute.machine import CHUNK, ChunkKeys, ChunkProgress
 from waybill.apps.compute.resources import ComputeResources, resources_of
 from waybill.apps.compute.task_lines import InputKey, TaskError, TaskLine, iter_input_keys
 from waybill.apps.compute.tasks.publishing import MAX_PACK, Publisher
-from waybill.apps.compute.tasks.running import (
-    PhaseRunner,
-    StoppedByWorker,
-    describe_map,
-    make_cancelled_line,
-    make_task_id,
-)
+from waybill.apps.compute.tasks.running import PhaseRunner, describe_map, make_cancelled_line, make_task_id
 from waybill.apps.compute.tasks.slots import SlotLease
 from waybill.apps.compute.tasks.workspace import InitFailed
 from waybill.record import Record
-from waybill.step import Done, New, Outcome, StepContext, Wait
+from waybill.step import Done, New, Outcome, StepContext, StepStopped, Wait
 
 SLICE = 5.0  # seconds for which a chunk has a slot
 WAIT_FOR_SLOT = 1.0  # seconds for which a chunk waits for one, before another may be first
@@ -114,7 +108,7 @@ def _run_keys(
             break
         try:
             line = runner.run_map(key, make_task_id(about.object, about.first + done))
-        except StoppedByWorker:
+        except StepStopped:
             break
         consumed = key.key if about.phase > 0 and line.error is None else ""
         publisher.add_line(line, consumed)

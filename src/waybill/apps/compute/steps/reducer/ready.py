@@ -19,11 +19,11 @@ from waybill.apps.compute.paths import parse_path
 from waybill.apps.compute.resources import ComputeResources, resources_of
 from waybill.apps.compute.task_lines import TaskError, TaskLine, iter_lines, iter_tasks, read_client_key
 from waybill.apps.compute.tasks.publishing import Publisher
-from waybill.apps.compute.tasks.running import PhaseRunner, StoppedByWorker, make_task_id
+from waybill.apps.compute.tasks.running import PhaseRunner, make_task_id
 from waybill.apps.compute.tasks.slots import SlotLease
 from waybill.apps.compute.tasks.workspace import InitFailed
 from waybill.record import Record, Ref
-from waybill.step import Done, Outcome, StepContext, Wait
+from waybill.step import Done, Outcome, StepContext, StepStopped, Wait
 
 LOOK_INTERVAL = 0.2  # seconds between two looks at a log that has nothing new
 NO_SANDBOX_PAUSE = 30.0
@@ -91,12 +91,14 @@ def _run(
                 )
                 feeder = ReducerFeeder(resources, about, lease)
                 with feeder:
-                    line = runner.run_reduce(about.number, task, feeder.stdin, lambda: feeder.size)
+                    try:
+                        line = runner.run_reduce(about.number, task, feeder.stdin, lambda: feeder.size)
+                    except StepStopped:
+                        if feeder.problem is None:
+                            raise
+                        raise feeder.problem from None  # the input could not be read: begin again
         except InitFailed as failure:
             return _end_with(publisher, about, task, "TaskInitError", str(failure))
-        except StoppedByWorker:
-            ctx.check()
-            return Wait(0)
     if feeder.problem and not lease.is_cancelled:
         raise feeder.problem  # the input could not be read: begin again
     publisher.add_line(line)
