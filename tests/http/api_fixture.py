@@ -15,10 +15,12 @@ from waybill.engine import Engine
 from waybill.environment import Environment
 from waybill.http import ApiServer, create_app
 from waybill.machine import RESUME, STAY, Document, Machine, action, end, join, rest, work
+from waybill.pages.site import install_pages
 from waybill.record import CommitGroup, CommitResult, Record, Ref, Store
 from waybill.rules import apply_outcome
+from waybill.sign_in import make_login_link
 from waybill.step import Done, Fail, New
-from waybill.tokens import issue
+from waybill.tokens import Role, issue
 
 
 def _explain_unsealed(crate: Record, store: Store) -> str | None:
@@ -83,9 +85,11 @@ class HasApp(Protocol):
 class ApiFixture:
     """A environment with its application, and clients of each role."""
 
-    def __init__(self, environment: Environment, **options: Any) -> None:
+    def __init__(self, environment: Environment, *, with_pages: bool = False, **options: Any) -> None:
         self.environment = environment
         self.app = create_app(environment, **options)
+        if with_pages:
+            install_pages(self.app)
         with self.engine() as engine:
             self.tokens = {
                 role: issue(engine, f"the {role}", role).token for role in ("reader", "submitter", "operator", "admin")
@@ -112,6 +116,15 @@ class ApiFixture:
             client=(address, 50000),
             follow_redirects=False,
         )
+
+    def browser(self, role: Role) -> TestClient:
+        """A browser that has signed in with a link; of a fixture `with_pages`."""
+        with self.engine() as engine:
+            link = make_login_link(engine, f"the {role}", role).text
+        client = self.client()
+        client.headers["Accept"] = "text/html"
+        assert client.post(f"/login/{link}").status_code == 303
+        return client
 
     def submit(self, kind: str = "crate", documents: Mapping[str, Any] | None = None, **fields: Any) -> Ref:
         with self.engine() as engine:

@@ -73,3 +73,18 @@ def test_the_registry_has_what_it_declares(tmp_path: Path) -> None:
     assert {"roll", "photo"} <= {machine.name for machine in registry.machines}
     assert [event.name for event in registry.events] == ["org.example.photolab.roll.ready"]
     assert [setting.name for setting in list_application_settings(PHOTOLAB)] == ["max_photos", "keep_days"]
+
+
+def test_its_pages_are_among_the_others(tmp_path: Path) -> None:
+    with open_lab(tmp_path) as waybill, closing(ApiFixture(waybill.environment, with_pages=True)) as api:
+        waybill.submit("roll", (Film(("harbour", "pier")),))
+        waybill.run_until_idle(max_wait=0)
+        browser = api.browser("reader")
+        page = browser.get("/photolab/photos", params={"text": "arb"}).text
+        assert "harbour" in page
+        assert "pier" not in page
+        assert '<a href="/photolab/photos" aria-current="page">Photos</a>' in page
+        photo = next(iter(waybill.each("photo")))
+        assert "<h2>Picture</h2><p>harbour</p>" in browser.get(f"/records/photo/{photo.id}").text
+        assert f"/records/photo/{photo.id}" in browser.get("/search", params={"q": "harbour"}).text
+        assert api.client().get("/photolab/photos").status_code == 303, "to the sign-in"

@@ -8,25 +8,31 @@ Each module beside these is one page, or a few that belong together: its routes,
 it reads views, and its buttons are the actions of the machine's table. Every page works without JavaScript, which adds what moves:
 `static/live.js` shares one stream of changes among the tabs of a browser.
 
-An application brings pages of its own with `Application.pages`:
+An application brings pages of its own with `Application.pages`: docs/how-to/write-an-application.md shows one.
 
     def build_pages(environment: Environment) -> ApplicationPages:
-        from photolab.pages import router
+        from photolab.pages import PAGES                       # imported late: a worker needs no pages
 
-        return ApplicationPages(router, (NavigationEntry("Photos", "/photolab/photos"),), package="photolab.pages")
+        return PAGES
 
-    router = make_page_router("/photolab")
+    ApplicationPages(router, (NavigationEntry("Photos", "/photolab/photos"),), package="photolab.pages",
+                     record_parts=(RecordPart("photo", "photolab/photo_part.html", read_photo),), search=find_photos)
 
-    @router.get("/photos", **declare_role("reader"))
-    def show_photos(context: PageRequest) -> Response:
-        return context.render("photolab/photos.html", photos=...)
-
-`package` holds the folder templates/ of the application; in a template its files are below the application's name, and
-`{% extends "base.html" %}` gives them the frame. Forms begin with `{{ csrf_field() }}`.
+`package` holds the folders templates/ and static/; in a template and in `static_url` their files are below the application's name.
+`{% extends "base.html" %}` gives the frame, components.html the parts.
+Forms begin with `{{ csrf_field() }}`; a part with `data-refresh` is loaded again when its records move.
 """
 
-from waybill.pages.application_pages import ApplicationPages, FoundLink, NavigationEntry
+from waybill.pages.application_pages import ApplicationPages, FoundLink, NavigationEntry, RecordPart
 from waybill.pages.page_context import PageContext, PageRequest
 from waybill.pages.page_routes import make_page_router
 
-__all__ = ["ApplicationPages", "FoundLink", "NavigationEntry", "PageContext", "PageRequest", "make_page_router"]
+__all__ = [
+    "ApplicationPages",
+    "FoundLink",
+    "NavigationEntry",
+    "PageContext",
+    "PageRequest",
+    "RecordPart",
+    "make_page_router",
+]

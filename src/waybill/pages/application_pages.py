@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from waybill.environment import Environment
     from waybill.pages.page_context import PageContext
+    from waybill.record import Record, Store
 
 
 class NavigationEntry(NamedTuple):
@@ -32,6 +33,15 @@ class FoundLink(NamedTuple):
     about: str = ""
 
 
+class RecordPart(NamedTuple):
+    """What an application shows on the page of a record of this kind, above its documents."""
+
+    kind: str
+    template: str
+    # more values for the template, as `values`; the record has its documents
+    build: Callable[[PageContext, Store, Record], Mapping[str, Any]] | None = None
+
+
 @dataclass(frozen=True)
 class ApplicationPages:
     """The pages of an application."""
@@ -39,8 +49,7 @@ class ApplicationPages:
     router: APIRouter  # made by make_page_router
     navigation: tuple[NavigationEntry, ...] = ()
     package: str = ""  # the package that holds templates/ and static/; "": it has none
-    # templates that take part in pages of the engine, by the kind of record: shown above the documents of a record
-    record_parts: tuple[tuple[str, str], ...] = ()
+    record_parts: tuple[RecordPart, ...] = ()  # what takes part in the engine's page of a record
     # what the one search box finds besides records; called with the context and the text
     search: Callable[[PageContext, str], list[FoundLink]] | None = None
 

@@ -72,6 +72,10 @@ def build_router() -> APIRouter:
             view = views.to_record_view(record, context.machines, documents=True, progress=progress, store=store)
             standstill = StandstillReader(store, context.machines).explain(record)
             children = [_read_children(store, each, record) for each in context.machines.children_of(kind)]
+            parts = [
+                (part.template, part.build(context, store, record) if part.build is not None else {})
+                for part in context.site.list_record_parts(kind)
+            ]
             now = store.now()
         times = measure_states(machine, entries, now)
         attempts = list_attempts(machine, entries, record)
@@ -98,7 +102,7 @@ def build_router() -> APIRouter:
             left_out=len(entries) - len(shown),
             children=[each for each in children if each.counts["total"]],
             descriptions={d.name: d for d in machine.documents},
-            parts=context.site.list_record_parts(kind),
+            parts=parts,
             json_path=f"{API_PREFIX}/records/{kind}/{id}",
             can_prioritise=context.can("operator") and kind not in PRIVATE_KINDS,
         )

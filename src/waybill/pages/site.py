@@ -23,7 +23,7 @@ from waybill.http.app import sort_routes
 from waybill.http.errors import HttpProblem, to_error_response
 from waybill.http.request_context import declare_role
 from waybill.pages import actions, admin, failures, home, lists, live, records, search, sign_in_pages, waiting
-from waybill.pages.application_pages import ApplicationPages, collect_application_pages, list_navigation
+from waybill.pages.application_pages import ApplicationPages, RecordPart, collect_application_pages, list_navigation
 from waybill.pages.figures import render_chart, tone_of
 from waybill.pages.formats import FILTERS, list_url, record_url
 from waybill.pages.page_routes import PAGE_POLICY, make_page_router, render_error
@@ -81,9 +81,9 @@ class PageSite:
     def static_url(self, name: str) -> str:
         return f"/static/{name}?{self.static[name].tag}"
 
-    def list_record_parts(self, kind: str) -> list[str]:
-        """The templates that applications show on the page of a record of this kind."""
-        return [template for each in self.pages.values() for named, template in each.record_parts if named == kind]
+    def list_record_parts(self, kind: str) -> list[RecordPart]:
+        """What applications show on the page of a record of this kind."""
+        return [part for each in self.pages.values() for part in each.record_parts if part.kind == kind]
 
 
 def _read_static(prefix: str, package: str) -> Iterator[tuple[str, StaticFile]]:

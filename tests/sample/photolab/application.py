@@ -21,6 +21,12 @@ def build_routes(environment: Environment) -> Any:
     return router
 
 
+def build_pages(environment: Environment) -> Any:
+    from photolab.pages import PAGES
+
+    return PAGES
+
+
 def build_commands() -> Typer:
     from photolab.commands import build_commands
 
@@ -34,6 +40,7 @@ PHOTOLAB = Application(
     resources=LabResources,
     settings=LabSettings,
     routes=build_routes,
+    pages=build_pages,
     commands=build_commands,
     maintenance=(UnclaimedRolls(),),
     events=(ROLL_READY,),
