@@ -1,0 +1,65 @@
+"""External storages: where archives are kept, behind one protocol.
+
+protocol.py        the interface, and the life of a batch
+errors.py          what a storage answers when it cannot, sorted by what follows
+sources.py         what a put sends, and how an interrupted one goes on
+archive_folder.py  archives as files: durable when written, read from the disk
+directory.py       a folder on a mounted disk
+tape.py            media that are mounted when a batch is due
+conformance.py     the tests that every driver passes
+"""
+
+from waybill.apps.archive.storages.directory import DirectoryStorage, create_storage_folder
+from waybill.apps.archive.storages.errors import (
+    STORAGE_ERROR_CODES,
+    ArchiveNotFound,
+    ArchiveNotReady,
+    CredentialsRefused,
+    SourceChanged,
+    StorageDamaged,
+    StorageError,
+    StorageFull,
+    StorageRefused,
+    StorageUnavailable,
+)
+from waybill.apps.archive.storages.protocol import (
+    ArchiveSource,
+    Batch,
+    BatchKind,
+    BatchStatus,
+    SaveCheckpoint,
+    Storage,
+    StorageTraits,
+    StoredArchive,
+    UploadCheckpoint,
+)
+from waybill.apps.archive.storages.sources import BytesSource, FileSource, read_back
+from waybill.apps.archive.storages.tape import TapeStorage
+
+__all__ = [
+    "STORAGE_ERROR_CODES",
+    "ArchiveNotFound",
+    "ArchiveNotReady",
+    "ArchiveSource",
+    "Batch",
+    "BatchKind",
+    "BatchStatus",
+    "BytesSource",
+    "CredentialsRefused",
+    "DirectoryStorage",
+    "FileSource",
+    "SaveCheckpoint",
+    "SourceChanged",
+    "Storage",
+    "StorageDamaged",
+    "StorageError",
+    "StorageFull",
+    "StorageRefused",
+    "StorageTraits",
+    "StorageUnavailable",
+    "StoredArchive",
+    "TapeStorage",
+    "UploadCheckpoint",
+    "create_storage_folder",
+    "read_back",
+]
