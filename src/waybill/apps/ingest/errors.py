@@ -24,6 +24,12 @@ ERROR_CODES = {
     ),
     "source-missing": ErrorCode(409, FAILED, "A working file does not exist, or is not a file.", "Try again.", "", 2),
     "bad-search": ErrorCode(400, USAGE, "The filters cannot be combined.", "Use fewer filters."),
+    "not-recorded": ErrorCode(
+        403,
+        FAILED,
+        "The inventory does not have the object, so its files are closed.",
+        "Ask again when it is recorded.",
+    ),
     "embargo": ErrorCode(
         403, FAILED, "The files of the object are under embargo.", "Ask again when it has ended, or ask an operator."
     ),

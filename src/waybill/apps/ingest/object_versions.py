@@ -35,6 +35,7 @@ from waybill.apps.ingest.description import (
     read_embedded_metadata,
 )
 from waybill.apps.ingest.documents import InventoryRequest, JobRestarts, JobWarnings, PayloadFiles
+from waybill.apps.ingest.embargo import close_object
 from waybill.apps.ingest.formats.anvl import Erc
 from waybill.apps.ingest.formats.checkm import ManifestRow, write_object_manifest, write_storage_manifest
 from waybill.apps.ingest.formats.dublin_core import read as read_dublin_core
@@ -167,6 +168,8 @@ def store_deposit(ctx: StepContext, deposit: Deposit) -> StoredVersion:
     resources = resources_of(ctx)
     if damaged := resources.inventory.list_damaged_of(deposit.object):
         deposit = msgspec.structs.replace(deposit, damaged_places=tuple(str(row["place"]) for row in damaged))
+    if embargo := deposit.about.get("embargo"):
+        close_object(resources.inventory, deposit.object, str(embargo))
     try:
         version = resources.storage.write(deposit, check=ctx.check)
         if RECORDING_STATE in resources.settings.external_states:

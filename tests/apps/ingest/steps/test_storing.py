@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.steps.downloaded_jobs import OWNER, add_profile, fetched, files_of, folder_of, run, sha256
 from waybill.apps.ingest.profile import Profile
+from waybill.apps.ingest.storage import OcflStorage, StoredVersion
 from waybill.record import Record
 
 ARK = "ark:/99999/fk4given"
@@ -48,6 +50,25 @@ def test_processing_asks_and_storing_writes(ingest: IngestFixture) -> None:
     assert job.documents["stored"]["version"] == 1
     with ingest.engine() as engine:
         assert [line.after for line in engine.store.history("job", job.id)][-3:] == ["Storing", "Recording", "Notify"]
+
+
+def test_a_new_embargo_holds_before_the_version_is_stored(
+    ingest: IngestFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(ingest, fetched(ingest, {"a.txt": b"1"}, primary_id=ARK)).state == "Notify"
+    seen = []
+    real = OcflStorage.write
+
+    def look_and_write(storage: OcflStorage, *args: Any, **more: Any) -> StoredVersion:
+        row = ingest.resources.inventory.get_object(ARK)
+        assert row is not None
+        seen.append(row["embargo"])
+        return real(storage, *args, **more)
+
+    monkeypatch.setattr(OcflStorage, "write", look_and_write)
+    embargo = {"mrt-embargo.txt": b"embargoEndDate: 2931-01-01\n"}
+    assert run(ingest, fetched(ingest, embargo, primary_id=ARK, update=True)).state == "Notify"
+    assert seen == ["2931-01-01T00:00:00Z"]
 
 
 def test_an_update_is_asked_for_with_its_list_of_deletions(ingest: IngestFixture) -> None:

@@ -71,6 +71,10 @@ class Inventory:
         localids = [row["localid"] for row in self.tables.query("localids", ark=ark, row_limit=MAX_ROWS)]
         return {**rows[0], "collections": collections, "local_ids": localids}
 
+    def close_object(self, ark: str, embargo: str) -> None:
+        """Set the end of an object's embargo, before the version that says so is stored. No object, no change."""
+        self.tables.execute("close_object", ark=ark, embargo=embargo)
+
     def list_local_ids(self, ark: str, owner: str) -> tuple[str, ...]:
         """Return the local ids that the owner gave an object (of the first thousand)."""
         return tuple(

@@ -24,6 +24,9 @@ on conflict (ark) do update set
     embargo = excluded.embargo
 where excluded.head >= inventory_object.head
 
+-- name: close_object
+update inventory_object set embargo = :embargo where ark = :ark
+
 -- name: lower_head
 -- The storage says which version is the newest; a newer version that was recorded meanwhile stays.
 update inventory_object set head = :number where ark = :ark and head > :number

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 
+from waybill.apps.ingest.embargo import close_object
 from waybill.apps.ingest.routes import access, batches, holds, merritt_form, objects, payload_check, profiles
 from waybill.apps.ingest.storage import http_server
 from waybill.http.errors import describe_responses
@@ -47,11 +48,15 @@ def build_storage_router(environment: Environment, upload_slots: UploadSlots) ->
     """
 
     def check_access(request: Request, ark: str) -> None:
-        objects.check_embargo(request.state.identity, environment.resources_of("ingest").inventory.get_object(ark))
+        row = environment.resources_of("ingest").inventory.get_object(ark)
+        objects.check_embargo(request.state.identity, ark, row)
+
+    def close_for(ark: str, embargo: str) -> None:
+        close_object(environment.resources_of("ingest").inventory, ark, embargo)
 
     router = APIRouter()
     router.include_router(
-        http_server.build_router(environment, upload_slots, check_access),
+        http_server.build_router(environment, upload_slots, check_access, close_for),
         responses=describe_responses(*STORAGE_REFUSALS),
     )
     return router

@@ -74,7 +74,9 @@ def build_access_router() -> APIRouter:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             hint = 'Send JSON such as {"object": "ark:/99999/fk4x"}.'
             raise HttpProblem("invalid", f"The request is not valid: {error}.", hint) from None
-        check_embargo(context.identity, context.resources.inventory.get_object(assembly_request.object))
+        ark = assembly_request.object
+        if (row := context.resources.inventory.get_object(ark)) is not None:  # else there is nothing to assemble
+            check_embargo(context.identity, ark, row)
         is_operator = context.identity is not None and context.identity.has_role("operator")
         with context.open_engine() as engine:
             requested = request_assembly(
@@ -108,7 +110,7 @@ def build_access_router() -> APIRouter:
         if has_expired or order is None:
             raise _make_expired_problem(record)
         if not order.ignores_embargo:
-            check_embargo(None, context.resources.inventory.get_object(order.object))
+            check_embargo(None, order.object, context.resources.inventory.get_object(order.object))
         objects = context.resources.objects
         content = DownloadContent(
             lambda start, end: objects.get(packed.name, start=start, end=end),

@@ -15,10 +15,7 @@ An ARK in a path may be percent-encoded (`ark%3A%2F99999%2Ffk4x`) or not.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
@@ -27,6 +24,7 @@ from fastapi.responses import RedirectResponse
 from starlette.convertors import Convertor, register_url_convertor
 
 from waybill.apps.ingest.access.orders import FILES_HINT, SEARCH_HINT
+from waybill.apps.ingest.embargo import explain_closed
 from waybill.apps.ingest.identifiers.noid import is_ark
 from waybill.apps.ingest.inventory import Inventory
 from waybill.apps.ingest.resources import IngestResources
@@ -138,7 +136,7 @@ def build_object_router() -> APIRouter:
         context: IngestRequest, ark: Ark, number: VersionNumber, path: Annotated[str, Path(max_length=MAX_TEXT_LENGTH)]
     ) -> Response:
         row = _find_version(context.resources.inventory, ark, number)
-        check_embargo(context.identity, _find_object(context.resources.inventory, ark))
+        check_embargo(context.identity, ark, _find_object(context.resources.inventory, ark))
         return send_file(context, ark, row["number"], path)
 
     def fetch_manifest(
@@ -234,33 +232,16 @@ def _get_signer(context: RequestContext, store: Store) -> UrlSigner:
     return resources.get_manifest_signer(lambda read: read(store))
 
 
-# --- embargoes: the date until which only operators get the files of an object, as its depositor wrote it in
-# mrt-embargo.txt. A date that cannot be read never ends.
-
-
-def check_embargo(identity: Identity | None, row: Row | None) -> None:
-    """Raise 403 if the object is under embargo and the request is not by an operator.
+def check_embargo(identity: Identity | None, ark: str, row: Row | None) -> None:
+    """Raise 403 if the object is closed and the request is not by an operator.
 
     `identity` None: the client is not authenticated, as at the URL of an assembly.
     """
-    is_operator = identity is not None and identity.has_role("operator")
-    if why := "" if is_operator else explain_embargo(row, time.time()):
-        raise HttpProblem("embargo", why, "Ask again when it has ended, or ask an operator.")
-
-
-def explain_embargo(row: Mapping[str, Any] | None, now: float) -> str:
-    """Return why the files of an object are under embargo now; empty if they are not."""
-    if row is None or row["embargo"].lower() in ("", "none") or _parse_embargo_end(row["embargo"]) <= now:
-        return ""
-    return f"{quote_text(row['ark'])} is under embargo until {row['embargo']}: until then only operators get its files."
-
-
-def _parse_embargo_end(text: str) -> float:
-    try:
-        end = datetime.fromisoformat(text)
-        return (end if end.tzinfo is not None else end.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return math.inf
+    if identity is not None and identity.has_role("operator"):
+        return
+    code, why = explain_closed(ark, row, time.time())
+    if code:
+        raise HttpProblem(code, why, "Ask again when it is open, or ask an operator.")
 
 
 def build_landing_router() -> APIRouter:

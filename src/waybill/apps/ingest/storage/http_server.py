@@ -61,9 +61,10 @@ def build_router(
     environment: Environment,
     body_reader: RequestBodyReader,
     check_access: Callable[[Request, str], None] = lambda http_request, object: None,
+    close_object: Callable[[str, str], None] = lambda object, embargo: None,
 ) -> APIRouter:
     """Build the routes of our storage; none if the settings name another storage service. `check_access` raises
-    if the content of an object must not be shown.
+    if the content of an object must not be shown; `close_object` is called before a deposit with an embargo is stored.
     """
     router = APIRouter(prefix=PREFIX, tags=["ingest storage"])
     if read_settings(environment.config.app.get("ingest", {})).storage.url:
@@ -75,7 +76,9 @@ def build_router(
         with lock:
             if not receivers:
                 settings = environment.resources_of("ingest").settings.storage
-                receivers.append(DepositReceiver(environment.objects, settings.prefix, settings.algorithm))
+                receivers.append(
+                    DepositReceiver(environment.objects, settings.prefix, settings.algorithm, close_object)
+                )
             return receivers[0]
 
     @router.get("/staged", summary="Content that is staged for a deposit")
@@ -256,8 +259,15 @@ class ObjectWriteLocks:
 class DepositReceiver:
     """Stores the deposits that clients send."""
 
-    def __init__(self, objects: Objects, prefix: str, algorithm: DigestAlgorithm) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        prefix: str,
+        algorithm: DigestAlgorithm,
+        close_object: Callable[[str, str], None] = lambda object, embargo: None,
+    ) -> None:
         self.staged_content = StagedContent(objects)
+        self._close_object = close_object
         self.storage = OcflStorage(objects, prefix, self.open_source, algorithm=algorithm)
         self._write_locks = ObjectWriteLocks()
 
@@ -284,6 +294,8 @@ class DepositReceiver:
                 head = protocol.decode_head(next(lines, b""))
                 files = self._decode_files(lines, place)
                 fields = {name: getattr(head, name) for name in head.__struct_fields__}
+                if embargo := head.about.get("embargo"):
+                    self._close_object(object_id, str(embargo))
                 try:
                     stored = self.storage.write(Deposit(object=object_id, request=request, files=files, **fields))
                 except (InvalidDeposit, ConcurrentWrite) as error:
