@@ -23,6 +23,7 @@ from waybill.apps.compute.jobs import describe_job, encode_error, job_path, make
 from waybill.apps.compute.paths import StoragePath
 from waybill.apps.compute.storage import Conditions, ObjectHeaders, iso_time, now_ms
 from waybill.apps.compute.task_lines import TaskLine, iter_lines, iter_tasks, read_client_key
+from waybill.apps.compute.usage import JobUsage
 
 if TYPE_CHECKING:
     from waybill.apps.compute.resources import ComputeResources
@@ -39,6 +40,7 @@ class JobArchiver:
     def __init__(self, resources: ComputeResources, row: JobRow, check: Callable[[], None]) -> None:
         self._resources, self._row, self._check = resources, row, check
         self._last = len(row.read_manifest().phases)
+        self._usage = JobUsage()
 
     def write_all(self) -> None:
         """Write every file; the row says done last."""
@@ -50,7 +52,9 @@ class JobArchiver:
             self._put("fail.txt", (task.p0.encode() + b"\n" for task in self._iter_failed() if task.p0), "text/plain")
             metrics = JobMetrics(self._last)
             self._put(
-                "tasks.txt", (encode_task(metrics.add(task)) for task in self.iter_tasks()), "application/x-json-stream"
+                "tasks.txt",
+                (encode_task(metrics.add(self._usage.add(task))) for task in self.iter_tasks()),
+                "application/x-json-stream",
             )
             self._put("metrics.json", iter([metrics.encode(row)]), "application/json")
         except MantaError as error:
@@ -86,6 +90,7 @@ class JobArchiver:
                 entries = Entries(tables)
                 if entries.find(path) is not None:
                     entries.put_directory(path, make_headers(row.read_manifest(), "done"), now=now)
+                self._usage.write(tables, row.account, row.job, row.read_manifest())
                 JobTables(tables).finish_archive(row.job, text, now=now)
 
     def remove_sources(self) -> None:

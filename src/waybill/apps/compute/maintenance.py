@@ -16,6 +16,7 @@ from waybill.apps.compute.entries import Entries
 from waybill.apps.compute.jobs import Jobs, job_path
 from waybill.apps.compute.resources import ComputeResources, job_ref
 from waybill.apps.compute.storage import CONTENT_PREFIX, now_ms
+from waybill.apps.compute.usage import KEEP_DAYS, hour_of, install_cost_files, write_report
 from waybill.files.unneeded_objects import UnneededObjectRoutine
 from waybill.maintenance import MaintenanceContext
 from waybill.objects import ObjectInfo
@@ -136,4 +137,32 @@ class JobRepairRoutine:
         return True
 
 
-ROUTINES = (GarbageRemovalRoutine(), UnnamedContentRoutine(), JobRepairRoutine())
+@dataclass(frozen=True)
+class UsageReportRoutine:
+    """Safe to repeat: a report is written anew from all that is known of its hour."""
+
+    name: str = "compute-usage"
+    description: str = "Writes the hourly usage reports of jobs that are done."
+    poll_interval: float = 5.0
+    per_host: bool = False
+    has_routine_findings: bool = True
+    rule: ClassVar[str] = "usage that no report holds"
+
+    def check(self, context: MaintenanceContext) -> Iterator[Finding]:
+        with _resources_of(context).connections.open() as tables:
+            rows = tables.query("unreported_usage", row_limit=ROUND_SIZE)
+        for row in rows:
+            where = f"{row['account']} {row['hour']}"
+            yield Finding(self.rule, where, f"The usage report of {where} lacks a job.", "write it")
+
+    def repair(self, context: MaintenanceContext, finding: Finding) -> bool:
+        resources = _resources_of(context)
+        install_cost_files(resources)
+        account, _, hour = finding.where.partition(" ")
+        write_report(resources, account, hour)
+        with resources.connections.open() as tables:
+            tables.execute("remove_usage", before=hour_of(now_ms() / 1000 - KEEP_DAYS * DAY))
+        return True
+
+
+ROUTINES = (GarbageRemovalRoutine(), UnnamedContentRoutine(), JobRepairRoutine(), UsageReportRoutine())

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 from waybill.apps.compute.errors import MantaError
 
 AREAS = ("stor", "public", "jobs", "reports")
-KNOWN_AREAS = (*AREAS, "uploads")  # of the protocol; uploads in parts are refused
+KNOWN_AREAS = (*AREAS, "uploads", "medusa")  # of the protocol; uploads in parts and terminals are refused
 MAX_NAME = 1024  # bytes of one segment
 MAX_PATH = 65536  # bytes of all
 

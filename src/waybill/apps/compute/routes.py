@@ -6,6 +6,7 @@ the server's own routes are no names of accounts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,12 +16,14 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from waybill.apps.compute.access import ANONYMOUS, Caller
+from waybill.apps.compute.account_keys import AuthorizedKeyFiles
 from waybill.apps.compute.errors import MantaError
 from waybill.apps.compute.jobs import Jobs
 from waybill.apps.compute.paths import KNOWN_AREAS, StoragePath
 from waybill.apps.compute.protocol.app import Call, MantaApp
 from waybill.apps.compute.protocol.job_calls import JobCalls
 from waybill.apps.compute.protocol.requests import StorageRequest
+from waybill.apps.compute.protocol.signatures import SignatureVerifier
 from waybill.apps.compute.protocol.storage_calls import StorageCalls
 from waybill.http.errors import ErrorView, HttpProblem
 from waybill.http.foreign_protocol import ForeignProtocol, Segments
@@ -59,7 +62,8 @@ def build_manta_app(environment: Environment, context: RequestContext) -> MantaA
     resources: ComputeResources = environment.resources_of("compute")
     storage = StorageCalls(resources.storage)
     jobs = JobCalls(resources, Jobs(resources, context.open_engine), storage)
-    return MantaApp(authenticate, _make_dispatcher(storage, jobs))
+    keys = AuthorizedKeyFiles(environment.config.data / resources.settings.authorized_keys)
+    return MantaApp(Authenticator(SignatureVerifier(keys)), _make_dispatcher(storage, jobs))
 
 
 def _make_dispatcher(storage: StorageCalls, jobs: JobCalls) -> Callable[[StorageRequest], Call]:
@@ -68,6 +72,8 @@ def _make_dispatcher(storage: StorageCalls, jobs: JobCalls) -> Callable[[Storage
     def find_call(request: StorageRequest) -> Call:
         if request.path.area == "uploads":
             raise MantaError("NotImplemented", "Uploads in parts are not supported: send the object with one PUT.")
+        if request.path.area == "medusa":
+            raise MantaError("NotImplemented", "Terminals are not supported: run a job.")
         if request.path.area == "jobs" and (call := jobs.find_call(request)) is not None:
             return call
         if request.method not in calls:
@@ -78,9 +84,32 @@ def _make_dispatcher(storage: StorageCalls, jobs: JobCalls) -> Callable[[Storage
     return find_call
 
 
-async def authenticate(scope: Scope, path: StoragePath) -> Caller:
-    """A Waybill token, or nobody; on a server without tokens, whoever the path names."""
-    request = Request(scope)
+class Authenticator:
+    """Who sends a request: whoever has signed it or its URL, a Waybill token, or nobody; on a server that asks nobody who
+    they are, whoever the path names.
+    """
+
+    def __init__(self, verifier: SignatureVerifier) -> None:
+        self._verifier = verifier
+
+    async def __call__(self, scope: Scope, path: StoragePath) -> Caller:
+        request = Request(scope)
+        authorization = request.headers.get("authorization", "")
+        target = scope["raw_path"].decode("latin-1")
+        query = scope["query_string"].decode("latin-1")
+        if authorization.lower().startswith("signature "):
+            signed = self._verifier.verify_request(
+                scope["method"], f"{target}?{query}" if query else target, request.headers, authorization, time.time()
+            )
+            return Caller(signed.account)
+        if not authorization and {"signature", "keyId"} <= request.query_params.keys():
+            host = request.headers.get("host", "")
+            signed = self._verifier.verify_url(scope["method"], host, target.partition("?")[0], query, time.time())
+            return Caller(signed.account)
+        return await _authenticate_token(request, path)
+
+
+async def _authenticate_token(request: Request, path: StoragePath) -> Caller:
     try:
         await RequestContext(request).authenticate("reader")
     except HttpProblem as error:

@@ -161,3 +161,21 @@ delete from compute_segment where job = :job and phase = :phase and number < :be
 
 -- name: remove_logs
 delete from compute_log where job = :job
+
+-- name: write_usage
+insert into compute_usage (account, hour, job, phase, memory, disk, milliseconds, tasks, bytes_in, bytes_out, reported)
+values (:account, :hour, :job, :phase, :memory, :disk, :milliseconds, :tasks, :bytes_in, :bytes_out, 0)
+on conflict (account, hour, job, phase) do nothing
+
+-- name: unreported_usage
+select distinct account, hour from compute_usage where reported = 0 order by account, hour limit :row_limit
+
+-- name: usage_of_hour
+select job, phase, memory, disk, milliseconds, tasks, bytes_in, bytes_out from compute_usage
+where account = :account and hour = :hour and (job > :job or (job = :job and phase > :phase)) order by job, phase limit :row_limit
+
+-- name: mark_usage
+update compute_usage set reported = 1 where account = :account and hour = :hour and job = :job and reported = 0
+
+-- name: remove_usage
+delete from compute_usage where hour < :before and reported = 1

@@ -240,8 +240,8 @@ class ByteRange(NamedTuple):
 
 
 def _read_range(header: str, entry: Entry) -> ByteRange | None:
-    """None: the whole object, as for a header that is no range of bytes."""
-    if not header:
+    """None: the whole object, as for a header that is no range of bytes, and for an empty object."""
+    if not header or not entry.size:
         return None
     if header.startswith("bytes=") and "," in header:
         raise MantaError("NotImplemented", "multi-range requests are not supported")
