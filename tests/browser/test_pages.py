@@ -27,6 +27,17 @@ PATHS = [
     "/admin/settings",
     "/admin/tokens",
     "/admin/sign-ins",
+    "/ingest?whose=all",
+    "/ingest/deposit",
+    "/ingest/deposits/demo-photograph",
+    "/ingest/deposits/demo-scan",
+    "/ingest/objects",
+    "/ingest/profiles",
+    "/ingest/profiles/demo_content",
+    "/ingest/collections",
+    "/ingest/collections/atlases",
+    "/ingest/disk-space",
+    "/ingest/damaged",
 ]
 
 

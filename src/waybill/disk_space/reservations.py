@@ -214,6 +214,9 @@ class SpaceReservations:
         """Whether nothing may be written now."""
         return self._compute_spare(self._measure_disk(self._root)) <= 0
 
+    def measure(self) -> DiskUsage:
+        return self._measure_disk(self._root)
+
     def get_capacity(self) -> int:
         """The bytes for a reservation that has the disk to itself."""
         return self._measure_disk(self._root).total - self._settings.keep_free

@@ -57,12 +57,7 @@ class StagedUploads:
 
         What `data` raises is raised, and nothing is stored.
         """
-        if not filename:
-            raise InputError("The upload has no name: give a filename.")
-        if "/" in filename:
-            raise InputError(f"{names.quote_text(filename)} is not the name of a file.")
-        if fault := names.find_fault(filename):
-            raise InputError(fault)
+        check_file_name(filename)
         computed = Digests(digests)
         head = bytearray()
 
@@ -118,6 +113,16 @@ class StagedUploads:
             for upload in uploads:
                 self.remove(upload)
             raise
+
+
+def check_file_name(filename: str) -> None:
+    """Raise unless an upload can be stored under this name."""
+    if not filename:
+        raise InputError("The upload has no name: give a filename.")
+    if "/" in filename:
+        raise InputError(f"{names.quote_text(filename)} is not the name of a file.")
+    if fault := names.find_fault(filename):
+        raise InputError(fault)
 
 
 def upload_key_of(folder: str, name: str) -> str:

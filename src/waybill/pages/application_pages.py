@@ -48,6 +48,7 @@ class ApplicationPages:
 
     router: APIRouter  # made by make_page_router
     navigation: tuple[NavigationEntry, ...] = ()
+    shortcuts: tuple[NavigationEntry, ...] = ()  # buttons beside the application's name on the home page
     package: str = ""  # the package that holds templates/ and static/; "": it has none
     record_parts: tuple[RecordPart, ...] = ()  # what takes part in the engine's page of a record
     # what the one search box finds besides records; called with the context and the text

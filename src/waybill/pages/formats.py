@@ -14,6 +14,8 @@ from urllib.parse import quote
 import msgspec
 from markupsafe import Markup
 
+from waybill.views import format_time
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
@@ -44,9 +46,12 @@ def format_age(moment: str | None) -> str:
     return format_duration(seconds_since(moment)) if moment else ""
 
 
-def render_time(moment: str | None) -> Markup:
+def render_time(moment: str | float | None) -> Markup:
+    """An RFC 3339 time, or seconds since 1970."""
     if not moment:
         return Markup("")
+    if not isinstance(moment, str):
+        moment = format_time(moment) or ""
     try:
         at = datetime.fromisoformat(moment).astimezone(UTC)
     except ValueError:
@@ -56,10 +61,12 @@ def render_time(moment: str | None) -> Markup:
     )
 
 
-def render_ago(moment: str | None) -> Markup:
+def render_ago(moment: str | float | None) -> Markup:
     """How long ago, with the time itself in the title."""
     if not moment:
         return Markup("")
+    if not isinstance(moment, str):
+        moment = format_time(moment) or ""
     try:
         at = datetime.fromisoformat(moment).astimezone(UTC)
     except ValueError:

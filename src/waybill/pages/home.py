@@ -15,6 +15,7 @@ from waybill.config import Config
 from waybill.http.request_context import declare_role
 from waybill.machine import Machine, State
 from waybill.maintenance import MAINTENANCE
+from waybill.pages.application_pages import NavigationEntry
 from waybill.pages.figures import list_rows, tone_of
 from waybill.pages.page_context import PageContext, PageRequest
 from waybill.pages.page_routes import make_page_router
@@ -64,6 +65,7 @@ class ApplicationFigures(NamedTuple):
     name: str
     description: str
     figures: list[MachineFigure]
+    shortcuts: list[NavigationEntry]
 
 
 class DiskView(NamedTuple):
@@ -80,7 +82,12 @@ def build_router() -> APIRouter:
     def show_home(context: PageRequest) -> Response:
         with context.connections.open_store() as store:
             applications = [
-                ApplicationFigures(each.name, each.description, [build_figure(store, m) for m in machines])
+                ApplicationFigures(
+                    each.name,
+                    each.description,
+                    [build_figure(store, m) for m in machines],
+                    list_shortcuts(context, each),
+                )
                 for each, machines in _list_application_machines(context)
             ]
             built_in = [build_figure(store, m) for m in _list_built_in(context)]
@@ -107,6 +114,11 @@ def _list_application_machines(context: PageContext) -> Iterable[tuple[Applicati
             application,
             [m for m in context.machines.values() if environment.application_of_kind(m.name) is application],
         )
+
+
+def list_shortcuts(context: PageContext, application: Application) -> list[NavigationEntry]:
+    pages = context.site.pages.get(application.name)
+    return [entry for entry in pages.shortcuts if context.can(entry.role)] if pages is not None else []
 
 
 def _list_built_in(context: PageContext) -> list[Machine]:

@@ -43,6 +43,12 @@ def build_commands() -> Typer:
     return build_commands()
 
 
+def build_pages(environment: Environment) -> Any:
+    from waybill.apps.ingest.pages import build_pages  # imported late: a worker needs neither routes nor pages
+
+    return build_pages()
+
+
 APPLICATION = Application(
     name="ingest",
     description="Deposits, from submission to inventory.",
@@ -50,6 +56,7 @@ APPLICATION = Application(
     machines_for=build_machines,
     resources=IngestResources,
     routes=build_routes,
+    pages=build_pages,
     commands=build_commands,
     demo=load_demo,
     maintenance=ROUTINES,

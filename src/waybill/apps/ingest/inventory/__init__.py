@@ -8,8 +8,10 @@ from waybill.apps.ingest.inventory.catalogue import (
     InventoryDescription,
     LocalIdTaken,
     VersionSource,
+    words_of,
 )
 from waybill.apps.ingest.inventory.inventory import (
+    MAX_TERMS,
     Inventory,
     InventoryPage,
     RebuildResult,
@@ -18,6 +20,7 @@ from waybill.apps.ingest.inventory.inventory import (
 )
 
 __all__ = [
+    "MAX_TERMS",
     "Inventory",
     "InventoryCatalogue",
     "InventoryConflict",
@@ -28,4 +31,5 @@ __all__ = [
     "VersionSource",
     "rebuild_object",
     "rebuild_page",
+    "words_of",
 ]

@@ -112,6 +112,14 @@ class Inventory:
             "path",
         )
 
+    def list_checked_files(self, ark: str, number: int, *, after: str = "", limit: int = PAGE_SIZE) -> InventoryPage:
+        """Return a page as `list_files` does, with the time and the result of each file's last audit."""
+        return _to_page(
+            self.tables.query("checked_files", ark=ark, number=number, after=after, row_limit=_check_limit(limit)),
+            limit,
+            "path",
+        )
+
     def get_file(self, ark: str, number: int, path: str) -> Row | None:
         rows = self.tables.query("file", ark=ark, number=number, path=path)
         return rows[0] if rows else None

@@ -56,6 +56,12 @@ where inventory_content.size <> excluded.size or inventory_content.sha256 <> exc
 select path, size, sha256, mime, place from inventory_file
 where ark = :ark and number = :number and path > :after order by path limit :row_limit
 
+-- name: checked_files
+-- Content in another storage service has no row of its own, and was never audited here.
+select f.path, f.size, f.sha256, f.mime, f.place, coalesce(c.audited, '') as audited, coalesce(c.result, '') as result
+from inventory_file f left join inventory_content c on c.ark = f.ark and c.place = f.place
+where f.ark = :ark and f.number = :number and f.path > :after order by f.path limit :row_limit
+
 -- name: file
 select path, size, sha256, mime, place from inventory_file where ark = :ark and number = :number and path = :path
 

@@ -1,6 +1,6 @@
 """The HTTP routes of ingest. They parse requests and build responses; the work is done by waybill.apps.ingest.service.
 
-/api/v1/ingest/...          batches, profiles (and collections), holds (and pauses, locks), payload_check, objects, access
+/api/v1/ingest/...          batches, uploads, profiles (and collections), holds (and pauses, locks), payload_check, objects, access
 /api/v1/ingest/storage/...  storage.http_server: our storage for other services
 /poster/...                 merritt_form: Merritt's form for deposits
 /m/<ark>                    objects: redirects an ARK to its object
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 
 from waybill.apps.ingest.embargo import close_object
-from waybill.apps.ingest.routes import access, batches, holds, merritt_form, objects, payload_check, profiles
+from waybill.apps.ingest.routes import access, batches, holds, merritt_form, objects, payload_check, profiles, uploads
 from waybill.apps.ingest.storage import http_server
 from waybill.http.errors import describe_responses
 from waybill.http.uploads import UploadSlots
@@ -31,6 +31,7 @@ def build_routers(environment: Environment) -> list[APIRouter]:
     upload_slots = UploadSlots()
     return [
         batches.build_batch_router(upload_slots),
+        uploads.build_upload_router(upload_slots),
         payload_check.build_check_router(upload_slots),
         profiles.build_profile_router(),
         holds.build_hold_router(),

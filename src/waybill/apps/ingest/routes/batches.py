@@ -1,6 +1,7 @@
 """Batches over HTTP: submit, list, show, release.
 
-    POST /api/v1/ingest/batches                    JSON with a URL, or a form: the part `submission` (the same JSON), then the part `file`
+    POST /api/v1/ingest/batches                    JSON with a URL or an upload (uploads.py), or a form: the part `submission` (the
+                                                   same JSON), then the part `file`
     GET  /api/v1/ingest/batches                    the newest first, page by page
     GET  /api/v1/ingest/batches/<id or batchID>    one batch, with the states of its jobs and its last report
     GET  /api/v1/ingest/batches/<...>/report       every job of the last report, one JSON line each
@@ -27,6 +28,7 @@ from waybill.apps.ingest.batch_report import ReportedJob
 from waybill.apps.ingest.documents import BatchReport
 from waybill.apps.ingest.routes.context import PREFIX, IngestRequest, IngestRequestContext
 from waybill.apps.ingest.routes.schemas import AcceptedView, BatchesView, BatchView, BulkView, NewBatch
+from waybill.apps.ingest.routes.uploads import read_token
 from waybill.apps.ingest.submission import Submission
 from waybill.errors import InputError
 from waybill.http.errors import READ_STATUSES, WRITE_STATUSES, HttpProblem, describe_responses
@@ -92,8 +94,11 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         if request.headers.get("content-type", "").lower().startswith("multipart/"):
             accepted = await upload_slots.take(request, lambda chunks: _submit_upload(context, chunks, idempotency_key))
         else:
-            submission = _parse_submission(await request.json(), context, idempotency_key)
-            accepted = await run_in_threadpool(_submit_url, context, submission)
+            body = _parse_body(await request.json())
+            # an upload has its batchID already, so it makes one batch with and without a key
+            submission = _to_submission(body, context, None if body.upload else idempotency_key)
+            submit = _submit_pieces if body.upload else _submit_url
+            accepted = await run_in_threadpool(submit, context, submission, body.upload)
         return await run_in_threadpool(_respond_accepted, context, accepted)
 
     @router.get(
@@ -171,13 +176,17 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
     return router
 
 
-def _parse_submission(body: Any, context: IngestRequestContext, idempotency_key: str | None) -> Submission:
+def _parse_body(body: Any) -> NewBatch:
     try:
-        submission = NewBatch.model_validate(body).to_submission()
+        return NewBatch.model_validate(body)
     except ValidationError as error:
         raise RequestValidationError(
             [{**each, "loc": ("body", *each["loc"])} for each in error.errors(include_input=False)]
         ) from None
+
+
+def _to_submission(body: NewBatch, context: IngestRequestContext, idempotency_key: str | None) -> Submission:
+    submission = body.to_submission()
     if idempotency_key is None:
         return submission
     batch_id = service.batch_id_of(idempotency_key, context.who)
@@ -186,10 +195,31 @@ def _parse_submission(body: Any, context: IngestRequestContext, idempotency_key:
     return replace(submission, batch_id=batch_id)
 
 
-def _submit_url(context: IngestRequestContext, submission: Submission) -> service.AcceptedDeposit:
+def _submit_url(context: IngestRequestContext, submission: Submission, upload: str = "") -> service.AcceptedDeposit:
     with context.open_engine() as engine:
         completed, profile = service.complete_submission(engine, context.resources, submission, who=context.who)
     completed = service.add_url_payload(context.resources, completed)
+    with context.open_engine() as engine:
+        return service.make_batch(engine, completed, profile, who=context.who)
+
+
+def _submit_pieces(context: IngestRequestContext, submission: Submission, upload: str) -> service.AcceptedDeposit:
+    """Submit a file that was uploaded in pieces. Safe to repeat: its batchID is that of the upload, and makes one batch."""
+    known = read_token(context, upload)
+    if submission.url:
+        raise InputError("Give an upload or a URL, not both.")
+    if submission.batch_id not in ("", known.key):
+        raise InputError(f"The upload was announced for the batchID {known.key}, and the submission names another one.")
+    with context.open_engine() as engine:
+        completed, profile = service.complete_submission(
+            engine, context.resources, replace(submission, batch_id=known.key), who=context.who
+        )
+        repeated = service.find_submitted(engine, known.key)
+    if repeated is not None:
+        return repeated  # its batch may have ended, and the upload is gone then
+    digests = [submission.digest_type] if submission.digest_type else []
+    received = service.piecewise_uploads_of(context.resources).finish(known, digests)
+    completed = service.add_upload_payload(context.resources, completed, received)
     with context.open_engine() as engine:
         return service.make_batch(engine, completed, profile, who=context.who)
 
@@ -201,7 +231,7 @@ def _submit_upload(
         submission, received = None, None
         for part in read_form(chunks, context.request.headers.get("content-type", "")):
             if part.name == "submission" and submission is None:
-                submission = _parse_submission(_decode_json(part), context, idempotency_key)
+                submission = _to_submission(_parse_body(_decode_json(part)), context, idempotency_key)
                 if submission.url:
                     raise InputError("Give a file or a URL, not both.")
                 with context.open_engine() as engine:

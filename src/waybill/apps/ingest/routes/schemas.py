@@ -14,10 +14,14 @@ ShortText = Annotated[str, Field(max_length=4096)]
 
 
 class NewBatch(RequestBody):
-    """A submission. Without a `url` the payload is the file of the form."""
+    """A submission. Without a `url` or an `upload` the payload is the file of the form."""
 
     profile: Annotated[str, Field(max_length=128, description="The profile whose rules apply.")]
     url: Annotated[str, Field(max_length=8192, description="The http or https URL of the payload.")] = ""
+    upload: Annotated[
+        str,
+        Field(max_length=4000, description="The token of a file that was uploaded in pieces, and has come completely."),
+    ] = ""
     type: PayloadType | None = Field(
         None, description="What the payload is; by default guessed from its name and its first bytes."
     )
@@ -48,10 +52,20 @@ class NewBatch(RequestBody):
     retain_target: bool = Field(False, description="Keep the current target of the ARK.")
 
     def to_submission(self) -> Submission:
-        fields = self.model_dump(exclude={"local_ids", "deletions"})
+        fields = self.model_dump(exclude={"local_ids", "deletions", "upload"})
         return Submission(
             **fields, local_ids=parse_local_ids(self.local_ids), deletions=tuple(self.deletions), response_form="json"
         )
+
+
+class NewUpload(RequestBody):
+    """A file that will be uploaded in pieces."""
+
+    filename: Annotated[str, Field(min_length=1, max_length=255)]
+    size: int = Field(ge=0, le=2**53, description="Its bytes.")
+    batch_id: Annotated[str, Field(max_length=100)] = Field(
+        "", description="Of the batch that it will be submitted as."
+    )
 
 
 class DocumentActionBody(RequestBody):
@@ -101,6 +115,15 @@ class BatchView(TypedDict):
 class AcceptedView(BatchView):
     is_repeated: bool  # the batch existed before
     warnings: list[str]
+
+
+class UploadView(TypedDict):
+    upload: str  # its token
+    batch_id: str
+    filename: str
+    size: int
+    piece_size: int
+    offset: int  # where the next piece begins; the size: all of it has come
 
 
 class BatchesView(TypedDict):

@@ -30,6 +30,7 @@ from waybill.apps.ingest.service.deposits import (
     add_url_payload,
     batch_id_of,
     complete_submission,
+    find_submitted,
     guess_payload_type,
     make_batch,
     new_batch_id,
@@ -52,7 +53,7 @@ from waybill.apps.ingest.service.holds import (
 from waybill.apps.ingest.service.managed_documents import COLLECTIONS, PROFILES, import_profile
 from waybill.apps.ingest.service.operator_locks import list_active_locks, release_operator_lock, set_operator_lock
 from waybill.apps.ingest.service.payload_check import PayloadCheckReport, PayloadRemark, check_payload, limit_bytes
-from waybill.apps.ingest.service.uploads import receive_upload
+from waybill.apps.ingest.service.uploads import piecewise_uploads_of, receive_upload
 from waybill.files.staged_uploads import StagedUpload
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "complete_submission",
     "find_batch",
     "find_job",
+    "find_submitted",
     "guess_payload_type",
     "hold_collection",
     "import_profile",
@@ -83,6 +85,7 @@ __all__ = [
     "make_batch",
     "new_batch_id",
     "pause_queue",
+    "piecewise_uploads_of",
     "receive_upload",
     "release_batch",
     "release_collection",

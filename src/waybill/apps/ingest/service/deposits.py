@@ -44,7 +44,7 @@ from waybill.errors import InputError
 from waybill.files import containers, names
 from waybill.files.staged_uploads import StagedUpload, upload_key_of
 from waybill.masking import remove_account
-from waybill.record import CommitOutcomeUnknown, Record, RecordExists
+from waybill.record import CommitOutcomeUnknown, Record, RecordExists, RecordNotFound
 from waybill.rules import ActionRefused
 from waybill.step import New
 from waybill.transfer import TransferError
@@ -284,6 +284,15 @@ def make_batch(engine: Engine, submission: Submission, profile: Profile, *, who:
             code="conflict",
         )
     return AcceptedDeposit(batch, stored, is_repeated=batch.created < started_at)
+
+
+def find_submitted(engine: Engine, batch_id: str) -> AcceptedDeposit | None:
+    """The deposit that this batchID has submitted before; None: it has submitted none."""
+    try:
+        batch = engine.store.get_by_idempotency_key("batch", batch_id)
+    except RecordNotFound:
+        return None
+    return AcceptedDeposit(batch, Submission.from_batch(batch), is_repeated=True)
 
 
 def guess_payload_type(filename: str, head: bytes | None = None) -> PayloadType | None:

@@ -13,6 +13,7 @@ from waybill.apps.ingest.resources import IngestResources
 from waybill.apps.ingest.storage.sources import OBJECT_SCHEME
 from waybill.errors import InputError
 from waybill.files import names
+from waybill.files.piecewise_uploads import PiecewiseUploads
 from waybill.files.staged_uploads import StagedUpload, StagedUploads
 
 _BATCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -21,6 +22,18 @@ _STORE_ID = re.compile(r"bid[0-9]+")  # ids of batches in the store
 
 def uploads_of(resources: IngestResources) -> StagedUploads:
     return StagedUploads(
+        resources.objects,
+        UPLOADS_FOLDER,
+        max_bytes=resources.settings.fetch.max_bytes,
+        draw_random_bytes=resources.draw_random_bytes,
+    )
+
+
+def piecewise_uploads_of(resources: IngestResources, batch_id: str | None = None) -> PiecewiseUploads:
+    """The uploads in pieces. `batch_id`: of one that begins, which is checked."""
+    if batch_id is not None and (fault := find_batch_id_fault(batch_id)):
+        raise InputError(fault)
+    return PiecewiseUploads(
         resources.objects,
         UPLOADS_FOLDER,
         max_bytes=resources.settings.fetch.max_bytes,
