@@ -37,7 +37,7 @@ BROWSER_OPTIONS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-TIMEOUT = 30_000  # milliseconds
+TIMEOUT = 20_000  # milliseconds
 expect.set_options(timeout=TIMEOUT)
 
 

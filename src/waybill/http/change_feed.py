@@ -31,7 +31,7 @@ log = logging.getLogger("waybill.http")
 
 MIN_INTERVAL = 0.25  # seconds between two reads, at least
 # seconds between two reads without a signal: signals can be lost, and the store signals claimable records only
-POLL_INTERVAL = 2.0
+POLL_INTERVAL = 0.75
 TOKEN_CHECK_INTERVAL = 30.0  # seconds after which a stream whose token was revoked ends, at the latest
 RETRY_INTERVAL = 2.0  # seconds between two attempts to reach a store that is unavailable
 MAX_QUEUED = 64  # messages that wait for a slow listener

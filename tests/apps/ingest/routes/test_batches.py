@@ -315,3 +315,26 @@ def test_a_payload_is_checked_and_not_kept(ingest_server: IngestServer, client: 
     assert (plain["is_good"], plain["format"], plain["total_bytes"]) == (True, "file", 1)
     assert (ingest_server.count(), len(ingest_server.payloads())) == before
     assert list((ingest_server.environment.config.work.root / "check").iterdir()) == []
+
+
+def test_a_file_in_pieces_becomes_one_batch_however_often_it_is_sent(
+    ingest_server: IngestServer, client: httpx2.Client
+) -> None:
+    said = client.post(f"{API}/uploads", json={"filename": "a.txt", "size": 5}).json()
+    url = f"{API}/uploads/{said['upload']}"
+    submission = {"profile": "demo", "upload": said["upload"], "title": "In pieces"}
+    assert client.post(f"{API}/batches", json=submission).status_code == 409  # nothing has come
+    digest = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:"
+    bad = client.put(url, params={"offset": 0}, content=b"hellO", headers={"Content-Digest": digest})
+    assert (bad.status_code, "damaged" in bad.text) == (400, True)
+    for _ in range(2):
+        sent = client.put(url, params={"offset": 0}, content=b"hello", headers={"Content-Digest": digest})
+        assert sent.json()["offset"] == 5, sent.text
+    answers = [client.post(f"{API}/batches", json=submission) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 200]
+    assert answers[0].json()["id"] == answers[1].json()["id"]
+    assert answers[0].json()["digests"]["sha256"] == SHA256
+    # the token is of whoever announced the file
+    with ingest_server.client("operator") as other:
+        assert other.get(url).status_code == 404
+    assert client.get(f"{url}x").status_code == 404
