@@ -191,6 +191,7 @@ def _check_retention(name: str, machines: Machines) -> None:
 
 def make_built_in_machines(config: Config) -> Iterator[Machine]:
     """Yield the machines that every process has."""
+    from waybill.accounts import GROUP, KEY, USER
     from waybill.maintenance import MAINTENANCE
     from waybill.notify import make_mail_machine, make_webhook_machine
     from waybill.sign_in import LOGIN_LINK, SIGN_IN
@@ -200,6 +201,9 @@ def make_built_in_machines(config: Config) -> Iterator[Machine]:
     yield TOKEN
     yield LOGIN_LINK
     yield SIGN_IN
+    yield USER
+    yield GROUP
+    yield KEY
     yield make_mail_machine(config.mail)
     yield make_webhook_machine(config.webhooks)
 

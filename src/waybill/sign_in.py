@@ -1,12 +1,14 @@
-"""Signing in to the pages with a browser, without a password: by a link that works once.
+"""Signing in to the pages with a browser: by a link that works once, or by the password of a user.
 
     waybill login-link -> Unused -> (its button is pressed) -> Used, and a sign-in: Active -> (sign out, or ended) -> Ended
+    name and password -> a sign-in
 
 A link is a record of the built-in machine `login-link`, a sign-in one of `sign-in`, so both have a history like any other record.
 The link holds `<id>.<secret>` and works for ten minutes; the cookie of a sign-in holds the same of the sign-in and works for two weeks.
 Secrets are 256 random bits; the store keeps only their SHA-256, which is compared in constant time.
 
-A GET of the link shows a button, and only its POST uses the link up: programs that look at links in mail do not press buttons.
+Who signs in as a user may do what the user may at that moment, and is out as soon as the user is disabled or has another
+password. A GET of the link shows a button, and only its POST uses the link up: programs that look at links in mail do not press buttons.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from typing import NamedTuple
 
 from typing_extensions import TypedDict
 
+from waybill.accounts import ACCOUNT_KINDS, USER, Grant, check_password, identity_of_user
 from waybill.engine import Engine
 from waybill.errors import ActionRefused, InputError
 from waybill.machine import Document, Machine, action, end, rest
 from waybill.record import DocumentStruct, Record, RecordNotFound, Ref, Store, StructType
 from waybill.step import New
-from waybill.tokens import TOKEN, Identity, Role, is_role_sufficient
+from waybill.tokens import TOKEN, Identity, Role
 from waybill.views import format_time
 
 DAY = 86400.0
@@ -42,6 +45,7 @@ class LoginLinkDocument(DocumentStruct, frozen=True):
     name: str
     role: Role
     hash: str
+    is_user: bool = False  # the name is that of a user, whose roles count instead
 
 
 class SignInDocument(DocumentStruct, frozen=True):
@@ -50,8 +54,9 @@ class SignInDocument(DocumentStruct, frozen=True):
     name: str
     role: Role
     hash: str
-    by: str = ""  # how: the link that was used
+    by: str = ""  # how: the link that was used, or the password
     address: str = ""  # from where
+    is_user: bool = False
 
 
 LOGIN_LINK = Machine(
@@ -73,7 +78,7 @@ SIGN_IN = Machine(
     name="sign-in",
     plural="sign-ins",
     description="A browser that is signed in to the pages.",
-    made_by="a login link",
+    made_by="a login link, or a password",
     states=(
         rest("Active", description="Its browser may do what its role allows, for two weeks.", settled=True, keep=30 * DAY),
         end("Ended", description="Signed out, or ended by an admin.", keep=30 * DAY),
@@ -85,13 +90,13 @@ SIGN_IN = Machine(
 )  # fmt: skip
 
 # records that are never shown as records: they have pages and routes of their own
-PRIVATE_KINDS = frozenset((TOKEN.name, LOGIN_LINK.name, SIGN_IN.name))
+PRIVATE_KINDS = frozenset((TOKEN.name, LOGIN_LINK.name, SIGN_IN.name)) | ACCOUNT_KINDS
 
 
 class SignInView(TypedDict):
     id: str
     name: str
-    role: str
+    role: str  # empty: that of the user
     address: str
     created: str | None
     is_active: bool
@@ -104,13 +109,17 @@ class NewCredential(NamedTuple):
     text: str  # <id>.<secret>
 
 
-def make_login_link(engine: Engine, name: str, role: Role, *, who: str = "") -> NewCredential:
-    """Create a link that signs in once, within ten minutes."""
+def make_login_link(engine: Engine, name: str, role: Role, *, is_user: bool = False, who: str = "") -> NewCredential:
+    """Create a link that signs in once, within ten minutes. `is_user`: as the user of this name, with its roles."""
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise InputError(f"The name of who signs in is 1 to {MAX_NAME} printable characters.", code="invalid-request")
+    if is_user and engine.store.get(USER.name, name).state != "Active":
+        raise InputError(f"The user {name} is not active, and nobody can sign in as it.", code="invalid-request")
     id, secret = _new_secret()
-    new = New(LOGIN_LINK.name, (LoginLinkDocument(name, role, _hash_secret(secret)),), id=id, owner=name)
-    return NewCredential(engine.submit(new, who=who, why=f"role {role}"), f"{id}.{secret}")
+    new = New(LOGIN_LINK.name, (LoginLinkDocument(name, role, _hash_secret(secret), is_user),), id=id, owner=name)
+    return NewCredential(
+        engine.submit(new, who=who, why=f"user {name}" if is_user else f"role {role}"), f"{id}.{secret}"
+    )
 
 
 def find_login_link(store: Store, text: str) -> LoginLinkDocument | None:
@@ -135,12 +144,21 @@ def sign_in_with_link(engine: Engine, text: str, *, address: str = "") -> NewCre
         engine.act(Ref(LOGIN_LINK.name, link_id), "use", who=link.name, why=f"from {address}" if address else "")
     except ActionRefused:
         return None
-    return sign_in(engine, link.name, link.role, by=f"login link {link_id}", address=address)
+    return sign_in(engine, link.name, link.role, by=f"login link {link_id}", address=address, is_user=link.is_user)
 
 
-def sign_in(engine: Engine, name: str, role: Role, *, by: str, address: str = "") -> NewCredential:
+def sign_in_with_password(engine: Engine, user: str, password: str, *, address: str = "") -> NewCredential | None:
+    """Sign in as a user; None when there is none of this name and password. That takes as long as when there is."""
+    if not check_password(engine.store, user, password):
+        return None
+    return sign_in(engine, user, "reader", by="password", address=address, is_user=True)
+
+
+def sign_in(
+    engine: Engine, name: str, role: Role, *, by: str, address: str = "", is_user: bool = False
+) -> NewCredential:
     id, secret = _new_secret()
-    document = SignInDocument(name, role, _hash_secret(secret), by, address)
+    document = SignInDocument(name, role, _hash_secret(secret), by, address, is_user)
     record = engine.submit(New(SIGN_IN.name, (document,), id=id, owner=name), who=name, why=by)
     return NewCredential(record, f"{id}.{secret}")
 
@@ -148,22 +166,42 @@ def sign_in(engine: Engine, name: str, role: Role, *, by: str, address: str = ""
 def identify_sign_in(store: Store, text: str) -> Identity | None:
     """Return who is signed in with this cookie; None when nobody is, or no longer."""
     record = _find_credential(store, SIGN_IN.name, SignInDocument, text)
-    if record is None or not _is_valid(store, record):
+    return _identity_of(store, record) if record is not None else None
+
+
+def identify_sign_in_by_id(store: Store, id: str) -> Identity | None:
+    """Return what a sign-in allows now whose cookie was checked before; None: nothing any more."""
+    try:
+        return _identity_of(store, store.get(SIGN_IN.name, id))
+    except RecordNotFound:
         return None
-    document = record.document(SignInDocument)
-    return Identity(document.name, document.role, sign_in=record.id)
 
 
 def is_sign_in_active(store: Store, id: str) -> bool:
-    try:
-        return _is_valid(store, store.get(SIGN_IN.name, id))
-    except RecordNotFound:
-        return False
+    return identify_sign_in_by_id(store, id) is not None
+
+
+def _identity_of(store: Store, record: Record) -> Identity | None:
+    if not _is_valid(store, record):
+        return None
+    document = record.document(SignInDocument)
+    if not document.is_user:
+        return Identity.from_grants(document.name, [Grant(document.role)], sign_in=record.id)
+    user = identity_of_user(store, document.name)
+    return user._replace(sign_in=record.id) if user is not None else None
+
+
+def end_sign_ins_of(engine: Engine, user: str, *, who: str = "", why: str = "") -> None:
+    """End all sign-ins of a user. Safe to repeat."""
+    for record in engine.store.each(SIGN_IN.name, owner=user):
+        if record.state == SIGN_IN.initial_state:
+            engine.act(record.ref, "end", who=who, why=why)
 
 
 def end_sign_in(engine: Engine, id: str, *, who: str = "", why: str = "") -> None:
     """End a sign-in: when this returns, its cookie is refused everywhere. Safe to repeat."""
-    if is_sign_in_active(engine.store, id):
+    record = engine.store.get(SIGN_IN.name, id)
+    if record.state == SIGN_IN.initial_state:
         engine.act(Ref(SIGN_IN.name, id), "end", who=who, why=why)
 
 
@@ -172,16 +210,11 @@ def to_sign_in_view(record: Record, now: float) -> SignInView:
     return {
         "id": record.id,
         "name": document.name,
-        "role": document.role,
+        "role": document.role if not document.is_user else "",
         "address": document.address,
         "created": format_time(record.created),
         "is_active": record.state == SIGN_IN.initial_state and now <= record.created + SIGN_IN_LIFETIME,
     }
-
-
-def may_link(identity: Identity, role: str) -> bool:
-    """Whether somebody may make a link of this role: nobody can give more than they have."""
-    return is_role_sufficient(identity.role, role)
 
 
 def _is_valid(store: Store, record: Record) -> bool:

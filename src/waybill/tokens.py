@@ -5,10 +5,10 @@ A token is a record of the built-in machine `token`, so it is created, revoked a
     issue -> Active -> (revoke) -> Revoked
 
 Its holder sends `wb_<id>_<secret>`. The secret is 256 random bits and is shown once, to whoever created the token. The
-store keeps only its SHA-256 (a slow hash is for secrets that people choose), which is compared in constant time. Each
-role includes those before it:
+store keeps only its SHA-256 (a slow hash is for secrets that people choose), which is compared in constant time.
 
-    reader < submitter < operator < admin
+A token has a role, where it holds (`waybill.accounts.roles`), and perhaps an end. A token of a user allows what its user
+may do at that moment, and no more than its own role and scope; it is refused while its user is disabled.
 """
 
 from __future__ import annotations
@@ -21,23 +21,45 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from typing_extensions import TypedDict  # pydantic reads it, and before Python 3.12 only in this form
 
+from waybill.accounts import ROLES, USER, Grant, Identity, Role, identity_of_user, is_role_sufficient, narrow_grants
+from waybill.accounts.directory import act_keeping_an_admin
+from waybill.accounts.machines import ADMIN, ADMIN_SCOPE
+from waybill.accounts.roles import OWN, check_grant_scope, check_role_name
 from waybill.engine import Engine
 from waybill.errors import InputError
-from waybill.machine import Document, Machine, action, end, rest
+from waybill.machine import STAY, Document, Machine, action, end, rest
 from waybill.record import DocumentStruct, Record, RecordExists, RecordNotFound, Ref, Store
 from waybill.rules import ActionRefused
 from waybill.step import New
 from waybill.views import format_time
 
-Role = Literal["reader", "submitter", "operator", "admin"]
-ROLES: tuple[Role, ...] = ("reader", "submitter", "operator", "admin")
+__all__ = [
+    "ROLES",
+    "TOKEN",
+    "Identity",
+    "IssuedToken",
+    "Role",
+    "TokenDocument",
+    "TokenView",
+    "ensure_admin_token",
+    "find_token",
+    "identify",
+    "is_active",
+    "is_role_sufficient",
+    "issue",
+    "read_token",
+    "revoke",
+    "token_view_of",
+]
+
 TOKEN_FILE = "admin.token"  # in the data folder
 TOKEN_VARIABLE = "WAYBILL_TOKEN"
 MAX_NAME = 100
+MAX_LIFETIME = 3650 * 86400.0  # seconds
 
 
 class TokenDocument(DocumentStruct, frozen=True):
@@ -46,6 +68,17 @@ class TokenDocument(DocumentStruct, frozen=True):
     name: str
     role: Role
     hash: str
+    scope: str = ""  # where the role holds
+    user: str = ""  # whose it is; empty: nobody's but its holder's
+    expires: float = 0.0  # by the store's clock; 0: never
+
+    def is_lasting_admin(self) -> bool:
+        return Grant(self.role, self.scope) == ADMIN and not self.user and not self.expires
+
+
+def _scope_of_token(record: Record) -> str:
+    token = record.find_document(TokenDocument)
+    return ADMIN_SCOPE if token is not None and token.is_lasting_admin() else ""
 
 
 TOKEN = Machine(
@@ -53,52 +86,40 @@ TOKEN = Machine(
     plural="tokens",
     description="What a program or a person sends to be authorized.",
     made_by="`waybill tokens new`, or by POST /api/v1/tokens",
+    scope_of=_scope_of_token,
     states=(
-        rest("Active", description="Its holder may do what its role allows.", settled=True),
+        rest("Active", description="Its holder may do what its role allows, until it expires.", settled=True),
         end("Revoked", description="It is refused."),
     ),
-    actions=(action("revoke", "Active", "Revoked", "Refuse it from now on.", role="admin"),),
-    documents=(
-        Document(
-            "token", TokenDocument, "service", "Its name, its role, and the SHA-256 of its secret.", secret=("hash",)
-        ),
+    actions=(
+        action("revoke", "Active", "Revoked", "Refuse it from now on.", role="admin"),
+        action("remain", "Active", STAY, "It stays an admin's while another one goes.", role="admin",
+               writes=lambda record, args: ()),
     ),
-)
+    documents=(
+        Document("token", TokenDocument, "service", "Its name, role, scope and end, and the SHA-256 of its secret.",
+                 secret=("hash",)),
+    ),
+)  # fmt: skip
 
 _TOKEN_PATTERN = re.compile(r"wb_([0-9a-z]{1,64})_([0-9A-Za-z_-]{43})")
 _EMPTY_HASH = "0" * 64  # compared with where there is no hash, so that the answer takes as long
-
-
-class Identity(NamedTuple):
-    """Who makes a request. `token`: the id of the token; `sign_in`: that of the browser's sign-in; neither: somebody on
-    this machine, who needs none.
-    """
-
-    name: str
-    role: Role
-    token: str | None = None
-    sign_in: str | None = None
-
-    def has_role(self, role: str) -> bool:
-        return is_role_sufficient(self.role, role)
 
 
 class TokenView(TypedDict):
     id: str
     name: str
     role: str
+    scope: str
+    user: str
     state: str
     created: str | None
+    expires: str | None
 
 
 class IssuedToken(NamedTuple):
     record: Record
     token: str  # shown once, and stored by nobody but its holder
-
-
-def is_role_sufficient(role: str, needed: str) -> bool:
-    """Return whether a role includes the needed one. An unknown role allows nothing and is granted to nobody."""
-    return role in ROLES and needed in ROLES and ROLES.index(role) >= ROLES.index(needed)
 
 
 def token_view_of(record: Record) -> TokenView:
@@ -107,23 +128,37 @@ def token_view_of(record: Record) -> TokenView:
         "id": record.id,
         "name": document.name,
         "role": document.role,
+        "scope": document.scope,
+        "user": document.user,
         "state": record.state,
         "created": format_time(record.created),
+        "expires": format_time(document.expires),
     }
 
 
-def issue(engine: Engine, name: str, role: str, *, who: str = "") -> IssuedToken:
-    """Create a token."""
-    return _register(engine, _new_id(), secrets.token_urlsafe(32), name, role, who)
+def issue(
+    engine: Engine,
+    name: str,
+    role: str,
+    *,
+    scope: str = "",
+    user: str = "",
+    lifetime: float | None = None,
+    who: str = "",
+) -> IssuedToken:
+    """Create a token. `lifetime`: seconds until it expires; None: it does not."""
+    if user and engine.store.get(USER.name, user).state != "Active":
+        raise ActionRefused(f"The user {user} is not active, and its tokens would be refused.")
+    return _register(engine, _new_id(), secrets.token_urlsafe(32), name, role, who, scope, user, lifetime)
 
 
 def revoke(engine: Engine, id: str, *, who: str = "", why: str = "") -> Record:
-    """Revoke a token: when this returns, it is refused everywhere."""
-    return engine.act(Ref(TOKEN.name, id), "revoke", who=who, why=why).record
+    """Revoke a token: when this returns, it is refused everywhere. Not that of the last admin."""
+    return act_keeping_an_admin(engine, Ref(TOKEN.name, id), "revoke", who=who, why=why)
 
 
 def identify(store: Store, token: str) -> Identity | None:
-    """Return whose token this is; None when it is no token, not ours, or revoked."""
+    """Return whose token this is; None when it is no token, not ours, revoked, expired, or of a user who is disabled."""
     match = _TOKEN_PATTERN.fullmatch(token)
     if match is None:
         return None
@@ -134,16 +169,38 @@ def identify(store: Store, token: str) -> Identity | None:
         record = None
     stored = record.find_document(TokenDocument) if record is not None else None
     is_same = hmac.compare_digest(_hash_secret(secret), stored.hash if stored is not None else _EMPTY_HASH)
-    if record is None or stored is None or not is_same or record.state != "Active":
+    if record is None or stored is None or not is_same:
         return None
-    return Identity(stored.name, stored.role, id)
+    return _identity_of(store, record, stored)
+
+
+def identify_by_id(store: Store, id: str) -> Identity | None:
+    """Return what a token allows now whose secret was checked before; None: nothing any more."""
+    try:
+        record = store.get(TOKEN.name, id)
+    except RecordNotFound:
+        return None
+    return _identity_of(store, record, record.document(TokenDocument))
 
 
 def is_active(store: Store, id: str) -> bool:
-    try:
-        return store.get(TOKEN.name, id).state == "Active"
-    except RecordNotFound:
-        return False
+    return identify_by_id(store, id) is not None
+
+
+def _identity_of(store: Store, record: Record, token: TokenDocument) -> Identity | None:
+    if record.state != "Active" or (token.expires and token.expires <= store.now()):
+        return None
+    if not token.user:
+        owners = (token.name,) if token.scope == OWN else ()
+        return Identity.from_grants(token.name, [Grant(token.role, token.scope)], token=record.id, owners=owners)
+    user = identity_of_user(store, token.user)
+    if user is None:
+        return None
+    grants = narrow_grants(user.grants, token.role, token.scope)
+    is_limited = Grant(token.role, token.scope) != ADMIN
+    return Identity.from_grants(
+        user.name, grants, token=record.id, owners=user.owners, user=user.user, is_limited=is_limited
+    )
 
 
 def ensure_admin_token(engine: Engine, path: Path) -> str | None:
@@ -197,13 +254,26 @@ def find_token(data: Path, env: Mapping[str, str]) -> str | None:
     return env.get(TOKEN_VARIABLE) or read_token(data / TOKEN_FILE)
 
 
-def _register(engine: Engine, id: str, secret: str, name: str, role: str, who: str) -> IssuedToken:
-    if role not in ROLES:
-        raise ActionRefused(f"{role!r} is no role; the roles are {', '.join(ROLES)}, each including those before it.")
+def _register(
+    engine: Engine,
+    id: str,
+    secret: str,
+    name: str,
+    role: str,
+    who: str,
+    scope: str = "",
+    user: str = "",
+    lifetime: float | None = None,
+) -> IssuedToken:
+    grant = Grant(check_role_name(role), check_grant_scope(scope))
+    if lifetime is not None and not 0 < lifetime <= MAX_LIFETIME:
+        raise ActionRefused(f"A token lasts up to {MAX_LIFETIME / 86400:.0f} days, or until it is revoked.")
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise ActionRefused(f"A token's name is 1 to {MAX_NAME} printable characters that say who holds it.")
-    new = New(TOKEN.name, (TokenDocument(name, role, _hash_secret(secret)),), id=id, owner=name)
-    return IssuedToken(engine.submit(new, who=who, why=f"role {role}"), f"wb_{id}_{secret}")
+    expires = engine.store.now() + lifetime if lifetime is not None else 0.0
+    document = TokenDocument(name, grant.role, _hash_secret(secret), grant.scope, user, expires)
+    new = New(TOKEN.name, (document,), id=id, owner=user or name)
+    return IssuedToken(engine.submit(new, who=who, why=f"role {grant}"), f"wb_{id}_{secret}")
 
 
 def _new_id() -> str:

@@ -20,7 +20,7 @@ def test_tokens_are_listed_page_by_page(waybill: Waybill) -> None:
     listed = [token for page in pages for token in page]
     assert [token["id"] for token in listed] == [token["id"] for token in made]
     assert {(token["role"], token["state"], frozenset(token)) for token in listed} == {
-        ("operator", "Active", frozenset({"id", "name", "role", "state", "created"}))
+        ("operator", "Active", frozenset({"id", "name", "role", "scope", "user", "state", "created", "expires"}))
     }
 
 

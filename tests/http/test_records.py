@@ -339,7 +339,7 @@ def test_the_system_makes_its_own_records(submitter: TestClient, admin: TestClie
         ("GET", "/changes?knd=crate", "kind, id, parent"),
         ("GET", "/machines?kind=crate", "none"),
         ("GET", "/holds?name=x", "none"),
-        ("GET", "/tokens?limt=5", "state, page_token, limit"),
+        ("GET", "/tokens?limt=5", "state, user, page_token, limit"),
         ("POST", "/records/crate?idempotency_key=r1", "none"),
     ],
 )

@@ -56,15 +56,15 @@ class ApiServices:
             return self._page_tokens
 
     def get_visible_machine(self, kind: str) -> Machine:
-        """The machine of a kind. Raises for tokens and sign-ins, which have routes and pages of their own: those show no hash,
-        and none is made by hand.
+        """The machine of a kind. Raises for tokens, sign-ins and accounts, which have routes and pages of their own: those
+        show no hash, and none is made by hand.
         """
         machine = self.environment.machines[kind]
         if machine.name in PRIVATE_KINDS:
             raise HttpProblem(
                 "forbidden",
                 f"{machine.plural.capitalize()} cannot be read as records.",
-                f"Use {API_PREFIX}/tokens, or the page /admin.",
+                f"Use {API_PREFIX}/tokens, {API_PREFIX}/users, {API_PREFIX}/groups, or the page /admin.",
             )
         return machine
 

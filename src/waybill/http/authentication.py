@@ -63,7 +63,8 @@ class TokenAuthenticator:
         identity = await run_in_threadpool(self._identify_token, token)
         if identity is None:
             raise make_unauthorized_problem(
-                "This token is not valid: it is misspelt, revoked, or of another server.", error="invalid_token"
+                "This token is not valid: it is misspelt, revoked, expired, or of another server.",
+                error="invalid_token",
             )
         return identity
 
@@ -171,19 +172,29 @@ def make_unauthorized_problem(message: str, error: str) -> HttpProblem:
     return HttpProblem("no-token" if not error else "bad-token", message, hint, {"WWW-Authenticate": challenge})
 
 
-def check_role(identity: Identity, role: str) -> None:
-    """Raise unless the identity has this role or a higher one."""
-    if not identity.has_role(role):
-        message = f"This needs the role {role}; the token {identity.name} has {identity.role}."
-        raise HttpProblem("forbidden", message, f"Use a token with the role {role}.")
+def check_role(identity: Identity, role: str, *, somewhere: bool = False) -> None:
+    """Raise unless the identity has this role or a higher one, everywhere, or at least for some records."""
+    if not (identity.has_role_somewhere(role) if somewhere else identity.has_role(role)):
+        raise make_forbidden_problem(identity, f"This needs the role {role}", role)
 
 
-def require_role(role: str) -> Any:
-    """A parameter of a route: the identity, which has at least this role."""
+def make_forbidden_problem(identity: Identity, what: str, role: str) -> HttpProblem:
+    """The 403 that says which role is needed, and which there is."""
+    held = identity.role or "; ".join(str(grant) for grant in identity.grants[:5]) or "none"
+    who = f"the token {identity.name}" if identity.token is not None and not identity.user else identity.name
+    return HttpProblem(
+        "forbidden", f"{what}; {who} has {held}.", f"An admin gives the role {role}, or a token with it."
+    )
+
+
+def require_role(role: str, *, somewhere: bool = False) -> Any:
+    """A parameter of a route: the identity, which has at least this role everywhere. `somewhere`: or for some records;
+    the route then looks after which.
+    """
 
     async def get_identity(request: Request) -> Identity:  # async: one comparison needs no thread of the pool
         identity: Identity = request.state.identity
-        check_role(identity, role)
+        check_role(identity, role, somewhere=somewhere)
         return identity
 
     return Depends(get_identity)

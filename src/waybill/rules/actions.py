@@ -16,7 +16,7 @@ from waybill.machine import RESUME, STAY, Action, Machine
 from waybill.record import ActionRequest, Change, Record, Store, StoreError
 from waybill.rules.documents import encode_documents
 from waybill.rules.errors import clip, describe_error
-from waybill.rules.inputs import PRIORITY, check_priority
+from waybill.rules.inputs import PRIORITY, check_priority, check_scope
 from waybill.rules.transitions import compute_last_done, enter_state
 from waybill.step import Act
 
@@ -63,6 +63,8 @@ def act(
     if action.target == STAY:
         # The document may be what a joining or waiting record waits for, so its step runs again.
         after = replace(record, session=None, blocked_by=None)
+        if documents and machine.scope_of is not None:
+            after = replace(after, scope=check_scope(machine.scope_of(updated)))
     else:
         resumed = action.target == RESUME
         target = machine.find_resume_state(record.last_done) if resumed else action.target
