@@ -68,13 +68,65 @@ _MODULE_BY_NAME = {name: module for module, names in _NAMES.items() for name in 
 
 # below `waybill`; those of cli and http are for the commands and routes of an application, sim and testing for its tests
 PUBLIC_MODULES = """
-    accounts application cli.actions cli.command_context cli.downloads cli.followed_records cli.records cli.terminal config digests
-    disk_space engine environment errors files.containers files.folders files.gathered_files files.names files.piecewise_uploads
-    files.staged_content files.staged_uploads files.unneeded_objects
-    http.downloads http.errors http.foreign_protocol http.holds_and_sessions http.json_io http.records
-    http.request_context http.uploads index machine maintenance manifests manifests.record_lists masking notify objects pages record rules
-    runtime sandbox signed_urls sim.audit sim.invariant_checker sim.memory_objects sim.process sim.scenario sim.world step testing
-    text_format tokens transfer views worker
+    accounts
+    application
+    cli.actions
+    cli.command_context
+    cli.downloads
+    cli.followed_records
+    cli.records
+    cli.terminal
+    client
+    config
+    digests
+    disk_space
+    engine
+    environment
+    errors
+    files.containers
+    files.folders
+    files.gathered_files
+    files.names
+    files.piecewise_uploads
+    files.staged_content
+    files.staged_uploads
+    files.unneeded_objects
+    http.authentication
+    http.downloads
+    http.errors
+    http.foreign_protocol
+    http.holds_and_sessions
+    http.json_io
+    http.records
+    http.request_context
+    http.uploads
+    index
+    machine
+    maintenance
+    manifests
+    manifests.record_lists
+    masking
+    notify
+    objects
+    pages
+    record
+    rules
+    runtime
+    sandbox
+    signed_urls
+    sim.audit
+    sim.invariant_checker
+    sim.memory_objects
+    sim.process
+    sim.scenario
+    sim.world
+    step
+    testing
+    text_format
+    tokens
+    transfer
+    views
+    worker
 """.split()  # noqa: SIM905 - a list of strings is harder to read
 
 __all__ = [

@@ -206,6 +206,10 @@ ERROR_CODES: dict[str, ErrorCode] = {
     ),
     "transfer-refused": ErrorCode(422, FAILED, "Another server does not take or send this.", "Check the address."),
     "transfer-failed": ErrorCode(503, FAILED, "Another server cannot be reached.", "Try again in a moment.", "", 10),
+    "no-server": ErrorCode(
+        503, STORE, "The Waybill server cannot be reached.", "Check its address, and whether it runs.", "", 10
+    ),
+    "bad-server": ErrorCode(500, STORE, "The server does not answer as a Waybill server does."),
     # Commands of users.
     "sandbox-refused": ErrorCode(
         422,

@@ -260,7 +260,7 @@ def test_a_hold_stops_its_records_and_release_names_the_action(waybill: Waybill)
         "refused": 0,
     }
     missing = waybill("release", "carrier/mule")
-    assert (missing.code, missing.err) == (3, "The hold carrier/mule is not set; set are: none.\n")
+    assert (missing.code, missing.err) == (3, "There is no hold 'carrier/mule' in force; there are none.\n")
 
 
 def test_a_paused_kind_begins_no_work(waybill: Waybill) -> None:

@@ -21,9 +21,11 @@ def test_a_script_must_confirm_an_action_that_asks() -> None:
     with pytest.raises(
         ActionRefused, match=r"scrap on crate c1 must be confirmed: It is lost\. Add --yes to confirm it\."
     ):
-        confirm_action(context, SCRAP, SCRAP.confirm, "crate c1", yes=False)
-    assert confirm_action(context, SCRAP, SCRAP.confirm, "crate c1", yes=True)
-    assert not confirm_action(context, SCRAP, None, "crate c1", yes=False), "nothing is asked, so nothing is confirmed"
+        confirm_action(context, "scrap", SCRAP.confirm, "crate c1", yes=False)
+    assert confirm_action(context, "scrap", SCRAP.confirm, "crate c1", yes=True)
+    assert not confirm_action(context, "scrap", None, "crate c1", yes=False), (
+        "nothing is asked, so nothing is confirmed"
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,12 @@ from tests.servers.postgres import PostgresServer
 from waybill import views
 from waybill.cli import watch
 from waybill.cli.followed_records import StoreRetry
+from waybill.client import RecordsClient
 from waybill.config import load
 from waybill.demo import PARCEL
 from waybill.environment import Environment
-from waybill.machine import Machine
-from waybill.record import RecordNotFound, SessionInfo, Store, StoreUnavailable
+from waybill.record import RecordNotFound, SessionInfo, StoreUnavailable
+from waybill.views.view_types import MachineView
 
 
 def test_one_record_is_followed_until_it_settles(running: Start, waybill: Waybill) -> None:
@@ -87,8 +88,10 @@ def test_a_worker_that_is_gone_is_called_so(waybill: Waybill, monkeypatch: pytes
         store.claim_one("shipment", shipment, gone)
         store.renew_session(gone, {f"shipment {shipment}": [1, 2, "stops", "Sorting"]})
 
-    def once(looking: StoreRetry, store: Store, machines: list[Machine], *options: object) -> list[watch.WatchSnapshot]:
-        return [watch._read_snapshot(store, machines)]
+    def once(
+        retry: StoreRetry, client: RecordsClient, machines: list[MachineView], *options: object
+    ) -> list[watch.WatchSnapshot]:
+        return [watch._read_snapshot(client, machines)]
 
     monkeypatch.setattr(watch, "_poll_snapshots", once)
     (look,) = waybill("watch", "shipment", "--json").lines

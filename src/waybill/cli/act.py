@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from waybill import rules, views
-from waybill.cli.actions import YES, ActionResults, confirm_action, confirm_on_record
+from waybill import views
+from waybill.cli.actions import YES, ActionResults, confirm_action
 from waybill.cli.command_context import (
     ID,
     KIND,
@@ -21,13 +21,12 @@ from waybill.cli.command_context import (
     complete_initial_state,
     complete_state,
 )
-from waybill.cli.records import PANEL, check_state
-from waybill.engine import ActionResult
+from waybill.cli.records import PANEL
+from waybill.client import ActionResultView
 from waybill.errors import InputError, NotFound
-from waybill.machine import Action, Machine
 from waybill.record import Ref
-from waybill.rules import ActionRefused, inputs
-from waybill.step import New
+from waybill.rules import inputs
+from waybill.views.view_types import ActionView, MachineView
 
 
 def register(app: typer.Typer) -> None:
@@ -80,29 +79,22 @@ def submit(
     why: WHY = "",
 ) -> None:
     """Create a record and print its id."""
-    machine = context.get_machine(kind)
-    if machine.made_by:
-        raise ActionRefused(
-            f"No {kind} is created here, where its documents would not be checked: it is made by {machine.made_by}."
-        )
     _check_option("--owner", owner, inputs.check_owner)
     _check_option("--idempotency-key", idempotency_key, inputs.check_idempotency_key)
-    new = New(
-        kind,
-        _parse_documents(documents),
-        id=id,
-        state=state,
-        owner=owner,
-        priority=priority,
-        idempotency_key=idempotency_key,
-    )
-    with context.open_engine() as engine:
-        with rules.translate_document_errors(machine):
-            rules.create(engine.machines, new)  # pure: wrong documents are found before any write
-        record = engine.submit(new, who=context.who, why=why)
+    with context.open_client() as client:
+        record = client.submit(
+            kind,
+            _parse_documents(documents),
+            id=id,
+            state=state,
+            owner=owner,
+            priority=priority,
+            idempotency_key=idempotency_key,
+            why=why,
+        )
     if context.as_json:
-        return context.print_json(views.to_record_view(record, context.environment.machines))
-    return context.print_line(record.id)
+        return context.print_json(record)
+    return context.print_line(record["id"])
 
 
 def _check_option(option: str, text: str | None, check: Callable[[str], str]) -> None:
@@ -170,38 +162,40 @@ def act(
     ] = None,
 ) -> int | None:
     """Take an action on a record, or on all that match. `waybill show` and `waybill machines` list the actions."""
-    machine = context.get_machine(kind)
     if all_records:
         if action is not None or to is not None:
             raise InputError("With --all there is no ID: waybill act KIND ACTION --all --state STATE.", code="usage")
-        return _act_on_all_records(context, machine, _get_action(machine, id), yes, why, state, parent, owner, arg)
+        return _act_on_all_records(context, kind, id, yes, why, state, parent, owner, arg)
     if state or parent or owner:
         raise InputError("--state, --parent and --owner choose among many records: give --all as well.", code="usage")
     if id is None or (action is None) == (to is None):
         raise InputError("Give an ID and an ACTION, or an ID and --to STATE.", code="usage")
-    ref = Ref(kind, id)
-    with context.open_engine() as engine:
-        if to is not None:
-            _print_action_result(context, f"moved to {to}", engine.move(ref, to, who=context.who, why=why))
-            return None
-        wanted = _get_action(machine, action)
-        confirmed = confirm_on_record(context, wanted, engine.store.get(*ref), engine.store, yes)
-        with rules.translate_document_errors(machine, "arguments", is_read=wanted.writes is not None):
-            acted = engine.act(
-                ref, wanted.name, who=context.who, why=why, args=_parse_arguments(arg), confirmed=confirmed
-            )
-        _print_action_result(context, wanted.name, acted)
+    if to is not None:
+        context.get_machine(kind)
+        with context.open_engine() as engine:
+            acted = engine.move(Ref(kind, id), to, who=context.who, why=why)
+        record = views.to_record_view(acted.record, context.environment.machines)
+        _print_action_result(context, f"moved to {to}", {"record": record, "pending": acted.pending})
         return None
+    assert action is not None
+    args = _parse_arguments(arg)
+    with context.open_client() as client:
+        find_action(client.get_machine(kind), action)
+        possible = {each["name"]: each for each in client.get_record(kind, id)["actions"]}
+        question = possible[action]["confirm"] if action in possible else None
+        confirmed = confirm_action(context, action, question, f"{kind} {id}", yes)
+        _print_action_result(context, action, client.act(kind, id, action, why=why, args=args, confirmed=confirmed))
+    return None
 
 
-def _get_action(machine: Machine, name: str | None) -> Action:
-    action = machine.find_action(name) if name is not None else None
-    if action is None:
-        available = ", ".join(a.name for a in machine.actions) or "none"
+def find_action(machine: MachineView, name: str | None) -> ActionView:
+    declared = next((each for each in machine["actions"] if each["name"] == name), None)
+    if declared is None:
+        kind, available = machine["kind"], ", ".join(each["name"] for each in machine["actions"]) or "none"
         if name is None:
-            raise InputError(f"Give an ACTION; a {machine.name} has {available}.", code="usage")
-        raise NotFound(f"A {machine.name} has no action {name!r}; it has {available}.", code="unknown-action")
-    return action
+            raise InputError(f"Give an ACTION; a {kind} has {available}.", code="usage")
+        raise NotFound(f"A {kind} has no action {name!r}; it has {available}.", code="unknown-action")
+    return declared
 
 
 def _parse_arguments(pairs: list[str] | None) -> dict[str, Any]:
@@ -219,23 +213,22 @@ def _parse_arguments(pairs: list[str] | None) -> dict[str, Any]:
     return values
 
 
-def _print_action_result(context: CommandContext, performed: str, acted: ActionResult) -> None:
-    record = acted.record
+def _print_action_result(context: CommandContext, performed: str, acted: ActionResultView) -> None:
     if context.as_json:
-        return context.print_json(
-            {"record": views.to_record_view(record, context.environment.machines), "pending": acted.pending}
-        )
-    if acted.pending:
+        return context.print_json(acted)
+    record = acted["record"]
+    name = f"{record['kind']} {record['id']}"
+    if acted["pending"]:
         return context.print_line(
-            f"{record.ref}: a worker has claimed it in {record.state}; it applies {performed} when its step has ended."
+            f"{name}: a worker has claimed it in {record['state']}; it applies {performed} when its step has ended."
         )
-    return context.print_line(f"{record.ref}: {performed}, now {record.state}")
+    return context.print_line(f"{name}: {performed}, now {record['state']}")
 
 
 def _act_on_all_records(
     context: CommandContext,
-    machine: Machine,
-    action: Action,
+    kind: str,
+    action: str | None,
     yes: bool,
     why: str,
     state: str | None,
@@ -243,28 +236,21 @@ def _act_on_all_records(
     owner: str | None,
     arg: list[str] | None,
 ) -> int | None:
-    if sum(given is not None for given in (state, parent, owner)) != 1:
-        raise InputError("With --all give exactly one of --state, --parent and --owner.", code="usage")
-    if arg:
-        raise InputError("Arguments are for one record; leave out --arg or --all.", code="usage")
-    selection = f"{machine.plural} " + (f"in {state}" if state else f"of {parent or owner}")
-    results = ActionResults(context)
-    with context.open_engine() as engine:
-        check_state(machine, state, engine.store)
-        confirmed = confirm_action(context, action, action.confirm, f"all {selection}", yes)
-        parent_ref = context.parse_ref(parent) if parent else None
-        for ref, result in engine.act_all(
-            machine.name,
-            action.name,
-            state=state,
-            parent=parent_ref,
-            owner=owner,
-            who=context.who,
-            why=why,
-            confirmed=confirmed,
+    with context.open_client() as client:
+        machine = client.get_machine(kind)
+        declared = find_action(machine, action)
+        if sum(given is not None for given in (state, parent, owner)) != 1:
+            raise InputError("With --all give exactly one of --state, --parent and --owner.", code="usage")
+        if arg:
+            raise InputError("Arguments are for one record; leave out --arg or --all.", code="usage")
+        selection = f"{machine['plural']} " + (f"in {state}" if state else f"of {parent or owner}")
+        confirmed = confirm_action(context, declared["name"], declared["confirm"], f"all {selection}", yes)
+        results = ActionResults(context)
+        for ref, result in client.act_all(
+            kind, declared["name"], state=state, parent=parent, owner=owner, why=why, confirmed=confirmed
         ):
             results.add(ref, result)
-    return results.finish(action.name)
+    return results.finish(declared["name"])
 
 
 def priority(
@@ -275,7 +261,6 @@ def priority(
     why: WHY = "",
 ) -> None:
     """Change the priority of a record in any state; its queue position changes in the same commit."""
-    context.get_machine(kind)
-    with context.open_engine() as engine:
-        acted = engine.set_priority(Ref(kind, id), number, who=context.who, why=why)
+    with context.open_client() as client:
+        acted = client.set_priority(kind, id, number, why=why)
     return _print_action_result(context, f"priority {number}", acted)

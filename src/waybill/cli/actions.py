@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from waybill.cli.command_context import CommandContext
+from waybill.client import ActionResultView
 from waybill.engine import ActionResult
-from waybill.errors import CONFLICT, FAILED
+from waybill.errors import CONFLICT, FAILED, WaybillError
 from waybill.machine import Action
 from waybill.record import Record, Ref, Store
 from waybill.rules import ActionRefused, ClaimedByWorker
@@ -16,19 +17,19 @@ from waybill.rules import ActionRefused, ClaimedByWorker
 YES = Annotated[bool, typer.Option("--yes", "-y", help="Confirm the action without being asked.")]
 
 
-def confirm_action(context: CommandContext, action: Action, question: str | None, what: str, yes: bool) -> bool:
+def confirm_action(context: CommandContext, action: str, question: str | None, what: str, yes: bool) -> bool:
     """Ask the user at a terminal; a script must give --yes. Returns True when the action was confirmed."""
     if question is None or yes:
         return yes
     if not context.is_interactive:
-        raise ActionRefused(f"{action.name} on {what} must be confirmed: {question} Add --yes to confirm it.")
+        raise ActionRefused(f"{action} on {what} must be confirmed: {question} Add --yes to confirm it.")
     context.err.print(question)
-    return typer.confirm(f"{action.name} {what}?", abort=True, err=True)
+    return typer.confirm(f"{action} {what}?", abort=True, err=True)
 
 
 def confirm_on_record(context: CommandContext, action: Action, record: Record, store: Store, yes: bool) -> bool:
     """Ask what the action asks of this record."""
-    return confirm_action(context, action, action.get_confirmation(record, store), str(record.ref), yes)
+    return confirm_action(context, action.name, action.get_confirmation(record, store), str(record.ref), yes)
 
 
 class ActionResults:
@@ -38,15 +39,18 @@ class ActionResults:
         self._context = context
         self.done_count = self.refused_count = self._claimed_count = 0
 
-    def add(self, ref: Ref, answer: ActionResult | ActionRefused) -> None:
-        refusal = str(answer) if isinstance(answer, ActionRefused) else None
-        state = None if isinstance(answer, ActionRefused) else answer.record.state
-        pending = isinstance(answer, ActionResult) and answer.pending
-        if refusal is None:
-            self.done_count += 1
-        else:
+    def add(self, ref: Ref, result: ActionResult | ActionResultView | WaybillError) -> None:
+        refusal, state, pending = None, None, False
+        if isinstance(result, WaybillError):
+            refusal = str(result)
             self.refused_count += 1
-            self._claimed_count += isinstance(answer, ClaimedByWorker)
+            self._claimed_count += result.code == ClaimedByWorker.code
+        else:
+            self.done_count += 1
+            if isinstance(result, ActionResult):
+                state, pending = result.record.state, result.pending
+            else:
+                state, pending = result["record"]["state"], result["pending"]
         if self._context.as_json:
             row = {"kind": ref.kind, "id": ref.id, "state": state, "pending": pending, "refused": refusal}
             self._context.print_json(row, line=True)

@@ -15,8 +15,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,10 +27,11 @@ import typer
 from rich.console import Console
 
 from waybill.cli.problems import OutputPipeClosed
+from waybill.client import SERVER_VARIABLE, TOKEN_FILE_VARIABLE, Client, LocalClient, RecordsClient
 from waybill.config import Config
 from waybill.engine import Engine
 from waybill.environment import Environment
-from waybill.errors import NotFound
+from waybill.errors import InputError, NotFound
 from waybill.machine import Machine
 from waybill.record import Ref, Store
 from waybill.runtime import Runtime
@@ -57,6 +58,22 @@ _COMMON_OPTIONS: tuple[tuple[str, Any, Any], ...] = (
         Annotated[
             Path | None,
             _make_common_option("--config", "The settings file.", "FILE", "waybill.toml in the data folder"),
+        ],
+        None,
+    ),
+    (
+        "server",
+        Annotated[
+            str | None,
+            _make_common_option("--server", "A server to use instead of a store.", "URL", "WAYBILL_SERVER, or none"),
+        ],
+        None,
+    ),
+    (
+        "token_file",
+        Annotated[
+            Path | None,
+            _make_common_option("--token-file", "The file with the token for --server.", "FILE", "WAYBILL_TOKEN_FILE"),
         ],
         None,
     ),
@@ -90,10 +107,45 @@ class CommandContext:
     store_url: str | None = None
     config_file: Path | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # given on the command line, by the settings' names
+    server: str | None = None
+    token_file: Path | None = None
+
+    @cached_property
+    def server_url(self) -> str | None:
+        """The server that is used instead of a store. One that the environment names does not count where a store is
+        chosen on the command line.
+        """
+        is_store_chosen = any(given is not None for given in (self.data, self.store_url, self.config_file))
+        if self.server is not None and is_store_chosen:
+            raise InputError("--server is a server's address; leave out --data, --store and --config.", code="usage")
+        if self.server is not None or is_store_chosen:
+            return self.server
+        return os.environ.get(SERVER_VARIABLE) or None
+
+    @contextmanager
+    def open_client(self) -> Iterator[RecordsClient]:
+        """The server, or the store."""
+        if self.server_url is not None:
+            with self.open_server() as client:
+                yield client
+        else:
+            with self.open_engine() as engine:
+                yield LocalClient(self.environment, engine, self.who)
+
+    def open_server(self) -> Client:
+        """The client of the server, for commands of applications whose routes are not among those of records."""
+        assert self.server_url is not None
+        named_file = os.environ.get(TOKEN_FILE_VARIABLE)
+        token_file = self.token_file or (Path(named_file) if named_file else None)
+        return Client(self.server_url, token_file=token_file)
 
     @cached_property
     def runtime(self) -> Runtime:
         """A command that only looks, or acts on a record, makes no store."""
+        if self.server is not None:
+            raise InputError(
+                "This command works on the store itself: run it where the store is, without --server.", code="usage"
+            )
         return Runtime(
             self.data, store=self.store_url, settings=self.settings, config_file=self.config_file, create=False
         )
@@ -212,7 +264,12 @@ def _add_common_options(function: CommandFunction, *, without_subcommand: bool =
         if without_subcommand and context.invoked_subcommand is not None:
             return None
         command_context = CommandContext(
-            values.pop("as_json"), values.pop("data"), values.pop("store"), values.pop("config_file")
+            values.pop("as_json"),
+            values.pop("data"),
+            values.pop("store"),
+            values.pop("config_file"),
+            server=values.pop("server"),
+            token_file=values.pop("token_file"),
         )
         try:
             code = function(command_context, **values)
@@ -221,8 +278,8 @@ def _add_common_options(function: CommandFunction, *, without_subcommand: bool =
         except BrokenPipeError as error:
             raise OutputPipeClosed from error  # Typer would treat it as a failure
         finally:
-            if "environment" in vars(command_context):
-                command_context.environment.close()
+            if "runtime" in vars(command_context):
+                command_context.runtime.close()
 
     parameters = [*context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *common]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

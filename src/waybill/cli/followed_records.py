@@ -25,7 +25,8 @@ from rich.text import Text
 from waybill import views
 from waybill.cli import terminal
 from waybill.cli.command_context import CommandContext
-from waybill.record import Record, RecordNotFound, Ref, Store, StoreUnavailable
+from waybill.errors import WaybillError
+from waybill.record import Record, RecordNotFound, Ref, Store
 from waybill.text_format import clip_line
 
 NO_WORKER = "No worker is alive, so nothing is processed: `waybill up` or `waybill work` starts one."
@@ -55,7 +56,9 @@ class StoreRetry:
         while True:
             try:
                 result = read()
-            except StoreUnavailable as error:
+            except WaybillError as error:
+                if error.code not in ("unavailable", "no-server", "busy"):
+                    raise
                 if not is_unavailable:
                     is_unavailable = True
                     self._report(f"The store is unavailable: {str(error).rstrip('.')}; trying again.")

@@ -8,7 +8,6 @@ import typer
 
 from waybill.cli import terminal
 from waybill.cli.command_context import KIND, WHY, CommandContext, command
-from waybill.errors import NotFound
 from waybill.record import MAX_PAGE
 
 PANEL = "Holding and pausing"
@@ -31,7 +30,7 @@ def hold(context: CommandContext, name: HOLD, why: WHY = "") -> None:
 def release(context: CommandContext, name: HOLD, why: WHY = "") -> None:
     """Clear a hold: records that it blocked can be claimed again; records that came to rest need an action."""
     _change_hold(context, name, False, why, f"{name} is released.")
-    if context.as_json:
+    if context.as_json or context.server_url is not None:
         return
     with context.open_store() as store:
         for kind, machine in sorted(context.environment.machines.items()):
@@ -49,30 +48,29 @@ def release(context: CommandContext, name: HOLD, why: WHY = "") -> None:
 
 def pause(context: CommandContext, kind: KIND, why: WHY = "") -> None:
     """Stop all new work on a kind; steps that are running finish as usual."""
-    _change_hold(
-        context,
-        context.get_machine(kind).queue,
-        True,
-        why,
-        f"No new work on {context.get_machine(kind).plural} begins.",
-    )
+    queue, plural = _get_queue(context, kind)
+    _change_hold(context, queue, True, why, f"No new work on {plural} begins.")
 
 
 def unpause(context: CommandContext, kind: KIND, why: WHY = "") -> None:
     """Resume work on a kind."""
-    _change_hold(
-        context, context.get_machine(kind).queue, False, why, f"Work on {context.get_machine(kind).plural} goes on."
-    )
+    queue, plural = _get_queue(context, kind)
+    _change_hold(context, queue, False, why, f"Work on {plural} goes on.")
+
+
+def _get_queue(context: CommandContext, kind: str) -> tuple[str, str]:
+    """The name of the hold that pauses a kind, and what its records are called."""
+    with context.open_client() as client:
+        machine = client.get_machine(kind)
+    return machine["queue"], machine["plural"]
 
 
 def _change_hold(context: CommandContext, name: str, is_set: bool, why: str, message: str) -> None:
-    with context.open_engine() as engine:
+    with context.open_client() as client:
         if is_set:
-            engine.set_hold(name, who=context.who, why=why)
-        elif name not in (holds := engine.store.list_holds()):
-            raise NotFound(f"The hold {name} is not set; set are: {', '.join(sorted(holds)) or 'none'}.")
+            client.set_hold(name, why=why)
         else:
-            engine.clear_hold(name)
+            client.clear_hold(name)
     if context.as_json:
         context.print_json({"hold": name, "set": is_set})
     else:
@@ -81,8 +79,8 @@ def _change_hold(context: CommandContext, name: str, is_set: bool, why: str, mes
 
 def holds(context: CommandContext) -> None:
     """List the holds in force, with who set each and why."""
-    with context.open_store() as store:
-        active = store.list_holds()
+    with context.open_client() as client:
+        active = client.list_holds()
     if context.as_json:
         return context.print_json({"holds": [{"name": name, "about": about} for name, about in sorted(active.items())]})
     if not active:

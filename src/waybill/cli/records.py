@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from waybill.cli.command_context import ID, KIND, CommandContext, command, compl
 from waybill.errors import InputError, NotFound
 from waybill.machine import Machine
 from waybill.record import MAX_PAGE, Page, Store
+from waybill.sign_in import PRIVATE_KINDS
 from waybill.text_format import format_local_time
 from waybill.views import ListQuery
 
@@ -97,17 +98,14 @@ def ls(
             "Only one of --state, --parent and --owner can be given: each has its own index, and no combination has.",
             code="usage",
         )
-    machine = context.get_machine(kind)
-    with context.open_store() as store:
-        query = ListQuery(kind, state, context.parse_ref(parent) if parent else None, owner, newest)
-        page, next_token = find_page(context, store, query, page_token, limit, is_order_given=newest)
-        page_view = views.to_page_view(
-            page, context.environment.machines, store, next_token, progress=views.progress_of(store.list_sessions())
+    with context.open_client() as client:
+        page_view = client.list_records(
+            kind, state=state, parent=parent, owner=owner, newest=newest or None, page_token=page_token, limit=limit
         )
     if context.as_json:
         return context.print_json(page_view)
     if not page_view["records"]:
-        return context.print_note(f"There are no {machine.plural} here.")
+        return context.print_note(f"There are no records of the kind {kind} here.")
     context.out.print(terminal.make_record_table(page_view["records"]))
     if page_view["next"]:
         context.print_note(f"There are more: waybill ls {kind} --page-token {page_view['next']}")
@@ -115,11 +113,9 @@ def ls(
 
 
 def _print_counts(context: CommandContext) -> None:
-    with context.open_store() as store:
-        counts_views = [
-            views.to_state_counts_view(machine, store.count_by_state(kind))
-            for kind, machine in sorted(context.environment.machines.items())
-        ]
+    with context.open_client() as client:
+        kinds = [machine["kind"] for machine in client.list_machines()]
+        counts_views = [client.count_by_state(kind) for kind in kinds if kind not in PRIVATE_KINDS]
     if context.as_json:
         return context.print_json({"kinds": counts_views})
     table = terminal.make_table("kind", "records", "states")
@@ -132,59 +128,54 @@ def _print_counts(context: CommandContext) -> None:
 
 def show(context: CommandContext, kind: KIND, id: ID) -> None:
     """Show one record: its fields, its documents, its children, and the actions that are possible now."""
-    machine = context.get_machine(kind)
-    with context.open_store() as store:
-        record = store.get(kind, id)
-        sessions, now = store.list_sessions(), store.now()
-        view: dict[str, Any] = dict(
-            views.to_record_view(
-                record, context.environment.machines, documents=True, progress=views.progress_of(sessions), store=store
-            )
-        )
+    with context.open_client() as client:
+        record = client.get_record(kind, id)
+        machines = {machine["kind"]: machine for machine in client.list_machines()}
         children = [
-            views.to_state_counts_view(child, store.count_by_state(child.name, parent=record.ref), record.ref)
-            for child in context.environment.machines.children_of(kind)
+            client.count_by_state(machine["kind"], parent=f"{kind}:{id}")
+            for machine in machines.values()
+            if kind in (machine["parent"] or "").split()
         ]
-    view["children"] = children
+        expired_sessions = {session["name"] for session in client.list_sessions() if session["expired"]}
     if context.as_json:
-        return context.print_json(view)
-    is_expired = any(s.name == record.session and s.expires <= now for s in sessions)
-    activity = "its worker is gone; the next one claims it again" if is_expired else terminal.describe_wait(view)
-    claimed_by = f"{record.session} (expired)" if is_expired else record.session
+        return context.print_json({**record, "children": children})
+    is_expired = record["session"] in expired_sessions
+    activity = "its worker is gone; the next one claims it again" if is_expired else terminal.describe_wait(record)
+    parent = record["parent"]
     context.out.print(
         terminal.make_field_table(
             [
                 ("kind", kind),
                 ("id", id),
-                ("state", terminal.style_state(record.state, view["type"])),
-                ("", view["state_description"]),
-                ("message", view["message"]),
-                ("progress", terminal.format_progress(view["progress"])),
+                ("state", terminal.style_state(record["state"], record["type"])),
+                ("", record["state_description"]),
+                ("message", record["message"]),
+                ("progress", terminal.format_progress(record["progress"])),
                 ("now", activity),
-                ("parent", str(record.parent) if record.parent else ""),
-                ("owner", record.owner),
-                ("priority", record.priority),
-                ("last done", record.last_done),
-                ("errors", record.error_count or ""),
-                ("resumed", record.resume_count or ""),
-                ("claimed by", claimed_by),
-                ("locks", " ".join(record.locks)),
-                ("holds", " ".join(record.hold_names)),
-                ("host", record.host),
-                ("created", format_local_time(view["created"])),
-                ("updated", format_local_time(view["updated"])),
+                ("parent", f"{parent['kind']} {parent['id']}" if parent else ""),
+                ("owner", record["owner"]),
+                ("priority", record["priority"]),
+                ("last done", record["last_done"]),
+                ("errors", record["error_count"] or ""),
+                ("resumed", record["resume_count"] or ""),
+                ("claimed by", f"{record['session']} (expired)" if is_expired else record["session"]),
+                ("locks", " ".join(record["locks"])),
+                ("holds", " ".join(record["hold_names"])),
+                ("host", record["host"]),
+                ("created", format_local_time(record["created"])),
+                ("updated", format_local_time(record["updated"])),
             ]
         )
     )
     for counts in children:
         states = ", ".join(f"{count['count']} {count['state']}" for count in counts["states"] if count["count"])
-        context.print_line(f"\n{context.get_machine(counts['kind']).plural}: {states or 'none'}")
-    for name, body in view["documents"].items():
+        context.print_line(f"\n{machines[counts['kind']]['plural']}: {states or 'none'}")
+    for name, body in (record["documents"] or {}).items():
         context.print_line(f"\n{name}:")
         context.print_line(json.dumps(body, indent=2, ensure_ascii=False))
-    if view["actions"]:
+    if record["actions"]:
         table = terminal.make_table("action", "leads to", "")
-        for action in view["actions"]:
+        for action in record["actions"]:
             table.add_row(
                 action["name"],
                 action["target"],
@@ -192,17 +183,15 @@ def show(context: CommandContext, kind: KIND, id: ID) -> None:
             )
         context.print_line("")
         context.out.print(table)
-    elif not machine.list_actions_from(record.state):
+    else:
         context.print_note("\nNo action is possible in this state.")
     return None
 
 
 def history(context: CommandContext, kind: KIND, id: ID) -> None:
     """Show all that happened to one record, oldest first."""
-    context.get_machine(kind)
-    with context.open_store() as store:
-        store.get(kind, id)
-        entries = [views.to_history_entry_view(entry) for entry in store.history(kind, id)]
+    with context.open_client() as client:
+        entries = client.get_history(kind, id)
     if context.as_json:
         return context.print_json({"kind": kind, "id": id, "entries": entries})
     table = terminal.make_table("when", "cause", "state", "who", "why")

@@ -20,12 +20,11 @@ from rich.text import Text
 from waybill import views
 from waybill.cli import terminal
 from waybill.cli.command_context import CommandContext, command, complete_kind
-from waybill.cli.followed_records import MIN_INTERVAL, StoreRetry, make_count_bars, wait_for_change
-from waybill.machine import Machine
-from waybill.record import Ref, Store
+from waybill.cli.followed_records import MIN_INTERVAL, StoreRetry, make_count_bars
+from waybill.client import RecordsClient
 from waybill.sign_in import PRIVATE_KINDS
 from waybill.text_format import format_local_time
-from waybill.views.view_types import HistoryEntryView
+from waybill.views.view_types import HistoryEntryView, MachineView
 
 PANEL = "Records"
 INTERNAL_KINDS = {"maintenance", "webhook_delivery", "mail"} | PRIVATE_KINDS  # shown only when asked for
@@ -68,63 +67,59 @@ def watch(
     ] = False,
 ) -> None:
     """Watch records move, live. It waits for a store that becomes unavailable; Ctrl-C ends it."""
-    chosen = (
-        [kind]
-        if kind is not None
-        else [name for name in sorted(context.environment.machines) if name not in INTERNAL_KINDS]
-    )
-    machines = [context.get_machine(name) for name in chosen]
-    with context.open_store() as store:
+    with context.open_client() as client:
         try:
             if kind is not None and id is not None:
-                return _follow_record(context, store, Ref(kind, id), interval)
+                return _follow_record(context, client, kind, id, interval)
+            if kind is not None:
+                machines = [client.get_machine(kind)]
+            else:
+                machines = [machine for machine in client.list_machines() if machine["kind"] not in INTERNAL_KINDS]
             if context.out.is_terminal and not context.as_json:
-                return _show_live(context, store, machines, interval, until_settled)
-            return _print_changed_snapshots(context, store, machines, interval, until_settled)
+                return _show_live(context, client, machines, interval, until_settled)
+            return _print_changed_snapshots(context, client, machines, interval, until_settled)
         except KeyboardInterrupt:
             return None
 
 
-def _read_snapshot(store: Store, machines: list[Machine]) -> WatchSnapshot:
-    now = store.now()
-    sessions = [views.to_session_view(s, now) for s in store.list_sessions()]
+def _read_snapshot(client: RecordsClient, machines: list[MachineView]) -> WatchSnapshot:
+    sessions = client.list_sessions()
     alive = [s for s in sessions if not s["expired"]]
+    kinds = [machine["kind"] for machine in machines]
     return {
-        "kinds": [views.to_state_counts_view(m, store.count_by_state(m.name)) for m in machines],
-        "steps": [step for s in alive for step in s["steps"] if step["kind"] in {m.name for m in machines}],
+        "kinds": [client.count_by_state(kind) for kind in kinds],
+        "steps": [step for s in alive for step in s["steps"] if step["kind"] in kinds],
         "workers": len(alive),
         "expired": len(sessions) - len(alive),
     }
 
 
 def _poll_snapshots(
-    retry: StoreRetry, store: Store, machines: list[Machine], interval: float, until_settled: bool
+    retry: StoreRetry, client: RecordsClient, machines: list[MachineView], interval: float, until_settled: bool
 ) -> Iterator[WatchSnapshot]:
     while True:
-        started_at = time.monotonic()
-        snapshot = retry(lambda: _read_snapshot(store, machines))
+        snapshot = retry(lambda: _read_snapshot(client, machines))
         yield snapshot
         if until_settled and not _count_open(machines, snapshot):
             return
-        wait_for_change(retry, store, interval, started_at)
+        retry(lambda: client.wait(interval))
 
 
-def _count_open(machines: list[Machine], snapshot: WatchSnapshot) -> int:
+def _count_open(machines: list[MachineView], snapshot: WatchSnapshot) -> int:
     """How many records are open. A state that is not declared counts as open."""
     count = 0
     for machine, counts in zip(machines, snapshot["kinds"], strict=True):
-        for state in counts["states"]:
-            declared = machine.find_state(state["state"])
-            count += state["count"] if declared is None or declared.open else 0
+        closed = {state["name"] for state in machine["states"] if state["settled"]}
+        count += sum(state["count"] for state in counts["states"] if state["state"] not in closed)
     return count
 
 
 def _show_live(
-    context: CommandContext, store: Store, machines: list[Machine], interval: float, until_settled: bool
+    context: CommandContext, client: RecordsClient, machines: list[MachineView], interval: float, until_settled: bool
 ) -> None:
     with Live(console=context.out, auto_refresh=False) as screen:
         retry = StoreRetry(context.print_line)  # prints above the picture
-        for snapshot in _poll_snapshots(retry, store, machines, interval, until_settled):
+        for snapshot in _poll_snapshots(retry, client, machines, interval, until_settled):
             screen.update(_render_snapshot(snapshot), refresh=True)
 
 
@@ -151,12 +146,12 @@ def _format_expired(count: int) -> str:
 
 
 def _print_changed_snapshots(
-    context: CommandContext, store: Store, machines: list[Machine], interval: float, until_settled: bool
+    context: CommandContext, client: RecordsClient, machines: list[MachineView], interval: float, until_settled: bool
 ) -> None:
     """Print a line for whatever differs from the snapshot before."""
     before: WatchSnapshot | None = None
     retry = StoreRetry(context.print_note)
-    for snapshot in _poll_snapshots(retry, store, machines, interval, until_settled):
+    for snapshot in _poll_snapshots(retry, client, machines, interval, until_settled):
         if snapshot == before:
             continue
         if context.as_json:
@@ -180,30 +175,28 @@ def _print_changes(context: CommandContext, snapshot: WatchSnapshot, before: Wat
     context.out.file.flush()
 
 
-def _follow_record(context: CommandContext, store: Store, ref: Ref, interval: float) -> None:
+def _follow_record(context: CommandContext, client: RecordsClient, kind: str, id: str, interval: float) -> None:
     """One record: every new entry of its history, and its progress, until it settles."""
     last_version = -1
     last_progress: Any = None
     last_expired: str | None = None
     retry = StoreRetry(context.print_note)
     while True:
-        started_at = time.monotonic()
-        record, history, sessions, now = retry(
-            lambda: (store.get(*ref), list(store.history(*ref)), list(store.list_sessions()), store.now())
+        record, history, sessions = retry(
+            lambda: (client.get_record(kind, id), client.get_history(kind, id), client.list_sessions())
         )
         for entry in history:
-            if entry.version > last_version:
-                last_version = entry.version
-                _print_history_entry(context, views.to_history_entry_view(entry))
-        progress = views.progress_of(sessions).get(str(ref))
+            if entry["version"] > last_version:
+                last_version = entry["version"]
+                _print_history_entry(context, entry)
+        progress = record["progress"]
         if progress != last_progress and progress is not None:
-            view = views.to_record_view(record, context.environment.machines, progress={str(ref): progress})["progress"]
             if context.as_json:
-                context.print_json({"progress": view}, line=True)
+                context.print_json({"progress": progress}, line=True)
             else:
-                context.print_line(f"{'':19}  {terminal.format_progress(view)}")
+                context.print_line(f"{'':19}  {terminal.format_progress(progress)}")
         last_progress = progress
-        expired = next((s.name for s in sessions if s.name == record.session and s.expires <= now), None)
+        expired = next((s["name"] for s in sessions if s["name"] == record["session"] and s["expired"]), None)
         if expired != last_expired and expired is not None:
             if context.as_json:
                 context.print_json({"expired": expired}, line=True)
@@ -211,9 +204,9 @@ def _follow_record(context: CommandContext, store: Store, ref: Ref, interval: fl
                 context.print_line(f"{'':19}  its worker is gone; the next one claims it again")
         last_expired = expired
         context.out.file.flush()
-        if not record.open:
+        if not record["open"]:
             return
-        wait_for_change(retry, store, interval, started_at)
+        retry(lambda: client.wait(interval))
 
 
 def _print_history_entry(context: CommandContext, entry: HistoryEntryView) -> None:

@@ -191,7 +191,9 @@ TABLES = {"http", "work", "log", "mail", "sandbox"}
 # Variables of Waybill that are no settings of the process.
 OTHER_VARIABLES: dict[str, str] = {
     "WAYBILL_CONFIG": "The settings file; the same as --config.",
-    "WAYBILL_TOKEN": "The token that a client of the HTTP API sends.",
+    "WAYBILL_SERVER": "The server that commands use instead of a store; the same as --server.",
+    "WAYBILL_TOKEN_FILE": "The file with the token for that server; the same as --token-file.",
+    "WAYBILL_TOKEN": "The token that a client of the HTTP API sends, where no file is named.",
     "WAYBILL_DEBUG": "1: print the traceback of an error as well.",
     "WAYBILL_BUDGET": "For Waybill's own tests: `small` is the default, `long` runs the full counts (`make test-long`).",
 }

@@ -34,6 +34,7 @@ class RecordSubmissionBody(RequestBody):
     id: Annotated[str, Field(max_length=600)] | None = Field(
         None, description="Only for kinds whose records are named by the client."
     )
+    state: Name | None = Field(None, description="The initial state, where the machine allows a choice.")
     documents: dict[str, Any] = Field(default_factory=dict, description="The documents of the new record, by name.")
     priority: int | None = Field(None, ge=0, le=99, strict=True, description="0 to 99, lower first.")
     owner: Name | None = Field(None, description="The owner: a depositor, a project, an account.")
@@ -173,7 +174,15 @@ def build_router(services: ApiServices) -> APIRouter:
                 "Send one of them.",
             )
         key = idempotency_key if idempotency_key is not None else body.idempotency_key
-        new = New(kind, body.documents, id=body.id, owner=body.owner, priority=body.priority, idempotency_key=key)
+        new = New(
+            kind,
+            body.documents,
+            id=body.id,
+            state=body.state,
+            owner=body.owner,
+            priority=body.priority,
+            idempotency_key=key,
+        )
         with rules.translate_document_errors(machine):
             # pure: wrong documents are found before any write
             rules.create(machines, new, who=identity.name, why=body.why)
