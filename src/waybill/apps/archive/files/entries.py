@@ -8,8 +8,8 @@ Names are bytes. In memory a path is a string as `os.fsdecode` makes it, in whic
 from U+DC80 to U+DCFF; `os.fsencode` gives the bytes back. Such a string is not JSON, so entries are stored by
 `encode_entries` and `decode_entries`, which keep those names in base64.
 
-The entries of a set come in one order everywhere: a directory, then what is in it that is no directory, by the bytes of
-the names, then each of its directories with all that is in it. So what belongs to a directory is in one piece.
+The entries of a set come in one order everywhere: a directory, then what is in it that is no directory, in the order of
+names, then each of its directories with all that is in it. So what belongs to a directory is in one piece.
 """
 
 from __future__ import annotations
