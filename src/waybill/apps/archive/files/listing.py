@@ -46,10 +46,8 @@ def find_file_set(paths: Iterable[str]) -> tuple[FileSet, list[str]]:
         if b"\0" in raw:
             raise AccessRefused(f"{to_printable(path)} is not a path.")
         above, name = os.path.split(raw.rstrip(b"/"))
-        if name in (b"", b".", b".."):
-            resolved = os.path.realpath(raw)
-        else:
-            resolved = os.path.join(os.path.realpath(above), name)
+        is_named = name not in (b"", b".", b"..")
+        resolved = os.path.join(os.path.realpath(above), name) if is_named else os.path.realpath(raw)
         try:
             os.lstat(resolved)
         except OSError as error:

@@ -24,7 +24,9 @@ from waybill.apps.archive.files.errors import AccessRefused, FileSetChanged
 MAX_DEPTH = 200  # of directories below the folder of a set: each is an open descriptor
 
 _FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a fifo put in its place blocks nobody
+READ_FLAGS = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+)  # a fifo put in its place blocks nobody
 PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -21,10 +21,7 @@ from waybill.apps.archive.files.entries import FileEntry
 
 BLOCK = 512
 TAR_END = bytes(2 * BLOCK)
-ACL_XATTRS = {
-    "system.posix_acl_access": "SCHILY.acl.access",
-    "system.posix_acl_default": "SCHILY.acl.default",
-}
+ACL_XATTRS = {"system.posix_acl_access": "SCHILY.acl.access", "system.posix_acl_default": "SCHILY.acl.default"}
 
 _TYPES = {"file": b"0", "hardlink": b"1", "symlink": b"2", "directory": b"5"}
 _MAX_OCTAL_7 = 0o7777777
@@ -91,9 +88,7 @@ def make_headers(entry: FileEntry) -> bytes:
         seconds = min(max(seconds, 0), _MAX_OCTAL_11)
     if entry.xattrs:
         records += _xattr_records(entry.xattrs)
-    header = _make_ustar(
-        short, entry.mode, uid, gid, min(size, _MAX_OCTAL_11), seconds, _TYPES[entry.kind], link
-    )
+    header = _make_ustar(short, entry.mode, uid, gid, min(size, _MAX_OCTAL_11), seconds, _TYPES[entry.kind], link)
     if not records:
         return header + sparse_map
     pax = b"".join(records)
@@ -109,9 +104,7 @@ def make_sparse_map(entry: FileEntry) -> bytes:
     return text + padding_of(len(text))
 
 
-def _make_ustar(
-    name: bytes, mode: int, uid: int, gid: int, size: int, seconds: int, type: bytes, link: bytes
-) -> bytes:
+def _make_ustar(name: bytes, mode: int, uid: int, gid: int, size: int, seconds: int, type: bytes, link: bytes) -> bytes:
     head = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(100, b"\0"), mode, uid, gid, size, seconds)
     tail = type + link.ljust(100, b"\0") + _MAGIC
     # the sum of all bytes, with eight spaces where it stands; adler32 adds bytes up, and neither part is too long for it
