@@ -68,14 +68,12 @@ def make_target(path: str) -> FileSet:
     if not raw.startswith(b"/") or b"\0" in raw:
         raise AccessRefused(f"{name} is not an absolute path.")
     folder = os.path.realpath(raw)
-    with suppress(FileExistsError):
-        try:
-            os.mkdir(folder, 0o700)
-            os.chmod(folder, UNFINISHED_MODE)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise AccessRefused(f"The target {name} cannot be made: {error.strerror}.") from None
+    try:
+        os.mkdir(folder, UNFINISHED_MODE)
+    except FileExistsError:
+        pass  # made by an earlier run, or the user's own
+    except OSError as error:
+        raise AccessRefused(f"The target {name} cannot be made: {error.strerror}.") from None
     try:
         descriptor = open_absolute_folder(folder)
     except OSError as error:

@@ -194,16 +194,10 @@ class _Unpacking:
             return
         folder, name = self._enter_folder(path)
         try:
-            os.mkdir(name, 0o700, dir_fd=folder)
+            os.mkdir(name, UNFINISHED_MODE, dir_fd=folder)
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 raise RestoreFailed("Where it belongs lies something that is no directory.") from None
-            return
-        directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            os.fchmod(directory, UNFINISHED_MODE)
-        finally:
-            os.close(directory)
 
     def _restore_file(self, entry: FileEntry, path: str, folder: int, name: str, reader: ChunkReader) -> None:
         found = stat_if_there(folder, name)
