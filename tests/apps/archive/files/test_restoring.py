@@ -22,7 +22,9 @@ from waybill.apps.archive.files import (
     find_link_sources,
     open_access,
     unlock_files,
+    unpacking,
 )
+from waybill.apps.archive.files.system_calls import rename_without_replacing
 from waybill.errors import WaybillError
 
 
@@ -220,9 +222,9 @@ def test_some_are_restored(home: Path, packed: Cycle, options: dict, expected: s
     assert content_of(home / "restored").keys() == expected
     for path in expected:
         assert (home / "restored" / path).read_bytes() == (home / "tree" / path).read_bytes()
-    for path in (home / "restored").rglob("*"):
-        if path.is_dir():  # those above what was selected, too
-            assert path.stat().st_mode == (home / "tree" / path.relative_to(home / "restored")).stat().st_mode
+    for folder in (home / "restored").rglob("*"):
+        if folder.is_dir():  # those above what was selected, too
+            assert folder.stat().st_mode == (home / "tree" / folder.relative_to(home / "restored")).stat().st_mode
     if "links/first" in expected:
         assert (home / "restored/links/first").samefile(home / "restored/links/second")
 
@@ -279,9 +281,7 @@ def restore_and_die(cycle: Cycle, target: Path, after: int) -> bool:
 
         for name in calls:
             setattr(os, name, count(getattr(os, name)))
-        from waybill.apps.archive.files import unpacking
-
-        unpacking.rename_without_replacing = count(unpacking.rename_without_replacing)
+        unpacking.rename_without_replacing = count(rename_without_replacing)  # type: ignore[attr-defined]
         try:
             cycle.get(target)
         finally:
@@ -336,7 +336,7 @@ def test_a_user_gets_only_what_that_user_can_read_and_only_where_that_user_can_w
             "pipe": "It is a named pipe, which cannot be archived.",
         }
         assert (place / "tree/secret").stat().st_mode & 0o7777 == 0o600
-        with pytest.raises(WaybillError, match="The target .*/locked/target cannot be made: Permission denied"):
+        with pytest.raises(WaybillError, match=r"The target .*/locked/target cannot be made: Permission denied"):
             access.make_target(str(place / "locked/target"))
         with pytest.raises(WaybillError, match="may not write to the target"):
             access.make_target(str(place / "locked"))

@@ -21,7 +21,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -80,11 +80,15 @@ class FileAccess(Protocol):
         """
         ...
 
-    def list_files(self, file_set: FileSet, paths: Sequence[str], report: ReportFailure) -> Iterator[FileEntry]:
+    def list_files(
+        self, file_set: FileSet, paths: Sequence[str], report: ReportFailure
+    ) -> Generator[FileEntry, None, None]:
         """Yield what is there, streaming, and report what cannot be archived. Changes nothing."""
         ...
 
-    def lock_files(self, file_set: FileSet, entries: Iterable[FileEntry], report: ReportFailure) -> Iterator[FileEntry]:
+    def lock_files(
+        self, file_set: FileSet, entries: Iterable[FileEntry], report: ReportFailure
+    ) -> Generator[FileEntry, None, None]:
         """Take write bits, and as root the owner, from files and directories that the user can read. Yields the entries
         with size, mtime and ctime as they are after that, and with mode and owner as they were before: `entries` must
         be stored durably first. Safe to repeat.
@@ -139,10 +143,14 @@ class OwnAccess:
     def find_file_set(self, paths: Iterable[str]) -> tuple[FileSet, list[str]]:
         return listing.find_file_set(paths)
 
-    def list_files(self, file_set: FileSet, paths: Sequence[str], report: ReportFailure) -> Iterator[FileEntry]:
+    def list_files(
+        self, file_set: FileSet, paths: Sequence[str], report: ReportFailure
+    ) -> Generator[FileEntry, None, None]:
         return listing.list_files(file_set, paths, report)
 
-    def lock_files(self, file_set: FileSet, entries: Iterable[FileEntry], report: ReportFailure) -> Iterator[FileEntry]:
+    def lock_files(
+        self, file_set: FileSet, entries: Iterable[FileEntry], report: ReportFailure
+    ) -> Generator[FileEntry, None, None]:
         folders = FolderDescriptors(open_file_set(file_set))
         try:
             for entry in entries:
@@ -283,7 +291,9 @@ class UserAccess:
         found, names = self._call("find_file_set", paths=[os.fsencode(path) for path in paths])
         return msgspec.convert(found, FileSet), [os.fsdecode(name) for name in msgspec.convert(names, list[bytes])]
 
-    def list_files(self, file_set: FileSet, paths: Sequence[str], report: ReportFailure) -> Iterator[FileEntry]:
+    def list_files(
+        self, file_set: FileSet, paths: Sequence[str], report: ReportFailure
+    ) -> Generator[FileEntry, None, None]:
         self._request("list_files", file_set=file_set, paths=[os.fsencode(path) for path in paths])
         try:
             while True:
@@ -295,7 +305,9 @@ class UserAccess:
             self.__exit__(None, None, None)  # the rest of the answer is not read: the conversation is over
             raise
 
-    def lock_files(self, file_set: FileSet, entries: Iterable[FileEntry], report: ReportFailure) -> Iterator[FileEntry]:
+    def lock_files(
+        self, file_set: FileSet, entries: Iterable[FileEntry], report: ReportFailure
+    ) -> Generator[FileEntry, None, None]:
         self._request("open_files", file_set=file_set)
         opened: dict[int, int] = {}
         try:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from waybill.apps.archive.files.entries import FileEntry, FileFailure, FileSet, ReportFailure, to_printable
 from waybill.apps.archive.files.errors import AccessRefused
@@ -39,6 +40,7 @@ def find_file_set(paths: Iterable[str]) -> tuple[FileSet, list[str]]:
     Links on the way to a path are followed here, once; a path that is a link itself is a link to be archived.
     """
     found: set[bytes] = set()
+    resolve_folder = lru_cache(maxsize=10_000)(os.path.realpath)
     for path in paths:
         raw = os.fsencode(path)
         if not raw.startswith(b"/"):
@@ -47,7 +49,7 @@ def find_file_set(paths: Iterable[str]) -> tuple[FileSet, list[str]]:
             raise AccessRefused(f"{to_printable(path)} is not a path.")
         above, name = os.path.split(raw.rstrip(b"/"))
         is_named = name not in (b"", b".", b"..")
-        resolved = os.path.join(os.path.realpath(above), name) if is_named else os.path.realpath(raw)
+        resolved = os.path.join(resolve_folder(above), name) if is_named else os.path.realpath(raw)
         try:
             os.lstat(resolved)
         except OSError as error:
@@ -67,7 +69,7 @@ def find_file_set(paths: Iterable[str]) -> tuple[FileSet, list[str]]:
         raise AccessRefused(f"{to_printable(os.fsdecode(folder))}: {error.strerror}.") from None
     known = os.fstat(descriptor)
     os.close(descriptor)
-    relative = [os.fsdecode(os.path.relpath(path, folder)) for path in tops]
+    relative = [os.fsdecode(path[len(folder) + 1 :]) or "." for path in tops]
     return FileSet(folder, known.st_dev, known.st_ino), relative
 
 
@@ -80,7 +82,7 @@ def _drop_covered(paths: list[bytes]) -> list[bytes]:
     return kept
 
 
-def list_files(file_set: FileSet, paths: Sequence[str], report: ReportFailure) -> Iterator[FileEntry]:
+def list_files(file_set: FileSet, paths: Sequence[str], report: ReportFailure) -> Generator[FileEntry, None, None]:
     """Yield what lies at the paths and below. Changes nothing."""
     listing = _Listing(report)
     folders = FolderDescriptors(open_file_set(file_set))
