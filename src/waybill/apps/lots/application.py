@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from waybill.application import Application
+from waybill.apps.lots.lot_events import EVENTS
+from waybill.apps.lots.machine import MACHINES
+from waybill.apps.lots.resources import LotsResources
+from waybill.apps.lots.settings import LotsSettings
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -19,8 +23,12 @@ def build_commands() -> Typer:
 APPLICATION = Application(
     name="lots",
     description="Datasets that grow lot by lot, and the arcs that process each lot once.",
-    machines=(),
+    machines=MACHINES,
+    resources=LotsResources,
+    settings=LotsSettings,
     commands=build_commands,
+    events=EVENTS,
+    runs_commands=True,
     sql_only=True,
     has_catalogues=True,
 )

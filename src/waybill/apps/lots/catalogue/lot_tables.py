@@ -10,7 +10,7 @@ published is published, a run of the same sources is the same run, an arrival th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -24,6 +24,7 @@ from waybill.index import CatalogueTables
 
 RunState = str  # waiting, or a state of an arc
 PAGE_SIZE = 500
+REPLAYS = 2**20  # replays of the same sources, at most
 
 
 class LotCatalogue:
@@ -105,6 +106,15 @@ class LotTables:
                 return
             begin = rows[-1]["minute"] + 1
 
+    def find_publication(self, dataset: str, lot: Lot, producer: str) -> int | None:
+        """Return the generation that a producer has published."""
+        rows = self.tables.query("lot_by_producer", dataset=dataset, minute=lot.minute, producer=producer)
+        return int(rows[0]["generation"]) if rows else None
+
+    def sum_generations(self, dataset: str, first: Lot, after: Lot) -> int:
+        """Return the sum of the newest generations of the lots of an interval: it grows with each publication."""
+        return sum(row.generation for _, row in self.iter_newest_lots(dataset, first, after))
+
     def publish_lot(
         self,
         dataset: str,
@@ -121,9 +131,9 @@ class LotTables:
         the number of the first.
         """
         with self.tables.transaction():
-            known = self.tables.query("lot_by_producer", dataset=dataset, minute=lot.minute, producer=producer)
-            if known:
-                return int(known[0]["generation"])
+            known = self.find_publication(dataset, lot, producer)
+            if known is not None:
+                return known
             newest = self.find_lot(dataset, lot)
             generation = newest.generation + 1 if newest is not None else 1
             self.tables.execute(
@@ -159,24 +169,54 @@ class LotTables:
             rows = self.tables.query("run", arc=arc, minute=lot.minute, generation=generation)
         return RunRow(**{**rows[0], "sources": _decode_sources(rows[0]["sources"])}) if rows else None
 
-    def assign_run(self, arc: str, lot: Lot, source_key: int, *, at: str) -> int:
+    def assign_run(self, arc: str, lot: Lot, source_count: int, *, at: str, is_replay: bool = False) -> int:
         """Return the generation of the run that these sources need.
 
-        The key grows with every generation of every source, so of two that publish at once and see each other or not, the
-        larger key is the run that sees both; a smaller one that comes later belongs to it.
+        `source_count`: the sum of the generations of all its sources. It grows with each of them, so of two that publish at
+        once and see each other or not, the larger one is the run that sees both; a smaller one that comes later belongs to
+        it. A run that has not begun takes in what comes. A replay is a run of its own, unless one is waiting anyway.
         """
         with self.tables.transaction():
             newest = self.find_run(arc, lot)
-            if newest is not None and newest.source_key >= source_key:
+            source_key = source_count * REPLAYS
+            if newest is not None and newest.state == "waiting":
+                if source_key > newest.source_key:
+                    self.tables.execute(
+                        "raise_source_key", arc=arc, minute=lot.minute, generation=newest.generation, source_key=source_key
+                    )
+                return newest.generation
+            if newest is not None and is_replay:
+                source_key = max(source_key, newest.source_key + 1)
+            elif newest is not None and newest.source_key // REPLAYS >= source_count:
                 return newest.generation
             generation = newest.generation + 1 if newest is not None else 1
             self.tables.execute(
                 "enter_run", arc=arc, minute=lot.minute, generation=generation, source_key=source_key, changed=at
             )
             # until the new run has begun, a complete lot is one whose sources are newer
-            done = newest is not None and newest.state == "complete"
+            done = newest is not None and newest.state == "complete" and not is_replay
             calendar.change_class(self.tables, subject_of_arc(arc), lot, "stale" if done else "waiting")
         return generation
+
+    def begin_run(
+        self, arc: str, lot: Lot, generation: int, source_count: int, sources: dict[str, int], *, at: str
+    ) -> bool:
+        """Fix what a run reads. False: a source has published since its generations were read; read them again."""
+        with self.tables.transaction():
+            if not self.tables.execute(
+                "begin_run",
+                arc=arc,
+                minute=lot.minute,
+                generation=generation,
+                sources=msgspec.json.encode(sources).decode(),
+                changed=at,
+                key_limit=(source_count + 1) * REPLAYS,
+            ):
+                return False
+            newest = self.find_run(arc, lot)
+            if newest is not None and newest.generation == generation:
+                calendar.change_class(self.tables, subject_of_arc(arc), lot, "running")
+        return True
 
     def change_run(
         self, arc: str, lot: Lot, generation: int, *, state: RunState, at: str, sources: dict[str, int] | None = None, message: str = "",
@@ -241,8 +281,12 @@ class LotTables:
         rows = self.tables.query("new_arrival_minutes", dataset=dataset, first=first_minute, row_limit=PAGE_SIZE)
         return [Lot(unit, row["minute"]) for row in rows]
 
-    def settle_arrivals(self, dataset: str, lot: Lot, arrivals: Sequence[Arrival], generation: int) -> int:
-        """Say that the manifest of this generation holds these arrivals, as they were read for it."""
+    def has_new_arrivals(self, dataset: str, first: int, after: int) -> bool:
+        """Return whether something arrived between two minutes that is in no manifest."""
+        return bool(self.tables.query("is_arrival_pending", dataset=dataset, first=first, after=after))
+
+    def settle_arrivals(self, dataset: str, lot: Lot, arrivals: Iterable[Arrival], generation: int) -> int:
+        """Say that the manifest of this generation holds these arrivals, as they are in it."""
         return self.tables.execute_all(
             "settle_arrival",
             (
@@ -250,13 +294,26 @@ class LotTables:
                     "dataset": dataset,
                     "minute": lot.minute,
                     "uri": each.uri,
-                    "version": each.version,
+                    "size": each.size,
+                    "sha256": each.sha256,
+                    "modified": each.modified,
                     "generation": generation,
                 }
                 for each in arrivals
-                if each.generation == 0
             ),
         )
+
+    # --- overdue lots
+
+    def list_overdue(self, dataset: str, unit: LotUnit) -> list[Lot]:
+        return [Lot(unit, row["minute"]) for row in self.tables.query("overdue", dataset=dataset, row_limit=PAGE_SIZE)]
+
+    def note_overdue(self, dataset: str, lot: Lot, *, at: str) -> bool:
+        """Return whether it was not noted before."""
+        return bool(self.tables.execute("enter_overdue", dataset=dataset, minute=lot.minute, told=at))
+
+    def forget_overdue(self, dataset: str, lot: Lot) -> bool:
+        return bool(self.tables.execute("remove_overdue", dataset=dataset, minute=lot.minute))
 
 
 def subject_of_dataset(dataset: str) -> str:

@@ -45,19 +45,30 @@ where arc = :arc and minute = :minute and generation < :before order by generati
 insert into lots_run (arc, minute, generation, source_key, state, sources, changed, message)
 values (:arc, :minute, :generation, :source_key, 'waiting', '{}', :changed, '')
 
+-- name: raise_source_key
+-- A run that has not begun takes in what its sources have become meanwhile.
+update lots_run set source_key = :source_key where arc = :arc and minute = :minute and generation = :generation and state = 'waiting'
+
+-- name: begin_run
+-- Only if no source has published since its generations were read.
+update lots_run set state = 'running', sources = :sources, changed = :changed, message = ''
+where arc = :arc and minute = :minute and generation = :generation and state <> 'complete' and source_key < :key_limit
+
 -- name: change_run
 update lots_run set state = :state, sources = :sources, changed = :changed, message = :message
 where arc = :arc and minute = :minute and generation = :generation
 
 -- name: enter_arrival
--- What arrives again with other bytes is new; what arrives again as it was is not.
+-- What arrives again with other bytes is new; what arrives again as it was is not, in whatever interval.
 insert into lots_arrival (dataset, minute, uri, size, sha256, modified, arrived, generation, version)
-values (:dataset, :minute, :uri, :size, :sha256, :modified, :arrived, 0, 1)
+select cast(:dataset as text), cast(:minute as bigint), cast(:uri as text), cast(:size as bigint), cast(:sha256 as text),
+    cast(:modified as text), cast(:arrived as text), 0, 1
+where not exists (
+    select 1 from lots_arrival k where k.dataset = :dataset and k.uri = :uri and k.size is not distinct from cast(:size as bigint)
+    and k.sha256 is not distinct from cast(:sha256 as text) and k.modified is not distinct from cast(:modified as text))
 on conflict (dataset, minute, uri) do update set
     size = excluded.size, sha256 = excluded.sha256, modified = excluded.modified, arrived = excluded.arrived, generation = 0,
     version = lots_arrival.version + 1
-where lots_arrival.size is distinct from excluded.size or lots_arrival.sha256 is distinct from excluded.sha256
-    or lots_arrival.modified is distinct from excluded.modified
 
 -- name: new_arrival_minutes
 -- Which lots have arrivals that are in no manifest.
@@ -68,9 +79,14 @@ select uri, size, sha256, modified, arrived, generation, version from lots_arriv
 where dataset = :dataset and minute = :minute and uri > :after_uri order by uri limit :row_limit
 
 -- name: settle_arrival
--- Only as it was read for the manifest: what came again meanwhile stays new.
+-- Only as the manifest has it: what came again with other bytes meanwhile stays new.
 update lots_arrival set generation = :generation
-where dataset = :dataset and minute = :minute and uri = :uri and version = :version and generation = 0
+where dataset = :dataset and minute = :minute and uri = :uri and generation = 0
+and size is not distinct from cast(:size as bigint) and sha256 is not distinct from cast(:sha256 as text)
+and modified is not distinct from cast(:modified as text)
+
+-- name: is_arrival_pending
+select 1 as found from lots_arrival where dataset = :dataset and generation = 0 and minute >= :first and minute < :after limit 1
 
 -- name: days
 select day, classes from lots_day where subject = :subject and day >= :first and day < :after order by day limit :row_limit
@@ -81,3 +97,12 @@ insert into lots_day (subject, day, classes) values (:subject, :day, :classes) o
 -- name: change_class
 update lots_day set classes = substr(classes, 1, :place) || :class_letter || substr(classes, :place + 2)
 where subject = :subject and day = :day
+
+-- name: overdue
+select minute, told from lots_overdue where dataset = :dataset order by minute limit :row_limit
+
+-- name: enter_overdue
+insert into lots_overdue (dataset, minute, told) values (:dataset, :minute, :told) on conflict (dataset, minute) do nothing
+
+-- name: remove_overdue
+delete from lots_overdue where dataset = :dataset and minute = :minute

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import typer
 
-from waybill.apps.lots.commands import questions
+from waybill.apps.lots.commands import arrivals, declaration, questions
 
 
 def build_commands() -> typer.Typer:
     app = typer.Typer(name="lots")
+    declaration.register(app)
+    arrivals.register(app)
     questions.register(app)
     return app
 

@@ -1,0 +1,1 @@
+"""The steps of lots, one package for each machine and one module for each work state."""

@@ -1,0 +1,1 @@
+"""The steps of this machine: one module for each work state."""
