@@ -17,7 +17,9 @@ from waybill.objects import Objects
 MAX_REFRESHES = 20
 
 
-def refresh_arc_state(objects: Objects, tables: LotTables, arc: ArcDeclaration, lot: Lot, *, previous: tuple[ArcState, ...] = ARC_STATES) -> None:
+def refresh_arc_state(
+    objects: Objects, tables: LotTables, arc: ArcDeclaration, lot: Lot, *, previous: tuple[ArcState, ...] = ARC_STATES
+) -> None:
     """Let the name say what the catalogue says. `previous`: the states whose names may be there. Safe to repeat: whoever
     writes looks again afterwards.
     """

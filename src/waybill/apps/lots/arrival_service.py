@@ -38,5 +38,7 @@ def copy_arrivals(
                 digest.update(chunk)
         name = f"arrived/{digest.hexdigest()[:16]}/{each.uri.rpartition('/')[2]}"
         with resources.locations.read(each.uri) as chunks:
-            stored = target.objects.put("/".join(part for part in (target.name, name) if part), chunks, sha256=digest.hexdigest())
+            stored = target.objects.put(
+                "/".join(part for part in (target.name, name) if part), chunks, sha256=digest.hexdigest()
+            )
         yield ReportedArrival(f"{root}{name}", stored.size, stored.sha256, at=each.at)

@@ -63,7 +63,9 @@ class BoundaryFilter:
             return Lot.at(self._read_key(uri), self._unit)
         if self._boundary.time == "modified":
             if modified is None:
-                raise InputError(f"{uri}: the boundary {self._boundary.id} goes by the time of modification, and it has none.")
+                raise InputError(
+                    f"{uri}: the boundary {self._boundary.id} goes by the time of modification, and it has none."
+                )
             return Lot.at(modified, self._unit)
         return Lot.at(arrived, self._unit)
 
@@ -71,12 +73,18 @@ class BoundaryFilter:
         assert self._pattern is not None
         match = self._pattern.search(uri)
         if match is None:
-            raise InputError(f"{uri} does not match the pattern of the boundary {self._boundary.id}, {self._boundary.pattern!r}.")
+            raise InputError(
+                f"{uri} does not match the pattern of the boundary {self._boundary.id}, {self._boundary.pattern!r}."
+            )
         found = {name: int(value) for name, value in match.groupdict().items() if value is not None}
         try:
-            return datetime(found["year"], found["month"], found["day"], found.get("hour", 0), found.get("minute", 0), tzinfo=UTC)
+            return datetime(
+                found["year"], found["month"], found["day"], found.get("hour", 0), found.get("minute", 0), tzinfo=UTC
+            )
         except (ValueError, KeyError) as error:
-            raise InputError(f"{uri} has no time that the pattern of the boundary {self._boundary.id} can read: {error}.") from error
+            raise InputError(
+                f"{uri} has no time that the pattern of the boundary {self._boundary.id} can read: {error}."
+            ) from error
 
 
 def report_arrivals(
@@ -124,7 +132,9 @@ def filtered_of(page: list[ReportedArrival], chooser: BoundaryFilter, locations:
 def check_uri(uri: str, locations: Locations) -> str:
     """Return the URI of an object; a name without a scheme is one in Waybill's own store."""
     if not uri or len(uri) > MAX_URI or not uri.isprintable() or uri.endswith("/"):
-        raise InputError(f"{uri[:100]!r} names no object: 1 to {MAX_URI} printable characters, without a slash at the end.")
+        raise InputError(
+            f"{uri[:100]!r} names no object: 1 to {MAX_URI} printable characters, without a slash at the end."
+        )
     if "://" in uri:
         scheme = uri.partition("://")[0]
         if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
@@ -182,7 +192,12 @@ def list_arrivals(
 
 
 def _iter_listed(
-    chooser: BoundaryFilter, locations: Locations, boundary: BoundaryDeclaration, *, since: datetime | None, now: datetime
+    chooser: BoundaryFilter,
+    locations: Locations,
+    boundary: BoundaryDeclaration,
+    *,
+    since: datetime | None,
+    now: datetime,
 ) -> Iterator[tuple[Lot, bool, Arrival]]:
     for found in locations.list(boundary.watch):
         if not chooser.keeps(found.uri):

@@ -28,7 +28,9 @@ def attempt_key(dataset: DatasetDeclaration, lot: Lot, state: ManifestState, att
     return ManifestKey(dataset.name, dataset.version, str(lot), state, attempt)
 
 
-def iter_written(locations: Locations, dataset: DatasetDeclaration, lot: Lot, attempt: str) -> Iterator[tuple[str, LotEntry]]:
+def iter_written(
+    locations: Locations, dataset: DatasetDeclaration, lot: Lot, attempt: str
+) -> Iterator[tuple[str, LotEntry]]:
     """Yield the name in its store, and the entry, of each object that an attempt wrote."""
     folder = locations.find_folder(dataset.path)
     below = f"lot={lot}/attempt={attempt}"
@@ -40,7 +42,14 @@ def iter_written(locations: Locations, dataset: DatasetDeclaration, lot: Lot, at
 
 
 def write_attempt_manifest(
-    objects: Objects, locations: Locations, dataset: DatasetDeclaration, lot: Lot, attempt: str, *, comment: str, at: str
+    objects: Objects,
+    locations: Locations,
+    dataset: DatasetDeclaration,
+    lot: Lot,
+    attempt: str,
+    *,
+    comment: str,
+    at: str,
 ) -> str:
     """List what a failed attempt wrote into a manifest of state `partial`; returns its name."""
     key = attempt_key(dataset, lot, "partial", attempt)
@@ -52,7 +61,14 @@ def write_attempt_manifest(
 
 
 def remove_attempt_data(
-    objects: Objects, locations: Locations, dataset: DatasetDeclaration, lot: Lot, attempt: str, *, comment: str, at: str
+    objects: Objects,
+    locations: Locations,
+    dataset: DatasetDeclaration,
+    lot: Lot,
+    attempt: str,
+    *,
+    comment: str,
+    at: str,
 ) -> str:
     """Remove all that an attempt wrote and verify that it is gone; returns the name of the manifest that says `removed`.
 
@@ -74,7 +90,9 @@ def remove_attempt_data(
         folder.delete(each)
     left = next(iter_written(locations, dataset, lot, attempt), None)
     if left is not None:
-        raise RuntimeError(f"{left[1].uri} is there still after the data of the attempt {attempt} were removed; somebody writes there.")
+        raise RuntimeError(
+            f"{left[1].uri} is there still after the data of the attempt {attempt} were removed; somebody writes there."
+        )
     partial = attempt_key(dataset, lot, "partial", attempt)
     manifest = writer.build()
     if not manifest.count and has_object(objects, removed_key.key):
@@ -94,7 +112,9 @@ def _mark_removed(objects: Objects, partial: ManifestKey, removed: ManifestKey, 
     from waybill.apps.lots.lot_manifests import iter_entries, read_manifest
 
     old = read_manifest(objects, partial.key)
-    writer = LotManifestWriter(objects, f"{removed.folder}pages", replace(old, state="removed", created=at, uris=(), objects=(), children=()))
+    writer = LotManifestWriter(
+        objects, f"{removed.folder}pages", replace(old, state="removed", created=at, uris=(), objects=(), children=())
+    )
     writer.add_all(iter_entries(objects, partial.key, old))
     objects.put(removed.key, encode_manifest(writer.build()))
 

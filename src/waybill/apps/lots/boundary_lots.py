@@ -29,7 +29,11 @@ from waybill.objects import Objects
 def find_first_lot(boundary: BoundaryDeclaration, position: BoundaryPosition) -> Lot:
     """Return the first lot that is not closed yet."""
     opened = Lot.at(parse_instant(position.open_since), boundary.lot_unit)
-    return opened if position.closed < opened.minute else Lot(boundary.lot_unit, position.closed - position.closed % boundary.lot_unit.minutes)
+    return (
+        opened
+        if position.closed < opened.minute
+        else Lot(boundary.lot_unit, position.closed - position.closed % boundary.lot_unit.minutes)
+    )
 
 
 def is_silence_certain(boundary: BoundaryDeclaration, position: BoundaryPosition, lot: Lot) -> bool:
@@ -40,7 +44,11 @@ def is_silence_certain(boundary: BoundaryDeclaration, position: BoundaryPosition
         # a complete listing that began after its end shows what is there; of another time than that of the object itself
         # only if nothing of unknown time turned up
         is_listed = position.listed >= lot.end.timestamp()
-        return is_listed and lot.minute >= position.doubtful and (boundary.time != "arrival" or parse_instant(position.open_since) <= lot.start)
+        return (
+            is_listed
+            and lot.minute >= position.doubtful
+            and (boundary.time != "arrival" or parse_instant(position.open_since) <= lot.start)
+        )
     return parse_instant(position.open_since) <= lot.start
 
 
@@ -52,8 +60,13 @@ def publish_arrivals(
     """
     newest = tables.find_lot(dataset.id, lot)
     has_new = tables.has_new_arrivals(dataset.id, lot.minute, lot.minute + 1)
-    if newest is not None and not has_new:
-        return PublishedLot(dataset, lot, newest.generation, newest.state, newest.manifest, newest.count)
+    if newest is not None:
+        known = PublishedLot(dataset, lot, newest.generation, newest.state, newest.manifest, newest.count)
+        if has_new:  # they may be in that manifest: a crash came between publishing it and noting what it holds
+            settle(objects, tables, dataset, known)
+            has_new = tables.has_new_arrivals(dataset.id, lot.minute, lot.minute + 1)
+        if not has_new:
+            return known
     if newest is None and not has_new and not is_certain:
         return None
     wanted = newest.generation + 1 if newest is not None else 1
@@ -96,7 +109,9 @@ def settle(objects: Objects, tables: LotTables, dataset: DatasetDeclaration, pub
         tables.settle_arrivals(dataset.id, published.lot, page, published.generation)
 
 
-def iter_due_lots(boundary: BoundaryDeclaration, position: BoundaryPosition, now: datetime, margin: float) -> Iterator[Lot]:
+def iter_due_lots(
+    boundary: BoundaryDeclaration, position: BoundaryPosition, now: datetime, margin: float
+) -> Iterator[Lot]:
     """Yield the lots that are over and not closed, in order."""
     lot = find_first_lot(boundary, position)
     while lot.end.timestamp() + boundary.grace + margin <= now.timestamp():

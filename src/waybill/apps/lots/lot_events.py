@@ -12,7 +12,9 @@ from waybill.step import New
 if TYPE_CHECKING:
     from waybill.apps.lots.resources import LotsResources
 
-LOT_AVAILABLE = EventType("org.waybill.lots.lot.available", "A lot of a dataset is complete or empty; also when a new generation of it is.")
+LOT_AVAILABLE = EventType(
+    "org.waybill.lots.lot.available", "A lot of a dataset is complete or empty; also when a new generation of it is."
+)
 LOT_OVERDUE = EventType("org.waybill.lots.lot.overdue", "A lot of a dataset was due and is not there.")
 LOT_RECOVERED = EventType("org.waybill.lots.lot.recovered", "A lot that was overdue is there.")
 EVENTS = (LOT_AVAILABLE, LOT_OVERDUE, LOT_RECOVERED)
@@ -27,7 +29,11 @@ def make_lot_events(resources: LotsResources, published: PublishedLot, *, at: fl
         source=f"/lots/datasets/{dataset.title}",
         subject=str(published.lot),
         data={
-            "dataset": {"name": dataset.name, "version": dataset.version, "pathURI": resources.locations.absolute(dataset.path)},
+            "dataset": {
+                "name": dataset.name,
+                "version": dataset.version,
+                "pathURI": resources.locations.absolute(dataset.path),
+            },
             "lot": str(published.lot),
             "manifest": resources.locations.uri_of(published.manifest),
             "datasetId": dataset.title,

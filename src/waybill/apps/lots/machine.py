@@ -54,7 +54,9 @@ class BoundaryPosition(DocumentStruct, frozen=True):
     open_since: str  # since when it takes arrivals without a break
     closed: int = -1  # the first lot that is not closed yet
     listed: float = 0.0  # when the last complete listing began
-    doubtful: int = -1  # up to here a silent interval proves nothing, because objects of unknown time were found after it
+    doubtful: int = (
+        -1
+    )  # up to here a silent interval proves nothing, because objects of unknown time were found after it
     late: tuple[int, ...] = ()  # closed lots that are being published again
 
 

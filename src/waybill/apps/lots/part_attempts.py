@@ -15,7 +15,9 @@ from waybill.step import StepContext
 ATTEMPTS_PREFIX = "lots/attempts"  # standard output and error
 
 
-def new_attempt(ctx: StepContext, resources: LotsResources, arc: ArcDeclaration, part: PartDocument, lot: Lot) -> PartAttempt:
+def new_attempt(
+    ctx: StepContext, resources: LotsResources, arc: ArcDeclaration, part: PartDocument, lot: Lot
+) -> PartAttempt:
     """Return an attempt that nobody else has the name of, whatever time it is: the claim is in it."""
     now = ctx.now()
     id = f"{int(now * 1000)}-g{part.generation}-p{part.number}-{ctx.claim_version}"
@@ -65,9 +67,7 @@ def list_failed_attempt(
 
 
 def _replace_attempt(attempts: PartAttempts, attempt: PartAttempt) -> PartAttempts:
-    return replace(
-        attempts, attempts=tuple(attempt if each.id == attempt.id else each for each in attempts.attempts)
-    )
+    return replace(attempts, attempts=tuple(attempt if each.id == attempt.id else each for each in attempts.attempts))
 
 
 def _dataset(ctx: StepContext, id: str) -> DatasetDeclaration:

@@ -96,7 +96,9 @@ def publish_lots(
     for each, generation in zip(wanted, generations, strict=True):
         row = tables.find_lot(each.dataset.id, each.lot, generation)
         if row is None:
-            raise LookupError(f"The catalogue has no generation {generation} of {each.lot} of {each.dataset.title}, which was just published.")
+            raise LookupError(
+                f"The catalogue has no generation {generation} of {each.lot} of {each.dataset.title}, which was just published."
+            )
         refresh_public_manifest(objects, tables, each.dataset, each.lot)
         published.append(PublishedLot(each.dataset, each.lot, generation, row.state, row.manifest, row.count))
     return published
@@ -174,9 +176,7 @@ def find_arc(get: GetRecord, id: str) -> tuple[ArcDeclaration, ArcStart] | None:
     return (record.document(ArcDeclaration), record.document(ArcStart)) if record.open else None
 
 
-def find_starts(
-    get: GetRecord, tables: LotTables, dataset_id: str, lots: Iterable[Lot], *, at: str
-) -> LotStarts:
+def find_starts(get: GetRecord, tables: LotTables, dataset_id: str, lots: Iterable[Lot], *, at: str) -> LotStarts:
     """Return the runs that lots of a dataset start: for each arc that subscribes to it, one for each of its lots.
 
     Safe to repeat: the catalogue says which generation of a run these sources need, and its record has its name.
@@ -227,9 +227,7 @@ def interval_of(lot: Lot, unit: object) -> tuple[Lot, Lot]:
     return Lot(unit, lot.minute), Lot(unit, lot.minute + lot.unit.minutes)
 
 
-def iter_source_lots(
-    tables: LotTables, arc: ArcDeclaration, lot: Lot
-) -> Iterator[tuple[str, str, Lot, LotRow | None]]:
+def iter_source_lots(tables: LotTables, arc: ArcDeclaration, lot: Lot) -> Iterator[tuple[str, str, Lot, LotRow | None]]:
     """Yield for each role of an arc, and each lot of its source in a lot: the role, the dataset, the lot, and its newest
     generation.
     """

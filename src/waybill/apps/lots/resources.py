@@ -107,7 +107,11 @@ class LotsResources:
         import shutil
 
         if self.settings.podman:
-            return self.settings.podman if os.access(self.settings.podman, os.X_OK) else shutil.which(self.settings.podman) or ""
+            return (
+                self.settings.podman
+                if os.access(self.settings.podman, os.X_OK)
+                else shutil.which(self.settings.podman) or ""
+            )
         return shutil.which("podman") or shutil.which("docker") or ""
 
     def close(self) -> None:

@@ -12,7 +12,9 @@ from waybill.record import Record
 from waybill.step import StepContext
 
 
-def clean_run(run: Record, ctx: StepContext, resources: LotsResources, tables: LotTables, arc: ArcDeclaration, *, at: str) -> int:
+def clean_run(
+    run: Record, ctx: StepContext, resources: LotsResources, tables: LotTables, arc: ArcDeclaration, *, at: str
+) -> int:
     """Remove the data of all attempts of all parts, then the parts; returns how many parts a worker has claimed still.
 
     Safe to repeat: data are removed before the record that tells of them.
@@ -20,7 +22,9 @@ def clean_run(run: Record, ctx: StepContext, resources: LotsResources, tables: L
     about = run.document(RunDocument)
     row = tables.find_run(arc.id, about.parsed_lot, about.generation)
     if row is not None and row.state == "complete":
-        raise LookupError(f"{run.ref} is complete and its lots are published; what it made cannot be removed as remains.")
+        raise LookupError(
+            f"{run.ref} is complete and its lots are published; what it made cannot be removed as remains."
+        )
     after: int | None = None
     while True:
         page = ctx.find(PART.name, parent=run.ref, after=after, limit=200, documents=True)

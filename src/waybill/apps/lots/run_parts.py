@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
@@ -50,13 +51,18 @@ def digest_workload(arc: ArcDeclaration) -> str:
 
 
 def relative_name(uri: str, root: str) -> str:
-    """Return the name of an object below its dataset's path, without the folders of a lot and an attempt."""
+    """Return the name of an object below its dataset's path, without the folders of a lot and an attempt. Of one that lies
+    elsewhere it begins with the first partition.
+    """
+    decode = unquote if uri.startswith("file:") else str
     if uri.startswith(root):
-        parts = uri[len(root) :].split("/")
+        parts = decode(uri[len(root) :]).split("/")
         while len(parts) > 1 and parts[0].partition("=")[0] in OWN_FOLDERS and "=" in parts[0]:
             parts = parts[1:]
         return "/".join(parts)
-    return uri.rstrip("/").rpartition("/")[2]
+    parts = decode(uri.rstrip("/").partition("://")[2]).split("/")
+    first = next((place for place, part in enumerate(parts[:-1]) if "=" in part), len(parts) - 1)
+    return "/".join(parts[first:])
 
 
 def iter_source_entries(
@@ -129,5 +135,13 @@ class PartPlanner:
             inputs.append((role, name))
             count, size = count + (manifest.count or 0), size + (manifest.bytes or 0)
         return PartDocument(
-            self._about.arc, self._about.lot, self._about.generation, number, partition, tuple(inputs), self._digest, count, size
+            self._about.arc,
+            self._about.lot,
+            self._about.generation,
+            number,
+            partition,
+            tuple(inputs),
+            self._digest,
+            count,
+            size,
         )

@@ -91,8 +91,12 @@ def find_subject(name: str, applied: AppliedDeclarations, tables: LotTables) -> 
         return DatasetSubject(dataset, applied, tables)
     if arc is not None:
         return ArcSubject(arc, applied, tables)
-    known = sorted([*(each.title for each in applied.datasets.values()), *(each.title for each in applied.arcs.values())])
-    raise NotFound(f"There is no dataset or arc {name!r}; there are {', '.join(known[:20]) or 'none: `waybill lots apply` declares them'}.")
+    known = sorted(
+        [*(each.title for each in applied.datasets.values()), *(each.title for each in applied.arcs.values())]
+    )
+    raise NotFound(
+        f"There is no dataset or arc {name!r}; there are {', '.join(known[:20]) or 'none: `waybill lots apply` declares them'}."
+    )
 
 
 def find_arc_named(name: str, applied: AppliedDeclarations) -> ArcDeclaration | None:
@@ -107,19 +111,25 @@ def find_dataset_named(name: str, applied: AppliedDeclarations) -> DatasetDeclar
     dataset = applied.datasets.get(dataset_id_of(name))
     if dataset is None:
         known = ", ".join(sorted(each.title for each in applied.datasets.values()))
-        raise NotFound(f"There is no dataset {name!r}; there are {known or 'none: `waybill lots apply` declares them'}.")
+        raise NotFound(
+            f"There is no dataset {name!r}; there are {known or 'none: `waybill lots apply` declares them'}."
+        )
     return dataset
 
 
 def begin_of(subject: Subject, applied: AppliedDeclarations, starts: dict[str, str]) -> int | None:
     """Return the minute before which nothing of a subject is missing; None: that is not said."""
-    if isinstance(subject, DatasetSubject):
-        return minute_of_begin(subject.declared.begins) if subject.declared.begins else None
-    start = starts.get(subject.declared.id)
+    if isinstance(subject, ArcSubject):
+        start = starts.get(subject.declared.id)
+    else:
+        kind, _, owner = subject.declared.owner.partition(" ")
+        start = subject.declared.begins or starts.get(subject.declared.owner if kind == "boundary" else owner)
     return minute_of_begin(start) if start else None
 
 
-def parse_range(subject: Subject, first: str, after: str, *, now: datetime, begin: int | None = None, default: str = "1d") -> tuple[Lot, Lot]:
+def parse_range(
+    subject: Subject, first: str, after: str, *, now: datetime, begin: int | None = None, default: str = "1d"
+) -> tuple[Lot, Lot]:
     """Return the first lot of a range and the one after its last: each a lot, an instant, or so long ago (12h, 7d)."""
     unit = subject.unit
     end = parse_point(after, unit, now) if after else Lot.at(now, unit)
@@ -140,4 +150,14 @@ def parse_point(text: str, unit: LotUnit, now: datetime) -> Lot:
     return Lot.at(parse_instant(text), unit)
 
 
-__all__ = ["LETTERS", "ArcSubject", "DatasetSubject", "Subject", "find_arc_named", "find_dataset_named", "find_subject", "parse_point", "parse_range"]
+__all__ = [
+    "LETTERS",
+    "ArcSubject",
+    "DatasetSubject",
+    "Subject",
+    "find_arc_named",
+    "find_dataset_named",
+    "find_subject",
+    "parse_point",
+    "parse_range",
+]

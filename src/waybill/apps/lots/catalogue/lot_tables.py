@@ -182,7 +182,11 @@ class LotTables:
             if newest is not None and newest.state == "waiting":
                 if source_key > newest.source_key:
                     self.tables.execute(
-                        "raise_source_key", arc=arc, minute=lot.minute, generation=newest.generation, source_key=source_key
+                        "raise_source_key",
+                        arc=arc,
+                        minute=lot.minute,
+                        generation=newest.generation,
+                        source_key=source_key,
                     )
                 return newest.generation
             if newest is not None and is_replay:

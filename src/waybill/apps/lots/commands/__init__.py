@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import typer
 
-from waybill.apps.lots.commands import arrivals, declaration, questions
+from waybill.apps.lots.commands import arrivals, declaration, questions, reports, runs
 
 
 def build_commands() -> typer.Typer:
     app = typer.Typer(name="lots")
     declaration.register(app)
     arrivals.register(app)
+    reports.register(app)
+    runs.register(app)
     questions.register(app)
     return app
 

@@ -11,8 +11,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from waybill.apps.lots.arrivals import ReportedArrival, report_arrivals
 from waybill.apps.lots.arrival_service import find_boundary
+from waybill.apps.lots.arrivals import ReportedArrival, report_arrivals
 from waybill.apps.lots.declaration.changes import read_applied
 from waybill.apps.lots.machine import BOUNDARY
 from waybill.apps.lots.subjects import find_dataset_named
@@ -36,7 +36,10 @@ def arrive(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="NAME/VERSION; NAME alone is version 1.")],
     uris: Annotated[
         list[str] | None,
-        typer.Argument(metavar="URI...", help="Files, or URIs of objects. Without any: one in each line of standard input, a URI or JSON."),
+        typer.Argument(
+            metavar="URI...",
+            help="Files, or URIs of objects. Without any: one in each line of standard input, a URI or JSON.",
+        ),
     ] = None,
     at: Annotated[str, typer.Option("--at", metavar="INSTANT", help="When they arrived.", show_default="now")] = "",
     copy: Annotated[bool, typer.Option("--copy", help="Copy files into the path of the dataset first.")] = False,
@@ -54,12 +57,18 @@ def arrive(
         counts = report_arrivals(tables, resources.locations, declared, boundary, reported, now=now)
         engine.wake([Ref(BOUNDARY.name, boundary.id)])
     if context.as_json:
-        return context.print_json({"dataset": declared.title, "new": counts.new, "known": counts.known, "filtered": counts.filtered})
-    context.print_line(f"{counts.new} arrived for {declared.title}; {counts.known} were known, {counts.filtered} left out by the filter.")
+        return context.print_json(
+            {"dataset": declared.title, "new": counts.new, "known": counts.known, "filtered": counts.filtered}
+        )
+    context.print_line(
+        f"{counts.new} arrived for {declared.title}; {counts.known} were known, {counts.filtered} left out by the filter."
+    )
     return None
 
 
-def resources_copy(resources: object, declared: object, reported: Iterator[ReportedArrival]) -> Iterator[ReportedArrival]:
+def resources_copy(
+    resources: object, declared: object, reported: Iterator[ReportedArrival]
+) -> Iterator[ReportedArrival]:
     from waybill.apps.lots.arrival_service import copy_arrivals
 
     return copy_arrivals(resources, declared, reported)  # type: ignore[arg-type]
@@ -74,7 +83,9 @@ def _iter_reported(uris: list[str] | None, at: str) -> Iterator[ReportedArrival]
             try:
                 yield msgspec.json.decode(line, type=ReportedArrival)
             except msgspec.MsgspecError as error:
-                raise InputError(f"{line[:80]!r} is no arrival: {error}. Write a URI, or JSON with uri, size, sha256, modified and at.") from error
+                raise InputError(
+                    f"{line[:80]!r} is no arrival: {error}. Write a URI, or JSON with uri, size, sha256, modified and at."
+                ) from error
         else:
             yield ReportedArrival(_uri_of(line), at=at or None)
 

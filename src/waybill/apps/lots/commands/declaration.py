@@ -17,13 +17,20 @@ from waybill.errors import InputError
 from waybill.record import BadStore
 
 PANEL = "Projects"
-ProjectFileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A project file, in TOML or JSON.", show_default=False)]
+ProjectFileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A project file, in TOML or JSON.", show_default=False)
+]
 
 
 def register(app: typer.Typer) -> None:
     command(app, name="check", panel=PANEL, examples=("waybill lots check project.toml",))(check)
     command(app, name="diff", panel=PANEL, examples=("waybill lots diff project.toml",))(diff)
-    command(app, name="apply", panel=PANEL, examples=("waybill lots apply project.toml", "waybill lots apply project.toml --yes"))(apply)
+    command(
+        app,
+        name="apply",
+        panel=PANEL,
+        examples=("waybill lots apply project.toml", "waybill lots apply project.toml --yes"),
+    )(apply)
 
 
 def check(context: CommandContext, file: ProjectFileArgument) -> None:
@@ -31,7 +38,12 @@ def check(context: CommandContext, file: ProjectFileArgument) -> None:
     applied = _read_applied(context)
     project = read_project(file, known_units=applied.units)
     check_project(project, applied)
-    summary = {"project": project.name, "datasets": len(project.datasets), "boundaries": len(project.boundaries), "arcs": len(project.arcs)}
+    summary = {
+        "project": project.name,
+        "datasets": len(project.datasets),
+        "boundaries": len(project.boundaries),
+        "arcs": len(project.arcs),
+    }
     if context.as_json:
         return context.print_json(summary)
     context.print_line(
@@ -50,7 +62,9 @@ def diff(context: CommandContext, file: ProjectFileArgument) -> None:
 def apply(
     context: CommandContext,
     file: ProjectFileArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="End what the project no longer declares, without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="End what the project no longer declares, without asking.")
+    ] = False,
 ) -> None:
     """Apply a project file: all of it in one commit, and nothing that is as declared already."""
     with context.runtime.open_engine() as engine:
@@ -74,10 +88,15 @@ def _read_applied(context: CommandContext) -> AppliedDeclarations:
         return AppliedDeclarations()
 
 
-def _print_changes(context: CommandContext, project: ProjectDeclaration, changes: list[DeclarationChange], verb: str) -> None:
+def _print_changes(
+    context: CommandContext, project: ProjectDeclaration, changes: list[DeclarationChange], verb: str
+) -> None:
     if context.as_json:
         return context.print_json(
-            {"project": project.name, "changes": [{"change": c.name, "kind": c.kind, "id": c.id, "fields": list(c.fields)} for c in changes]}
+            {
+                "project": project.name,
+                "changes": [{"change": c.name, "kind": c.kind, "id": c.id, "fields": list(c.fields)} for c in changes],
+            }
         )
     for change in changes:
         context.print_line(change.describe())

@@ -121,7 +121,9 @@ def apply_changes(engine: Engine, project: ProjectDeclaration, *, who: str, now:
             continue
         declaration = _find(after, change.kind, change.id)
         if change.name == "change":
-            acts.append(Act(ref, "change", {"declaration": msgspec.to_builtins(declaration)}, "; ".join(change.fields)[:500]))
+            acts.append(
+                Act(ref, "change", {"declaration": msgspec.to_builtins(declaration)}, "; ".join(change.fields)[:500])
+            )
             wakes.append(ref)
             continue
         if isinstance(declaration, ArcDeclaration) and not declaration.begin:
@@ -130,10 +132,23 @@ def apply_changes(engine: Engine, project: ProjectDeclaration, *, who: str, now:
         else:
             declaration_start = ""
         if _exists(engine.store, ref):
-            acts.append(Act(ref, "begin", {"declaration": msgspec.to_builtins(declaration), "started": declaration_start or format_instant(instant)}))
+            acts.append(
+                Act(
+                    ref,
+                    "begin",
+                    {
+                        "declaration": msgspec.to_builtins(declaration),
+                        "started": declaration_start or format_instant(instant),
+                    },
+                )
+            )
             wakes.append(ref)
             continue
-        new.append(_make_record(change, declaration, instant_text=format_instant(instant), start=declaration_start, after=after))
+        new.append(
+            _make_record(
+                change, declaration, instant_text=format_instant(instant), start=declaration_start, after=after
+            )
+        )
     acts += _subscriber_acts(applied, after, {change.id for change in changes if change.kind == DATASET.name and change.name == "create"} if not acts else {n.id or "" for n in new if n.kind == DATASET.name})  # fmt: skip
     if new or acts:
         engine.submit_all(new, acts=acts, wakes=wakes, who=who, why=f"project {project.name}")
@@ -167,5 +182,7 @@ def _make_record(change: DeclarationChange, declaration: DatasetDeclaration | Bo
 
 def _subscriber_acts(before: AppliedDeclarations, after: AppliedDeclarations, created: set[str]) -> Iterator[Act]:
     for id in after.datasets:
-        if id not in created and (id not in before.datasets or before.list_subscribers(id) != after.list_subscribers(id)):
+        if id not in created and (
+            id not in before.datasets or before.list_subscribers(id) != after.list_subscribers(id)
+        ):
             yield Act(Ref(DATASET.name, id), "subscribe", {"arcs": list(after.list_subscribers(id))})

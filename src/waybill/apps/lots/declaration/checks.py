@@ -49,7 +49,12 @@ class AppliedDeclarations:
 def check_project(project: ProjectDeclaration, applied: AppliedDeclarations) -> AppliedDeclarations:
     """Return what is in force after it is applied; raises InputError with every problem, one on each line."""
     after = applied.with_project(project)
-    problems = [*_find_foreign_owners(project, applied), *_find_overlaps(after.datasets.values()), *_find_lost_sources(after), *_find_circles(after)]
+    problems = [
+        *_find_foreign_owners(project, applied),
+        *_find_overlaps(after.datasets.values()),
+        *_find_lost_sources(after),
+        *_find_circles(after),
+    ]
     if problems:
         raise InputError("\n".join(dict.fromkeys(problems)))
     return after

@@ -105,8 +105,8 @@ class ArcEntry(_Entry, frozen=True):
     function: str = ""
     image: str = ""
     copy: bool | CopyEntry = False
-    props: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
-    environment: dict[str, str] = {}  # noqa: RUF012
+    props: dict[str, Any] = {}
+    environment: dict[str, str] = {}
     network: bool = False
     memory: int = 256 * 1024 * 1024
     disk: int = 1024 * 1024 * 1024
@@ -128,9 +128,9 @@ class ArcEntry(_Entry, frozen=True):
 class ProjectFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str
     version: str = "1"
-    datasets: dict[str, DatasetEntry] = {}  # noqa: RUF012
-    boundaries: dict[str, BoundaryEntry] = {}  # noqa: RUF012
-    arcs: dict[str, ArcEntry] = {}  # noqa: RUF012
+    datasets: dict[str, DatasetEntry] = {}
+    boundaries: dict[str, BoundaryEntry] = {}
+    arcs: dict[str, ArcEntry] = {}
 
 
 def read_project(path: Path, *, known_units: dict[str, str] | None = None) -> ProjectDeclaration:
@@ -191,9 +191,15 @@ class _ProjectBuilder:
         name, _, version = id.partition(":")
         owners = self._owners.get(id, [])
         if len(owners) > 1:
-            raise self._error("datasets", label, f"it has {len(owners)} owners, {' and '.join(owners)}; only one can make its lots")
+            raise self._error(
+                "datasets", label, f"it has {len(owners)} owners, {' and '.join(owners)}; only one can make its lots"
+            )
         if not owners:
-            raise self._error("datasets", label, "nothing makes its lots; name it in a boundary or in a sink of an arc, or leave it out")
+            raise self._error(
+                "datasets",
+                label,
+                "nothing makes its lots; name it in a boundary or in a sink of an arc, or leave it out",
+            )
         if entry.begins:
             self._place("datasets", label, lambda: check_begin(entry.begins))
         notify = (entry.notify,) if isinstance(entry.notify, str) else entry.notify
@@ -221,10 +227,14 @@ class _ProjectBuilder:
         try:
             groups = re.compile(pattern).groupindex
         except re.error as error:
-            raise self._error("boundaries", name, f"the pattern {pattern!r} is no regular expression: {error}") from error
+            raise self._error(
+                "boundaries", name, f"the pattern {pattern!r} is no regular expression: {error}"
+            ) from error
         if not {"year", "month", "day"} <= set(groups) or not set(groups) <= set(_KEY_GROUPS):
             raise self._error(
-                "boundaries", name, 'the pattern of time = "key" has the groups (?P<year>…), month, day, and hour and minute if a lot is shorter than a day'
+                "boundaries",
+                name,
+                'the pattern of time = "key" has the groups (?P<year>…), month, day, and hour and minute if a lot is shorter than a day',
             )
 
     def _build_arcs(self, project: str) -> tuple[ArcDeclaration, ...]:
@@ -237,7 +247,9 @@ class _ProjectBuilder:
                 if id not in self._entries:
                     raise self._error("arcs", name, f"its sink {sink} is no dataset of this project; declare it")
         while waiting:
-            ready = [n for n, e in waiting.items() if all(self._source_id(s) in self._units for s in e.sources.values())]
+            ready = [
+                n for n, e in waiting.items() if all(self._source_id(s) in self._units for s in e.sources.values())
+            ]
             if not ready:
                 self._refuse_sources(waiting)
             for name in ready:
@@ -250,8 +262,14 @@ class _ProjectBuilder:
             for source in entry.sources.values():
                 id = self._source_id(source)
                 if id not in self._units and id not in made:
-                    raise self._error("arcs", name, f"there is no dataset {id.replace(':', '/')}, its source; declare it, or apply its project first")
-        raise self._error("arcs", " and ".join(waiting), "they make each other's sources in a circle; no lot could ever be the first")
+                    raise self._error(
+                        "arcs",
+                        name,
+                        f"there is no dataset {id.replace(':', '/')}, its source; declare it, or apply its project first",
+                    )
+        raise self._error(
+            "arcs", " and ".join(waiting), "they make each other's sources in a circle; no lot could ever be the first"
+        )
 
     def _source_id(self, source: str | SourceEntry) -> str:
         return dataset_id_of(source if isinstance(source, str) else source.dataset)
@@ -264,7 +282,11 @@ class _ProjectBuilder:
         sources = []
         for role, source in entry.sources.items():
             id = self._source_id(source)
-            sources.append(SourceDeclaration(role, id, self._units[id], source.subscribe if isinstance(source, SourceEntry) else True))
+            sources.append(
+                SourceDeclaration(
+                    role, id, self._units[id], source.subscribe if isinstance(source, SourceEntry) else True
+                )
+            )
         if not any(source.subscribe for source in sources):
             raise self._error("arcs", name, "it subscribes to none of its sources, so it would never start")
         unit = (
@@ -274,7 +296,11 @@ class _ProjectBuilder:
         )
         for source in sources:
             if not source.lot_unit.nests_in(unit):
-                raise self._error("arcs", name, f"lots of {source.unit}, of its source {source.dataset.replace(':', '/')}, do not nest in lots of {unit}")
+                raise self._error(
+                    "arcs",
+                    name,
+                    f"lots of {source.unit}, of its source {source.dataset.replace(':', '/')}, do not nest in lots of {unit}",
+                )
         for sink in entry.sinks.values():
             self._own_dataset("arcs", name, sink, f"arc {project}:{name}", unit.name)
         sinks = tuple(SinkDeclaration(role, dataset_id_of(sink)) for role, sink in entry.sinks.items())
@@ -283,7 +309,9 @@ class _ProjectBuilder:
         if entry.order not in ("", "strict", "any"):
             raise self._error("arcs", name, f'order is "strict" or "any", not {entry.order!r}')
         if not 1 <= entry.limit <= 1000:
-            raise self._error("arcs", name, f"limit is the number of lots that run at once, 1 to 1000, not {entry.limit}")
+            raise self._error(
+                "arcs", name, f"limit is the number of lots that run at once, 1 to 1000, not {entry.limit}"
+            )
         if not 0 <= entry.retries <= 100:
             raise self._error("arcs", name, f"retries is 0 to 100, not {entry.retries}")
         if entry.part_bytes < 1:
@@ -302,9 +330,22 @@ class _ProjectBuilder:
     def _build_workload(self, name: str, entry: ArcEntry) -> WorkloadDeclaration:
         command = (entry.command,) if isinstance(entry.command, str) else entry.command
         copy = CopyEntry() if entry.copy is True else entry.copy or None
-        given = [word for word, is_given in (("command", command and not entry.image), ("function", entry.function), ("image", entry.image), ("copy", copy)) if is_given]
+        given = [
+            word
+            for word, is_given in (
+                ("command", command and not entry.image),
+                ("function", entry.function),
+                ("image", entry.image),
+                ("copy", copy),
+            )
+            if is_given
+        ]
         if len(given) != 1:
-            raise self._error("arcs", name, f"it has {' and '.join(given) or 'no workload'}; an arc has one of command, function, image (with a command or without) and copy")
+            raise self._error(
+                "arcs",
+                name,
+                f"it has {' and '.join(given) or 'no workload'}; an arc has one of command, function, image (with a command or without) and copy",
+            )
         if entry.function and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", entry.function):
             raise self._error("arcs", name, f"{entry.function!r} names no function; write module:name")
         kind = "container" if entry.image else given[0]
@@ -317,7 +358,9 @@ class _ProjectBuilder:
             raise self._error("arcs", name, 'manifest = "own" is for commands and containers')
         timeout = self._seconds("arcs", name, "timeout", entry.timeout)
         if timeout <= 0 or entry.memory < 32 * 1024 * 1024 or entry.disk < 1024 * 1024:
-            raise self._error("arcs", name, "timeout must be more than 0, memory at least 32 MiB and disk at least 1 MiB, in bytes")
+            raise self._error(
+                "arcs", name, "timeout must be more than 0, memory at least 32 MiB and disk at least 1 MiB, in bytes"
+            )
         return WorkloadDeclaration(
             kind, command, entry.function, entry.image, json.dumps(entry.props, separators=(",", ":")),  # type: ignore[arg-type]
             tuple(entry.environment.items()), copy.include if copy else (), copy.exclude if copy else (),

@@ -37,7 +37,9 @@ def _read_role(work: PartWork, role: str) -> list[Path]:
     except ManifestError as error:
         raise WorkloadFailed(str(error)) from error
     if manifest.state not in ("complete", "empty"):
-        raise WorkloadFailed(f"Its manifest for the sink {role} says {manifest.state}{f': {manifest.comment}' if manifest.comment else '.'}")
+        raise WorkloadFailed(
+            f"Its manifest for the sink {role} says {manifest.state}{f': {manifest.comment}' if manifest.comment else '.'}"
+        )
     if manifest.state == "empty" and manifest.uris:
         raise WorkloadFailed(f"Its manifest for the sink {role} says empty, and names {len(manifest.uris)} objects.")
     files: dict[Path, None] = {}
@@ -51,7 +53,9 @@ def _find_files(work: PartWork, role: str, manifest: LotManifest, uri: str) -> l
     seen = f"{work.seen_folder}/sinks/{role}/"
     path = unquote(urlsplit(uri).path) if uri.startswith("file:") else ""
     if not path.startswith(seen) or ".." in path.split("/"):
-        raise WorkloadFailed(f"Its manifest for the sink {role} names {uri}, which does not lie in the sink, file://{seen}.")
+        raise WorkloadFailed(
+            f"Its manifest for the sink {role} names {uri}, which does not lie in the sink, file://{seen}."
+        )
     place = root / path[len(seen) :]
     if manifest.uriType == "identifier":
         if not place.is_file() or place.is_symlink():

@@ -86,7 +86,9 @@ class PartWork:
         try:
             return dict(self.part.inputs)[role]
         except KeyError:
-            raise WorkloadFailed(f"The arc has no source {role!r}; it has {', '.join(dict(self.part.inputs))}.") from None
+            raise WorkloadFailed(
+                f"The arc has no source {role!r}; it has {', '.join(dict(self.part.inputs))}."
+            ) from None
 
     def _resolve(self, entry: LotEntry, uri_type: UriType) -> Iterator[LotEntry]:
         if uri_type == "identifier":
@@ -96,7 +98,11 @@ class PartWork:
                 yield LotEntry(found.uri)
         else:
             folder, _, stem = entry.uri.rpartition("/")
-            matching = [each for each in self.locations.list(f"{folder}/") if each.uri.startswith(f"{folder}/{stem}") and "/" not in each.uri[len(folder) + 1 :]]
+            matching = [
+                each
+                for each in self.locations.list(f"{folder}/")
+                if each.uri.startswith(f"{folder}/{stem}") and "/" not in each.uri[len(folder) + 1 :]
+            ]
             if len(matching) != 1:
                 raise WorkloadFailed(f"The prefix {entry.uri} means {len(matching)} objects; it must mean one.")
             yield LotEntry(matching[0].uri)
@@ -120,7 +126,9 @@ class PartWork:
                 for chunk in chunks:
                     file.write(chunk)
             if entry.facts.size is not None and place.stat().st_size != entry.facts.size:
-                raise WorkloadFailed(f"{entry.uri} has {place.stat().st_size} bytes, and its manifest says {entry.facts.size}: it was changed after it arrived.")
+                raise WorkloadFailed(
+                    f"{entry.uri} has {place.stat().st_size} bytes, and its manifest says {entry.facts.size}: it was changed after it arrived."
+                )
             uris.append(str(place.relative_to(folder)))
         self._write_source_manifest(role, uris)
         self._staged[role] = folder
@@ -145,11 +153,18 @@ class PartWork:
 
     def _place(self, folder: Path, name: str) -> Path:
         """Return where an object is staged; of two that would be one file the later gets a number."""
-        parts = [part if part not in ("", ".", "..") and len(part.encode()) <= MAX_NAME else f"_{abs(hash(part)):x}" for part in name.split("/")]
+        parts = [
+            part if part not in ("", ".", "..") and len(part.encode()) <= MAX_NAME else f"_{abs(hash(part)):x}"
+            for part in name.split("/")
+        ]
         place = folder.joinpath(*parts)
         number = 1
         while place.exists() or any(parent.is_file() for parent in place.parents if folder in parent.parents):
-            place = folder.joinpath(*parts[:-1], f"{number}-{parts[-1]}") if not any(p.is_file() for p in place.parents) else folder / f"{number}-{parts[-1]}"
+            place = (
+                folder.joinpath(*parts[:-1], f"{number}-{parts[-1]}")
+                if not any(p.is_file() for p in place.parents)
+                else folder / f"{number}-{parts[-1]}"
+            )
             number += 1
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
@@ -161,7 +176,9 @@ class PartWork:
         place.parent.mkdir(parents=True, exist_ok=True)
         base = f"file://{self.seen_folder}/sources/{role}/"
         uris = tuple(base + quote(each) for each in names)
-        place.write_bytes(encode_manifest(LotManifest("complete" if uris else "empty", None, self.part.lot, "identifier", uris)))
+        place.write_bytes(
+            encode_manifest(LotManifest("complete" if uris else "empty", None, self.part.lot, "identifier", uris))
+        )
 
     def source_manifest_name(self, role: str) -> str:
         dataset = self.datasets[role]

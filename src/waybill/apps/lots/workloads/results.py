@@ -57,7 +57,11 @@ def _store_sink(work: PartWork, sink: SinkPart, result: WorkloadResult, *, at: s
     body = encode_manifest(manifest)
     work.objects.put(name, body)
     return replace(
-        sink, manifest=name, sha256=hashlib.sha256(body).hexdigest(), count=manifest.count or 0, bytes=manifest.bytes or 0
+        sink,
+        manifest=name,
+        sha256=hashlib.sha256(body).hexdigest(),
+        count=manifest.count or 0,
+        bytes=manifest.bytes or 0,
     )
 
 
@@ -72,7 +76,9 @@ def _upload(work: PartWork, role: str, files: list[Path] | None) -> Iterator[Lot
             raise InterruptedError("told to stop")
         relative = path.relative_to(root).as_posix()
         if not relative.isprintable():
-            raise WorkloadFailed(f"{relative!r} in the sink {role} is no name of an object: it has characters that cannot be printed.")
+            raise WorkloadFailed(
+                f"{relative!r} in the sink {role} is no name of an object: it has characters that cannot be printed."
+            )
         name = "/".join(part for part in (target.name, below, relative) if part)
         size = path.stat().st_size
         with path.open("rb") as file:

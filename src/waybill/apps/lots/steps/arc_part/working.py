@@ -54,10 +54,14 @@ def run_step(part: Record, ctx: StepContext) -> Outcome:
 
 
 class _PartRound:
-    def __init__(self, part: Record, ctx: StepContext, resources: LotsResources, about: PartDocument, arc: ArcDeclaration) -> None:
+    def __init__(
+        self, part: Record, ctx: StepContext, resources: LotsResources, about: PartDocument, arc: ArcDeclaration
+    ) -> None:
         self._part, self._ctx, self._resources, self._arc = part, ctx, resources, arc
         digest = digest_workload(arc)
-        self._about = about if about.workload == digest else replace(about, workload=digest)  # the arc was declared anew
+        self._about = (
+            about if about.workload == digest else replace(about, workload=digest)
+        )  # the arc was declared anew
         self._lot = Lot.parse(about.lot)
         self._attempts = part.find_document(PartAttempts) or PartAttempts()
 
@@ -78,7 +82,18 @@ class _PartRound:
             result = WorkloadResult(str(error))
         except InterruptedError:
             raise StepStopped("told to stop") from None
+        self._keep_remains(attempt, result)
         return self._fail(attempt, result)
+
+    def _keep_remains(self, attempt: PartAttempt, result: WorkloadResult) -> None:
+        """With `on_failure = "keep"` what a failed workload left in its sinks is uploaded too, for whoever looks at it."""
+        if self._arc.on_failure == "keep" and result.entries is None:
+            work = self._make_work(attempt)
+            if (work.folder / "sinks").is_dir():
+                try:
+                    store_sinks(work, WorkloadResult(), at=self._at())
+                except (WorkloadFailed, InterruptedError) as error:
+                    self._ctx.log.warning("What %s left cannot be kept: %s", attempt.id, error)
 
     def _end_interrupted(self) -> None:
         """A claim was lost, or the process died: list what its attempt left, and remove it."""
@@ -101,8 +116,11 @@ class _PartRound:
         folder = self._ctx.workdir / "work"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        return self._make_work(attempt)
+
+    def _make_work(self, attempt: PartAttempt) -> PartWork:
         return PartWork(
-            self._arc, self._about, attempt, folder, self._resources.objects, self._resources.locations,
+            self._arc, self._about, attempt, self._ctx.workdir / "work", self._resources.objects, self._resources.locations,
             {source.role: self._dataset(source.dataset) for source in self._arc.sources},
             {sink.role: self._dataset(sink.dataset) for sink in self._arc.sinks},
             lambda: self._ctx.stop,

@@ -22,7 +22,16 @@ from waybill.apps.lots.declaration.documents import ArcDeclaration, DatasetDecla
 from waybill.apps.lots.gates import decide_completion, decide_start
 from waybill.apps.lots.lot_events import make_lot_events
 from waybill.apps.lots.lot_manifests import ChildManifest, LotManifest, LotManifestWriter, iter_entries
-from waybill.apps.lots.machine import PART, RUN, PartAttempts, PartDocument, RunDocument, RunSources, SinkPart, run_id_of
+from waybill.apps.lots.machine import (
+    PART,
+    RUN,
+    PartAttempts,
+    PartDocument,
+    RunDocument,
+    RunSources,
+    SinkPart,
+    run_id_of,
+)
 from waybill.apps.lots.naming import ManifestState
 from waybill.apps.lots.publishing import (
     LotPublication,
@@ -101,9 +110,7 @@ class _RunningLot:
                     read.append((role, str(lot), row.generation, row.manifest))
                     generations[f"{role} {lot}"] = row.generation
                     count += row.generation
-            if self._tables.begin_run(
-                self._arc.id, self._lot, self._about.generation, count, generations, at=self._at
-            ):
+            if self._tables.begin_run(self._arc.id, self._lot, self._about.generation, count, generations, at=self._at):
                 return RunSources(tuple(read), tuple(absent), digest_workload(self._arc))
         return None
 
@@ -117,7 +124,14 @@ class _RunningLot:
         for generation in range(max(1, self._about.generation - 20), self._about.generation):
             row = self._tables.find_run(self._arc.id, self._lot, generation)
             if row is not None and row.state == "partial":
-                acts.append(Act(Ref(RUN.name, run_id_of(self._arc.id, self._lot, generation)), "clean", {}, "a newer generation runs"))
+                acts.append(
+                    Act(
+                        Ref(RUN.name, run_id_of(self._arc.id, self._lot, generation)),
+                        "clean",
+                        {},
+                        "a newer generation runs",
+                    )
+                )
         return tuple(acts)
 
     # --- ending
@@ -150,7 +164,9 @@ class _RunningLot:
                     self._objects, self._resources.locations, self._dataset(sink.dataset), self._lot, attempt.id, comment=attempt.message, at=self._at
                 )  # fmt: skip
 
-    def _publish(self, made: tuple[tuple[PartDocument, tuple[SinkPart, ...]], ...], sources: RunSources, message: str) -> Outcome:
+    def _publish(
+        self, made: tuple[tuple[PartDocument, tuple[SinkPart, ...]], ...], sources: RunSources, message: str
+    ) -> Outcome:
         publications = [
             LotPublication(
                 self._dataset(sink.dataset), self._lot, self._run.id,
@@ -161,7 +177,8 @@ class _RunningLot:
         published = publish_lots(
             self._objects, self._tables, publications, at=self._at,
             finish=lambda: self._tables.change_run(
-                self._arc.id, self._lot, self._about.generation, state="complete", at=self._at, message=message
+                self._arc.id, self._lot, self._about.generation, state="complete", at=self._at, message=message,
+                shown=None if made else "empty",
             ),
         )  # fmt: skip
         refresh_arc_state(self._objects, self._tables, self._arc, self._lot)

@@ -65,4 +65,7 @@ def _wait_for_previous(tables: LotTables, arc: ArcDeclaration, start: ArcStart, 
     row = tables.find_run(arc.id, previous)
     if row is not None and row.state == "complete":
         return None
-    return Wait(LOOK_AGAIN, f"Waits for {previous}, the lot before it, which is {row.state if row is not None else 'not there'}.")
+    return Wait(
+        LOOK_AGAIN,
+        f"Waits for {previous}, the lot before it, which is {row.state if row is not None else 'not there'}.",
+    )

@@ -77,7 +77,11 @@ class _BoundaryRound:
         listed = list_arrivals(
             self._tables, self._resources.locations, self._dataset, self._boundary, since=since, now=now
         )
-        doubtful = Lot.at(now, self._boundary.lot_unit).minute if listed.has_doubtful and since is not None else self._position.doubtful
+        doubtful = (
+            Lot.at(now, self._boundary.lot_unit).minute
+            if listed.has_doubtful and since is not None
+            else self._position.doubtful
+        )
         self._position = replace(self._position, listed=now.timestamp(), doubtful=doubtful)
 
     def _list_late(self, first_open: Lot) -> list[Lot]:
