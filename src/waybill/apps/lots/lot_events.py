@@ -39,7 +39,7 @@ def make_lot_events(resources: LotsResources, published: PublishedLot, *, at: fl
             "datasetId": dataset.title,
             "state": published.state,
             "generation": published.generation,
-            "count": published.count,
+            "count": published.object_count,
         },
         key=f"{dataset.id} {published.lot} {published.generation}",
         at=at,

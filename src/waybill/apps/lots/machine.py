@@ -274,7 +274,8 @@ ARC = Machine(
 )  # fmt: skip
 
 RUN = Machine(
-    name="arc-run", plural="arc-runs", description="One lot of one generation through one arc.", made_by="the publication of a lot of its sources",
+    name="arc-run", plural="arc-runs", description="One lot of one generation through one arc.",
+    made_by="the publication of a lot of its sources",
     steps="waybill.apps.lots.steps.arc_run",
     hold_names=_hold_names_of_run,
     states=(

@@ -37,8 +37,15 @@ def with_attempt(attempts: PartAttempts, attempt: PartAttempt) -> PartAttempts:
 
 
 def remove_failed_attempts(
-    ctx: StepContext, resources: LotsResources, arc: ArcDeclaration, lot: Lot, attempts: PartAttempts, *, at: str, include_complete: bool = False
-) -> PartAttempts:  # fmt: skip
+    ctx: StepContext,
+    resources: LotsResources,
+    arc: ArcDeclaration,
+    lot: Lot,
+    attempts: PartAttempts,
+    *,
+    at: str,
+    include_complete: bool = False,
+) -> PartAttempts:
     """Remove what attempts wrote that came to nothing, and verify it; returns them as they are now."""
     changed = attempts
     for attempt in attempts.attempts:

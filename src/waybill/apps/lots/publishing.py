@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from waybill.apps.lots.catalogue import LotRow, LotTables
 from waybill.apps.lots.declaration.documents import ArcDeclaration, DatasetDeclaration, DatasetSubscribers
 from waybill.apps.lots.declaration.project_file import minute_of_begin
 from waybill.apps.lots.lot_manifests import LotManifest, decode_manifest, encode_manifest
 from waybill.apps.lots.machine import ARC, DATASET, LIVE_PRIORITY, RUN, ArcStart, RunDocument, run_id_of
 from waybill.apps.lots.naming import ManifestKey, ManifestState
-from waybill.apps.lots.units import Lot
+from waybill.apps.lots.units import Lot, LotUnit
 from waybill.errors import NotFound
 from waybill.objects import ObjectExists, ObjectNotFound, Objects, UnsupportedObjectOperation
 from waybill.record import Record, Ref
@@ -42,7 +40,7 @@ class PublishedLot(NamedTuple):
     generation: int
     state: ManifestState
     manifest: str  # the name of its root
-    count: int
+    object_count: int
 
 
 class LotStarts(NamedTuple):
@@ -219,11 +217,8 @@ def sum_sources(tables: LotTables, arc: ArcDeclaration, lot: Lot) -> int:
     return sum(tables.sum_generations(source.dataset, *interval_of(lot, source.lot_unit)) for source in arc.sources)
 
 
-def interval_of(lot: Lot, unit: object) -> tuple[Lot, Lot]:
+def interval_of(lot: Lot, unit: LotUnit) -> tuple[Lot, Lot]:
     """Return the first lot of a finer unit that is in a lot, and the one after the last."""
-    from waybill.apps.lots.units import LotUnit
-
-    assert isinstance(unit, LotUnit)
     return Lot(unit, lot.minute), Lot(unit, lot.minute + lot.unit.minutes)
 
 
@@ -237,7 +232,3 @@ def iter_source_lots(tables: LotTables, arc: ArcDeclaration, lot: Lot) -> Iterat
         for minute in range(first.minute, after.minute, first.unit.minutes):
             each = Lot(first.unit, minute)
             yield source.role, source.dataset, each, present.get(each)
-
-
-def with_generation(manifest: LotManifest, generation: int) -> LotManifest:
-    return replace(manifest, generation=generation)

@@ -14,12 +14,10 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class LotsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    margin: Seconds = (
-        1.0  # seconds after the end of a lot in which arrivals that were stamped before it are still written
-    )
-    output: Positive = (
-        1024 * 1024
-    )  # bytes that are kept of the standard output, and of the standard error, of an attempt
+    # seconds after the end of a lot in which arrivals that were stamped before it are still written
+    margin: Seconds = 1.0
+    # bytes that are kept of the standard output, and of the standard error, of an attempt
+    output: Positive = 1024 * 1024
     notify: tuple[str, ...] = ()  # who gets a mail when a lot is overdue, beside those whom the dataset names
     podman: str = ""  # the program that runs containers; "": podman or docker, whichever is found
 

@@ -47,7 +47,8 @@ def check(context: CommandContext, file: ProjectFileArgument) -> None:
     if context.as_json:
         return context.print_json(summary)
     context.print_line(
-        f"The project {project.name} can be applied: {len(project.datasets)} datasets, {len(project.boundaries)} boundaries, {len(project.arcs)} arcs."
+        f"The project {project.name} can be applied: {len(project.datasets)} datasets, "
+        f"{len(project.boundaries)} boundaries, {len(project.arcs)} arcs."
     )
     return None
 

@@ -10,11 +10,12 @@ its lots, its runs and their manifests stay.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from waybill.apps.lots.declaration.checks import AppliedDeclarations, check_project
+from waybill.apps.lots.declaration.checks import AppliedDeclarations, Declaration, check_project
 from waybill.apps.lots.declaration.documents import (
     ArcDeclaration,
     BoundaryDeclaration,
@@ -22,14 +23,13 @@ from waybill.apps.lots.declaration.documents import (
     DatasetSubscribers,
     ProjectDeclaration,
 )
-from waybill.apps.lots.machine import ARC, BOUNDARY, DATASET, BoundaryPosition
-from waybill.apps.lots.units import Lot, format_instant
+from waybill.apps.lots.machine import ARC, BOUNDARY, DATASET, ArcStart, BoundaryPosition
+from waybill.apps.lots.units import Lot, format_instant, parse_instant
 from waybill.engine import Engine
 from waybill.record import Record, RecordNotFound, Ref, Store
 from waybill.step import Act, New
 
 ChangeName = Literal["create", "change", "end"]
-IN_FORCE = "Active"
 
 
 class DeclarationChange(NamedTuple):
@@ -42,9 +42,6 @@ class DeclarationChange(NamedTuple):
 
     def describe(self) -> str:
         return f"{self.name} {self.kind} {self.id}" + (f" ({'; '.join(self.fields)})" if self.fields else "")
-
-
-_TYPES = {DATASET.name: DatasetDeclaration, BOUNDARY.name: BoundaryDeclaration, ARC.name: ArcDeclaration}
 
 
 def read_applied(store: Store) -> AppliedDeclarations:
@@ -85,7 +82,9 @@ def find_changes(project: ProjectDeclaration, applied: AppliedDeclarations) -> l
     return found
 
 
-def _pairs(project: ProjectDeclaration, applied: AppliedDeclarations) -> Iterator[tuple[str, Sequence[DatasetDeclaration | BoundaryDeclaration | ArcDeclaration], dict[str, DatasetDeclaration | BoundaryDeclaration | ArcDeclaration]]]:  # fmt: skip
+def _pairs(
+    project: ProjectDeclaration, applied: AppliedDeclarations
+) -> Iterator[tuple[str, Sequence[Declaration], dict[str, Declaration]]]:
     yield DATASET.name, project.datasets, dict(applied.datasets)
     yield BOUNDARY.name, project.boundaries, dict(applied.boundaries)
     yield ARC.name, project.arcs, dict(applied.arcs)
@@ -105,12 +104,10 @@ def _show(value: object) -> str:
 
 def apply_changes(engine: Engine, project: ProjectDeclaration, *, who: str, now: float) -> list[DeclarationChange]:
     """Apply a project in one commit; returns what was changed. Safe to repeat: then nothing is."""
-    from datetime import UTC, datetime
-
     applied = read_applied(engine.store)
     changes = find_changes(project, applied)
     after = applied.with_project(project)
-    instant = datetime.fromtimestamp(now, UTC)
+    instant = format_instant(datetime.fromtimestamp(now, UTC))
     new: list[New] = []
     acts: list[Act] = []
     wakes: list[Ref] = []
@@ -119,50 +116,22 @@ def apply_changes(engine: Engine, project: ProjectDeclaration, *, who: str, now:
         if change.name == "end":
             acts.append(Act(ref, "end", {}, f"the project {project.name} no longer declares it"))
             continue
-        declaration = _find(after, change.kind, change.id)
-        if change.name == "change":
-            acts.append(
-                Act(ref, "change", {"declaration": msgspec.to_builtins(declaration)}, "; ".join(change.fields)[:500])
-            )
-            wakes.append(ref)
+        declaration = after.find(change.kind, change.id)
+        if change.name == "create" and not _exists(engine.store, ref):
+            new.append(_make_record(declaration, after, instant))
             continue
-        if isinstance(declaration, ArcDeclaration) and not declaration.begin:
-            # `from = "now"` is decided once, when it is applied
-            declaration_start = format_instant(Lot.at(instant, declaration.lot_unit).start)
-        else:
-            declaration_start = ""
-        if _exists(engine.store, ref):
-            acts.append(
-                Act(
-                    ref,
-                    "begin",
-                    {
-                        "declaration": msgspec.to_builtins(declaration),
-                        "started": declaration_start or format_instant(instant),
-                    },
-                )
-            )
-            wakes.append(ref)
-            continue
-        new.append(
-            _make_record(
-                change, declaration, instant_text=format_instant(instant), start=declaration_start, after=after
-            )
-        )
-    acts += _subscriber_acts(applied, after, {change.id for change in changes if change.kind == DATASET.name and change.name == "create"} if not acts else {n.id or "" for n in new if n.kind == DATASET.name})  # fmt: skip
+        args = {"declaration": msgspec.to_builtins(declaration), "started": _start_of(declaration, instant)}
+        action = "change" if change.name == "change" else "begin"  # a record that has ended begins again
+        acts.append(Act(ref, action, args, "; ".join(change.fields)[:500]))
+        wakes.append(ref)
+    created = {each.id for each in new if each.kind == DATASET.name}
+    acts += _make_subscriber_acts(applied, after, created)
     if new or acts:
         engine.submit_all(new, acts=acts, wakes=wakes, who=who, why=f"project {project.name}")
     return changes
 
 
-def _find(after: AppliedDeclarations, kind: str, id: str) -> DatasetDeclaration | BoundaryDeclaration | ArcDeclaration:
-    if kind == DATASET.name:
-        return after.datasets[id]
-    return after.boundaries[id] if kind == BOUNDARY.name else after.arcs[id]
-
-
 def _exists(store: Store, ref: Ref) -> bool:
-    """A record that has ended begins again: its history, and where it stopped, stay."""
     try:
         store.get(*ref)
     except RecordNotFound:
@@ -170,19 +139,27 @@ def _exists(store: Store, ref: Ref) -> bool:
     return True
 
 
-def _make_record(change: DeclarationChange, declaration: DatasetDeclaration | BoundaryDeclaration | ArcDeclaration, *, instant_text: str, start: str, after: AppliedDeclarations) -> New:  # fmt: skip
-    from waybill.apps.lots.machine import ArcStart
+def _start_of(declaration: Declaration, instant: str) -> str:
+    """Return since when a boundary is open, or an arc runs: `from = "now"` is decided once, when it is applied."""
+    if isinstance(declaration, ArcDeclaration):
+        return declaration.begin or format_instant(Lot.at(parse_instant(instant), declaration.lot_unit).start)
+    return instant
 
+
+def _make_record(declaration: Declaration, after: AppliedDeclarations, instant: str) -> New:
     if isinstance(declaration, DatasetDeclaration):
-        return New(DATASET.name, (declaration, DatasetSubscribers(after.list_subscribers(change.id))), id=change.id)
+        subscribers = DatasetSubscribers(after.list_subscribers(declaration.id))
+        return New(DATASET.name, (declaration, subscribers), id=declaration.id)
     if isinstance(declaration, BoundaryDeclaration):
-        return New(BOUNDARY.name, (declaration, BoundaryPosition(open_since=instant_text)), id=change.id)
-    return New(ARC.name, (declaration, ArcStart(declaration.begin or start)), id=change.id)
+        return New(BOUNDARY.name, (declaration, BoundaryPosition(open_since=instant)), id=declaration.id)
+    return New(ARC.name, (declaration, ArcStart(_start_of(declaration, instant))), id=declaration.id)
 
 
-def _subscriber_acts(before: AppliedDeclarations, after: AppliedDeclarations, created: set[str]) -> Iterator[Act]:
+def _make_subscriber_acts(
+    before: AppliedDeclarations, after: AppliedDeclarations, created: set[str | None]
+) -> Iterator[Act]:
+    """A dataset knows who reads it, so that publishing a lot of it reads one record."""
     for id in after.datasets:
-        if id not in created and (
-            id not in before.datasets or before.list_subscribers(id) != after.list_subscribers(id)
-        ):
-            yield Act(Ref(DATASET.name, id), "subscribe", {"arcs": list(after.list_subscribers(id))})
+        subscribers = after.list_subscribers(id)
+        if id not in created and (id not in before.datasets or before.list_subscribers(id) != subscribers):
+            yield Act(Ref(DATASET.name, id), "subscribe", {"arcs": list(subscribers)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from waybill.apps.lots.declaration.documents import (
     ArcDeclaration,
@@ -17,6 +18,9 @@ from waybill.apps.lots.declaration.documents import (
     title_of_dataset,
 )
 from waybill.errors import InputError
+
+Declaration = DatasetDeclaration | BoundaryDeclaration | ArcDeclaration
+DeclarationT = TypeVar("DeclarationT", DatasetDeclaration, BoundaryDeclaration, ArcDeclaration)
 
 
 @dataclass
@@ -30,10 +34,16 @@ class AppliedDeclarations:
     def with_project(self, project: ProjectDeclaration) -> AppliedDeclarations:
         """Return what is in force after this project is applied in place of its earlier form."""
         return AppliedDeclarations(
-            {id: each for id, each in self.datasets.items() if each.project != project.name} | {each.id: each for each in project.datasets},
-            {id: each for id, each in self.boundaries.items() if each.project != project.name} | {each.id: each for each in project.boundaries},
-            {id: each for id, each in self.arcs.items() if each.project != project.name} | {each.id: each for each in project.arcs},
-        )  # fmt: skip
+            _replace_those_of(project.name, self.datasets, project.datasets),
+            _replace_those_of(project.name, self.boundaries, project.boundaries),
+            _replace_those_of(project.name, self.arcs, project.arcs),
+        )
+
+    def find(self, kind: str, id: str) -> Declaration:
+        """Return what is declared of a record."""
+        if kind == "dataset":
+            return self.datasets[id]
+        return self.boundaries[id] if kind == "boundary" else self.arcs[id]
 
     def list_subscribers(self, dataset: str) -> tuple[str, ...]:
         return tuple(sorted(arc.id for arc in self.arcs.values() if any(s.dataset == dataset for s in arc.subscribed)))
@@ -44,6 +54,12 @@ class AppliedDeclarations:
     @property
     def units(self) -> dict[str, str]:
         return {id: dataset.unit for id, dataset in self.datasets.items()}
+
+
+def _replace_those_of(
+    project: str, present: dict[str, DeclarationT], new: Iterable[DeclarationT]
+) -> dict[str, DeclarationT]:
+    return {id: each for id, each in present.items() if each.project != project} | {each.id: each for each in new}
 
 
 def check_project(project: ProjectDeclaration, applied: AppliedDeclarations) -> AppliedDeclarations:
@@ -76,7 +92,10 @@ def _find_overlaps(datasets: Iterable[DatasetDeclaration]) -> Iterator[str]:
         for second in by_path[n + 1 :]:
             if not _normal(second.path).startswith(_normal(first.path)):
                 break
-            yield f"The path of {second.title}, {second.path}, lies within that of {first.title}, {first.path}; give each dataset a folder of its own."
+            yield (
+                f"The path of {second.title}, {second.path}, lies within that of {first.title}, {first.path}; "
+                "give each dataset a folder of its own."
+            )
 
 
 def _normal(path: str) -> str:
@@ -88,11 +107,20 @@ def _find_lost_sources(after: AppliedDeclarations) -> Iterator[str]:
         for source in arc.sources:
             dataset = after.datasets.get(source.dataset)
             if dataset is None:
-                yield f"{arc.title} reads {title_of_dataset(source.dataset)}, which would have no owner any more; leave it declared, or end that arc first."
+                yield (
+                    f"{arc.title} reads {title_of_dataset(source.dataset)}, which would have no owner any "
+                    "more; leave it declared, or end that arc first."
+                )
             elif not dataset.lot_unit.nests_in(arc.lot_unit):
-                yield f"{arc.title} makes lots of {arc.unit}, and its source {dataset.title} would have lots of {dataset.unit}, which do not nest in them."
+                yield (
+                    f"{arc.title} makes lots of {arc.unit}, and its source {dataset.title} would have lots of "
+                    f"{dataset.unit}, which do not nest in them."
+                )
             elif dataset.unit != source.unit:
-                yield f"{arc.title} was applied when {dataset.title} had lots of {source.unit}; apply its project again after the unit is {dataset.unit}."
+                yield (
+                    f"{arc.title} was applied when {dataset.title} had lots of {source.unit}; apply its "
+                    f"project again after the unit is {dataset.unit}."
+                )
 
 
 def _find_circles(after: AppliedDeclarations) -> Iterator[str]:
@@ -110,7 +138,10 @@ def _find_circles(after: AppliedDeclarations) -> Iterator[str]:
             del path[place:]
             if dataset in path:
                 circle = [*path[path.index(dataset) :], dataset]
-                yield f"Datasets are made from each other in a circle: {' from '.join(map(title_of_dataset, circle))}; no lot could ever be the first."
+                yield (
+                    "Datasets are made from each other in a circle: "
+                    f"{' from '.join(map(title_of_dataset, circle))}; no lot could ever be the first."
+                )
                 break
             if dataset in done:
                 continue

@@ -51,7 +51,8 @@ class _ClusterlessMapper:
     def _refuse(self, part: str, each: Mapping[str, Any]) -> InputError:
         known = ", ".join((*BOUNDARY_TYPES, *COPY_TYPES, *BATCH_TYPES))
         return InputError(
-            f"{self._title}: {part}.{each.get('name', '?')} is a {each.get('type', 'component without a type')}, which has no counterpart here; "
+            f"{self._title}: {part}.{each.get('name', '?')} is a "
+            f"{each.get('type', 'component without a type')}, which has no counterpart here; "
             f"there is one for {known}. Write it as a project file of Waybill."
         )
 
@@ -65,7 +66,8 @@ class _ClusterlessMapper:
             raise self._refuse("boundaries", each)
         filters = each.get("filter") or {}
         infrequent = each.get("infrequent") or {}
-        modified = each.get("eventArrival", "infrequent") == "infrequent" and infrequent.get("lotSource", "objectModifiedTime") == "objectModifiedTime"  # fmt: skip
+        is_infrequent = each.get("eventArrival", "infrequent") == "infrequent"
+        modified = is_infrequent and infrequent.get("lotSource", "objectModifiedTime") == "objectModifiedTime"
         return {
             "dataset": self._note_dataset(each["dataset"]),
             "unit": each["lotUnit"],

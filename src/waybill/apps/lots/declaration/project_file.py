@@ -25,8 +25,10 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -57,6 +59,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _KEY_GROUPS = ("year", "month", "day", "hour", "minute")
 
 Duration = float | str
+T = TypeVar("T")
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"begin": "from"}):
@@ -278,7 +281,7 @@ class _ProjectBuilder:
         if not entry.sources or not entry.sinks:
             raise self._error("arcs", name, "an arc has at least one source and one sink")
         for role in (*entry.sources, *entry.sinks):
-            self._place("arcs", name, lambda role=role: check_name(role, "role of a dataset"))  # type: ignore[misc]
+            self._place("arcs", name, partial(check_name, role, "role of a dataset"))
         sources = []
         for role, source in entry.sources.items():
             id = self._source_id(source)
@@ -294,12 +297,12 @@ class _ProjectBuilder:
             if entry.unit
             else max((each.lot_unit for each in sources), key=lambda each: each.minutes)
         )
-        for source in sources:
-            if not source.lot_unit.nests_in(unit):
+        for declared in sources:
+            if not declared.lot_unit.nests_in(unit):
                 raise self._error(
                     "arcs",
                     name,
-                    f"lots of {source.unit}, of its source {source.dataset.replace(':', '/')}, do not nest in lots of {unit}",
+                    f"lots of {declared.unit}, of its source {declared.dataset.replace(':', '/')}, do not nest in lots of {unit}",
                 )
         for sink in entry.sinks.values():
             self._own_dataset("arcs", name, sink, f"arc {project}:{name}", unit.name)
@@ -344,7 +347,8 @@ class _ProjectBuilder:
             raise self._error(
                 "arcs",
                 name,
-                f"it has {' and '.join(given) or 'no workload'}; an arc has one of command, function, image (with a command or without) and copy",
+                f"it has {' and '.join(given) or 'no workload'}; an arc has one of command, function, image "
+                "(with a command or without) and copy",
             )
         if entry.function and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", entry.function):
             raise self._error("arcs", name, f"{entry.function!r} names no function; write module:name")
@@ -378,7 +382,7 @@ class _ProjectBuilder:
     def _seconds(self, part: str, name: str, field: str, value: Duration) -> float:
         return self._place(part, name, lambda: parse_duration(value, field))
 
-    def _place(self, part: str, name: str, read: Any) -> Any:
+    def _place(self, part: str, name: str, read: Callable[[], T]) -> T:
         """Say where in the file an error is."""
         try:
             return read()

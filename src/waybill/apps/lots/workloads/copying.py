@@ -63,9 +63,9 @@ def _iter_kept(work: PartWork, role: str) -> Iterator[LotEntry]:
     for entry in work.iter_entries(role):
         # relative patterns are meant below the dataset's path, whatever folders a lot and an attempt have there
         relative = work.relative_name(role, entry.uri)
-        if (chosen.keeps(f"/{relative}") and (whole.keeps(entry.uri) or not entry.uri.startswith(root))) or (chosen.keeps(f"/{relative}") and not any(
-            p.startswith("/") for p in (*declared.include, *declared.exclude)
-        )):
+        if (chosen.keeps(f"/{relative}") and (whole.keeps(entry.uri) or not entry.uri.startswith(root))) or (
+            chosen.keeps(f"/{relative}") and not any(p.startswith("/") for p in (*declared.include, *declared.exclude))
+        ):
             yield entry
 
 

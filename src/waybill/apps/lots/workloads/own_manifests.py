@@ -65,7 +65,8 @@ def _find_files(work: PartWork, role: str, manifest: LotManifest, uri: str) -> l
         if not place.is_dir():
             raise WorkloadFailed(f"Its manifest for the sink {role} names {uri}, and there is no such folder.")
         return list(iter_files(place))
-    matching = [each for each in iter_files(place.parent) if each.parent == place.parent and each.name.startswith(place.name)] if place.parent.is_dir() else []  # fmt: skip
+    nearby = iter_files(place.parent) if place.parent.is_dir() else iter(())
+    matching = [each for each in nearby if each.parent == place.parent and each.name.startswith(place.name)]
     if len(matching) != 1:
         raise WorkloadFailed(f"The prefix {uri} in its manifest means {len(matching)} files; it must mean one.")
     return matching

@@ -127,7 +127,8 @@ class PartWork:
                     file.write(chunk)
             if entry.facts.size is not None and place.stat().st_size != entry.facts.size:
                 raise WorkloadFailed(
-                    f"{entry.uri} has {place.stat().st_size} bytes, and its manifest says {entry.facts.size}: it was changed after it arrived."
+                    f"{entry.uri} has {place.stat().st_size} bytes, and its manifest says {entry.facts.size}: "
+                    "it was changed after it arrived."
                 )
             uris.append(str(place.relative_to(folder)))
         self._write_source_manifest(role, uris)

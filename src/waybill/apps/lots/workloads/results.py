@@ -86,6 +86,15 @@ def _upload(work: PartWork, role: str, files: list[Path] | None) -> Iterator[Lot
         yield LotEntry(base + relative, ObjectFacts(stored.size, stored.sha256, format=_format_of(relative)))
 
 
+FORMATS = {
+    "csv": "text/csv",
+    "gz": "application/gzip",
+    "json": "application/json",
+    "jsonl": "application/jsonl",
+    "parquet": "application/vnd.apache.parquet",
+    "txt": "text/plain",
+}
+
+
 def _format_of(name: str) -> str | None:
-    known = {"json": "application/json", "csv": "text/csv", "txt": "text/plain", "parquet": "application/vnd.apache.parquet", "jsonl": "application/jsonl", "gz": "application/gzip"}  # fmt: skip
-    return known.get(name.rpartition(".")[2].lower())
+    return FORMATS.get(name.rpartition(".")[2].lower())

@@ -11,6 +11,7 @@ It may run twice at any point: parts have names, a lot is published once by each
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -49,6 +50,7 @@ from waybill.record import Record, Ref
 from waybill.step import Act, Done, New, Outcome, SpawnedChildren, StepContext, Wait
 
 MAX_READS = 10
+MadeParts = tuple[tuple[PartDocument, tuple[SinkPart, ...]], ...]  # what each part left in the sinks
 INLINE_ENTRIES = 1000  # of one part: a lot of so few has no child manifests
 
 
@@ -161,16 +163,19 @@ class _RunningLot:
         for attempt in attempts.attempts[:-1]:
             for sink in self._arc.sinks:
                 remove_attempt_data(
-                    self._objects, self._resources.locations, self._dataset(sink.dataset), self._lot, attempt.id, comment=attempt.message, at=self._at
-                )  # fmt: skip
+                    self._objects,
+                    self._resources.locations,
+                    self._dataset(sink.dataset),
+                    self._lot,
+                    attempt.id,
+                    comment=attempt.message,
+                    at=self._at,
+                )
 
-    def _publish(
-        self, made: tuple[tuple[PartDocument, tuple[SinkPart, ...]], ...], sources: RunSources, message: str
-    ) -> Outcome:
+    def _publish(self, made: MadeParts, sources: RunSources, message: str) -> Outcome:
         publications = [
             LotPublication(
-                self._dataset(sink.dataset), self._lot, self._run.id,
-                lambda generation, folder, role=sink.role, dataset=sink.dataset: self._build_manifest(role, dataset, generation, folder, made, sources),
+                dataset := self._dataset(sink.dataset), self._lot, self._run.id, self._make_builder(sink.role, dataset, made, sources)
             )
             for sink in self._arc.sinks
         ]  # fmt: skip
@@ -184,9 +189,14 @@ class _RunningLot:
         refresh_arc_state(self._objects, self._tables, self._arc, self._lot)
         return self._announce(published, message)
 
+    def _make_builder(
+        self, role: str, dataset: DatasetDeclaration, made: MadeParts, sources: RunSources
+    ) -> Callable[[int, str], LotManifest]:
+        return lambda generation, folder: self._build_manifest(role, dataset.id, generation, folder, made, sources)
+
     def _build_manifest(
         self, role: str, dataset_id: str, generation: int, folder: str,
-        made: tuple[tuple[PartDocument, tuple[SinkPart, ...]], ...], sources: RunSources,
+        made: MadeParts, sources: RunSources,
     ) -> LotManifest:  # fmt: skip
         head = LotManifest(
             "complete", None, str(self._lot), dataset=title_of_dataset(dataset_id), generation=generation, created=self._at,
