@@ -55,8 +55,15 @@ def test_a_lot_is_published_once_by_each_producer(lots: LotTables) -> None:
 
 def test_runs_of_newer_sources_are_new_and_others_are_the_same(lots: LotTables) -> None:
     lot = Lot.parse("20230101PT5M003")
-    assert [lots.assign_run("p/a", lot, key, at=AT) for key in (2, 2, 3, 2, 3)] == [1, 1, 2, 2, 2]
-    lots.change_run("p/a", lot, 1, state="complete", at=AT, sources={"main": 1})
+    assert [lots.assign_run("p/a", lot, count, at=AT) for count in (1, 2, 1)] == [1, 1, 1], (
+        "it waits: it takes in what comes"
+    )
+    assert not lots.begin_run("p/a", lot, 1, 1, {"main": 1}, at=AT), (
+        "a source was published since its generation was read"
+    )
+    assert lots.begin_run("p/a", lot, 1, 2, {"main": 1}, at=AT)
+    assert [lots.assign_run("p/a", lot, count, at=AT) for count in (2, 3, 2, 3)] == [1, 2, 2, 2]
+    lots.change_run("p/a", lot, 1, state="complete", at=AT)
     assert letters(lots, subject_of_arc("p/a"), str(lot), str(lot.next)) == "w"  # of the newest generation, which waits
     lots.change_run("p/a", lot, 2, state="complete", at=AT, sources={"main": 2})
     assert letters(lots, subject_of_arc("p/a"), str(lot), str(lot.next)) == "c"
@@ -65,6 +72,11 @@ def test_runs_of_newer_sources_are_new_and_others_are_the_same(lots: LotTables) 
     first = lots.find_run("p/a", lot, 1)
     assert first is not None
     assert first.sources == {"main": 1}
+    lots.change_run("p/a", lot, 3, state="complete", at=AT)
+    assert lots.assign_run("p/a", lot, 4, at=AT, is_replay=True) == 4, "a replay is a run of its own"
+    assert lots.assign_run("p/a", lot, 4, at=AT, is_replay=True) == 4, "which waits, and is there already"
+    lots.change_run("p/a", lot, 4, state="complete", at=AT)
+    assert lots.assign_run("p/a", lot, 5, at=AT) == 5, "what is published after a replay is newer than it"
     with pytest.raises(LookupError):
         lots.change_run("p/a", lot.next, 1, state="complete", at=AT)
 

@@ -16,7 +16,7 @@ running, one that is being cleaned is partial. What a run came to stays in the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,11 +26,13 @@ from waybill.apps.lots.declaration.documents import (
     DatasetDeclaration,
     DatasetSubscribers,
 )
-from waybill.apps.lots.units import Lot
+from waybill.apps.lots.units import Lot, parse_instant
+from waybill.errors import ActionRefused, InputError
 from waybill.machine import STAY, Backoff, Document, LockFamily, Machine, action, end, join, rest, work
 from waybill.record import Documents, DocumentStruct, Record
 from waybill.step import SpawnedChildren
 
+T = TypeVar("T", bound=msgspec.Struct)
 DAY = 86400.0
 SYSTEM_BACKOFF = Backoff(0.5, 2, 60)  # after trouble of the system; a workload that fails has the arc's own
 SYSTEM_TRIES = 20
@@ -161,24 +163,44 @@ class BackfillProgress(DocumentStruct, frozen=True):
 # --- functions of the tables
 
 
+def _read_declaration(args: Mapping[str, Any], type: type[T]) -> T:
+    """Only `waybill lots apply` has what these actions need."""
+    try:
+        return msgspec.convert(args.get("declaration"), type)
+    except msgspec.ValidationError as error:
+        raise ActionRefused(f"That is no declaration: {error}. `waybill lots apply FILE` takes this action.") from None
+
+
+def _read_start(args: Mapping[str, Any]) -> str:
+    started = args.get("started")
+    try:
+        parse_instant(started if isinstance(started, str) else "")
+    except InputError as error:
+        raise ActionRefused(f"{error} `waybill lots apply FILE` takes this action.") from None
+    return str(started)
+
+
 def _write_declaration(record: Record, args: Mapping[str, Any]) -> Documents:
-    return (msgspec.convert(args["declaration"], _DECLARATIONS[record.kind]),)
+    return (_read_declaration(args, _DECLARATIONS[record.kind]),)
 
 
 def _begin_boundary(record: Record, args: Mapping[str, Any]) -> Documents:
     """What arrived while it was ended is nobody's: it is open from now on."""
     position = record.find_document(BoundaryPosition)
     closed = position.closed if position is not None else -1
-    return (*_write_declaration(record, args), BoundaryPosition(open_since=args["started"], closed=closed))
+    return (*_write_declaration(record, args), BoundaryPosition(open_since=_read_start(args), closed=closed))
 
 
 def _begin_arc(record: Record, args: Mapping[str, Any]) -> Documents:
-    declaration = msgspec.convert(args["declaration"], ArcDeclaration)
-    return (declaration, ArcStart(declaration.begin or args["started"]))
+    declaration = _read_declaration(args, ArcDeclaration)
+    return (declaration, ArcStart(declaration.begin or _read_start(args)))
 
 
 def _write_subscribers(record: Record, args: Mapping[str, Any]) -> Documents:
-    return (DatasetSubscribers(tuple(args["arcs"])),)
+    arcs = args.get("arcs")
+    if not isinstance(arcs, list) or not all(isinstance(each, str) for each in arcs):
+        raise ActionRefused('Name the arcs that read it: {"arcs": [...]}. `waybill lots apply FILE` takes this action.')
+    return (DatasetSubscribers(tuple(arcs)),)
 
 
 def _lot_lock_of(run: Record) -> Iterable[str]:
