@@ -87,12 +87,14 @@ def open_objects(
     *,
     credentials: S3Credentials | Callable[[], S3Credentials] | None = None,
     probe: bool = True,
+    tries: int = 5,
 ) -> Objects:
     """Open an object store by its address: a path, `file:///path`, or
     `s3://bucket/prefix?endpoint=https://...&region=...`.
 
     An address never contains credentials: they are passed in, or come from the environment (AWS_ACCESS_KEY_ID and
     others). An S3 server is probed at once for its conditional writes; with `probe=False`, when they are first needed.
+    A request that failed because of the server or the network is sent up to `tries` times.
     """
     address = os.fspath(url)
     if "://" not in address:
@@ -127,7 +129,12 @@ def open_objects(
     except ImportError as error:
         raise ObjectRequestRefused("Objects in S3 need the package obstore: pip install 'waybill[s3]'.") from error
     objects = S3Objects(
-        parts.netloc, unquote(parts.path).strip("/"), endpoint=endpoint, region=region, credentials=credentials
+        parts.netloc,
+        unquote(parts.path).strip("/"),
+        endpoint=endpoint,
+        region=region,
+        credentials=credentials,
+        tries=tries,
     )
     if probe:
         _ = objects.capabilities

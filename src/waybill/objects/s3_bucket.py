@@ -221,7 +221,8 @@ def _to_objects_error(error: Exception, attempt: str) -> ObjectsError:
         return ObjectExists(f"Could not {attempt}: it exists already.")
     if isinstance(error, PreconditionError):
         return PreconditionFailed(f"Could not {attempt}: it is another version, or gone.")
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    # a listing is refused without an error of its own
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or (status and status[1] in ("401", "403")):
         return ObjectsError(f"{sentence} Check the credentials and their rights.", code="objects-denied")
     if isinstance(error, NotSupportedError) or (status and status[1] == "501"):
         return UnsupportedObjectOperation(sentence)

@@ -89,6 +89,7 @@ class StorageTraits:
     wants_whole_files: bool = False  # a put needs a source with a path: the archive is made in a staging folder first
     is_asynchronous: bool = False  # batches are done some time after they were closed
     part_size: int = DEFAULT_PART_SIZE  # a put that is killed repeats at most this much
+    max_transfers: int = 4  # puts and reads at the same time, of one process: see transfer_limit.py
 
 
 class ArchiveSource(Protocol):
