@@ -19,6 +19,8 @@ import pytest
 
 from tests.http.api_fixture import ApiFixture, run_server
 from tests.servers.process import wait_until
+from waybill import accounts
+from waybill.accounts import Grant
 from waybill.environment import Environment
 from waybill.http import change_feed
 from waybill.http.change_feed import ChangeFeed, FeedTopic
@@ -26,7 +28,7 @@ from waybill.http.change_stream import ChangeStream, make_topic_reader
 from waybill.http.errors import HttpProblem
 from waybill.record import Ref, Store, StoreUnavailable
 from waybill.step import New
-from waybill.tokens import revoke
+from waybill.tokens import issue, revoke
 
 API = "/api/v1"
 WAIT = 120.0
@@ -188,9 +190,32 @@ def test_a_stream_ends_when_its_token_is_revoked(api: ApiFixture, url: str) -> N
         stream.next("holds")
         with api.engine() as engine:
             revoke(engine, api.tokens["reader"].split("_")[1])
-        assert stream.end()[-1] == ("", "the token is not valid any more")
+        assert stream.end()[-1] == ("", "the token is not valid any more, or allows something else: listen again")
         api.submit()
         assert counts(other.next("counts", kind="crate", total=1))
+
+
+def test_a_stream_ends_when_what_it_may_show_has_changed(api: ApiFixture, url: str) -> None:
+    api.app.state.services.change_feed._token_check_interval = 0.0
+    with api.engine() as engine:
+        accounts.create_user(engine, "ada", roles=[Grant("reader")])
+        token = issue(engine, "laptop", "admin", user="ada").token
+    with StreamReader(url, token) as stream:
+        stream.next("holds")
+        with api.engine() as engine:
+            accounts.withdraw_role(engine, "ada", "reader")
+        assert stream.end()[-1] == ("", "the token is not valid any more, or allows something else: listen again")
+
+
+def test_who_may_not_see_all_hears_only_counts_of_what_they_may_see(api: ApiFixture, url: str) -> None:
+    api.submit(owner="ada")
+    api.submit(owner="bob")
+    with api.engine() as engine:
+        accounts.create_user(engine, "ada")
+        token = issue(engine, "laptop", "admin", user="ada").token
+    with StreamReader(url, token) as stream:
+        counts = [stream.next("counts") for _ in ("crate", "box")]
+        assert {each["kind"]: each["total"] for each in counts} == {"crate": 1, "box": 0}
 
 
 def test_silence_is_broken_by_heartbeats(api: ApiFixture, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
     found = find_key(store, "aa:bb:...")                          whose key it is, by MD5 or SHA256
     verify_signature(found.key, "rsa-sha256", signature, data)    a signature of HTTP by that key
     identity = identity_of_user(store, found.user)                who that is now: roles, groups, owners
+    RecordAccess(identity, machines, application_of).view(store)  a store as that person sees it
 
 roles.py          roles, scopes, `Identity`: the one place that knows what somebody may see and do
+visible_store.py  what somebody may do to a record, and a store as somebody sees it
 machines.py       the records: `user`, `group`, `key`
 directory.py      users, groups and roles are created and changed; the last admin
 keys.py           keys are added, removed and found
@@ -48,6 +50,7 @@ from waybill.accounts.keys import FoundKey, KeyView, add_key, find_key, get_key,
 from waybill.accounts.machines import ACCOUNT_KINDS, GROUP, KEY, USER, GroupDocument, KeyDocument, UserDocument
 from waybill.accounts.roles import OWN, ROLES, Grant, Identity, Role, is_role_sufficient, narrow_grants
 from waybill.accounts.ssh_keys import SIGNATURE_ALGORITHMS, SshKey, parse_public_key, verify_signature
+from waybill.accounts.visible_store import RecordAccess, VisibleStore, full_store_of
 
 __all__ = [
     "ACCOUNT_KINDS",
@@ -64,10 +67,12 @@ __all__ = [
     "Identity",
     "KeyDocument",
     "KeyView",
+    "RecordAccess",
     "Role",
     "SshKey",
     "UserDocument",
     "UserView",
+    "VisibleStore",
     "act_keeping_an_admin",
     "add_key",
     "add_manager",
@@ -84,6 +89,7 @@ __all__ = [
     "find_account",
     "find_key",
     "find_name",
+    "full_store_of",
     "get_group",
     "get_key",
     "get_user",

@@ -5,11 +5,14 @@ feed of one server.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
+from waybill.accounts import Identity, RecordAccess
 from waybill.environment import Environment
 from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator
 from waybill.http.change_feed import ChangeFeed
@@ -47,6 +50,20 @@ class ApiServices:
     def build_router(self, tag: str) -> APIRouter:
         """A router whose routes check the token and the query parameters before they read the body."""
         return make_router(API_PREFIX, tag, [TOKEN_SECURITY])
+
+    def get_access(self, identity: Identity) -> RecordAccess:
+        """What somebody may see and do."""
+        return RecordAccess(identity, self.environment.machines, self._get_application)
+
+    @contextmanager
+    def open_store(self, identity: Identity) -> Iterator[Store]:
+        """A connection to the store as somebody sees it."""
+        with self.connections.open_store() as store:
+            yield self.get_access(identity).view(store)
+
+    def _get_application(self, kind: str) -> str:
+        application = self.environment.application_of_kind(kind)
+        return application.name if application is not None else ""
 
     def get_page_tokens(self, store: Store) -> PageTokens:
         """The store's page tokens; its secret is read once."""

@@ -17,6 +17,7 @@ import ipaddress
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
@@ -25,8 +26,8 @@ from waybill.http.browser_security import SAFE_METHODS, host_of, is_loopback_nam
 from waybill.http.connections import StoreConnectionPool
 from waybill.http.errors import HttpProblem
 from waybill.record import Store
-from waybill.sign_in import identify_sign_in, is_sign_in_active
-from waybill.tokens import Identity, identify, is_active
+from waybill.sign_in import identify_sign_in, identify_sign_in_by_id
+from waybill.tokens import Identity, identify, identify_by_id
 
 # Tells the OpenAPI description that routes need a token; the authenticator reads the header itself.
 TOKEN_SECURITY = Depends(
@@ -97,7 +98,7 @@ class TokenAuthenticator:
             role = extra.get("x-role", "reader" if request.method in ("GET", "HEAD") else "operator")
             if role != "open":
                 await self.authenticate(request)
-                check_role(request.state.identity, role)
+                check_role(request.state.identity, role, somewhere=bool(extra.get("x-somewhere")))
 
         return check_route_role
 
@@ -156,14 +157,23 @@ def check_csrf_token(request: Request, sent: str) -> None:
 
 
 def credential_of(identity: Identity) -> str | None:
-    """What a live stream is open for; None: it needs none."""
-    return f"{SIGN_IN_PREFIX}{identity.sign_in}" if identity.sign_in is not None else identity.token
+    """What a live stream is open for, and what it may show; None: it needs none."""
+    id = f"{SIGN_IN_PREFIX}{identity.sign_in}" if identity.sign_in is not None else identity.token
+    return f"{id}\n{_digest_of_rights(identity)}" if id is not None else None
 
 
 def is_credential_active(store: Store, credential: str) -> bool:
-    if credential.startswith(SIGN_IN_PREFIX):
-        return is_sign_in_active(store, credential.removeprefix(SIGN_IN_PREFIX))
-    return is_active(store, credential)
+    """Whether a live stream may go on: what opened it is accepted, and allows what it allowed then."""
+    id, _, rights = credential.partition("\n")
+    if id.startswith(SIGN_IN_PREFIX):
+        identity = identify_sign_in_by_id(store, id.removeprefix(SIGN_IN_PREFIX))
+    else:
+        identity = identify_by_id(store, id)
+    return identity is not None and _digest_of_rights(identity) == rights
+
+
+def _digest_of_rights(identity: Identity) -> str:
+    return hashlib.sha256(msgspec.json.encode((identity.grants, identity.owners))).hexdigest()[:32]
 
 
 def make_unauthorized_problem(message: str, error: str) -> HttpProblem:

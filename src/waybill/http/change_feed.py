@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from waybill.http.errors import HttpProblem
-from waybill.record import Ref, Store, StoreError
+from waybill.record import Ref, Store, StoreError, Visibility
 
 log = logging.getLogger("waybill.http")
 
@@ -49,6 +49,8 @@ class FeedTopic(NamedTuple):
     kind: str = ""
     id: str = ""
     parent: Ref | None = None
+    # of counts and records: what its listeners may see, so that those who see the same share it; None: all
+    visibility: Visibility | None = None
 
 
 TopicReader = Callable[[Store, Iterable[FeedTopic]], dict[FeedTopic, Any]]
@@ -268,7 +270,9 @@ class ChangeFeed:
         with self._changed:
             for listener in self._listeners:
                 if listener.token in revoked:
-                    listener.loop.call_soon_threadsafe(listener.end, "the token is not valid any more")
+                    listener.loop.call_soon_threadsafe(
+                        listener.end, "the token is not valid any more, or allows something else: listen again"
+                    )
 
     def _wait_for_change(self, store: Store) -> None:
         """Wait until there may be a change."""

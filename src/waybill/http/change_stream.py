@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from waybill import views
+from waybill.accounts import RecordAccess
+from waybill.accounts.roles import NOTHING
 from waybill.http.api_services import ApiServices, IdText, KindText, ParentText
 from waybill.http.authentication import credential_of, require_role
 from waybill.http.change_feed import ChangeFeed, FeedListener, FeedTopic
@@ -101,7 +104,9 @@ def make_topic_reader(machines: Machines) -> Callable[[Store, Iterable[FeedTopic
         def read_topic(topic: FeedTopic) -> Any:
             if topic.type == "counts":
                 return views.to_state_counts_view(
-                    machines[topic.kind], store.count_by_state(topic.kind, parent=topic.parent), topic.parent
+                    machines[topic.kind],
+                    store.count_by_state(topic.kind, parent=topic.parent, visibility=topic.visibility),
+                    topic.parent,
                 )
             if topic.type == "holds":
                 return {"holds": [{"name": name, "about": about} for name, about in sorted(store.list_holds().items())]}
@@ -114,6 +119,8 @@ def make_topic_reader(machines: Machines) -> Callable[[Store, Iterable[FeedTopic
                 }
             try:
                 (record,) = views.refresh_messages([store.get(topic.kind, topic.id)], machines, store, documents=True)
+                if topic.visibility is not None and not topic.visibility.includes(record):
+                    raise RecordNotFound(f"There is no {record.ref}.")
                 return views.to_record_view(record, machines, progress=progress)
             except RecordNotFound:
                 return {"kind": topic.kind, "id": topic.id, "removed": True}
@@ -144,17 +151,19 @@ def build_router(services: ApiServices) -> APIRouter:
         ),
     )
     async def stream_changes(
-        identity: Annotated[Identity, require_role("reader")],
+        identity: Annotated[Identity, require_role("reader", somewhere=True)],
         kind: Annotated[KindText | None, Query(description="Only this kind of record.")] = None,
         id: Annotated[IdText | None, Query(description="Only this record (with kind).")] = None,
         parent: Annotated[
             ParentText | None, Query(description="KIND:ID; only the counts of the children of this record (with kind).")
         ] = None,
     ) -> Response:
-        """Event names: `counts` (one kind), `sessions`, `holds`, `record` (with kind and id) and `store` (whether it is
-        available).
+        """Event names: `counts` (one kind), `record` (with kind and id), `store` (whether it is available), and, for a reader of
+        everything, `sessions` and `holds`. Counts and records are of what may be seen.
         """
         topics = _select_topics(services, identity, kind, id, parent)
+        if not identity.has_role("reader"):
+            await run_in_threadpool(_check_topics, services, identity, topics)
         listener = services.change_feed.add_listener(topics, credential_of(identity))
         return ChangeStream(services.change_feed, listener)
 
@@ -164,20 +173,40 @@ def build_router(services: ApiServices) -> APIRouter:
 def _select_topics(
     services: ApiServices, identity: Identity, kind: str | None, id: str | None, parent: str | None
 ) -> list[FeedTopic]:
-    common = [FeedTopic("sessions"), FeedTopic("holds")]
+    access = services.get_access(identity)
+    common = list_common_topics(identity)
     if kind is None:
         if id is not None or parent is not None:
             raise HttpProblem("bad-query", "An id or a parent needs a kind.", "Add kind=KIND.")
-        return [
-            FeedTopic("counts", name) for name in services.environment.machines if name not in PRIVATE_KINDS
-        ] + common
+        return list_count_topics(access, services.environment.machines) + common
     if id is not None and parent is not None:
         raise HttpProblem(
             "bad-query", "Listen to one record or to the children of one, not both.", "Leave out id or parent."
         )
     services.get_visible_machine(kind)
     if id is not None:
-        return [FeedTopic("record", kind, services.make_ref(kind, id).id)]
+        return [FeedTopic("record", kind, services.make_ref(kind, id).id, visibility=access.visibility_of(kind))]
     if parent is not None:
         return [FeedTopic("counts", kind, parent=services.parse_ref(parent))]
-    return [FeedTopic("counts", kind), *common]
+    return [FeedTopic("counts", kind, visibility=access.visibility_of(kind)), *common]
+
+
+def list_count_topics(access: RecordAccess, kinds: Iterable[str]) -> list[FeedTopic]:
+    """The counts of all kinds of which somebody may see records."""
+    seen = {kind: access.visibility_of(kind) for kind in kinds if kind not in PRIVATE_KINDS}
+    return [FeedTopic("counts", kind, visibility=each) for kind, each in seen.items() if each != NOTHING]
+
+
+def list_common_topics(identity: Identity) -> list[FeedTopic]:
+    """Workers and holds, for those who may see all."""
+    return [FeedTopic("sessions"), FeedTopic("holds")] if identity.has_role("reader") else []
+
+
+def _check_topics(services: ApiServices, identity: Identity, topics: Iterable[FeedTopic]) -> None:
+    """Raise RecordNotFound for a record, or a parent, that may not be seen."""
+    with services.open_store(identity) as store:
+        for topic in topics:
+            if topic.type == "record":
+                store.get(topic.kind, topic.id)
+            if topic.parent is not None:
+                store.get(*topic.parent)

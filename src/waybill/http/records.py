@@ -15,13 +15,14 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from waybill import rules, views
+from waybill.accounts import RecordAccess
 from waybill.engine import ActionResult
 from waybill.http.api_services import API_PREFIX, ApiServices, IdText, KindText, ParentText
-from waybill.http.authentication import check_role, require_role
+from waybill.http.authentication import check_role, make_forbidden_problem, require_role
 from waybill.http.errors import WRITE_STATUSES, HttpProblem, describe_responses
 from waybill.http.json_io import Name, RequestBody, Text, to_json_response
 from waybill.machine import Machine
-from waybill.record import MAX_PAGE, Record, Store
+from waybill.record import MAX_PAGE, Change, Record, Ref, Store
 from waybill.rules import inputs
 from waybill.step import New
 from waybill.tokens import Identity
@@ -72,7 +73,7 @@ def build_router(services: ApiServices) -> APIRouter:
         "/records/{kind}", summary="Records of a kind, in creation order, page by page", response_model=PageView
     )
     def list_records(
-        identity: Annotated[Identity, require_role("reader")],
+        identity: Annotated[Identity, require_role("reader", somewhere=True)],
         kind: Annotated[KindText, Path()],
         state: Annotated[Name | None, Query(description="Only those in this state.")] = None,
         parent: Annotated[ParentText | None, Query(description="KIND:ID: only the children of this record.")] = None,
@@ -95,7 +96,7 @@ def build_router(services: ApiServices) -> APIRouter:
             raise HttpProblem(
                 "bad-query", "A list has at most one filter.", "Give only one of state, parent and owner."
             )
-        with services.connections.open_store() as store:
+        with services.open_store(identity) as store:
             if state is not None and page_token is None:
                 check_state(machine, state, store)
             page, next_token = views.find_page(
@@ -113,13 +114,13 @@ def build_router(services: ApiServices) -> APIRouter:
 
     @routes.get("/records/{kind}/{id}", summary="One record with its documents", response_model=RecordView)
     def get_record(
-        identity: Annotated[Identity, require_role("reader")],
+        identity: Annotated[Identity, require_role("reader", somewhere=True)],
         kind: Annotated[KindText, Path()],
         id: Annotated[IdText, Path()],
     ) -> Response:
         """Each of its actions says in `why_not` why it is refused now."""
         ref = services.make_ref(kind, id)
-        with services.connections.open_store() as store:
+        with services.open_store(identity) as store:
             record = store.get(*ref)
             return to_json_response(
                 views.to_record_view(
@@ -131,12 +132,12 @@ def build_router(services: ApiServices) -> APIRouter:
         "/records/{kind}/{id}/history", summary="What happened to a record, oldest first", response_model=HistoryView
     )
     def get_history(
-        identity: Annotated[Identity, require_role("reader")],
+        identity: Annotated[Identity, require_role("reader", somewhere=True)],
         kind: Annotated[KindText, Path()],
         id: Annotated[IdText, Path()],
     ) -> Response:
         ref = services.make_ref(kind, id)
-        with services.connections.open_store() as store:
+        with services.open_store(identity) as store:
             entries = store.history(*ref)
             if not entries:
                 store.get(*ref)  # raises when there is no such record; one without history has an empty list
@@ -155,7 +156,7 @@ def build_router(services: ApiServices) -> APIRouter:
         ),
     )
     def submit_record(
-        identity: Annotated[Identity, require_role("submitter")],
+        identity: Annotated[Identity, require_role("submitter", somewhere=True)],
         kind: Annotated[KindText, Path()],
         body: RecordSubmissionBody,
         idempotency_key: Annotated[
@@ -179,17 +180,21 @@ def build_router(services: ApiServices) -> APIRouter:
             body.documents,
             id=body.id,
             state=body.state,
-            owner=body.owner,
+            owner=body.owner if body.owner is not None or not identity.owners else identity.owners[0],
             priority=body.priority,
             idempotency_key=key,
         )
+        access = services.get_access(identity)
         with rules.translate_document_errors(machine):
-            # pure: wrong documents are found before any write
-            rules.create(machines, new, who=identity.name, why=body.why)
+            # pure: wrong documents are found before any write, and so is whose it would be
+            created = rules.create(machines, new, who=identity.name, why=body.why)
+        check_may_submit(access, created)
         with services.connections.open_engine() as engine:
             # a record that is older than this was made by an earlier request
             started_at = engine.store.now() if key is not None else 0.0
             record = engine.submit(new, who=identity.name, why=body.why)
+        if not access.may(record, "reader"):  # made before, with the same key, for somebody else
+            raise HttpProblem("conflict", f"The key {key} is in use.", "Use a new key for a new record.")
         is_repeated = key is not None and record.created < started_at
         if is_repeated and body.id is not None and record.id != body.id:
             raise HttpProblem(
@@ -216,7 +221,7 @@ def build_router(services: ApiServices) -> APIRouter:
         ),
     )
     def take_action(
-        identity: Annotated[Identity, require_role("reader")],
+        identity: Annotated[Identity, require_role("reader", somewhere=True)],
         kind: Annotated[KindText, Path()],
         id: Annotated[IdText, Path()],
         action: Annotated[Name, Path()],
@@ -230,11 +235,12 @@ def build_router(services: ApiServices) -> APIRouter:
             raise HttpProblem(
                 "unknown-action", f"A {kind} has no action {action!r}; it has {names}.", f"GET /api/v1/machines/{kind}."
             )
-        check_role(identity, declared.role)
         with (
             services.connections.open_engine() as engine,
             rules.translate_document_errors(machines[kind], "arguments", is_read=declared.writes is not None),
         ):
+            if not identity.has_role(declared.role):
+                check_may_act(services.get_access(identity), engine.store, ref, declared.role)
             acted = engine.act(
                 ref, action, who=identity.name, why=request.why, args=request.args, confirmed=request.confirmed
             )
@@ -255,13 +261,15 @@ def build_router(services: ApiServices) -> APIRouter:
         ),
     )
     def set_priority(
-        identity: Annotated[Identity, require_role("operator")],
+        identity: Annotated[Identity, require_role("operator", somewhere=True)],
         kind: Annotated[KindText, Path()],
         id: Annotated[IdText, Path()],
         body: PriorityBody,
     ) -> Response:
         ref = services.make_ref(kind, id)
         with services.connections.open_engine() as engine:
+            if not identity.has_role("operator"):
+                check_may_act(services.get_access(identity), engine.store, ref, "operator")
             return _action_response_of(engine.set_priority(ref, body.priority, who=identity.name, why=body.why))
 
     def _action_response_of(acted: ActionResult) -> Response:
@@ -272,6 +280,23 @@ def build_router(services: ApiServices) -> APIRouter:
         )
 
     return routes
+
+
+def check_may_act(access: RecordAccess, store: Store, ref: Ref, role: str) -> None:
+    """Raise unless the caller has a role for a record: 404 where it may not be seen, then 403."""
+    if access.identity.has_role("reader"):
+        check_role(access.identity, role, somewhere=True)  # before the record is read: it may be anything
+    access.get(store, ref, role)
+
+
+def check_may_submit(access: RecordAccess, created: Change) -> None:
+    """Raise unless the caller may submit what would be created: for its owner, and within its scope."""
+    record = created.after
+    assert record is not None
+    if not access.may(record, "submitter"):
+        where = f"within {record.scope}" if record.scope else "outside of all scopes"
+        message = f"You may not submit a {record.kind} for the owner {record.owner!r} {where}."
+        raise make_forbidden_problem(access.identity, message.removesuffix("."), "submitter")
 
 
 def check_state(machine: Machine, state: str, store: Store) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
+from waybill.accounts import RecordAccess
 from waybill.engine import Engine
 from waybill.http.authentication import check_role
 from waybill.http.errors import READ_STATUSES, HttpProblem, describe_responses
@@ -55,13 +56,26 @@ class RequestContext:
         identity: Identity = self.request.state.identity
         return identity.name
 
+    @property
+    def access(self) -> RecordAccess:
+        """What the caller may see and do; on routes that need a role."""
+        identity: Identity = self.request.state.identity
+        return self._services.get_access(identity)
+
+    def open_store(self) -> AbstractContextManager[Store]:
+        """Open a store connection that shows what the caller may see."""
+        identity: Identity = self.request.state.identity
+        return self._services.open_store(identity)
+
     async def authenticate(self, role: str) -> None:
         """Authenticate the caller of an open route; raise unless it has the role."""
         await self._services.authenticator.authenticate(self.request)
         check_role(self.request.state.identity, role)
 
     def open_engine(self) -> AbstractContextManager[Engine]:
-        """Open a store connection, for a short time: nothing that waits for the client belongs inside."""
+        """Open a connection to the whole store, for a short time: nothing that waits for the client belongs inside. What the
+        caller may see of a record, and do to it, `access` says.
+        """
         return self._services.connections.open_engine()
 
     def find_page(
@@ -101,9 +115,11 @@ def make_foreign_router(prefix: str, tag: str) -> APIRouter:
     return APIRouter(prefix=prefix, tags=[tag], route_class=make_json_route(_authenticate))
 
 
-def declare_role(role: str, **openapi: Any) -> dict[str, Any]:
-    """Declare the role that a route needs; the authenticator reads it. `openapi`: more for the description of the API."""
-    return {"openapi_extra": {"x-role": role, **openapi}}
+def declare_role(role: str, *, somewhere: Any = False, **openapi: Any) -> dict[str, Any]:
+    """Declare the role that a route needs everywhere; the authenticator reads it. `somewhere`: a caller is let in who has it for
+    some records, and the route reads by `open_store` and checks by `access`. `openapi`: more for the description of the API.
+    """
+    return {"openapi_extra": {"x-role": role, **({"x-somewhere": True} if somewhere else {}), **openapi}}
 
 
 def allow_signed_urls(
@@ -149,4 +165,4 @@ async def _authenticate(request: Request) -> None:
     if role != OPEN_ROLE:
         await request.app.state.services.authenticator.authenticate(request)
         if role is not None:
-            check_role(request.state.identity, role)
+            check_role(request.state.identity, role, somewhere=bool(extra.get("x-somewhere")))

@@ -132,6 +132,7 @@ MAINTENANCE = Machine(
     name=triggered_maintenance.MAINTENANCE_KIND,
     plural="maintenance",
     description="Maintenance that runs by itself, in rounds.",
+    is_internal=True,
     made_by="every process that starts",
     states=(
         work(

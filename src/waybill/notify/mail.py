@@ -112,6 +112,7 @@ def make_mail_machine(settings: MailSettings) -> Machine:
         plural="mail",
         prefix="mail",
         description="One mail message. An unavailable mail server delays it, and loses nothing.",
+        is_internal=True,
         made_by="steps that notify somebody",
         steps={"Waiting": make_send_step(settings)},
         states=(

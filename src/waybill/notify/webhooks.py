@@ -88,6 +88,7 @@ def make_webhook_machine(webhooks: Iterable[WebhookSettings]) -> Machine:
         plural="webhook deliveries",
         prefix="delivery",
         description="The delivery of one event to one webhook. An unavailable receiver delays it.",
+        is_internal=True,
         made_by="steps that notify somebody",
         steps={"Waiting": make_post_step({hook.name: hook for hook in webhooks})},
         states=(

@@ -18,6 +18,7 @@ import msgspec
 from fastapi import APIRouter, Path, Response
 
 from waybill import rules, views
+from waybill.accounts import RecordAccess, full_store_of
 from waybill.engine import Engine
 from waybill.errors import ActionRefused, InputError, WaybillError
 from waybill.http.api_services import IdText, KindText
@@ -65,14 +66,14 @@ class ActionPreview(NamedTuple):
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/records/{kind}/{id}/act/{name}", **declare_role("reader"))
+    @routes.get("/records/{kind}/{id}/act/{name}", **declare_role("reader", somewhere=True))
     def show_action(
         context: PageRequest, kind: Annotated[KindText, Path()], id: Annotated[IdText, Path()], name: str
     ) -> Response:
         ref, machine = context.get_ref(kind, id), context.machines[kind]
         action = find_action(context, machine, name)
-        with context.connections.open_store() as store:
-            record = store.get(*ref)
+        with context.open_store() as store:
+            record = context.access.get(store, ref, action.role)
             view = views.to_record_view(record, context.machines, documents=True, store=store)
         possible = next((each for each in view["actions"] if each["name"] == name), None)
         return context.render(
@@ -86,7 +87,7 @@ def build_router() -> APIRouter:
             takes_arguments=action.writes is not None,
         )
 
-    @routes.post("/records/{kind}/{id}/act/{name}", **declare_role("reader"))
+    @routes.post("/records/{kind}/{id}/act/{name}", **declare_role("reader", somewhere=True))
     def take_action(
         context: PageRequest, kind: Annotated[KindText, Path()], id: Annotated[IdText, Path()], name: str
     ) -> Response:
@@ -98,7 +99,7 @@ def build_router() -> APIRouter:
             context.connections.open_engine() as engine,
             rules.translate_document_errors(machine, "arguments", is_read=action.writes is not None),
         ):
-            check_unmoved(engine.store.get(*ref), machine, selected)
+            check_unmoved(context.access.get(engine.store, ref, action.role), machine, selected)
             acted = engine.act(
                 ref,
                 name,
@@ -111,7 +112,7 @@ def build_router() -> APIRouter:
         notice = f"{name}: a worker has it and applies this when its step ends" if acted.pending else f"{name}: done"
         return context.redirect(record_url(kind, id), notice)
 
-    @routes.post("/records/{kind}/{id}/priority", **declare_role("operator"))
+    @routes.post("/records/{kind}/{id}/priority", **declare_role("operator", somewhere=True))
     def set_priority(
         context: PageRequest, kind: Annotated[KindText, Path()], id: Annotated[IdText, Path()]
     ) -> Response:
@@ -121,18 +122,19 @@ def build_router() -> APIRouter:
                 "invalid", f"A priority is a number from 0 to 99; {text[:20]!r} is not.", "Lower goes first."
             )
         with context.connections.open_engine() as engine:
+            context.access.get(engine.store, ref, "operator")
             acted = engine.set_priority(ref, int(text), who=context.who, why=context.get_reason())
         context.notify_change()
         return context.redirect(
             record_url(kind, id), "the priority is set when the step ends" if acted.pending else "the priority is set"
         )
 
-    @routes.post("/actions/preview", **declare_role("reader"))
+    @routes.post("/actions/preview", **declare_role("reader", somewhere=True))
     def preview(context: PageRequest) -> Response:
         machine = context.get_machine(context.get_field("kind"))
         action = find_action(context, machine, context.get_field("action"))
-        with context.connections.open_store() as store:
-            found = preview_action(store, machine, action, iter_selection(context, store, machine))
+        with context.open_store() as store:
+            found = preview_action(store, machine, action, iter_selection(context, store, machine), context.access)
         return context.render(
             "preview.html",
             machine=machine,
@@ -144,7 +146,7 @@ def build_router() -> APIRouter:
             tone=lambda name: tone_of(machine, name),
         )
 
-    @routes.post("/actions/run", **declare_role("reader"))
+    @routes.post("/actions/run", **declare_role("reader", somewhere=True))
     def run(context: PageRequest) -> Response:
         machine = context.get_machine(context.get_field("kind"))
         action = find_action(context, machine, context.get_field("action"))
@@ -154,7 +156,7 @@ def build_router() -> APIRouter:
         why, is_confirmed = context.get_reason(), context.get_field("confirmed") == "yes"
         with context.connections.open_engine() as engine:
             done, pending, left_out = run_on_selected(
-                engine, machine, action, selected, who=context.who, why=why, confirmed=is_confirmed
+                engine, machine, action, selected, context.access, who=context.who, why=why, confirmed=is_confirmed
             )
         context.notify_change()
         return context.render(
@@ -173,14 +175,14 @@ def build_router() -> APIRouter:
 
 
 def find_action(context: PageContext, machine: Machine, name: str) -> Action:
-    """Return the action, if whoever asks has the role for it."""
+    """Return the action, if whoever asks has the role for it, at least for some records."""
     action = machine.find_action(name)
     if action is None:
         names = ", ".join(each.name for each in machine.actions) or "none"
         raise HttpProblem(
             "unknown-action", f"A {machine.name} has no action {name!r}; it has {names}.", "Go back and choose one."
         )
-    check_role(context.user, action.role)
+    check_role(context.user, action.role, somewhere=True)
     return action
 
 
@@ -241,7 +243,9 @@ def iter_selection(context: PageContext, store: Store, machine: Machine) -> Iter
             yield record
 
 
-def preview_action(store: Store, machine: Machine, action: Action, records: Iterable[Record]) -> ActionPreview:
+def preview_action(
+    store: Store, machine: Machine, action: Action, records: Iterable[Record], access: RecordAccess
+) -> ActionPreview:
     """Whom the action concerns, as the guards say now."""
     eligible: list[Record] = []
     left_out: list[LeftOut] = []
@@ -249,10 +253,15 @@ def preview_action(store: Store, machine: Machine, action: Action, records: Iter
     for record in records:
         if len(eligible) + len(left_out) == MAX_SELECTED:
             return ActionPreview(eligible, left_out, confirm, is_cut=True)
-        why = _why_not(store, machine, action, record)
+        full = full_store_of(store)
+        why = (
+            _why_not(full, machine, action, record)
+            if access.may(record, action.role)
+            else f"This needs the role {action.role} for it."
+        )
         if why is None:
             eligible.append(record)
-            confirm = confirm or action.get_confirmation(record, store)
+            confirm = confirm or action.get_confirmation(record, full)
         else:
             left_out.append(LeftOut(record.ref, record.state, why))
     return ActionPreview(eligible, left_out, confirm, is_cut=False)
@@ -277,6 +286,7 @@ def run_on_selected(
     machine: Machine,
     action: Action,
     selected: Iterable[SelectedRecord],
+    access: RecordAccess,
     *,
     who: str,
     why: str,
@@ -288,7 +298,7 @@ def run_on_selected(
     left_out: list[LeftOut] = []
     for each in selected:
         try:
-            check_unmoved(engine.store.get(*each.ref), machine, each)
+            check_unmoved(access.get(engine.store, each.ref, action.role), machine, each)
             acted = engine.act(each.ref, action.name, who=who, why=why, confirmed=confirmed)
         except RecordNotFound:
             left_out.append(LeftOut(each.ref, "", "It was removed."))

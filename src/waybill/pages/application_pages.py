@@ -23,6 +23,7 @@ class NavigationEntry(NamedTuple):
     label: str
     path: str
     role: str = "reader"  # who sees it
+    somewhere: bool = False  # whoever has the role for some records sees it too
 
 
 class FoundLink(NamedTuple):
@@ -53,6 +54,9 @@ class ApplicationPages:
     record_parts: tuple[RecordPart, ...] = ()  # what takes part in the engine's page of a record
     # what the one search box finds besides records; called with the context and the text
     search: Callable[[PageContext, str], list[FoundLink]] | None = None
+    is_search_scoped: bool = (
+        False  # it finds only what whoever asks may see; else readers of everything alone are shown it
+    )
 
 
 def collect_application_pages(environment: Environment) -> dict[str, ApplicationPages]:

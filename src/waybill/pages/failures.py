@@ -29,19 +29,19 @@ class FailureRow(NamedTuple):
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/failures", **declare_role("reader"))
+    @routes.get("/failures", **declare_role("reader", somewhere=True))
     def show_failures(context: PageRequest) -> Response:
-        with context.connections.open_store() as store:
+        with context.open_store() as store:
             rows = list_rows(context, store)
         return context.render("failures.html", rows=rows, total=sum(row.group.count for row in rows))
 
-    @routes.post("/failures/preview", **declare_role("reader"))
+    @routes.post("/failures/preview", **declare_role("reader", somewhere=True))
     def preview_group(context: PageRequest) -> Response:
         machine = context.get_machine(context.get_field("kind"))
         action = find_action(context, machine, context.get_field("action"))
-        with context.connections.open_store() as store:
+        with context.open_store() as store:
             records = iter_group(store, machine, context.get_field("state"), context.get_field("cause"))
-            found = preview_action(store, machine, action, records)
+            found = preview_action(store, machine, action, records, context.access)
         return context.render(
             "preview.html",
             machine=machine,
@@ -60,7 +60,9 @@ def list_rows(context: PageContext, store: Store) -> list[FailureRow]:
     rows = []
     for group in list_failure_groups(store, context.machines):
         machine = context.machines[group.kind]
-        possible = [a for a in machine.list_actions_from(group.state) if a.writes is None and context.can(a.role)]
+        possible = [
+            a for a in machine.list_actions_from(group.state) if a.writes is None and context.can_somewhere(a.role)
+        ]
         rows.append(
             FailureRow(
                 group,

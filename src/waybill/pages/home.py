@@ -78,9 +78,10 @@ class DiskView(NamedTuple):
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/", **declare_role("reader"))
+    @routes.get("/", **declare_role("reader", somewhere=True))
     def show_home(context: PageRequest) -> Response:
-        with context.connections.open_store() as store:
+        sees_all = context.can("reader")
+        with context.open_store() as store:
             applications = [
                 ApplicationFigures(
                     each.name,
@@ -90,10 +91,12 @@ def build_router() -> APIRouter:
                 )
                 for each, machines in _list_application_machines(context)
             ]
-            built_in = [build_figure(store, m) for m in _list_built_in(context)]
-            sessions = [views.to_session_view(session, store.now()) for session in store.list_sessions()]
-            late = list_late_maintenance(store)
-            holds = sorted(store.list_holds().items())
+            built_in = [build_figure(store, m) for m in _list_built_in(context)] if sees_all else []
+            sessions = (
+                [views.to_session_view(session, store.now()) for session in store.list_sessions()] if sees_all else []
+            )
+            late = list_late_maintenance(store) if sees_all else []
+            holds = sorted(store.list_holds().items()) if sees_all else []
         return context.render(
             "home.html",
             applications=applications,
@@ -102,6 +105,7 @@ def build_router() -> APIRouter:
             holds=holds,
             disks=list_disks(context.environment.config) if context.can("operator") else [],
             late=late,
+            sees_all=sees_all,
         )
 
     return routes

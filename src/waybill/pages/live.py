@@ -9,22 +9,19 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from waybill.http.authentication import credential_of
-from waybill.http.change_feed import FeedTopic
-from waybill.http.change_stream import ChangeStream
+from waybill.http.change_stream import ChangeStream, list_common_topics, list_count_topics
 from waybill.http.request_context import declare_role
 from waybill.pages.page_context import PageContext
 from waybill.pages.page_routes import make_page_router
-from waybill.sign_in import PRIVATE_KINDS
 
 
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/live", **declare_role("reader"))
+    @routes.get("/live", **declare_role("reader", somewhere=True))
     async def stream_changes(request: Request) -> Response:
         context = PageContext(request)
-        kinds = [name for name in context.machines if name not in PRIVATE_KINDS]
-        topics = [*(FeedTopic("counts", kind) for kind in kinds), FeedTopic("sessions"), FeedTopic("holds")]
+        topics = [*list_count_topics(context.access, context.machines), *list_common_topics(context.user)]
         feed = context.services.change_feed
         return ChangeStream(feed, feed.add_listener(topics, credential_of(context.user)))
 

@@ -78,7 +78,12 @@ class PageContext(RequestContext):
         return self._services.make_ref(kind, id)
 
     def can(self, role: str) -> bool:
+        """Whether somebody has a role everywhere."""
         return self.identity is not None and self.identity.has_role(role)
+
+    def can_somewhere(self, role: str) -> bool:
+        """Whether somebody has a role for some records: for which, `access` says."""
+        return self.identity is not None and self.identity.has_role_somewhere(role)
 
     def render(
         self, template: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any

@@ -76,7 +76,7 @@ async def _admit(request: Request, declared: dict[str, Any]) -> Response | None:
             )
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse("/login" if there == "/" else f"/login?to={quote(there, safe='')}", 303)
-    check_role(identity, role)
+    check_role(identity, role, somewhere=bool(declared.get("x-somewhere")))
     return None
 
 

@@ -61,11 +61,11 @@ class ActionButton(NamedTuple):
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/records/{kind}/{id}", **declare_role("reader"))
+    @routes.get("/records/{kind}/{id}", **declare_role("reader", somewhere=True))
     def show_record(context: PageRequest, kind: Annotated[KindText, Path()], id: Annotated[IdText, Path()]) -> Response:
         ref = context.get_ref(kind, id)
         machine = context.machines[kind]
-        with context.connections.open_store() as store:
+        with context.open_store() as store:
             record = store.get(*ref)
             entries = store.history(*ref)
             progress = views.progress_of(store.list_sessions()) if record.session is not None else {}
@@ -86,7 +86,7 @@ def build_router() -> APIRouter:
             record=view,
             tone=tone_of(machine, record.state),
             standstill=standstill,
-            buttons=[make_button(context, action) for action in view["actions"]],
+            buttons=[make_button(context, record, action) for action in view["actions"]],
             times=times,
             since=views.format_time(max((e.at for e in entries if e.before != e.after), default=record.updated)),
             figure=Markup(
@@ -104,14 +104,14 @@ def build_router() -> APIRouter:
             descriptions={d.name: d for d in machine.documents},
             parts=parts,
             json_path=f"{API_PREFIX}/records/{kind}/{id}",
-            can_prioritise=context.can("operator") and kind not in PRIVATE_KINDS,
+            can_prioritise=context.access.may(record, "operator") and kind not in PRIVATE_KINDS,
         )
 
     return routes
 
 
-def make_button(context: PageContext, action: PossibleActionView) -> ActionButton:
-    if not context.can(action["role"]):
+def make_button(context: PageContext, record: Record, action: PossibleActionView) -> ActionButton:
+    if not context.access.may(record, action["role"]):
         return ActionButton(action, False, f"This needs the role {action['role']}.")
     return ActionButton(action, action["why_not"] is None, action["why_not"] or "")
 

@@ -34,17 +34,20 @@ class FoundRecord(NamedTuple):
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/search", **declare_role("reader"))
+    @routes.get("/search", **declare_role("reader", somewhere=True))
     def show_results(context: PageRequest, q: Annotated[str, Query(max_length=MAX_QUERY)] = "") -> Response:
         text = q.strip()
-        with context.connections.open_store() as store:
+        with context.open_store() as store:
             exact = find_exact(context, store, text) if text else []
             refs = {record.ref for record in exact}
             similar = [r for r in find_similar(context, store, text) if r.ref not in refs] if text else []
         links = {
             name: found
             for name, pages in context.site.pages.items()
-            if text and pages.search is not None and (found := pages.search(context, text)[:MAX_FOUND])
+            if text
+            and pages.search is not None
+            and (pages.is_search_scoped or context.can("reader"))
+            and (found := pages.search(context, text)[:MAX_FOUND])
         }
         if len(exact) == 1 and not similar and not links:
             return context.redirect(record_url(*exact[0].ref))

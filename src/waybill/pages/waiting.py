@@ -54,9 +54,9 @@ class UnreadState:
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/waiting", **declare_role("reader"))
+    @routes.get("/waiting", **declare_role("reader", somewhere=True))
     def show_waiting(context: PageRequest) -> Response:
-        with context.connections.open_store() as store:
+        with context.open_store() as store:
             groups, unread = find_waiting(context, store)
         return context.render("waiting.html", groups=groups, unread=unread, looked_at=MAX_LOOKED_AT)
 

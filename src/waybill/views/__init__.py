@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from waybill import drawing
+from waybill.accounts import full_store_of
 from waybill.machine import RESUME, STAY, Action, Document, Machine, State
 from waybill.record import Finding, HistoryEntry, Page, Record, RecordDocuments, Ref, SessionInfo, Store, StoreError
 from waybill.rules import Machines, describe_error
@@ -122,6 +123,7 @@ def to_record_view(
     """
     m = machines[r.kind]
     s = m.find_state(r.state)
+    guard_store = full_store_of(store) if store is not None else None
     return {
         "kind": r.kind,
         "id": r.id,
@@ -130,6 +132,7 @@ def to_record_view(
         "state_description": s.description if s is not None else UNDECLARED,
         "parent": to_ref_view(r.parent),
         "owner": r.owner,
+        "scope": r.scope,
         "priority": r.priority,
         "message": compose_record_message(m, r, store.list_holds())
         if store is not None and is_on_hold(m, r)
@@ -149,7 +152,7 @@ def to_record_view(
         "created": format_time(r.created),
         "updated": format_time(r.updated),
         "progress": _to_progress_view((progress or {}).get(str(r.ref)), r.state),
-        "actions": [_to_possible_action_view(m, a, r, store) for a in m.list_actions_from(r.state)],
+        "actions": [_to_possible_action_view(m, a, r, guard_store) for a in m.list_actions_from(r.state)],
         "documents": to_public_documents(m, r.documents) if documents else None,
     }
 

@@ -96,6 +96,7 @@ class RecordView(TypedDict):
     state_description: str
     parent: RefView | None
     owner: str
+    scope: str  # APPLICATION/TYPE/NAME; empty: none
     priority: int
     message: str
     last_done: str | None
