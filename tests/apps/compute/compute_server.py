@@ -53,7 +53,7 @@ class ComputeServer:
         self.port = free_port()
         self._arguments = ["--data", str(self.data), "--port", str(self.port)]
         self._arguments += ["--store", store] if store else []
-        self._store = store
+        self.store = store
         self._arguments += ["--open-loopback"] if open_loopback else []
         self.log = folder / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -107,7 +107,7 @@ class ComputeServer:
 
     def waybill(self, *words: str, code: int = 0, text: str = "") -> str:
         """What a command prints, run on the data folder of the server."""
-        arguments = [*words, "--data", str(self.data), *(["--store", self._store] if self._store else [])]
+        arguments = [*words, "--data", str(self.data), *(["--store", self.store] if self.store else [])]
         done = subprocess.run(
             [sys.executable, "-m", "waybill", *arguments], input=text, capture_output=True, text=True, timeout=PATIENCE
         )
