@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
+from waybill.apps.compute.events import EVENTS
 from waybill.apps.compute.machine import MACHINES
 from waybill.apps.compute.maintenance import ROUTINES
 from waybill.apps.compute.resources import ComputeResources
@@ -36,6 +37,7 @@ APPLICATION = Application(
     routes=build_routes,
     commands=build_commands,
     maintenance=ROUTINES,
+    events=EVENTS,
     runs_commands=True,
     sql_only=True,
     has_catalogues=True,

@@ -8,11 +8,17 @@ The user may have removed the directory meanwhile; then there is nothing to writ
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from waybill.apps.compute.resources import ComputeResources
 
 GATHER = 256 * 1024  # bytes of lines that are written together
+SORT_RUN = 200_000  # lines that are sorted in memory
 OPERATOR_ACCOUNT = "waybill"
 PUBLIC_READ = {"access-control-allow-origin": "*"}
 ERROR_TYPE = "application/x-json-stream; type=job-error"
@@ -47,7 +54,7 @@ class JobArchiver:
         row = self._row
         try:
             self._put("in.txt", self._iter_inputs(), "text/plain")
-            self._put("out.txt", self._iter_outputs(), "text/plain")
+            self._put_outputs()
             self._put("err.txt", (encode_error(task) for task in self._iter_failed()), ERROR_TYPE)
             self._put("fail.txt", (task.p0.encode() + b"\n" for task in self._iter_failed() if task.p0), "text/plain")
             metrics = JobMetrics(self._last)
@@ -62,6 +69,21 @@ class JobArchiver:
                 raise
         self._remove_intermediates()
         self._finish()
+
+    def _put_outputs(self) -> None:
+        if not self._row.read_manifest().options.keep_order:
+            return self._put("out.txt", self._iter_outputs(), "text/plain")
+        lines = (
+            (task.order, output.key.encode() + b"\n")
+            for task in self._iter_tasks_of(self._last)
+            for output in task.outputs
+        )
+        # Beside the folders of tasks: the temporary folder of the system may be in memory.
+        folder = self._resources.environment.config.work.root
+        folder.mkdir(parents=True, exist_ok=True)
+        with sort_lines(lines, folder) as ordered:
+            self._put("out.txt", ordered, "text/plain")
+        return None
 
     def _remove_intermediates(self) -> None:
         """What one phase put out for the next, where a reducer has used it up."""
@@ -167,6 +189,23 @@ class JobArchiver:
     def iter_tasks(self) -> Iterator[TaskLine]:
         for phase in range(1, self._last + 1):
             yield from self._iter_tasks_of(phase)
+
+
+@contextmanager
+def sort_lines(lines: Iterable[tuple[int, bytes]], folder: Path, run: int = SORT_RUN) -> Iterator[Iterator[bytes]]:
+    """The lines in the order of their numbers; those of one number stay as they came. Sorted runs lie in files without a
+    name, so that memory is bounded and nothing is left by a crash.
+    """
+    with ExitStack() as stack:
+        runs: list[IO[bytes]] = []
+        pending = iter(lines)
+        while chosen := list(islice(pending, run)):
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            file.writelines(b"%020d %b" % line for line in sorted(chosen, key=itemgetter(0)))
+            file.seek(0)
+            runs.append(file)
+        merged = heapq.merge(*runs, key=lambda line: line[:20])
+        yield (line[21:] for line in merged)
 
 
 def encode_task(task: TaskLine) -> bytes:

@@ -76,8 +76,11 @@ class MantaError(WaybillError):
         self.manta_code = manta_code
         self.status = STATUS_BY_CODE[manta_code]
         self.headers = dict(headers or {})
+        # Of the command line and the native API.
         if self.status == 404:
-            self.code = "unknown-name"  # of the command line and the native API
+            self.code = "unknown-name"
+        elif self.status in (400, 413):
+            self.code = "invalid-request"
 
 
 def not_found(path: str) -> MantaError:

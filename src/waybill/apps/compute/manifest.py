@@ -6,7 +6,7 @@ Manta's schema is strict: a field that it does not know is refused. The native A
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,10 +24,12 @@ MIB, GIB = 2**20, 2**30
 class PhaseOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What Manta has not, for the whole job."""
 
-    timeout: float = 0.0  # seconds of one task; 0: what the settings allow
-    retries: int = 0  # how often a task is tried again that failed by the user's fault
-    halt: int = 0  # errors after which the job is cancelled; 0: never
-    keep_order: bool = False  # the outputs of map phases in the order of the inputs
+    # seconds of one task; 0: what the settings allow
+    timeout: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)] = 0.0
+    # how often a task is tried again that failed by the user's fault
+    retries: Annotated[int, msgspec.Meta(ge=0, le=20)] = 0
+    halt: Annotated[int, msgspec.Meta(ge=0)] = 0  # errors after which the job is cancelled; 0: never
+    keep_order: bool = False  # the outputs of a done job in the order of its inputs
 
 
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,8 +90,21 @@ def check_manifest(given: Any, options: PhaseOptions = PhaseOptions()) -> JobMan
     if len(phases) > MAX_PHASES:
         raise _refuse(f'property "phases": at most {MAX_PHASES} phases are allowed')
     checked = [_check_phase(f"phases[{number}]", phase) for number, phase in enumerate(phases)]
+    if options.keep_order and any(phase.is_reduce for phase in checked):
+        raise _refuse(
+            'property "options.keep_order": only a job without reduce phases can keep the order of its inputs'
+        )
     raw = [{**phase, "type": phase.get("type", "map")} for phase in phases]
     return JobManifest(title, tuple(checked), raw, options)
+
+
+def check_native_manifest(given: dict[str, Any]) -> JobManifest:
+    """A manifest of the native API, whose options are those that Manta has not. Raises InvalidJob."""
+    try:
+        options = msgspec.convert(given.get("options") or {}, PhaseOptions)
+    except msgspec.ValidationError as error:
+        raise _refuse(f'property "options": {error}') from None
+    return check_manifest({name: value for name, value in given.items() if name != "options"}, options)
 
 
 def _check_phase(where: str, given: Any) -> Phase:

@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from waybill.apps.compute.access import ANONYMOUS, Caller
 from waybill.apps.compute.account_keys import AuthorizedKeyFiles
+from waybill.apps.compute.api import build_api
 from waybill.apps.compute.errors import MantaError
 from waybill.apps.compute.jobs import Jobs
 from waybill.apps.compute.paths import KNOWN_AREAS, StoragePath
@@ -42,7 +43,7 @@ def build_routes(environment: Environment) -> list[Any]:
             apps.append(build_manta_app(environment, RequestContext(request)))
         return cast(Response, apps[0])  # like a response, it is called with scope, receive and send
 
-    return [ForeignProtocol(owns=is_manta_path, to_error_response=to_manta_response, handle=handle)]
+    return [build_api(), ForeignProtocol(owns=is_manta_path, to_error_response=to_manta_response, handle=handle)]
 
 
 def is_manta_path(segments: Segments) -> bool:

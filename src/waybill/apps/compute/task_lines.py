@@ -48,6 +48,7 @@ class TaskLine(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int | None = None
     attempts: int = 1
     reducer: int = -1
+    order: int = -1  # of the job's own input that it comes from, among all of them
 
 
 class InputKey(msgspec.Struct, frozen=True, array_like=True):
@@ -56,6 +57,7 @@ class InputKey(msgspec.Struct, frozen=True, array_like=True):
     key: str
     p0: str = ""
     reducer: int = -1
+    order: int = -1
 
 
 _decode_task = msgspec.json.Decoder(TaskLine).decode

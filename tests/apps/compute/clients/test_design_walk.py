@@ -34,14 +34,12 @@ def test_the_walk(user: ClientUser) -> None:
         return lines
 
     def add(more: list[str]) -> None:
-        """Until as many outputs have come as there are good keys."""
-        nonlocal added
+        """Add keys, and wait until their tasks are done."""
+        before = jobs.status(job)["stats"]["tasksDone"]
         user.run("mjob", "addinputs", "-o", job, text="\n".join(more))
-        added += len(more)
-        while jobs.status(job)["stats"]["tasksDone"] < added:
+        while jobs.status(job)["stats"]["tasksDone"] < before + len(more):
             time.sleep(0.02)
 
-    added = 0
     job = user.run("mjob", "create", "--open", "-n", "walk", "-m", "wc").out.strip()  # T0
     assert job in user.run("mjob", "list", "-s", "running").out
     add(keys[:10])  # T1

@@ -1,4 +1,4 @@
-"""`waybill compute ...`: jobs and objects from the command line, on the data folder itself or, with --server, over HTTP.
+"""`waybill compute ...`: jobs and objects from the command line, on the data folder itself.
 
 A job runs where a worker runs: `waybill up`, or `waybill work`. `run --watch` waits for the end and prints the outputs.
 """
@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +19,12 @@ import typer
 from waybill.apps.compute.errors import MantaError
 from waybill.apps.compute.job_tables import JobTables
 from waybill.apps.compute.jobs import LISTS, Jobs
-from waybill.apps.compute.manifest import PhaseOptions, check_manifest
+from waybill.apps.compute.live import JobFeed, follow_job
+from waybill.apps.compute.manifest import JobManifest, PhaseOptions, check_manifest, check_native_manifest
 from waybill.apps.compute.paths import StoragePath, parse_path
+from waybill.apps.compute.resources import ComputeResources
 from waybill.apps.compute.storage import ObjectHeaders, iso_time
+from waybill.apps.compute.templates import fill_template, load_template
 from waybill.cli.command_context import CommandContext, command
 from waybill.errors import InputError
 
@@ -110,7 +114,7 @@ def run(
     context: CommandContext,
     exec_command: Annotated[
         str, typer.Argument(metavar="CMD", help="The command, run once for each key with the object as its input.")
-    ],
+    ] = "",
     keys: Annotated[
         list[str] | None,
         typer.Argument(
@@ -140,11 +144,26 @@ def run(
     ] = 0,
     halt: Annotated[int, typer.Option("--halt", min=0, metavar="N", help="Cancel the job after so many errors.")] = 0,
     dry_run: Annotated[int, typer.Option("--dry-run", min=0, metavar="N", help="Only the first N keys.")] = 0,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", "-k", help="List the outputs in the order of the keys.")
+    ] = False,
+    template: Annotated[
+        str, typer.Option("--template", metavar="PATH", help="A template of a job; then CMD is the first of the keys.")
+    ] = "",
+    parameter: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the template.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Wait for the end and print the outputs.")] = False,
     account: AccountOption = "",
 ) -> int:
     """Run a command over objects."""
     who = _account(account)
+    if template:
+        given = _fill_template(context, who, template, parameter or [])
+        manifest = check_native_manifest({**given, "name": name or given.get("name", "")})
+        return _start(
+            context, who, manifest, [exec_command, *(keys or [])] if exec_command else keys, find, dry_run, watch
+        )
     extra = {"init": init, "assets": [str(_path(each, who)) for each in asset or ()], "memory": memory, "disk": disk}
     common = {key: value for key, value in extra.items() if value}
     phases: list[dict[str, Any]] = [{"exec": exec_command, "type": "map", **common}]
@@ -152,7 +171,24 @@ def run(
         phases.append(
             {"exec": each, "type": "reduce", **common, **({"count": count} if number == 0 and count > 1 else {})}
         )
-    manifest = check_manifest({"name": name, "phases": phases}, PhaseOptions(timeout, retries, halt))
+    manifest = check_manifest({"name": name, "phases": phases}, PhaseOptions(timeout, retries, halt, keep_order))
+    return _start(context, who, manifest, keys, find, dry_run, watch)
+
+
+def _fill_template(context: CommandContext, account: str, template: str, parameters: list[str]) -> dict[str, Any]:
+    values = dict[str, str]()
+    for each in parameters:
+        parameter, equals, value = each.partition("=")
+        if not equals:
+            raise InputError(f"--set {each} is not of the form NAME=VALUE.", code="usage")
+        values[parameter] = value
+    found = load_template(context.environment.resources_of("compute"), account, str(_path(template, account)))
+    return fill_template(found, values)
+
+
+def _start(
+    context: CommandContext, who: str, manifest: JobManifest, keys: list[str] | None, find: str, dry_run: int, watch: bool
+) -> int:  # fmt: skip
     jobs = _jobs_of(context)
     inputs = _iter_keys(context, keys, find, who)
     job = jobs.make(who, manifest, who=context.runtime.who)
@@ -194,30 +230,59 @@ def _add_keys(jobs: Jobs, account: str, job: str, keys: Iterator[str]) -> int:
 
 
 def _watch(context: CommandContext, jobs: Jobs, account: str, job: str) -> int:
-    while True:
-        row = jobs.find(account, job)
-        status = jobs.read_status(row)
-        if status["state"] == "done":
-            break
-        time.sleep(POLL)
-    stats = status["stats"]
+    """Print outputs and errors as they come; with keep_order the outputs at the end."""
+    resources: ComputeResources = context.environment.resources_of("compute")
+    is_ordered = jobs.find(account, job).read_manifest().options.keep_order
+    feed = JobFeed(resources, jobs, account, job)
+    printed, printed_errors = 0, set[str]()
+    status: dict[str, Any] = {}
+    for event in follow_job(feed, lambda: time.sleep(POLL)):
+        status = event.data
+        if context.as_json:
+            continue
+        if event.name == "output" and not is_ordered:
+            for key in event.data["keys"]:
+                _print_object(resources, key)
+            printed += len(event.data["keys"])
+        elif event.name == "error":
+            _print_error(context, event.data)
+            printed_errors.add(event.data["taskId"])
     if context.as_json:
         context.print_json(status)
-    else:
-        storage = context.environment.resources_of("compute").storage
-        for line in _iter_text(jobs.iter_live(row, "out")):
-            with storage.open(storage.get(parse_path(line))) as body:
-                for piece in body:
-                    sys.stdout.buffer.write(piece)
-        sys.stdout.flush()
+    else:  # what came between the last look and the archive, in whose out.txt all is in the same order
+        row = jobs.find(account, job)
+        for line in islice(_iter_text(jobs.iter_live(row, "out")), printed, None):
+            _print_object(resources, line)
         for line in _iter_text(jobs.iter_live(row, "err")):
-            error = json.loads(line)
-            context.print_note(f"{error['code']}: {error['message']}: {error['what']}")
-    return 1 if stats["errors"] or status["cancelled"] else 0
+            if (error := json.loads(line))["taskId"] not in printed_errors:
+                _print_error(context, error)
+    return 1 if status["stats"]["errors"] or status["cancelled"] else 0
+
+
+def _print_object(resources: ComputeResources, key: str) -> None:
+    try:
+        entry = resources.storage.get(parse_path(key))
+    except MantaError as error:
+        if error.status != 404:
+            raise
+        return  # removed by somebody in the meantime
+    with resources.storage.open(entry) as body:
+        for piece in body:
+            sys.stdout.buffer.write(piece)
+    sys.stdout.flush()
+
+
+def _print_error(context: CommandContext, error: dict[str, Any]) -> None:
+    context.print_note(f"{error['code']}: {error['message']}: {error['what']}")
 
 
 def _iter_text(pieces: Iterator[bytes]) -> Iterator[str]:
-    yield from b"".join(pieces).decode().splitlines()
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from (line.decode() for line in lines)
+    if rest:
+        yield rest.decode()
 
 
 def list_jobs(

@@ -153,7 +153,8 @@ class PhaseRunner:
             path, entry = self._find_input(key.key)
         except MantaError as error:
             code, message = describe_refusal(error, key.key)
-            return TaskLine(task, self._number, key.key, key.p0, error=TaskError(what, code, message), start=began)
+            refused = TaskError(what, code, message)
+            return TaskLine(task, self._number, key.key, key.p0, error=refused, start=began, order=key.order)
         output = find_output_path(self._account, self._job, self._number, key.key, key.p0, task)
         stem = str(output).removesuffix(task)
         place, inside = self._workspace.place_input(str(path))
@@ -168,10 +169,11 @@ class PhaseRunner:
                 self._fetch(entry, place)
             except ObjectNotFound:
                 gone = TaskError(what, "ResourceNotFoundError", f'no such object: "{key.key}"')
-                return TaskLine(task, self._number, key.key, key.p0, error=gone, start=began)
-            return self._run(
+                return TaskLine(task, self._number, key.key, key.p0, error=gone, start=began, order=key.order)
+            line = self._run(
                 task, what, output, stem, place, variables, key=key.key, p0=key.p0, bytes_in=entry.size, began=began
             )
+            return replace(line, order=key.order)
         finally:
             place.unlink(missing_ok=True)
 

@@ -99,7 +99,7 @@ def _read_keys(
             for line in iter_lines(resources.objects, segment.object, byte):
                 byte += len(line)
                 if key := read_client_key(line):
-                    keys.append(InputKey(key, key))
+                    keys.append(InputKey(key, key, -1, position.keys + len(keys)))
                     if len(keys) >= limit:
                         return keys, FeedPosition(segment_number, byte, position.keys + len(keys))
         else:
@@ -113,4 +113,4 @@ def _read_keys(
 def _iter_outputs(resources: ComputeResources, part: str) -> Iterator[InputKey]:
     for task in iter_tasks(resources.objects, part):
         for output in task.outputs:
-            yield InputKey(output.key, task.p0, output.reducer)
+            yield InputKey(output.key, task.p0, output.reducer, task.order)
