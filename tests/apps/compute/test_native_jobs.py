@@ -128,9 +128,10 @@ def test_events_are_pushed_until_the_job_is_done(sqlite_compute: ComputeServer, 
             seen.append((fields["event"], json.loads(fields["data"])))
             position = fields["id"]
         outputs = [key for name, data in seen if name == "output" for key in data["keys"]]
-        if len(outputs) == 3 and any(name == "error" for name, _ in seen) and "progress" in [n for n, _ in seen]:
-            if not jobs.status(job)["inputDone"]:  # all of it was pushed while the job was running
-                jobs.end(job)
+        names = [name for name, _ in seen]
+        # All of it is pushed while the job is running.
+        if len(outputs) == 3 and {"error", "progress"} <= set(names) and not jobs.status(job)["inputDone"]:
+            jobs.end(job)
     connection.close()
     assert sorted(outputs) == sorted(jobs.lines(job, "out"))
     assert [data["code"] for name, data in seen if name == "error"] == ["ResourceNotFoundError"]
@@ -180,7 +181,7 @@ def test_a_webhook_hears_of_the_end_of_jobs(tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
 
     class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802 - its base class calls it so
+        def do_POST(self) -> None:
             heard.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(204)
             self.end_headers()

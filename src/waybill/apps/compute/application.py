@@ -23,6 +23,12 @@ def build_routes(environment: Environment) -> Any:
     return build_routes(environment)
 
 
+def build_pages(environment: Environment) -> Any:
+    from waybill.apps.compute.pages import build_pages  # imported late: a worker needs no pages
+
+    return build_pages(environment)
+
+
 def build_commands() -> Typer:
     from waybill.apps.compute.commands import build_commands  # imported late: a worker needs no commands
 
@@ -37,6 +43,7 @@ APPLICATION = Application(
     routes=build_routes,
     commands=build_commands,
     maintenance=ROUTINES,
+    pages=build_pages,
     events=EVENTS,
     runs_commands=True,
     sql_only=True,

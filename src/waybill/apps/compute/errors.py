@@ -79,6 +79,8 @@ class MantaError(WaybillError):
         # Of the command line and the native API.
         if self.status == 404:
             self.code = "unknown-name"
+        elif self.status == 403:
+            self.code = "forbidden"
         elif self.status in (400, 413):
             self.code = "invalid-request"
 

@@ -112,14 +112,14 @@ class Authenticator:
 
 async def _authenticate_token(request: Request, path: StoragePath) -> Caller:
     try:
-        await RequestContext(request).authenticate("reader")
+        # Who may only read, may not write by another protocol either.
+        await RequestContext(request).authenticate("reader" if request.method in ("GET", "HEAD") else "submitter")
     except HttpProblem as error:
         if error.code == "no-token" and "authorization" not in request.headers:
             return ANONYMOUS
-        raise MantaError(
-            "InvalidSignature" if error.code == "bad-token" else "AuthorizationRequired", str(error)
-        ) from None
+        codes = {"bad-token": "InvalidSignature", "forbidden": "AuthorizationFailed"}
+        raise MantaError(codes.get(error.code, "AuthorizationRequired"), str(error)) from None
     identity = request.state.identity
-    if identity.token is None:
+    if identity.token is None and identity.sign_in is None:
         return Caller(path.account, is_operator=True)
     return Caller(identity.name, is_operator=identity.has_role("operator"))
