@@ -17,7 +17,6 @@ from starlette.types import Scope
 
 from waybill.apps.compute.access import ANONYMOUS, Caller
 from waybill.apps.compute.account_keys import AuthorizedKeyFiles
-from waybill.apps.compute.api import build_api
 from waybill.apps.compute.errors import MantaError
 from waybill.apps.compute.jobs import Jobs
 from waybill.apps.compute.paths import KNOWN_AREAS, StoragePath
@@ -26,6 +25,7 @@ from waybill.apps.compute.protocol.job_calls import JobCalls
 from waybill.apps.compute.protocol.requests import StorageRequest
 from waybill.apps.compute.protocol.signatures import SignatureVerifier
 from waybill.apps.compute.protocol.storage_calls import StorageCalls
+from waybill.apps.compute.routes.native_api import build_api
 from waybill.http.errors import ErrorView, HttpProblem
 from waybill.http.foreign_protocol import ForeignProtocol, Segments
 from waybill.http.request_context import RequestContext
