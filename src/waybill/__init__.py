@@ -124,6 +124,7 @@ PUBLIC_MODULES = """
     testing
     text_format
     tokens
+    tracing
     transfer
     views
     worker

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from waybill.engine import Engine
     from waybill.environment import Environment
+    from waybill.record import Store
+    from waybill.tracing import Tracer
 
 ENTRY_POINT_GROUP = "waybill.applications"
 
@@ -54,6 +56,8 @@ class Application:
     routes: Callable[[Environment], Any] | None = None  # a fastapi.APIRouter or a list of them
     # its pages and their entries in the navigation: a waybill.pages.ApplicationPages
     pages: Callable[[Environment], Any] | None = None
+    # what `waybill trace` asks about its things; made for each trace
+    tracer: Callable[[Environment, Store], Tracer] | None = None
     commands: Callable[[], Typer] | None = None  # added to the command line as `waybill NAME ...`
     demo: Callable[[Environment, Engine], None] | None = None  # creates records to look at; safe to repeat
     maintenance: tuple[Any, ...] = ()

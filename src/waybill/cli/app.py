@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from waybill import application, config
-from waybill.cli import accounts, act, administration, holds, machines, records, run, sessions_and_tokens, watch
+from waybill.cli import accounts, act, administration, holds, machines, records, run, sessions_and_tokens, trace, watch
 from waybill.errors import InputError
 
 HELP = """Data in motion: records in explicit states, moved by steps that survive any crash.
@@ -44,7 +44,7 @@ def build_app(*, with_applications: bool = True) -> typer.Typer:
         pass
 
     main.__doc__ = HELP
-    for module in (run, records, act, watch, machines, holds, accounts, sessions_and_tokens, administration):
+    for module in (run, records, act, watch, trace, machines, holds, accounts, sessions_and_tokens, administration):
         module.register(app)
     if with_applications:
         _add_applications(app)

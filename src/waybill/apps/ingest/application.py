@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from typer import Typer
 
     from waybill.environment import Environment
+    from waybill.record import Store
+    from waybill.tracing import Tracer
 
 
 def build_machines(table: Mapping[str, Any]) -> tuple[Machine, ...]:
@@ -35,6 +37,12 @@ def build_routes(environment: Environment) -> Any:
     from waybill.apps.ingest.routes import build_routers  # imported late: a worker needs neither routes nor commands
 
     return build_routers(environment)
+
+
+def build_tracer(environment: Environment, store: Store) -> Tracer:
+    from waybill.apps.ingest.tracing import IngestTracer
+
+    return IngestTracer(environment, store)
 
 
 def build_commands() -> Typer:
@@ -57,6 +65,7 @@ APPLICATION = Application(
     resources=IngestResources,
     routes=build_routes,
     pages=build_pages,
+    tracer=build_tracer,
     commands=build_commands,
     demo=load_demo,
     maintenance=ROUTINES,

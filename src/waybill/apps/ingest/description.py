@@ -36,6 +36,7 @@ from waybill.errors import FormatError
 
 PRODUCER_PREFIX = "producer/"
 SYSTEM_PREFIX = "system/"
+INGEST_FILE = "mrt-ingest.txt"
 ERC_FILE, DC_FILE, DATACITE_FILE, EMBARGO_FILE, DELETE_FILE = (
     "mrt-erc.txt",
     "mrt-dc.xml",
@@ -137,7 +138,7 @@ def describe_object(
     embargo = embedded.embargo if EMBARGO_FILE in embedded.files else previous.embedded.embargo
     owner = submission.owner or profile.owner
     files = {
-        "mrt-ingest.txt": _build_ingest_file(submission),
+        INGEST_FILE: _build_ingest_file(submission),
         "mrt-owner.txt": _to_lines([owner]),
         "mrt-membership.txt": _to_lines(profile.collections or submission.collections),
         "mrt-mom.txt": _build_mom_file(profile, ark, local_ids),
