@@ -4,8 +4,10 @@ import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 import pytest
@@ -57,7 +59,7 @@ def test_every_command_and_every_option_is_documented() -> None:
         for inner, child in getattr(command, "commands", {}).items():
             check_command(child, f"{path} {inner}".strip())
 
-    check_command(get_command(build_app()), "")
+    check_command(get_root_command(), "")
     for code, meaning in EXIT_CODES.items():
         assert f"| {code} | {meaning} |" in common
 
@@ -157,6 +159,11 @@ COMMANDS = [
 ]
 
 
+@cache
+def get_root_command() -> Any:
+    return get_command(build_app())
+
+
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{name(page)}: {line}" for page, line in COMMANDS])
 def test_every_command_in_the_docs_exists_with_its_options(page: Path, line: str) -> None:
     found = re.search(r"\bwaybill ([^|;&)>]+)", line)
@@ -167,7 +174,7 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path, line: str
         )
         return
     words = shlex.split(found[1].strip().rstrip(")"))
-    group: object = get_command(build_app())
+    group: object = get_root_command()
     path: list[str] = []
     while words and words[0] in getattr(group, "commands", {}):
         path.append(words.pop(0))
