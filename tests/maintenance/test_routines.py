@@ -442,6 +442,7 @@ def test_any_worker_runs_the_routines_and_a_lost_wake_is_repaired_d2(maintenance
         "working-folders@h1",
         "temporary-files",
         "ended-locks",
+        "attempt-notes",
         "consistency",
     }
     crate = commit_fields(

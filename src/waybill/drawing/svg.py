@@ -49,8 +49,9 @@ def render_svg(
     width, height = right - left + 2 * MARGIN, bottom - top + 24 + legend_height + 2 * MARGIN
     title = f"{machine.name}: {machine.description}"
     initial_states = dict.fromkeys((machine.initial_state, *machine.initial_states))
+    role = "img" if link_of is None else "group"  # what is inside of an image cannot be reached with a screen reader
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" class="machine" font-family={quoteattr(FONT)} width="{width:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="{role}" class="machine" font-family={quoteattr(FONT)} width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="{_format_point(left - MARGIN, top - MARGIN)} {_format_point(width, height)}" '
         f"aria-label={quoteattr(title)}>",
         f"<title>{escape(title)}</title>",

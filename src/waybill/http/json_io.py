@@ -6,6 +6,7 @@ sent. A JSON route checks the token before it reads the body.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 
@@ -97,11 +98,24 @@ def make_json_route(check: RequestCheck) -> type[APIRoute]:
 
             async def check_and_handle(request: Request) -> Response:
                 await check(request)
-                return await handle(JsonRequest(request.scope, request.receive))
+                return _add_tag(request, await handle(JsonRequest(request.scope, request.receive)))
 
             return check_and_handle
 
     return JsonRoute
+
+
+def _add_tag(request: Request, response: Response) -> Response:
+    """Give a JSON answer its ETag, and answer 304 to a client that has it already."""
+    is_whole = response.status_code == 200 and type(response) is Response and response.media_type == "application/json"
+    if request.method != "GET" or not is_whole or "etag" in response.headers:
+        return response
+    tag = f'W/"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    if tag.removeprefix("W/") in known:
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return response
 
 
 def to_json_response(view: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

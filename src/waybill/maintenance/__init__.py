@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waybill.maintenance.action_requests import ActionRequestRoutine
+from waybill.maintenance.attempt_notes import AttemptNoteRoutine
 from waybill.maintenance.consistency import ConsistencyRoutine
 from waybill.maintenance.ended_locks import EndedLockRoutine
 from waybill.maintenance.idle_parents import IdleParentRoutine
@@ -35,6 +36,7 @@ def collect_routines(more: Iterable[MaintenanceRoutine] = ()) -> dict[str, Maint
         WorkingFolderRoutine(),
         TemporaryFileRoutine(),
         EndedLockRoutine(),
+        AttemptNoteRoutine(),
         ConsistencyRoutine(),
     )
     return {routine.name: routine for routine in (*built_in, *more)}

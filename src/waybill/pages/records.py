@@ -16,10 +16,12 @@ from waybill.pages.figures import tone_of
 from waybill.pages.formats import list_url
 from waybill.pages.page_context import PageContext, PageRequest
 from waybill.pages.page_routes import make_page_router
+from waybill.pages.record_rows import list_links
 from waybill.record import HistoryEntry, Record, Store
 from waybill.sign_in import PRIVATE_KINDS
 from waybill.views.standstill import StandstillReader
 from waybill.views.view_types import PossibleActionView, StateCountsView
+from waybill.worker.attempts import AttemptNote, read_notes
 
 MAX_HISTORY = 200  # entries shown; the others are in the API's answer
 MAX_CHILDREN = 10  # newest children of a kind that are listed
@@ -43,6 +45,8 @@ class AttemptView(NamedTuple):
     who: str
     outcome: str
     error: str
+    version: int = 0  # of the history entry that ended it
+    note: AttemptNote | None = None  # for operators
 
 
 class ChildrenView(NamedTuple):
@@ -77,8 +81,13 @@ def build_router() -> APIRouter:
                 for part in context.site.list_record_parts(kind)
             ]
             now = store.now()
+        notes = (
+            read_notes(context.environment.objects, ref)
+            if context.can("operator") and context.environment.objects
+            else []
+        )
         times = measure_states(machine, entries, now)
-        attempts = list_attempts(machine, entries, record)
+        attempts = list_attempts(machine, entries, record, notes)
         shown = entries[-MAX_HISTORY:]
         return context.render(
             "record.html",
@@ -103,6 +112,7 @@ def build_router() -> APIRouter:
             children=[each for each in children if each.counts["total"]],
             descriptions={d.name: d for d in machine.documents},
             parts=parts,
+            lists=list_links(machine, record),
             json_path=f"{API_PREFIX}/records/{kind}/{id}",
             can_prioritise=context.access.may(record, "operator") and kind not in PRIVATE_KINDS,
         )
@@ -152,21 +162,26 @@ def measure_states(machine: Machine, entries: Sequence[HistoryEntry], now: float
     return times
 
 
-def list_attempts(machine: Machine, entries: Sequence[HistoryEntry], record: Record) -> list[AttemptView]:
+def list_attempts(
+    machine: Machine, entries: Sequence[HistoryEntry], record: Record, notes: Sequence[AttemptNote] = ()
+) -> list[AttemptView]:
     """The tries of its steps, newest first: those that failed, those that succeeded, and the one that runs."""
     attempts: list[AttemptView] = []
     began: float | None = None
     for entry in entries:
         if entry.cause in ("done", "retry", "fail") and entry.before is not None:
+            note = _find_note(notes, entry)
             outcome = {"done": "done", "retry": "failed, tried again", "fail": "failed"}[entry.cause]
             attempts.append(
                 AttemptView(
                     entry.before,
-                    views.format_time(began or 0.0),
+                    views.format_time(note.began if note is not None else began or 0.0),
                     views.format_time(entry.at),
                     entry.who,
                     outcome,
                     entry.why if entry.cause != "done" else "",
+                    entry.version,
+                    note,
                 )
             )
         began = entry.at
@@ -178,3 +193,11 @@ def list_attempts(machine: Machine, entries: Sequence[HistoryEntry], record: Rec
     elif record.blocked_by == "wait" and state is not None and record.error_count:
         attempts.append(AttemptView(record.state, views.format_time(record.wake_at), None, "", "next attempt", ""))
     return attempts[::-1]
+
+
+def _find_note(notes: Sequence[AttemptNote], entry: HistoryEntry) -> AttemptNote | None:
+    """The note of an attempt that failed: the commit that ended it follows the claim of its version."""
+    if entry.cause == "done":
+        return None
+    fitting = [note for note in notes if note.state == entry.before and note.claim_version < entry.version]
+    return max(fitting, key=lambda note: note.claim_version, default=None)

@@ -22,7 +22,21 @@ from waybill.errors import WaybillError
 from waybill.http.app import sort_routes
 from waybill.http.errors import HttpProblem, to_error_response
 from waybill.http.request_context import declare_role
-from waybill.pages import actions, admin, failures, home, lists, live, records, search, sign_in_pages, trace, waiting
+from waybill.pages import (
+    actions,
+    admin,
+    api_docs,
+    failures,
+    home,
+    lists,
+    live,
+    record_rows,
+    records,
+    search,
+    sign_in_pages,
+    trace,
+    waiting,
+)
 from waybill.pages.application_pages import ApplicationPages, RecordPart, collect_application_pages, list_navigation
 from waybill.pages.figures import render_chart, tone_of
 from waybill.pages.formats import FILTERS, list_url, record_url
@@ -32,7 +46,9 @@ from waybill.sign_in import PRIVATE_KINDS
 if TYPE_CHECKING:
     from waybill.environment import Environment
 
-PARTS = (home, lists, records, actions, failures, waiting, search, trace, admin, sign_in_pages, live)
+PARTS = (
+    home, lists, records, record_rows, actions, failures, waiting, search, trace, admin, sign_in_pages, live, api_docs,
+)  # fmt: skip
 ONE_DAY = "public, max-age=86400, immutable"
 
 

@@ -89,6 +89,7 @@ class FiberStepThreads(StepThreads):
     """Steps run as fibers, the simulation tracks which run, and the fiber of a step waits for replies."""
 
     pass_through_errors: tuple[type[BaseException], ...] = (ProcessCrashed, InvariantViolation)
+    keeps_notes = False  # nothing depends on them
 
     def __init__(self, worker: SimulatedWorkerBase) -> None:
         super().__init__(worker)

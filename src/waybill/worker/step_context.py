@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from waybill.record import CommitTooLarge, Documents, Page, Record, Ref, Store, StructType
 from waybill.rules import Machines, clip
 from waybill.step import Act, New, StepContext, StepStopped
+from waybill.worker.attempts import StepLog
 from waybill.worker.messages import SaveRequested, StepRun
 from waybill.worker.working_folders import folder_of, make_folder, make_workdir
 
@@ -57,9 +58,9 @@ class WorkerStepContext:
         self._backend = backend
 
     @cached_property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+    def log(self) -> StepLog:
         record = self.step_run.record
-        return logging.LoggerAdapter(
+        return StepLog(
             logger, {"kind": record.kind, "id": record.id, "state": record.state, "claim_version": self.claim_version}
         )
 

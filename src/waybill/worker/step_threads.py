@@ -22,6 +22,7 @@ from waybill.record import Record, Ref, Store
 from waybill.rules import Machines
 from waybill.step import Done, Fail, StepStopped
 from waybill.worker import messages as m
+from waybill.worker.attempts import make_note, write_note
 from waybill.worker.core import WorkerCore
 from waybill.worker.step_context import StepBackend, WorkerStepContext
 
@@ -66,6 +67,7 @@ class StepSemaphore:
 
 class StepThreads:
     pass_through_errors: tuple[type[BaseException], ...] = ()  # raised through a step, and not as its outcome
+    keeps_notes = True  # about attempts that failed
 
     def __init__(self, owner: StepThreadsOwner) -> None:
         self.owner = owner
@@ -74,6 +76,7 @@ class StepThreads:
         self.contexts: dict[int, WorkerStepContext] = {}
         self.replies: dict[int, queue.SimpleQueue[list[Record] | BaseException]] = {}
         self._pending_runs: deque[m.StepRun | None] = deque()
+        self._of_thread = threading.local()
 
     # --- called by the owner thread
 
@@ -131,7 +134,23 @@ class StepThreads:
                 return
             began = clock()
             outcome = self.run_step(step_run)
-            post(m.StepEnded(step_run, outcome, clock() - began))
+            took = clock() - began
+            post(m.StepEnded(step_run, outcome, took))
+            if self.keeps_notes and isinstance(outcome, Exception):
+                self.keep_note(step_run, outcome, took)
+
+    def keep_note(self, step_run: m.StepRun, error: Exception, took: float) -> None:
+        """After the outcome: whatever the objects do, the record goes on."""
+        record, owner, ended = step_run.record, self.owner, self.owner.now()
+        context = self._ended_context
+        lines = iter(context.log.lines) if context is not None and context.step_run is step_run else iter(())
+        note = make_note(record.state, step_run.claim_version, owner.who, ended - took, ended, error, lines)
+        write_note(owner.objects, record.ref, note)
+
+    @property
+    def _ended_context(self) -> WorkerStepContext | None:
+        """The context of the step that this thread ran last."""
+        return getattr(self._of_thread, "context", None)
 
     @cached_property
     def _backend(self) -> StepBackend:
@@ -187,7 +206,7 @@ class StepThreads:
             code = repr(error.code) if isinstance(error, SystemExit) else type(error).__name__
             return RuntimeError(f"The step left the program with {code}; a step returns an outcome or raises an error.")
         finally:
-            self.contexts.pop(step_run.number, None)
+            self._of_thread.context = self.contexts.pop(step_run.number, None)
             self.replies.pop(step_run.number, None)
 
     def context_of(self, step_run: m.StepRun) -> WorkerStepContext:

@@ -13,7 +13,7 @@ All other actions on batches and jobs are those of all records: /api/v1/records/
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request
@@ -57,10 +57,7 @@ _FORM_SCHEMA = {
 
 def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
     router = make_router(PREFIX, "ingest batches")
-    content = {
-        "application/json": {"schema": NewBatch.model_json_schema()},
-        "multipart/form-data": {"schema": _FORM_SCHEMA},
-    }
+    content = {"application/json": {"schema": _describe_body()}, "multipart/form-data": {"schema": _FORM_SCHEMA}}
 
     @router.post(
         "/batches",
@@ -174,6 +171,23 @@ def build_batch_router(upload_slots: UploadSlots) -> APIRouter:
         return to_json_response(msgspec.to_builtins(result))
 
     return router
+
+
+def _describe_body() -> dict[str, Any]:
+    """The schema of a submission with its definitions in their places: references of a description begin at its root."""
+    schema = NewBatch.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def inline(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inline(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return inline(definitions[value["$ref"].rpartition("/")[2]])
+        return {name: inline(each) for name, each in value.items()}
+
+    return cast(dict[str, Any], inline(schema))
 
 
 def _parse_body(body: Any) -> NewBatch:

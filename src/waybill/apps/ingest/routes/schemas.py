@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic needs this form before Python 3.12
 
 from waybill.apps.ingest.submission import DC_ELEMENTS, PayloadType, Submission, parse_local_ids
@@ -15,6 +15,18 @@ ShortText = Annotated[str, Field(max_length=4096)]
 
 class NewBatch(RequestBody):
     """A submission. Without a `url` or an `upload` the payload is the file of the form."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "profile": "demo_content",
+                "url": "https://example.org/photo.tif",
+                "title": "A husky in the snow",
+                "local_ids": ["husky-1"],
+            }
+        },
+    )
 
     profile: Annotated[str, Field(max_length=128, description="The profile whose rules apply.")]
     url: Annotated[str, Field(max_length=8192, description="The http or https URL of the payload.")] = ""
