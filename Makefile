@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes
-.PHONY: help install run test test-long check docs bench lock clean
+.PHONY: help install run test test-long check docs screenshots bench lock clean
 
 help:  ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -50,6 +50,9 @@ check: .venv/.has-test  ## lint, strict types, layers, generated pages, changelo
 
 docs: .venv/.has-test  ## write the generated pages of docs/ anew
 	.venv/bin/python tools/docs.py
+
+screenshots: .venv/.has-test  ## write the pictures of docs/ anew, from a demonstration that runs in a temporary folder
+	.venv/bin/python -m tools.screenshots
 
 bench: .venv/.has-test .venv/.has-bench  ## measure against the peers, one line a figure; ONLY=engine for one part; exit 1 under a goal
 	@tools/system-packages

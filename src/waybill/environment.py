@@ -80,7 +80,9 @@ class Environment:
         the settings say.
         """
         # Read each time: a worker may have been started before the server, and neither knows the other's command line.
-        return read_address(self.config.data) or address_of(self.config.http.host, self.config.http.port)
+        return read_address(self.config.data) or address_of(
+            self.config.http.host, self.config.http.port, tls=self.config.http.tls_certificate is not None
+        )
 
     def open_store(self, *, migrate: bool = True) -> Store:
         """Return a new connection, which the caller closes. `migrate`: create or upgrade the schema; otherwise the
@@ -208,8 +210,8 @@ def make_built_in_machines(config: Config) -> Iterator[Machine]:
     yield make_webhook_machine(config.webhooks)
 
 
-def address_of(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+def address_of(host: str, port: int, *, tls: bool = False) -> str:
+    return f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def read_address(data: Path) -> str:

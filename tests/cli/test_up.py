@@ -2,22 +2,32 @@
 behind.
 """
 
+import http.client
 import json
 import os
 import re
 import resource
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import NameOID
 
 from tests.cli.conftest import Start, Waybill, address_of, submit_shipment
 from tests.servers.process import wait_until
@@ -387,3 +397,52 @@ APP = Application("opening", "Opens the index.", (RUN,), resources=IndexResource
     assert [path.name for path in (tmp_path / "data").glob("waybill-index.db*")] == ["waybill-index.db"], (
         "nothing is left in a WAL file"
     )
+
+
+def write_certificate(path: Path) -> None:
+    """A certificate of this machine, with its key, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, SHA256())
+    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, form, serialization.NoEncryption()))
+
+
+def test_with_a_certificate_it_speaks_tls_and_its_cookies_are_secure(
+    running: Start, waybill: Waybill, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = tmp_path / "server.pem"
+    write_certificate(certificate)
+    monkeypatch.setenv("WAYBILL_HTTP_TLS_CERTIFICATE", str(certificate))
+    line = running("up", "--port", 0).line().strip()
+    assert line.startswith("https://127.0.0.1:")
+    link = urlsplit(line)
+    tls = ssl.create_default_context(cafile=certificate)
+    connection = http.client.HTTPSConnection(link.hostname or "", link.port, context=tls, timeout=30)
+    connection.request("GET", link.path)
+    page = connection.getresponse()
+    assert (page.status, page.getheader("Referrer-Policy")) == (200, "no-referrer")
+    page.read()
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    connection.request("POST", link.path, "csrf=", form)
+    answer = connection.getresponse()
+    assert answer.status == 303
+    assert "; secure" in (answer.getheader("Set-Cookie") or "").lower()
+    connection.close()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(line.replace("https", "http"), timeout=30)
+    monkeypatch.setenv("WAYBILL_HTTP_TLS_KEY", str(data / "nothing.pem"))
+    refused = waybill("serve", "--port", 0)
+    assert (refused.code, "cannot be used" in refused.err) == (2, True)

@@ -150,10 +150,9 @@ def _print_transition(context: CommandContext, transition: StepTransition | None
 
 
 def _print_address(context: CommandContext, server: ListeningServer, *, signs_in: bool = False) -> None:
-    """Print where it listens. `signs_in`: as a link that opens the page signed in; on loopback, where that needs no TLS."""
-    login_url = (
-        f"{server.url}login/{_make_login_link(context)}" if signs_in and is_loopback(context.config.http.host) else None
-    )
+    """Print where it listens. `signs_in`: as a link that opens the page signed in; over TLS, or on loopback."""
+    is_private = is_loopback(context.config.http.host) or context.config.http.tls_certificate is not None
+    login_url = f"{server.url}login/{_make_login_link(context)}" if signs_in and is_private else None
     if context.as_json:
         token_file = str(server.token_file) if server.token_file else None
         return context.print_json({"url": server.url, "login_url": login_url, "token_file": token_file}, line=True)

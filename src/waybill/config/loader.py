@@ -174,7 +174,11 @@ def _build_config(given: Mapping[str, tuple[Any, str]], apps: Mapping[str, Mappi
         index=make_absolute(value_of("index", default_index), Path.cwd()),
         open_loopback=value_of("open_loopback", False),
         http=HttpSettings(
-            value_of("http.host", "127.0.0.1"), value_of("http.port", 8700), value_of("http.allowed_hosts", ())
+            value_of("http.host", "127.0.0.1"),
+            value_of("http.port", 8700),
+            value_of("http.allowed_hosts", ()),
+            value_of("http.tls_certificate", None),
+            value_of("http.tls_key", None),
         ),
         work=WorkSettings(
             root=value_of("work.root", data / "work").absolute(),

@@ -13,6 +13,8 @@ class HttpSettings:
     host: str
     port: int
     allowed_hosts: tuple[str, ...]
+    tls_certificate: Path | None = None  # None: plain HTTP
+    tls_key: Path | None = None  # None: it is in the file of the certificate
 
 
 @dataclass(frozen=True, slots=True)

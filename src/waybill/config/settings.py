@@ -60,6 +60,15 @@ SETTINGS: tuple[Setting, ...] = (
         'Further host names that the server accepts, as behind a proxy; "*" is any.',
     ),
     Setting(
+        "http.tls_certificate",
+        value_parsers.parse_path,
+        "none: plain HTTP",
+        "The file of the certificate, with those that lead to its authority, in PEM; with it the server speaks TLS alone.",
+    ),
+    Setting(
+        "http.tls_key", value_parsers.parse_path, "the file of the certificate", "The file of its private key, in PEM."
+    ),
+    Setting(
         "open_loopback",
         value_parsers.parse_boolean,
         "false",

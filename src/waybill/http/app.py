@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import uvicorn
@@ -267,8 +268,16 @@ class ApiServer(uvicorn.Server):
     """
 
     def __init__(
-        self, app: FastAPI, host: str, port: int, *, log_level: str = "info", access_log: bool = False
+        self,
+        app: FastAPI,
+        host: str,
+        port: int,
+        *,
+        log_level: str = "info",
+        access_log: bool = False,
+        tls: tuple[Path, Path] | None = None,
     ) -> None:
+        """`tls`: the files of the certificate and of its key."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -280,6 +289,8 @@ class ApiServer(uvicorn.Server):
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
                 server_header=False,
                 ws="none",
+                ssl_certfile=tls[0] if tls is not None else None,
+                ssl_keyfile=tls[1] if tls is not None else None,
             )
         )
         self._stop_change_feed = app.state.services.change_feed.stop

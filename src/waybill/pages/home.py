@@ -26,6 +26,7 @@ from waybill.views.view_types import SessionView
 
 LATE_ROUNDS = 3  # a maintenance routine is late when it has missed so many rounds
 LATE_GRACE = 120.0  # seconds
+MAX_LOOKED_AT = 100  # records of a state, those that were created first, whose age and tries a figure shows
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class StateBoxView:
     description: str
     count: int
     oldest: str | None  # since when its oldest record has been in it
-    retrying: int = 0  # records whose step failed and is tried again
+    retrying: int = 0  # records whose step failed and is tried again, of those that were looked at
+    is_cut: bool = False  # there are more than were looked at
 
 
 class MachineFigure(NamedTuple):
@@ -142,12 +144,9 @@ def build_figure(store: Store, machine: Machine) -> MachineFigure:
     def box_of(state: State) -> StateBoxView:
         count = counts.get(state.name, 0)
         is_waiting = count > 0 and state.open and not is_failed_state(machine, state.name)
+        oldest, retrying = _look_at_oldest(store, machine, state) if is_waiting else (None, 0)
         return StateBoxView(
-            state.name,
-            tone_of(machine, state.name),
-            state.description,
-            count,
-            _find_oldest(store, machine, state.name) if is_waiting else None,
+            state.name, tone_of(machine, state.name), state.description, count, oldest, retrying, count > MAX_LOOKED_AT
         )
 
     # off the way only states that hold something are shown: there are many, and mostly empty
@@ -156,10 +155,11 @@ def build_figure(store: Store, machine: Machine) -> MachineFigure:
     return MachineFigure(machine, [[box_of(state) for state in row] for row in rows.rows], others, sum(counts.values()))
 
 
-def _find_oldest(store: Store, machine: Machine, state: str) -> str | None:
-    """Since when the oldest record of a state has been there: the one that was created first."""
-    records = store.find(machine.name, state=state, limit=1).records
-    return views.format_time(records[0].updated) if records else None
+def _look_at_oldest(store: Store, machine: Machine, state: State) -> tuple[str | None, int]:
+    """Since when the longest of those that were created first has been in a state, and how many of them are retried."""
+    records = store.find(machine.name, state=state.name, limit=MAX_LOOKED_AT if state.works else 1).records
+    oldest = views.format_time(min(record.updated for record in records)) if records else None
+    return oldest, sum(record.error_count > 0 for record in records)
 
 
 def list_late_maintenance(store: Store) -> list[Record]:

@@ -41,7 +41,9 @@ from waybill.pages.application_pages import ApplicationPages, RecordPart, collec
 from waybill.pages.figures import render_chart, tone_of
 from waybill.pages.formats import FILTERS, list_url, record_url
 from waybill.pages.page_routes import PAGE_POLICY, make_page_router, render_error
+from waybill.rules import Machines
 from waybill.sign_in import PRIVATE_KINDS
+from waybill.views.standstill import is_failed_state
 
 if TYPE_CHECKING:
     from waybill.environment import Environment
@@ -89,6 +91,7 @@ class PageSite:
             tone_of=tone_of,
             navigation=self.navigation,
             machines=environment.machines,
+            failed_states="|".join(list_failed_states(environment.machines)),
         )
 
     def render(self, template: str, **values: Any) -> str:
@@ -100,6 +103,17 @@ class PageSite:
     def list_record_parts(self, kind: str) -> list[RecordPart]:
         """What applications show on the page of a record of this kind."""
         return [part for each in self.pages.values() for part in each.record_parts if part.kind == kind]
+
+
+def list_failed_states(machines: Machines) -> list[str]:
+    """The states of failure, as "KIND STATE": the head of every page says how many records are in them."""
+    return [
+        f"{machine.name} {state.name}"
+        for machine in machines.values()
+        if machine.name not in PRIVATE_KINDS
+        for state in machine.states
+        if is_failed_state(machine, state.name)
+    ]
 
 
 def _read_static(prefix: str, package: str) -> Iterator[tuple[str, StaticFile]]:

@@ -11,12 +11,13 @@ import ipaddress
 import logging
 import os
 import socket
+import ssl
 import threading
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from waybill.config import ADDRESS_FILE
+from waybill.config import ADDRESS_FILE, HttpSettings
 from waybill.environment import Environment, address_of, read_address
 from waybill.errors import InputError
 
@@ -40,8 +41,9 @@ class ListeningServer:
 
         self.ready = threading.Event()  # set when it serves, or has ended
         host, port = environment.config.http.host, environment.config.http.port
+        tls = _read_tls_files(environment.config.http)
         self.socket = _open_socket(host, port)
-        self._address = address_of(*self.socket.getsockname()[:2])
+        self._address = address_of(*self.socket.getsockname()[:2], tls=bool(tls))
         path = environment.config.data / TOKEN_FILE
         with closing(environment.open_store()) as store:
             ensure_admin_token(environment.make_engine(store), path)
@@ -58,7 +60,7 @@ class ListeningServer:
                 environment, open_loopback=environment.config.open_loopback, hosts=environment.config.http.allowed_hosts
             )
         )
-        self.server = ReadySignallingServer(app, host, port, log_level=environment.config.log.level)
+        self.server = ReadySignallingServer(app, host, port, log_level=environment.config.log.level, tls=tls)
         self._data = environment.config.data
         self._previous_address = read_address(self._data)
         _write_address_file(self._data, self._address)
@@ -109,6 +111,24 @@ def _write_address_file(data: Path, url: str) -> None:
         )
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _read_tls_files(settings: HttpSettings) -> tuple[Path, Path] | None:
+    """The files of the certificate and its key, which are tried before anything else starts; None: plain HTTP."""
+    if settings.tls_certificate is None:
+        if settings.tls_key is not None:
+            raise InputError("http.tls_key is set and http.tls_certificate is not: set both.", code="bad-config")
+        return None
+    files = (settings.tls_certificate, settings.tls_key or settings.tls_certificate)
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*files)
+    except OSError as error:  # OpenSSL's errors among them
+        raise InputError(
+            f"The certificate {files[0]} and the key {files[1]} cannot be used ({error.strerror or error}): they are PEM files, "
+            "and belong together.",
+            code="bad-config",
+        ) from error
+    return files
 
 
 def _open_socket(host: str, port: int) -> socket.socket:

@@ -74,10 +74,10 @@ def make_note(
     )
 
 
-def write_note(objects: Objects, ref: Ref, note: AttemptNote) -> None:
+def write_note(objects: Objects | None, ref: Ref, note: AttemptNote) -> None:
     """Keep a note. Safe to repeat: a claim has one name. Where it cannot be written the step's outcome is not touched."""
     folder = _folder_of(ref)
-    if len(folder.encode()) > MAX_NAME:
+    if objects is None or len(folder.encode()) > MAX_NAME:  # tests of workers have no objects
         return
     try:
         objects.put(f"{folder}/{note.claim_version:015d}.json", msgspec.json.encode(note))

@@ -7,6 +7,7 @@ A step that saves or reads posts a request and waits for the reply. `recall_runs
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections import deque
@@ -28,6 +29,8 @@ from waybill.worker.step_context import StepBackend, WorkerStepContext
 
 if TYPE_CHECKING:
     from waybill.objects import Objects
+
+log = logging.getLogger("waybill.worker")
 
 
 class StepThreadsOwner(Protocol):
@@ -137,7 +140,10 @@ class StepThreads:
             took = clock() - began
             post(m.StepEnded(step_run, outcome, took))
             if self.keeps_notes and isinstance(outcome, Exception):
-                self.keep_note(step_run, outcome, took)
+                try:
+                    self.keep_note(step_run, outcome, took)
+                except Exception:  # nothing depends on a note, and this thread runs the next step
+                    log.exception("the note about a failed attempt of %s cannot be written", step_run.record.ref)
 
     def keep_note(self, step_run: m.StepRun, error: Exception, took: float) -> None:
         """After the outcome: whatever the objects do, the record goes on."""

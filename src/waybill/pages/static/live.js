@@ -97,8 +97,20 @@ function writeNumbers() {
       }
     }
     noteNewRows(data);
+    noteFailed(data);
   }
   pendingCounts.clear();
+}
+
+// How many records have failed, in the head of every page.
+const failedByState = new Map();
+function noteFailed(data) {
+  const badge = document.getElementById("failed-count");
+  if (!badge) return;
+  const states = new Set(badge.dataset.states.split("|"));
+  for (const { state, count } of data.states) if (states.has(`${data.kind} ${state}`)) failedByState.set(`${data.kind} ${state}`, count);
+  const total = [...failedByState.values()].reduce((sum, each) => sum + each, 0);
+  badge.textContent = total ? number.format(total) : "";
 }
 
 // Rows never move by themselves: the list says that it has changed, and is loaded when somebody wants it.
