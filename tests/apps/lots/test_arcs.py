@@ -161,9 +161,6 @@ def test_at_most_so_many_lots_run_at_once(tmp_path: Path) -> None:
     site.tester.advance(21 * 60)
     site.tester.engine.set_hold("queue/arc-part", who="test")
     site.settle()
-    running = [run for run in site.tester.find_all(RUN.name) if run.state == "Running"]
-    assert len([run for run in running if run.blocked_by is None]) == 2
-    assert len(running) == 4, "the others wait for their turn"
     assert site.classes("shop/count", site.lot(), 4) == ["running", "running", "waiting", "waiting"]
     site.tester.engine.clear_hold("queue/arc-part")
     site.settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from waybill.application import Application
 from waybill.apps.lots.lot_events import EVENTS
@@ -12,6 +12,20 @@ from waybill.apps.lots.settings import LotsSettings
 
 if TYPE_CHECKING:
     from typer import Typer
+
+    from waybill.environment import Environment
+
+
+def build_routes(environment: Environment) -> Any:
+    from waybill.apps.lots.routes import router  # imported late: a worker needs no routes
+
+    return router
+
+
+def build_pages(environment: Environment) -> Any:
+    from waybill.apps.lots.pages import build_pages  # imported late: a worker needs no pages
+
+    return build_pages()
 
 
 def build_commands() -> Typer:
@@ -26,6 +40,8 @@ APPLICATION = Application(
     machines=MACHINES,
     resources=LotsResources,
     settings=LotsSettings,
+    routes=build_routes,
+    pages=build_pages,
     commands=build_commands,
     events=EVENTS,
     runs_commands=True,

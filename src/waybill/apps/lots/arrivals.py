@@ -102,7 +102,7 @@ def report_arrivals(
     """
     root = locations.absolute(dataset.path)
     chooser = BoundaryFilter(boundary, boundary.watch or root)
-    new = known = filtered = 0
+    new = taken = filtered = 0
     pending = iter(reported)
     while page := list(islice(pending, PAGE_SIZE)):
         by_lot: dict[Lot, dict[str, Arrival]] = {}
@@ -115,18 +115,11 @@ def report_arrivals(
             arrival, modified = _complete(each, uri, locations)
             lot = chooser.find_lot(uri, arrived=arrived, modified=modified)
             by_lot.setdefault(lot, {})[uri] = arrival
-        count = sum(map(len, by_lot.values()))
-        entered = 0
+            taken += 1
         with tables.tables.transaction():
             for lot, arrivals in by_lot.items():
-                entered += tables.enter_arrivals(dataset.id, lot, arrivals.values(), at=format_instant(now))
-        new, known = new + entered, known + len(page) - filtered_of(page, chooser, locations) - entered
-        _ = count
-    return ArrivalCounts(new, max(0, known), filtered)
-
-
-def filtered_of(page: list[ReportedArrival], chooser: BoundaryFilter, locations: Locations) -> int:
-    return sum(not chooser.keeps(check_uri(each.uri, locations)) for each in page)
+                new += tables.enter_arrivals(dataset.id, lot, arrivals.values(), at=format_instant(now))
+    return ArrivalCounts(new, taken - new, filtered)
 
 
 def check_uri(uri: str, locations: Locations) -> str:
