@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -18,13 +21,16 @@ from waybill.apps.archive.files import (
     FileFailure,
     RestoreOptions,
     Selection,
+    TarSource,
     UserIdentity,
     find_link_sources,
     open_access,
+    remove_originals,
     unlock_files,
     unpacking,
 )
 from waybill.apps.archive.files.system_calls import rename_without_replacing
+from waybill.apps.archive.storages import SourceChanged
 from waybill.errors import WaybillError
 
 
@@ -370,3 +376,93 @@ def test_a_process_of_a_user_that_dies_says_so(place: Path) -> None:
         access._process.kill()  # type: ignore[attr-defined]
         with pytest.raises(RuntimeError, match="acts for somebody ended in the middle"):
             cycle.lock()
+
+
+def test_a_full_disk_is_waited_for(place: Path) -> None:
+    """Out of space in the middle: the restore fails with a transient error, and goes on when there is room again."""
+    (place / "tree").mkdir()
+    for number in range(20):
+        (place / f"tree/{number}").write_bytes(os.urandom(60_000))
+    (place / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place / "small"], check=True)
+    try:
+        cycle = Cycle(open_access(None))
+        cycle.list(place / "tree")
+        cycle.pack()
+        with pytest.raises(OSError, match="No space left on device"):
+            cycle.get(place / "small/target")
+        whole = content_of(place / "tree")
+        assert all(whole[path] == content for path, content in content_of(place / "small/target").items())
+        subprocess.run(["mount", "-o", "remount,size=4m", place / "small"], check=True)
+        cycle.get(place / "small/target")
+        assert cycle.failures == []
+        assert content_of(place / "small/target") == whole
+    finally:
+        subprocess.run(["umount", place / "small"], check=True)
+
+
+class Swapping:
+    """Somebody who exchanges a directory for a link to another one, and back, all the time."""
+
+    def __init__(self, directory: Path, victim: Path) -> None:
+        self._directory, self._victim = directory, victim
+        self._aside = directory.with_name("aside")
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._swap)
+
+    def _swap(self) -> None:
+        while not self._is_over.is_set():
+            with suppress(OSError):
+                self._directory.rename(self._aside)
+                self._directory.symlink_to(self._victim)
+            with suppress(OSError):
+                if self._directory.is_symlink():
+                    self._directory.unlink()
+                self._aside.rename(self._directory)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+def test_a_race_of_links_never_leads_out_of_the_set_or_the_target(place: Path) -> None:
+    """As root, the worst case: while a hostile owner exchanges directories for links, all is listed, locked, unlocked,
+    packed, removed and restored; files of others are neither read nor changed.
+    """
+    (place / "tree/a").mkdir(parents=True)
+    (place / "victim").mkdir()
+    for number in range(30):
+        (place / f"tree/a/{number}").write_text("mine")
+        (place / f"victim/{number}").write_text("secret")
+        (place / f"victim/{number}").chmod(0o4640)
+    os.chown(place / "victim/1", 77, 77)
+    before = {path.name: path.stat() for path in (place / "victim").iterdir()}
+    cycle = Cycle(open_access(None))
+    cycle.list(place / "tree")
+    found = cycle.found
+    cycle.pack()
+    folder = cycle.access.make_target(str(place / "target"))
+    (place / "target/a").mkdir()
+    with Swapping(place / "tree/a", place / "victim"), Swapping(place / "target/a", place / "victim"):
+        for _ in range(30):
+            cycle.list(place / "tree")
+            assert all(not entry.path.startswith("a/") or entry.size in (0, 4) for entry in cycle.found)
+            cycle.found = found
+            cycle.lock()
+            unlock_files(cycle.file_set, found, cycle.failures.append)
+            with suppress(SourceChanged):
+                for chunk in TarSource(cycle.file_set, cycle.planned[0].entries).iter_chunks():
+                    assert b"secret" not in bytes(chunk)
+            cycle.access.unpack_archive(
+                [cycle.archives[1]], cycle.members_of(1), folder, RestoreOptions(overwrite=True), cycle.failures.append
+            )
+            cycle.access.finish_restore(folder, cycle.entries, RestoreOptions(), cycle.failures.append)
+        remove_originals(cycle.file_set, cycle.entries, cycle.failures.append)
+    assert cycle.failures
+    after = {path.name: path.stat() for path in (place / "victim").iterdir()}
+    assert {name: (each.st_ino, each.st_uid, each.st_mode, each.st_mtime_ns) for name, each in after.items()} == {
+        name: (each.st_ino, each.st_uid, each.st_mode, each.st_mtime_ns) for name, each in before.items()
+    }
