@@ -117,6 +117,12 @@ EVERYWHERE: dict[str, tuple[str, Any]] = {
     "GET /admin/doctor": ("operator", None),
     "POST /admin/doctor": ("operator", {"rule": "none"}),
     "GET /admin/settings": ("admin", None),
+    "GET /admin/users": ("admin", None),
+    "POST /admin/users": ("admin", {"id": "-"}),
+    "GET /admin/users/{name}": ("admin", None),
+    "POST /admin/users/{name}": ("admin", {"do": "nothing"}),
+    "GET /admin/groups": ("admin", None),
+    "POST /admin/groups": ("admin", {"id": "-"}),
     "GET /admin/tokens": ("admin", None),
     "POST /admin/tokens/new": ("admin", {"name": "new", "role": "reader"}),
     "POST /admin/tokens/revoke": ("admin", {"id": "none"}),
@@ -150,7 +156,10 @@ RECORDS = {
     f"POST {API}/records/{{kind}}/{{id}}/{{action}}", f"PUT {API}/records/{{kind}}/{{id}}/priority", f"GET {API}/changes",
     "GET /records/{kind}/{id}", "GET /records/{kind}/{id}/act/{name}", "POST /records/{kind}/{id}/act/{name}",
     "POST /records/{kind}/{id}/priority", "POST /actions/preview", "POST /actions/run", "POST /failures/preview", "GET /live",
+    "GET /records/{kind}/{id}/lists/{document}", "GET /records/{kind}/{id}/lists/{document}/download", f"GET {API}/trace", "GET /trace",
 }  # fmt: skip
+# for whoever the account is: tests/http/test_account_pages.py
+OWN_PAGES = {"GET /account", "POST /account", "GET /admin/groups/{name}", "POST /admin/groups/{name}"}
 OPEN = {
     "GET /", "GET /health", "GET /ready", "GET /login", "GET /login/{text}", "POST /login/{text}", "POST /login", "POST /logout",
     "GET /static/{name:path}", "GET /docs",
@@ -269,7 +278,7 @@ def csrf_of(browser: TestClient) -> str:
 
 def test_every_route_says_who_may_use_it(harbour: Harbour) -> None:
     there = {name for name, _ in harbour.routes()}
-    assert there - set(EVERYWHERE) - set(SOMEWHERE) - ACCOUNTS - RECORDS - OPEN == set()
+    assert there - set(EVERYWHERE) - set(SOMEWHERE) - ACCOUNTS - RECORDS - OWN_PAGES - OPEN == set()
     assert (set(EVERYWHERE) | set(SOMEWHERE) | ACCOUNTS | RECORDS) - there == set()
 
 
@@ -422,6 +431,14 @@ def test_an_idempotency_key_shows_nobody_the_record_of_another(harbour: Harbour)
     again = harbour.anyone.post(f"{API}/records/ship", json=body, headers=people["submitter", "own"].headers)
     assert (made.status_code, again.status_code) == (201, 409)
     assert made.json()["id"] not in again.text
+
+
+def test_a_trace_leaves_out_what_may_not_be_seen(harbour: Harbour) -> None:
+    """The applications of the test tell no trace: nothing is found, by anybody, and nobody is let in without a token."""
+    for person, record in itertools.product(harbour.people, harbour.records[-4:]):
+        answer = harbour.anyone.get(f"{API}/trace", params={"of": record.ref.id}, headers=person.headers)
+        assert answer.status_code in (200, 404)
+        assert role_for(person, record) or record.owner not in answer.text or not record.owner
 
 
 def test_accounts_are_their_own_and_an_admins(harbour: Harbour) -> None:

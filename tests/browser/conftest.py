@@ -19,12 +19,14 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.servers.process import wait_until
-from waybill import config
+from waybill import accounts, config
+from waybill.accounts import Grant
 from waybill.engine import Engine
 from waybill.environment import Environment
 from waybill.sign_in import make_login_link
 from waybill.tokens import Role
 
+PASSWORD = "correct horse battery"  # of the user ada
 CHROMIUM = "/usr/bin/chromium"
 BROWSER_OPTIONS = [
     "--headless",
@@ -91,6 +93,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "the parcels to arrive",
             seconds=120,
         )
+        with running.engine() as engine:
+            accounts.create_user(
+                engine, "ada", name="Ada L.", mail="ada@example.org", roles=[Grant("submitter", "own")]
+            )
+            accounts.set_password(engine, "ada", PASSWORD)
+            accounts.create_group(engine, "atlas", description="the atlas project")
+            accounts.add_member(engine, "atlas", "ada")
         yield running
     finally:
         running.stop()

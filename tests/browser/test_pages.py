@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import OpenPage, Site
+from tests.browser.conftest import PASSWORD, OpenPage, Site
 from tests.servers.process import wait_until
 from waybill.demo import ParcelLabel, ShipmentOrder
 from waybill.record import Record, Ref
@@ -28,6 +28,11 @@ PATHS = [
     "/admin/tokens",
     "/admin/sign-ins",
     "/docs",
+    "/admin/users",
+    "/admin/users/ada",
+    "/admin/groups",
+    "/admin/groups/atlas",
+    "/account",
     "/ingest?whose=all",
     "/ingest/deposit",
     "/ingest/deposits/demo-photograph",
@@ -312,3 +317,42 @@ def test_keys_go_to_pages_and_walk_rows(site: Site, open_page: OpenPage) -> None
     page.keyboard.type(find_one(site, "parcel", "Delivered").id)
     page.keyboard.press("Enter")
     wait_for_state(page, "Delivered")
+
+
+def test_a_depositor_signs_in_by_password_and_sees_its_own_and_nothing_else(site: Site, open_page: OpenPage) -> None:
+    with site.engine() as engine:
+        own = engine.submit(New("parcel", (ParcelLabel(1, "mule", "1 Quay Street"),), owner="ada"))
+    other = find_one(site, "parcel", "Failed")
+    page = open_page(None)
+    page.goto(f"/records/parcel/{own.id}")
+    page.get_by_label("User").fill("ada")
+    page.get_by_label("Password").fill("wrong horse battery")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("no user of this name and password")
+    page.get_by_label("User").fill("ada")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name=own.id)).to_be_visible()
+    answer = page.goto(f"/records/parcel/{other.id}")
+    assert answer is not None
+    assert answer.status == 404
+    page.goto("/records/parcel")
+    expect(page.get_by_role("link", name=own.id)).to_be_visible()
+    expect(page.get_by_role("link", name=other.id)).to_have_count(0)
+    expect(page.get_by_role("link", name="Admin")).to_have_count(0)
+    page.get_by_role("link", name="ada", exact=True).click()
+    expect(page.get_by_text("You may: reader what it owns; submitter what it owns")).to_be_visible()
+
+
+def test_an_admin_makes_a_user_and_puts_it_into_a_group(site: Site, open_page: OpenPage) -> None:
+    page = open_page("admin")
+    page.goto("/admin/users")
+    page.get_by_label("User", exact=True).fill("bob")
+    page.get_by_label("Role").select_option("operator")
+    page.get_by_label("Within").fill("ingest")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("region", name="Roles")).to_contain_text("operator within ingest")
+    page.goto("/admin/groups/atlas")
+    page.get_by_label("A user or a group").fill("bob")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("listitem").filter(has_text="bob")).to_be_visible()

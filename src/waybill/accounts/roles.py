@@ -125,6 +125,12 @@ class Identity(NamedTuple):
             is_role_sufficient(grant.role, role) and is_scope_within(scope, grant.scope) for grant in self.grants
         )
 
+    def sees(self, owner: str, scope: str, application: str) -> bool:
+        """Whether it may read what is no record, such as a row of a catalogue, but has an owner, or is within a scope."""
+        if self.has_role_in("reader", application) or (scope and self.has_role_in("reader", scope)):
+            return True
+        return bool(owner) and owner in self.owners and self._has_own()
+
     def visibility_of(self, machine: Machine, application: str) -> Visibility | None:
         """Which records of a machine it sees; None: all. `application`: the one that declares the machine, "": none."""
         if self.has_role("reader") or (application and self.has_role_in("reader", application)):

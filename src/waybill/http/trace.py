@@ -32,11 +32,7 @@ def make_visibility_check(identity: Identity) -> Callable[[TraceNode], bool]:
     """A node is visible as the record of its application, owner and scope would be."""
 
     def is_visible(node: TraceNode) -> bool:
-        return (
-            identity.has_role_in("reader", node.scope or node.application)
-            or identity.has_role_in("reader", node.application)
-            or (bool(node.owner) and node.owner in identity.owners)
-        )
+        return identity.sees(node.owner, node.scope, node.application)
 
     return is_visible
 
@@ -51,7 +47,7 @@ def build_router(services: ApiServices) -> APIRouter:
         responses={200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}}},
     )
     def trace(
-        identity: Annotated[Identity, require_role("reader")],
+        identity: Annotated[Identity, require_role("reader", somewhere=True)],
         of: Annotated[
             str,
             Query(

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from waybill import doctor, views
 from waybill.config import SETTINGS, effective_values_of
 from waybill.http.request_context import declare_role
+from waybill.pages.accounts import read_days, read_scope
 from waybill.pages.page_context import PageContext, PageRequest
 from waybill.pages.page_routes import make_page_router
 from waybill.record import Finding
@@ -97,7 +98,14 @@ def build_router() -> APIRouter:
     @routes.post("/tokens/new", **declare_role("admin"))
     def create_token(context: PageRequest) -> Response:
         with context.connections.open_engine() as engine:
-            issued = issue(engine, context.get_field("name"), context.get_field("role"), who=context.who)
+            issued = issue(
+                engine,
+                context.get_field("name"),
+                context.get_field("role"),
+                scope=read_scope(context),
+                lifetime=read_days(context),
+                who=context.who,
+            )
             records = engine.store.find(TOKEN.name, newest=True, limit=MAX_LISTED, documents=True).records
         return context.render(
             "admin/tokens.html", tokens=[token_view_of(r) for r in records], roles=ROLES, issued=issued.token

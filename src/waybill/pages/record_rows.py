@@ -41,7 +41,7 @@ class FoundRows(NamedTuple):
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/records/{kind}/{id}/lists/{document}", **declare_role("reader"))
+    @routes.get("/records/{kind}/{id}/lists/{document}", **declare_role("reader", somewhere=True))
     def show_rows(
         context: PageRequest,
         kind: Annotated[KindText, Path()],
@@ -65,7 +65,7 @@ def build_router() -> APIRouter:
             next_query=urlencode({"text": text, "after": found.next}) if found.next is not None else None,
         )
 
-    @routes.get("/records/{kind}/{id}/lists/{document}/download", **declare_role("reader"))
+    @routes.get("/records/{kind}/{id}/lists/{document}/download", **declare_role("reader", somewhere=True))
     def download_rows(
         context: PageRequest, kind: Annotated[KindText, Path()], id: Annotated[IdText, Path()], document: DocumentText
     ) -> Response:
@@ -80,7 +80,7 @@ def build_router() -> APIRouter:
 
 def find_list(context: PageContext, kind: str, id: str, document: str) -> tuple[Machine, Record, RecordList]:
     ref, machine = context.get_ref(kind, id), context.machines[kind]
-    with context.connections.open_store() as store:
+    with context.open_store() as store:
         record = store.get(*ref)
     if document not in list_names_of(machine, record):
         raise HttpProblem("not-found", f"{ref} has no list {document[:100]!r}.", "Its page shows those that it has.")

@@ -83,7 +83,7 @@ def build_router() -> APIRouter:
             now = store.now()
         notes = (
             read_notes(context.environment.objects, ref)
-            if context.can("operator") and context.environment.objects
+            if context.access.may(record, "operator") and context.environment.objects
             else []
         )
         times = measure_states(machine, entries, now)

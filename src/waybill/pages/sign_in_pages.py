@@ -22,15 +22,15 @@ from waybill.http.errors import HttpProblem
 from waybill.http.request_context import declare_role
 from waybill.pages.page_context import PageRequest, own_path_of
 from waybill.pages.page_routes import make_page_router
-from waybill.sign_in import SIGN_IN_LIFETIME, end_sign_in, find_login_link, sign_in_with_link
+from waybill.sign_in import SIGN_IN_LIFETIME, end_sign_in, find_login_link, sign_in_with_link, sign_in_with_password
 
-MAX_TRIES = 10  # wrong ones of an address
+MAX_TRIES = 10  # wrong ones of an address, and of a user, whose other ways in stay open
 TRIES_INTERVAL = 300.0  # seconds after which they are forgotten
 MAX_ADDRESSES = 10_000  # remembered
 
 
 class SignInLimiter:
-    """Counts wrong tries by address. Thread-safe."""
+    """Counts wrong tries by address, and by user. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class SignInLimiter:
         self._wrong: dict[str, list[float]] = {}
 
     def check(self, address: str) -> None:
-        """Raise when the address has tried too often."""
+        """Raise when the address, or the user, has tried too often."""
         with self._lock:
             tries = self._forget_old(address)
             if len(tries) >= MAX_TRIES:
@@ -70,7 +70,28 @@ def build_router() -> APIRouter:
     def show_sign_in(context: PageRequest, to: str = "/") -> Response:
         if context.identity is not None:
             return context.redirect(own_path_of(to, "/"))
-        return context.render("login.html", link=None, to=own_path_of(to, "/"))
+        return context.render("login.html", link=None, to=own_path_of(to, "/"), error="")
+
+    @routes.post("/login", **declare_role("open"))
+    def use_password(context: PageRequest) -> Response:
+        """A wrong name and a wrong password are answered alike, after the same time."""
+        address, user = address_of(context.request), context.get_field("user")
+        password = context.form.get("password", [""])[0]
+        tried = (f"address {address}", f"user {user.lower()[:100]}")
+        for each in tried:
+            limiter.check(each)
+        check_is_private(context.request)
+        with context.connections.open_engine() as engine:
+            made = sign_in_with_password(engine, user, password, address=address)
+        if made is None:
+            for each in tried:
+                limiter.note_wrong(each)
+            error = "There is no user of this name and password."
+            to = own_path_of(context.get_field("to"), "/")
+            return context.render("login.html", status=403, link=None, to=to, error=error)
+        response = context.redirect(own_path_of(context.get_field("to"), "/"))
+        set_cookie(context.request, response, made.text)
+        return response
 
     @routes.get("/login/{text}", **declare_role("open"))
     def show_link(context: PageRequest, text: str) -> Response:
@@ -85,7 +106,7 @@ def build_router() -> APIRouter:
                 "This link has been used, is older than ten minutes, or is misspelt.",
                 "`waybill login-link` prints a new one.",
             )
-        return context.render("login.html", link=link, to="/")
+        return context.render("login.html", link=link, to="/", error="")
 
     @routes.post("/login/{text}", **declare_role("open"))
     def use_link(context: PageRequest, text: str) -> Response:

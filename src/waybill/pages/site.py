@@ -23,6 +23,7 @@ from waybill.http.app import sort_routes
 from waybill.http.errors import HttpProblem, to_error_response
 from waybill.http.request_context import declare_role
 from waybill.pages import (
+    accounts,
     actions,
     admin,
     api_docs,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from waybill.environment import Environment
 
 PARTS = (
-    home, lists, records, record_rows, actions, failures, waiting, search, trace, admin, sign_in_pages, live, api_docs,
+    home, lists, records, record_rows, actions, failures, waiting, search, trace, admin, accounts, sign_in_pages, live, api_docs,
 )  # fmt: skip
 ONE_DAY = "public, max-age=86400, immutable"
 

@@ -19,7 +19,7 @@ from waybill.tracing.graph import MAX_TEXT
 def build_router() -> APIRouter:
     routes = make_page_router()
 
-    @routes.get("/trace", **declare_role("reader"))
+    @routes.get("/trace", **declare_role("reader", somewhere=True))
     def show_trace(context: PageRequest, of: Annotated[str, Query(max_length=MAX_TEXT)] = "") -> Response:
         graph, figure = None, ""
         if of.strip():
