@@ -2,6 +2,7 @@
 ended.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 from tests.apps.ingest.access.stored_objects import ARK, StoredObjects
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.apps.ingest.maintenance.contexts import make_context
-from waybill.apps.ingest.inventory import Inventory
-from waybill.apps.ingest.maintenance import ContentAuditRoutine
+from waybill.apps.ingest.inventory import Inventory, rebuild_object
+from waybill.apps.ingest.maintenance import ContentAuditRoutine, StorageRecoveryRoutine
 from waybill.apps.ingest.maintenance.audit import audit_next, iter_known_damage
 from waybill.apps.ingest.storage import OcflStorage
 from waybill.maintenance import run_round
@@ -68,6 +69,26 @@ def test_a_flipped_byte_is_noticed_and_told_with_its_place(ingest: IngestFixture
     for word in (ARK, place, "v1 producer/b.txt"):
         assert word in document["text"]
     assert OTHER not in document["text"]
+
+
+def test_a_lost_inventory_is_named_by_audit_and_sweep_and_rebuilt(ingest: IngestFixture) -> None:
+    stored_objects = StoredObjects(ingest)
+    stored_objects.add(FILES)
+    stored_objects.add({**FILES, "producer/c.txt": b"!"})
+    resources, objects = stored_objects.resources, ingest.environment.objects
+    lost = next(
+        info.name for info in objects.list("ocfl") if re.fullmatch(r"ocfl/../../[0-9a-f]{64}/inventory.json", info.name)
+    )
+    objects.delete(lost)
+    with make_context(ingest) as context:
+        for routine in (ContentAuditRoutine(), StorageRecoveryRoutine()):
+            assert any(f"{lost} is missing" in finding.problem for finding in routine.check(context))
+    assert rebuild_object(resources.inventory, resources.storage, ARK) == 2
+    with make_context(ingest) as context:
+        start = context.engine.store.now()
+        while audit_next(resources, context.engine, before=start).files:
+            pass
+        assert list(ContentAuditRoutine().check(context)) == list(StorageRecoveryRoutine().check(context)) == []
 
 
 def test_missing_content_is_damage_and_restored_content_is_not(ingest: IngestFixture) -> None:

@@ -116,6 +116,74 @@ def test_an_inventory_that_cannot_be_believed_is_not_touched(
     assert {info.name: info.etag for info in objects.list("ocfl")} == before
 
 
+def inventory_files(objects: Objects, root: str) -> list[str]:
+    names = [info.name.removeprefix(f"{root}/") for info in objects.list(root)]
+    return [name for name in names if name.startswith("inventory.json")]
+
+
+@pytest.mark.parametrize("lost", [["inventory.json"], ["inventory.json", "inventory.json.sha512"]])
+def test_an_object_that_has_lost_its_inventory_is_damaged_and_is_restored_from_its_newest_version(
+    objects: Objects, storage: OcflStorage, sources: Bytes, two: str, lost: list[str], tmp_path: Path
+) -> None:
+    history = [files_of(storage, number) for number in (1, 2)]
+    for name in lost:
+        objects.delete(f"{two}/{name}")
+    before = {info.name: info.etag for info in objects.list("ocfl")}
+    for attempt in (
+        lambda: storage.write(sources.deposit("x", FILES)),
+        lambda: storage.list_versions(ARK),
+        lambda: storage.find_by_request(ARK, "one"),
+    ):
+        with pytest.raises(StorageDamaged, match="rebuild"):
+            attempt()
+    assert [kind for kind, _, _ in found(storage)] == ["inventory"]
+    ((_, done),) = storage.recover_all(-3600)
+    assert "is missing" in done.error
+    assert {info.name: info.etag for info in objects.list("ocfl")} == before, "nothing is removed or overwritten"
+    assert [ark for _, ark in storage.list_objects()] == [ARK], "its newest version says which object it is"
+    assert storage.recover(ARK).repaired_places == tuple(lost)
+    assert [files_of(storage, number) for number in (1, 2)] == history
+    assert said_by_validator(copy_storage(objects, "ocfl", tmp_path / "copy")) == (1, [])
+
+
+def test_an_inventory_is_restored_from_a_version_that_is_whole(
+    objects: Objects, storage: OcflStorage, two: str
+) -> None:
+    objects.delete(f"{two}/inventory.json")
+    objects.put(f"{two}/v3/inventory.json", b"cut")  # of an attempt
+    objects.delete(f"{two}/v2/content/{sha256(b'cde')}")
+    storage.recover(ARK)
+    assert storage.get_version(ARK).version == 1
+    objects.delete(f"{two}/inventory.json")
+    objects.delete(f"{two}/v1/content/{sha256(b'abc')}")
+    with pytest.raises(StorageDamaged, match="copy"):
+        storage.recover(ARK)
+
+
+def test_a_new_object_is_declared_after_its_inventory(objects: Objects, sources: Bytes) -> None:
+    """So that a folder that is declared and has no inventory has lost it; with each request a crash."""
+    for moment in itertools.count(1):
+        prefix, alive = f"ocfl{moment}", True
+
+        def die(now: int, moment: int = moment) -> None:
+            if now == moment:
+                raise Died
+
+        dying = cast(Objects, Tripwire(objects, die))
+        try:
+            OcflStorage(dying, prefix, sources, threads=1).write(sources.deposit("one", FILES))
+        except Died:
+            alive = False
+        storage = OcflStorage(objects, prefix, sources)
+        assert storage.find_by_request(ARK, "other") is None  # it is not called damaged
+        storage.recover(ARK)
+        storage.write(sources.deposit("other", FILES))
+        assert list(storage.verify(ARK)) == []
+        if alive:
+            assert moment > 5
+            return
+
+
 @pytest.mark.parametrize("conditional", [True, False], ids=["conditions", "no conditions"])
 @pytest.mark.parametrize("first", [True, False], ids=["new object", "next version"])
 def test_a_writer_that_was_overtaken_harms_nothing(

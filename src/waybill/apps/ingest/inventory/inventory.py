@@ -31,6 +31,7 @@ from waybill.apps.ingest.storage import (
     StorageFinding,
     StorageService,
     StoredVersion,
+    VersionSummary,
 )
 from waybill.errors import InputError
 from waybill.index import Index, Row
@@ -255,7 +256,7 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
     is_known = bool(known) or inventory.get_object(ark) is not None
     foreign = {number for number, place in known.items() if is_foreign_place(place)}
     try:
-        versions = storage.list_versions(ark)
+        versions = _list_stored_versions(storage, ark)
     except NotInStorage:
         if foreign:
             raise StorageError(
@@ -286,6 +287,16 @@ def rebuild_object(inventory: Inventory, storage: StorageService, ark: str) -> i
             inventory.tables.execute("forget_localid", ark=ark, owner=row["owner"], localid=row["localid"])
     inventory.forget_contents(ark)
     return len(versions)
+
+
+def _list_stored_versions(storage: StorageService, ark: str) -> list[VersionSummary]:
+    """Return the versions in storage. An object that has lost its root inventory is restored from its newest version first."""
+    try:
+        return storage.list_versions(ark)
+    except StorageDamaged:
+        if not storage.recover(ark).repaired_places:  # raises the damage again if there is nothing to restore it from
+            raise
+        return storage.list_versions(ark)
 
 
 def _list_places(inventory: Inventory, ark: str) -> Iterator[tuple[int, str]]:

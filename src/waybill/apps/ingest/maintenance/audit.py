@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from waybill.apps.ingest.resources import IngestResources
-from waybill.apps.ingest.storage import StorageFinding
+from waybill.apps.ingest.storage import NotInStorage, StorageDamaged, StorageFinding
 from waybill.engine import Engine
 from waybill.index import Row
 from waybill.maintenance import MaintenanceContext
@@ -94,14 +94,15 @@ def _read_all(resources: IngestResources, rows: list[Row]) -> Iterator[tuple[Row
     Content that cannot be read is retried at the end, to tell a damaged file from unavailable storage.
     """
     unreadable: list[Row] = []
+    checked_objects: set[str] = set()
     for row in rows:
         try:
-            yield row, resources.storage.check(row["ark"], row["place"], row["size"], row["sha256"])
+            yield row, _check_row(resources, row, checked_objects)
         except ObjectsError:
             unreadable.append(row)
     for row in unreadable:
         try:
-            yield row, resources.storage.check(row["ark"], row["place"], row["size"], row["sha256"])
+            yield row, _check_row(resources, row, checked_objects)
         except ObjectsError as error:
             # If nothing can be read, the storage is unavailable and this raises. If only this cannot be read, it is
             # damaged, for example by a bad block of the disk.
@@ -110,6 +111,20 @@ def _read_all(resources: IngestResources, rows: list[Row]) -> Iterator[tuple[Row
                 row,
                 StorageFinding(kind="missing", place=row["place"], message=f"{row['place']} cannot be read: {error}"),
             )
+
+
+def _check_row(resources: IngestResources, row: Row, checked_objects: set[str]) -> StorageFinding | None:
+    """Compare one place; and once for each object, whether its own inventory is there and valid."""
+    ark = row["ark"]
+    if found := resources.storage.check(ark, row["place"], row["size"], row["sha256"]):
+        return found
+    if ark not in checked_objects:
+        checked_objects.add(ark)
+        try:
+            resources.storage.get_version(ark)
+        except (StorageDamaged, NotInStorage) as error:
+            return StorageFinding(kind="inventory", place=row["place"], message=str(error))
+    return None
 
 
 def _describe(resources: IngestResources, row: Row, finding: StorageFinding) -> DamagedContent:

@@ -15,6 +15,9 @@ from waybill.maintenance import MaintenanceContext
 from waybill.record import Finding
 
 DAY = 86400.0
+_REMEDY = (
+    "`waybill ingest rebuild --all` restores a lost inventory.json from the newest version; anything else from a copy"
+)
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,7 @@ class StorageRecoveryRoutine:
                 context.memory[field] = int(context.memory.get(field, 0)) + count
         for at, recovered in done:
             if recovered.error:
-                yield Finding(
-                    "damaged object", at, recovered.error, "look at it: `waybill ingest audit`", repairable=False
-                )
+                yield Finding("damaged object", at, recovered.error, _REMEDY, repairable=False)
 
     def repair(self, context: MaintenanceContext, finding: Finding) -> bool:
         return False

@@ -8,7 +8,9 @@ interrupted write.
     the root inventory is valid       there is an object. Files that should match the inventory and do not are written again: its
                                       sidecar, the inventory and sidecar of the newest version, the declaration. Content that no
                                       version refers to, and versions after the newest, are removed.
-    there is no root inventory        there is no object, and everything below its root is removed.
+    there is no root inventory        of a first version that was not finished everything is removed. Of an object, with a declaration, a
+                                      sidecar or a second version, nothing: its root inventory is written again from that of its newest
+                                      whole version, if somebody asked for that (`restore`).
     the root inventory is not valid   nothing is changed.
 
 Only names that our own writes can have created are removed. Files of a person or another program stay, and are reported
@@ -27,11 +29,13 @@ from waybill.apps.ingest.storage import ocfl_inventory as ocfl
 from waybill.apps.ingest.storage.ocfl_inventory import ContentFile
 from waybill.apps.ingest.storage.ocfl_object import (
     OBJECT_DECLARATION,
+    LostInventory,
     OcflObject,
     encode_sidecar,
     etag_of,
     load_object,
     put_checked,
+    put_conditionally,
     read_sidecar,
 )
 from waybill.apps.ingest.storage.protocol import (
@@ -178,12 +182,24 @@ def _list_expected_names(ocfl_object: OcflObject) -> set[str]:
 
 
 def recover_object(
-    objects: Objects, root: str, *, is_old: Callable[[ObjectInfo], bool] = lambda info: True, folders: bool = True
+    objects: Objects,
+    root: str,
+    *,
+    is_old: Callable[[ObjectInfo], bool] = lambda info: True,
+    folders: bool = True,
+    restore: bool = True,
 ) -> RecoveryResult:
     """Recover the object at this root. `is_old` tells which leftovers may be removed; `folders` also removes empty
-    folders.
+    folders; `restore` also writes a lost root inventory again.
     """
-    ocfl_object = load_object(objects, root)
+    restored: tuple[str, ...] = ()
+    try:
+        ocfl_object = load_object(objects, root)
+    except LostInventory:
+        if not restore:
+            raise
+        ocfl_object = restore_inventory(objects, root)
+        restored = (ocfl.INVENTORY_FILE,)
     if ocfl_object is None:
         removed = remove_below(
             objects,
@@ -193,7 +209,7 @@ def recover_object(
         if folders:
             _remove_empty_folders(objects, f"{root}/v1/content")
         return RecoveryResult(removed_places=removed)
-    repaired = repair_object(objects, ocfl_object)
+    repaired = (*restored, *repair_object(objects, ocfl_object))
     places = {place for places in ocfl_object.inventory.manifest.values() for place in places}
     head = ocfl_object.inventory.number
 
@@ -207,6 +223,44 @@ def recover_object(
     if folders:
         _remove_empty_folders(objects, f"{root}/v{head + 1}/content")
     return RecoveryResult(repaired_places=repaired, removed_places=removed)
+
+
+def restore_inventory(objects: Objects, root: str) -> OcflObject:
+    """Write a lost root inventory again from the newest version whose own is valid and whose content is all there.
+
+    Safe to repeat, and beside another restorer: the bytes are the same, and are only written where there are none.
+    """
+    data = read_newest_inventory(objects, root)
+    if data is None:
+        raise LostInventory(
+            f"{root}/{ocfl.INVENTORY_FILE} is missing, and no version is whole: restore the object from a copy."
+        )
+    put_conditionally(
+        objects, f"{root}/{ocfl.INVENTORY_FILE}", lambda: [data], len(data), hashlib.sha256(data).hexdigest(), None
+    )
+    ocfl_object = load_object(objects, root)
+    assert ocfl_object is not None  # it was read back
+    return ocfl_object
+
+
+def read_newest_inventory(objects: Objects, root: str) -> bytes | None:
+    """Return the inventory of the newest version that is whole: valid, of this version, and all its content exists."""
+    names = {info.name.removeprefix(f"{root}/") for info in objects.list(root)}
+    numbers = sorted({int(own["number"]) for name in names if (own := _OWN_NAME.fullmatch(name))}, reverse=True)
+    for number in numbers:
+        folder = f"{root}/v{number}"
+        try:
+            with objects.get(f"{folder}/{ocfl.INVENTORY_FILE}") as body:
+                data = body.read()
+            inventory = ocfl.decode_inventory(data, f"{folder}/{ocfl.INVENTORY_FILE}")
+        except (ObjectNotFound, StorageDamaged):
+            continue  # of an attempt that was not finished, or damaged: an older one is taken
+        digest = hashlib.new(inventory.algorithm, data).hexdigest()
+        if inventory.number != number or read_sidecar(objects, folder, inventory.algorithm) != digest:
+            continue
+        if names.issuperset(place for places in inventory.manifest.values() for place in places):
+            return data
+    return None
 
 
 def repair_object(objects: Objects, ocfl_object: OcflObject) -> tuple[str, ...]:

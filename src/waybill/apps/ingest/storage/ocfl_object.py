@@ -4,6 +4,9 @@ read-back.
 Only the **root inventory** says what an object contains. It is valid if its digest is in its own sidecar, or in the
 sidecar of its newest version: a crash between the last two writes of a version leaves the first sidecar outdated.
 
+A folder without a root inventory is no object only as long as its first version is being written. Declaration, root sidecar and
+second version are written after the root inventory: where one of them is, the inventory was lost, and the object is damaged.
+
 Files are written as PendingWrites, together where the store can and they are small. An EncodedInventory is the next
 inventory with its sidecar, which are written twice: with the version and in the object's root.
 """
@@ -11,6 +14,7 @@ inventory with its sidecar, which are written twice: with the version and in the
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -38,10 +42,16 @@ from waybill.objects import (
 
 OBJECT_DECLARATION = ("0=ocfl_object_1.1", b"ocfl_object_1.1\n")
 
+_TRACES = re.compile(r"0=.*|inventory\.json\.sha(256|512)|v(?!1/)[0-9]+/.*")  # written after the first root inventory
+
 MAX_BYTES_TOGETHER = 4 * 1024 * 1024  # written together, from memory
 MAX_FILES_TOGETHER = 64  # written together: all are open at the same time
 
 ChunkSource = Callable[[], Iterable[bytes]]
+
+
+class LostInventory(StorageDamaged):
+    """The root inventory of an object is missing."""
 
 
 class OcflObject(NamedTuple):
@@ -55,12 +65,18 @@ class OcflObject(NamedTuple):
 
 
 def load_object(objects: Objects, root: str) -> OcflObject | None:
-    """Load the object's root inventory; None if there is none. Raises StorageDamaged if it is not valid."""
-    try:
-        with objects.get(f"{root}/{ocfl.INVENTORY_FILE}") as body:
-            etag, data = body.info.etag, body.read()
-    except ObjectNotFound:
+    """Load the object's root inventory; None if there is no object. Raises StorageDamaged if it is not valid, or lost."""
+    found = _read_inventory(objects, root)
+    if found is None and has_traces(objects, root):
+        found = _read_inventory(objects, root)  # again: it may have been published meanwhile
+        if found is None:
+            raise LostInventory(
+                f"{root}/{ocfl.INVENTORY_FILE} is missing, and other files of the object are there: nothing is written until "
+                "`waybill ingest rebuild ARK` has restored it from the newest version."
+            )
+    if found is None:
         return None
+    etag, data = found
     where = f"{root}/{ocfl.INVENTORY_FILE}"
     for algorithm in ("sha512", "sha256"):
         digest = hashlib.new(algorithm, data).hexdigest()
@@ -75,6 +91,26 @@ def load_object(objects: Objects, root: str) -> OcflObject | None:
                 f"{where} does not match its digest: it was changed, and the object is not written until someone has looked at it."
             )
     return OcflObject(root, ocfl.decode_inventory(data, where), etag, digest, len(data))
+
+
+def _read_inventory(objects: Objects, root: str) -> tuple[str, bytes] | None:
+    """Return etag and content of the root inventory; None if there is none."""
+    try:
+        with objects.get(f"{root}/{ocfl.INVENTORY_FILE}") as body:
+            return body.info.etag, body.read()
+    except ObjectNotFound:
+        return None
+
+
+def has_traces(objects: Objects, root: str) -> bool:
+    """Whether the folder has files that are only written after its root inventory: those of an object, not of an attempt."""
+    after = ""
+    while (info := next(iter(objects.list(root, after=after, limit=1)), None)) is not None:
+        name = info.name.removeprefix(f"{root}/")
+        if _TRACES.fullmatch(name):
+            return True
+        after = f"{root}/v1/~" if name.startswith("v1/") else info.name
+    return False
 
 
 def read_sidecar(objects: Objects, folder: str, algorithm: str) -> str | None:

@@ -21,8 +21,8 @@ import msgspec
 
 from waybill import manifests
 from waybill.apps.ingest.storage import ocfl_integrity
-from waybill.apps.ingest.storage.ocfl_inventory import DigestAlgorithm
-from waybill.apps.ingest.storage.ocfl_object import OcflObject, load_object, stored_version_of
+from waybill.apps.ingest.storage.ocfl_inventory import DigestAlgorithm, decode_inventory
+from waybill.apps.ingest.storage.ocfl_object import LostInventory, OcflObject, load_object, stored_version_of
 from waybill.apps.ingest.storage.protocol import (
     ConcurrentWrite,
     Deposit,
@@ -152,7 +152,7 @@ class OcflStorage:
     def _recover_old(self, root: str, before: datetime) -> RecoveryResult:
         try:
             return ocfl_integrity.recover_object(
-                self._objects, root, is_old=lambda info: info.modified < before, folders=False
+                self._objects, root, is_old=lambda info: info.modified < before, folders=False, restore=False
             )
         except ConcurrentWrite:
             return RecoveryResult()  # it is being written now
@@ -163,11 +163,20 @@ class OcflStorage:
         for root in self._root.walk_objects(after):
             try:
                 ocfl_object = load_object(self._objects, root)
+            except LostInventory:
+                yield self._root.cursor_of(root), self._find_lost_id(root)
+                continue
             except StorageDamaged:
                 yield self._root.cursor_of(root), ""
                 continue
             if ocfl_object is not None:
                 yield self._root.cursor_of(root), ocfl_object.inventory.id
+
+    def _find_lost_id(self, root: str) -> str:
+        """Return the id of an object that has lost its root inventory; empty if no version says it."""
+        data = ocfl_integrity.read_newest_inventory(self._objects, root)
+        found = decode_inventory(data, root).id if data is not None else ""
+        return found if found and self._root.place_of(found) == root else ""
 
     def _load_object(self, object_id: str) -> OcflObject:
         ocfl_object = load_object(self._objects, self._root.place_of(object_id))

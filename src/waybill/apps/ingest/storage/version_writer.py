@@ -3,9 +3,9 @@
     1  the root inventory is read; for a request that made a version before, that version is returned
     2  content, each under its SHA-256:          <object>/v2/content/<sha256>, read back and compared
     3  the version's manifest, a file like any:  <object>/v2/content/<sha256>
-    4  <object>/v2/inventory.json and its sidecar; for a new object its declaration
+    4  <object>/v2/inventory.json and its sidecar
     5  <object>/inventory.json                   **the version is published**, or ConcurrentWrite is raised
-    6  <object>/inventory.json.sha512            and leftovers of an earlier attempt are removed
+    6  <object>/inventory.json.sha512            for a new object its declaration before; leftovers of an earlier attempt are removed
 
 Small files are written together: a new object as one folder, which becomes visible with everything in it, if the object
 store can do that; otherwise 2 to 4 in one bulk put, and 5 and 6 in another, so that folders are synced once and not for
@@ -246,14 +246,15 @@ class VersionWriter:
         inventory = EncodedInventory.build(ocfl_object.inventory if ocfl_object else None, new)
         main, sidecar = self._get_inventory_names()
         writes += inventory.to_writes(f"{self._root}/v{new.number}", etags[main], etags[sidecar])
-        if ocfl_object is None:
-            writes.append(build_declaration_write(self._root))
         put_all(self._objects, writes)
         self._check()
-        put_all(
-            self._objects,
-            inventory.to_writes(self._root, ocfl_object.etag if ocfl_object else None, etags["root sidecar"]),
+        published, root_sidecar = inventory.to_writes(
+            self._root, ocfl_object.etag if ocfl_object else None, etags["root sidecar"]
         )
+        # The declaration is written after the root inventory, so that a folder that has it and no inventory has lost one;
+        # and before the sidecar, so that a matching sidecar means that nothing is missing.
+        declaration = [build_declaration_write(self._root)] if ocfl_object is None else []
+        put_all(self._objects, [published, *declaration, root_sidecar])
 
     def _find_published(self, number: int, request: str) -> StoredVersion | None:
         """Return the version that the request made, if it made one. Files that this attempt wrote beside the newest
