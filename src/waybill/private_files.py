@@ -9,6 +9,22 @@ from contextlib import suppress
 _make_lock = threading.Lock()
 
 
+FileIdentity = tuple[int, int]  # of one file, whatever its name
+
+
+def get_file_identity(path: str | os.PathLike[str]) -> FileIdentity | None:
+    """Return what identifies the file that has this path now; None if there is none.
+
+    A database that was deleted or replaced while it is open can be written on, and all of that is lost: whoever keeps a file
+    open compares this from time to time.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def make_private_file(path: str | os.PathLike[str]) -> None:
     """Create an empty file with mode 0600 unless one exists. An existing file keeps its mode, and is not even opened.
 

@@ -19,7 +19,7 @@ from waybill.config import sqlite_path
 from waybill.index import URL_FORMS, Catalogue, Row
 from waybill.index.catalogue_tables import BOOKKEEPING_TABLES, SqlCatalogueTables
 from waybill.index.sql import Dialect
-from waybill.private_files import make_private_file
+from waybill.private_files import FileIdentity, get_file_identity, make_private_file
 from waybill.record import BadStore, StoreError, StoreUnavailable
 
 IN_MEMORY = ":memory:"  # SQLite's name for a database that ends with its connection
@@ -39,6 +39,7 @@ class SqliteIndex:
         self._path = path
         with _write_locks_guard:
             self._write_lock = _write_locks.setdefault(str(path.absolute()), threading.Lock())
+        self._file: FileIdentity | None = None
         if str(path) != IN_MEMORY:
             self._make_file()
         try:
@@ -51,6 +52,7 @@ class SqliteIndex:
             with self.begin():
                 for statement in BOOKKEEPING_TABLES:
                     self._db.execute(statement)
+            self._file = get_file_identity(path) if str(path) != IN_MEMORY else None
         except BaseException:
             self.close()
             raise
@@ -149,6 +151,11 @@ class SqliteIndex:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
+        if self._file is not None and get_file_identity(self._path) != self._file:
+            raise BadStore(
+                f"The index {self._path} was deleted or replaced while this process had it open. Stop everything that uses it, put "
+                "the file (with its -wal file) or a backup in its place, or rebuild it, and start again."
+            )
         try:
             yield
         except (apsw.FullError, apsw.IOError) as error:

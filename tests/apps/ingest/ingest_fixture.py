@@ -153,6 +153,11 @@ class IngestFixture:
         with self.engine() as engine:
             return engine.store.get(kind, id)
 
+    def start_inventory(self) -> None:
+        """Before objects are put into storage past the inventory: which then is not new, and takes them for unrecorded."""
+        with self.engine() as engine:
+            assert self.resources.find_inventory_problem(lambda call: call(engine.store)) == ""
+
     def worker(self, **options: Any) -> Worker:
         machines = self.environment.machines
         served = [k for k, m in machines.items() if m.list_work_states() and not m.list_states_without_step()]

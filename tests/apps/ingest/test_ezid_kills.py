@@ -13,6 +13,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -61,7 +62,10 @@ def test_each_job_has_one_ark(tmp_path: Path, budget: Budget) -> None:
             engine.submit(
                 New("profile", {"profile": to_document(Profile(name="p", owner="ark:/99999/o", minter=minter))}, id="p")
             )
-        fleet, batches = Fleet(ingest, tmp_path, SECRETS), 0
+        fleet, batches = (
+            Fleet(ingest, tmp_path, SECRETS, f'[app.ingest.minter]\nezid_hosts = ["{urlsplit(ezid.url).netloc}"]\n'),
+            0,
+        )
         killer = ezid.watch = Killer(fleet, budget.pick(small=2, long=34))
 
         def completed() -> int:

@@ -52,11 +52,13 @@ poll_interval = 1.0
 class Fleet:
     """`waybill work`, started, killed and started again."""
 
-    def __init__(self, ingest: IngestFixture, folder: Path, more: Mapping[str, str] | None = None) -> None:
-        """`more`: variables of the workers' environment."""
+    def __init__(
+        self, ingest: IngestFixture, folder: Path, more: Mapping[str, str] | None = None, settings: str = ""
+    ) -> None:
+        """`more`: variables of the workers' environment. `settings`: further ones, in TOML."""
         self.ingest, self.rng, self.more = ingest, random.Random(11), more or {}
         self.settings = folder / "waybill.toml"
-        self.settings.write_text(SETTINGS)
+        self.settings.write_text(SETTINGS + settings)
         self.log = open(folder / "workers.log", "wb")  # noqa: SIM115 - closed with the fleet
         self.processes = [self._start() for _ in range(WORKERS)]
 

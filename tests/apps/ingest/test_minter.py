@@ -151,5 +151,30 @@ def test_a_profile_says_where_its_arks_come_from(minter: ProfileMinter, expected
 def test_ezid_needs_a_user_and_a_password_from_the_environment() -> None:
     ezid = Shoulder("99999", "fk4", "eeddeeddk", "https://ezid.test")
     with pytest.raises(Fail, match=EZID_USER):
-        connect_ezid(ezid, {EZID_PASSWORD: "x"})
-    connect_ezid(ezid, {EZID_USER: "u", EZID_PASSWORD: "p"}).close()
+        connect_ezid(ezid, ["ezid.test"], {EZID_PASSWORD: "x"})
+    connect_ezid(ezid, ["ezid.test"], {EZID_USER: "u", EZID_PASSWORD: "p"}).close()
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "is_allowed"),
+    [
+        ("https://ezid.cdlib.org/shoulder/x", MinterSettings().ezid_hosts, True),
+        ("https://EZID.cdlib.org:443", MinterSettings().ezid_hosts, True),
+        ("https://ezid.cdlib.org:8443", MinterSettings().ezid_hosts, False),
+        ("https://ezid.cdlib.org@evil.test", MinterSettings().ezid_hosts, False),
+        ("https://evil.test/ezid.cdlib.org", MinterSettings().ezid_hosts, False),
+        ("https://ezid.cdlib.org.evil.test", MinterSettings().ezid_hosts, False),
+        ("https://[evil", MinterSettings().ezid_hosts, False),
+        ("http://127.0.0.1:81", ["127.0.0.1:81"], True),
+        ("http://127.0.0.1:82", ["127.0.0.1:81"], False),
+        ("https://ezid.cdlib.org", [], False),
+    ],
+)
+def test_the_password_is_sent_to_hosts_of_the_settings_only(url: str, hosts: list[str], is_allowed: bool) -> None:
+    ezid = Shoulder("99999", "fk4", "eeddeeddk", url)
+    secrets = {EZID_USER: "u", EZID_PASSWORD: "p"}
+    if is_allowed:
+        connect_ezid(ezid, hosts, secrets).close()
+        return
+    with pytest.raises(Fail, match="ezid_hosts"):
+        connect_ezid(ezid, hosts, secrets)

@@ -5,17 +5,18 @@ Everything may be used from many threads. The inventory is a connection, so each
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
 
 from waybill.apps.ingest.identifiers.ezid import EzidClient
 from waybill.apps.ingest.identifiers.minter import NumberBlocks, Shoulder, connect_ezid
-from waybill.apps.ingest.inventory import Inventory
+from waybill.apps.ingest.inventory import Inventory, identity
 from waybill.apps.ingest.merritt import mnemonics
 from waybill.apps.ingest.profile import Profile, from_document
 from waybill.apps.ingest.settings import IngestSettings
@@ -28,6 +29,7 @@ from waybill.disk_space import WorkingDisk
 from waybill.files.containers import UploadPartSizes
 from waybill.notify import post
 from waybill.objects import Objects
+from waybill.maintenance import memory_of
 from waybill.record import RecordNotFound, Store
 from waybill.signed_urls import UrlSigner
 from waybill.step import Fail, StepContext
@@ -36,6 +38,8 @@ from waybill.transfer import AddressPolicy, FetcherCache, download, probe_sizes
 if TYPE_CHECKING:
     from waybill.environment import Environment
     from waybill.index import Index
+
+log = logging.getLogger("waybill.ingest")
 
 CACHE_SECONDS = 5.0  # seconds for which profiles and mnemonics are cached
 
@@ -58,6 +62,7 @@ class IngestResources:
         self._open_indexes: list[tuple[threading.Thread, Index]] = []
         self._manifest_signer: UrlSigner | None = None
         self._ezid_clients: dict[str, EzidClient] = {}
+        self._inventory_id = ""  # the one that the store knows; empty until it was compared
         self.number_blocks = NumberBlocks()
         self.connections = FetcherCache()
 
@@ -105,7 +110,7 @@ class IngestResources:
         """The client of the EZID that registers a shoulder's ARKs."""
         with self._lock:
             if shoulder.ezid_url not in self._ezid_clients:
-                self._ezid_clients[shoulder.ezid_url] = connect_ezid(shoulder)
+                self._ezid_clients[shoulder.ezid_url] = connect_ezid(shoulder, self.settings.minter.ezid_hosts)
             return self._ezid_clients[shoulder.ezid_url]
 
     @cached_property
@@ -161,6 +166,28 @@ class IngestResources:
             self._mnemonics = (ctx.now(), mnemonics.mnemonics_by_ark(ctx.find))
         return mnemonics.mnemonics_of(profile, self._mnemonics[1])
 
+    def find_inventory_problem(self, run_on_store: Callable[[Callable[[Store], Any]], Any]) -> str:
+        """Why objects may be missing in the inventory, so that nothing may be minted; empty if none is. The store is asked once
+        in each process, the inventory each time.
+        """
+        inventory = self.inventory
+        found = identity.read_identity(inventory)
+        if self._inventory_id and found is not None:
+            return identity.explain_identity(found, self._inventory_id)
+
+        def remember(id: str) -> str:
+            known: str = run_on_store(lambda store: store.remember(identity.NAME, id))
+            return known
+
+        epoch: int = run_on_store(read_inventory_epoch)
+        problem = identity.find_problem(inventory, self.storage, remember, epoch, self.draw_random_bytes)
+        found = identity.read_identity(inventory)
+        assert found is not None
+        self._inventory_id = remember(found.id)
+        if problem:
+            log.error("%s", problem)
+        return problem
+
     @property
     def inventory(self) -> Inventory:
         """The connection of this thread."""
@@ -189,6 +216,14 @@ class IngestResources:
         if isinstance(storage, HttpStorage):
             storage.close()
         self._thread_local = threading.local()
+
+
+def read_inventory_epoch(store: Store) -> int:
+    """The epoch of the inventory that the store knows, by its maintenance routine."""
+    try:
+        return int(memory_of(store.get("maintenance", identity.NAME)).get("epoch", 0))
+    except RecordNotFound:
+        return 0
 
 
 def resources_of(ctx: StepContext) -> IngestResources:

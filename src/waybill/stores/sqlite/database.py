@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from waybill.private_files import make_private_file
+from waybill.private_files import FileIdentity, get_file_identity, make_private_file
 from waybill.record import BadStore, CommitOutcomeUnknown, StoreError, StoreUnavailable
 
 # 3.7.0 to 3.51.2 can corrupt a database whose write-ahead log is reset while others read
@@ -83,6 +83,7 @@ class SqliteDatabase:
         self._wait_deadline = 0.0
         self._log_pages = 0
         self._next_checkpoint = CHECKPOINT_PAGES
+        self._file: FileIdentity | None = None
         if path:
             folder = os.path.dirname(path) or "."
             if not os.path.isdir(folder):
@@ -102,6 +103,7 @@ class SqliteDatabase:
         except StoreUnavailable as error:
             raise BadStore(str(error)) from error.__cause__
         self.execute: Execute = self.db.cursor().execute
+        self._file = get_file_identity(path) if path else None
 
     def _prepare(self) -> None:
         self.db.set_busy_handler(self._wait_for_writer)
@@ -214,6 +216,11 @@ class SqliteDatabase:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
+        if self._file is not None and get_file_identity(self.path) != self._file:
+            raise BadStore(
+                f"{self.location} was deleted or replaced while this process had it open; nothing more is written. Stop everything "
+                "that uses it, put the file (with its -wal file) or a backup in its place, and start again."
+            )
         try:
             yield
         except apsw.Error as error:

@@ -3,8 +3,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from tests.apps.ingest import batches
 from tests.apps.ingest.ezid_server import EzidServer
@@ -397,6 +399,7 @@ def test_an_update_claims_no_local_id_that_it_does_not_name(ingest: IngestFixtur
 
 def test_a_kept_description_that_cannot_be_had_fails_and_says_what_to_do(ingest: IngestFixture) -> None:
     bad = FileToStore("producer/mrt-embargo.txt", 3, sha256(b"bad"), "waybill:ingest/payloads/x")
+    ingest.start_inventory()
     ingest.environment.objects.put("ingest/payloads/x", b"bad")
     resources_of(ingest).storage.write(Deposit(object=GIVEN, request="other", files=[bad]))
     failure = expect_failure(ingest, fetched(ingest, {"b.txt": b"2"}, primary_id=GIVEN, update=True))
@@ -533,7 +536,11 @@ def ezid(monkeypatch: pytest.MonkeyPatch) -> Iterator[EzidServer]:
         yield server
 
 
-def add_ezid(ingest: IngestFixture, ezid: EzidServer) -> None:
+def add_ezid(ingest: IngestFixture, ezid: EzidServer, *, is_named: bool = True) -> None:
+    if is_named:
+        settings = ingest.resources.settings
+        minter_settings = replace(settings.minter, ezid_hosts=(urlsplit(ezid.url).netloc,))
+        ingest.resources.settings = replace(settings, minter=minter_settings)
     minter = ProfileMinter(url=f"{ezid.url}/shoulder/ark:/99999/fk5", co_owner="friend")
     add_profile(ingest, Profile(name="e", owner=OWNER, minter=minter, context="ctx"))
 
@@ -548,6 +555,14 @@ def test_ezid_gets_an_ark_that_was_minted(ingest: IngestFixture, ezid: EzidServe
     assert "what: Hunt: big" in ezid.known[ark]["erc"]
     assert ezid.known[ark]["mrt.creator"] == "ctx"
     assert ezid.known[ark]["waybill.request"] == job.documents["configuration"]["jobID"]
+
+
+def test_a_host_that_only_the_profile_names_gets_no_password(ingest: IngestFixture, ezid: EzidServer) -> None:
+    add_ezid(ingest, ezid, is_named=False)
+    job = run(ingest, fetched(ingest, {"a.txt": b"1"}, profile="e"))
+    assert job.state == "Failed"
+    assert "app.ingest.minter.ezid_hosts" in job.message
+    assert ezid.asked == []
 
 
 @pytest.mark.parametrize("first", ["lose", "cut", "status 503 error: busy"])

@@ -12,9 +12,10 @@ import typer
 from rich.progress import Progress
 
 from waybill.apps.ingest.commands.support import register_command, resources_of
+from waybill.apps.ingest.inventory import identity
 from waybill.apps.ingest.machine.rebuild import StoredObjectsPage, make_rebuild, read_object_pages
 from waybill.apps.ingest.maintenance.audit import DamagedContent, audit_next, iter_known_damage
-from waybill.apps.ingest.resources import IngestResources
+from waybill.apps.ingest.resources import IngestResources, read_inventory_epoch
 from waybill.cli.command_context import CommandContext
 from waybill.cli.followed_records import wait_until_settled
 from waybill.cli.terminal import format_size, pluralize
@@ -143,10 +144,21 @@ def rebuild(
     ark: OPTIONAL_ARK = None,
     all_objects: Annotated[bool, typer.Option("--all", help="All objects of the storage.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until workers have done it.")] = True,
+    despite_failures: Annotated[
+        bool,
+        typer.Option(
+            "--despite-failures",
+            help="With --all: deposits that wait for the inventory go on though some objects failed.",
+        ),
+    ] = False,
 ) -> int | None:
-    """Record the inventory of an object, or of all, again from storage. Searches work meanwhile; safe to repeat."""
+    """Record the inventory of an object, or of all, again from storage. Searches work meanwhile; safe to repeat. Deposits that
+    wait because the inventory may lack objects go on when all were recorded.
+    """
     if (ark is not None) == all_objects:
         raise InputError("Give an ARK, or --all.", code="usage")
+    if despite_failures and not (all_objects and wait):
+        raise InputError("--despite-failures needs --all, and to wait.", code="usage")
     resources = resources_of(context)
     with context.open_engine() as engine:
         pages = [StoredObjectsPage([ark], [], "")] if ark is not None else read_object_pages(resources.storage)
@@ -157,6 +169,14 @@ def rebuild(
             if page.arks:
                 rebuilds.append(engine.submit(make_rebuild(page.arks, owner=context.who), who=context.who).ref)
         settled = [wait_until_settled(context, engine.store, ref) for ref in rebuilds] if wait else []
+        has_failed = bool(unnamed) or any(record.state != "Completed" for record in settled)
+        if all_objects and wait and (despite_failures or not has_failed):
+            # safe to repeat: only says that what was there when this began is recorded
+            identity.declare_complete(
+                resources.inventory,
+                lambda id: engine.store.remember(identity.NAME, id),
+                read_inventory_epoch(engine.store),
+            )
     return _print_rebuild(context, ark, rebuilds, settled, unnamed)
 
 

@@ -16,16 +16,17 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from waybill.apps.ingest.identifiers import noid
 from waybill.apps.ingest.identifiers.ezid import EzidClient
 from waybill.apps.ingest.profile import Profile
 from waybill.apps.ingest.settings import MinterSettings
 from waybill.engine import Engine
+from waybill.files.names import quote_text
 from waybill.record import Record, RecordExists, RecordNotFound, Ref, Store
 from waybill.rules import ActionRefused, Machines
 from waybill.step import Fail, New
@@ -115,11 +116,29 @@ def draw_numbers(engine: Engine, minter: Ref, count: int) -> Record:
         raise Fail(f"No ARK can be minted on {minter.id}: {error}") from error
 
 
-def connect_ezid(shoulder: Shoulder, env: Mapping[str, str] = os.environ) -> EzidClient:
-    """A client for the shoulder's EZID. It tries once: the step is retried later, and occupies no worker meanwhile."""
+def connect_ezid(shoulder: Shoulder, hosts: Collection[str], env: Mapping[str, str] = os.environ) -> EzidClient:
+    """A client for the shoulder's EZID. It tries once: the step is retried later, and occupies no worker meanwhile.
+
+    `hosts` are those that the settings name: whoever writes profiles must not choose who gets the password.
+    """
+    if (host := _host_of(shoulder.ezid_url)) not in hosts:
+        raise Fail(
+            f"The minter of the profile is at {quote_text(host)}, and EZID's password is only sent to {' or '.join(hosts) or 'nobody'}: "
+            "correct the profile, or name the host in app.ingest.minter.ezid_hosts; then resume."
+        )
     user, password = env.get(EZID_USER, ""), env.get(EZID_PASSWORD, "")
     if not user or not password:
         raise Fail(
             f"EZID keeps the ARKs of {shoulder.prefix} and asks for a password: set {EZID_USER} and {EZID_PASSWORD}, then resume."
         )
     return EzidClient(shoulder.ezid_url, user, password, pauses=())
+
+
+def _host_of(url: str) -> str:
+    """The host of a URL as settings write it: with its port, unless that is the one of https."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return url[:200]
+    return (parts.hostname or "") + (f":{port}" if port not in (None, 443) or parts.scheme != "https" else "")

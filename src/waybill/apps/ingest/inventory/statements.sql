@@ -197,3 +197,18 @@ delete from inventory_word where (word, ark) in (select word, ark from inventory
 
 -- name: clear_objects
 delete from inventory_object where ark in (select ark from inventory_object limit :row_limit)
+
+-- name: identity
+select id, epoch, problem from inventory_identity where name = 'inventory'
+
+-- name: enter_identity
+insert into inventory_identity (name, id, epoch, problem) values ('inventory', :id, 0, '') on conflict (name) do nothing
+
+-- name: set_identity
+update inventory_identity set id = :id, epoch = :epoch, problem = '' where name = 'inventory'
+
+-- name: set_problem
+update inventory_identity set problem = :problem where name = 'inventory'
+
+-- name: raise_epoch
+update inventory_identity set epoch = epoch + 1 where name = 'inventory'

@@ -1,9 +1,10 @@
-"""The maintenance routines of ingest: audit stored content, finish interrupted writes, remove expired assemblies and
+"""The maintenance routines of ingest: compare inventory and store, audit stored content, finish interrupted writes, remove expired assemblies and
 unneeded uploads, lists and staged files.
 """
 
 from waybill.apps.ingest.maintenance.assembly_expiry import AssemblyExpiryRoutine
 from waybill.apps.ingest.maintenance.audit import ContentAuditRoutine
+from waybill.apps.ingest.maintenance.inventory_identity import InventoryIdentityRoutine
 from waybill.apps.ingest.maintenance.storage_recovery import StorageRecoveryRoutine
 from waybill.apps.ingest.maintenance.unneeded_objects import (
     ListRemovalRoutine,
@@ -12,6 +13,7 @@ from waybill.apps.ingest.maintenance.unneeded_objects import (
 )
 
 ROUTINES = (
+    InventoryIdentityRoutine(),
     ContentAuditRoutine(),
     StorageRecoveryRoutine(),
     AssemblyExpiryRoutine(),
@@ -24,6 +26,7 @@ __all__ = [
     "ROUTINES",
     "AssemblyExpiryRoutine",
     "ContentAuditRoutine",
+    "InventoryIdentityRoutine",
     "ListRemovalRoutine",
     "StagingRemovalRoutine",
     "StorageRecoveryRoutine",

@@ -1,6 +1,6 @@
 """Processing: the object of a job gets its ARK, is described, and is passed to storage.
 
-1. Its local ids are looked up in the inventory: each must belong to no object, or to the one of this deposit.
+1. Its local ids are looked up in the inventory, which must not lack objects (inventory/identity.py): each must belong to no object, or to the one of this deposit.
 2. The ARK is the one that was submitted, or that of the local ids, or a new one, **saved before it is used for anything**.
 3. The object is described in system files beside the depositor's own (description.py).
 4. The ARK is registered with EZID, if the profile names EZID.
@@ -27,14 +27,17 @@ from waybill.apps.ingest.working_files import read_embedded_metadata_of
 from waybill.errors import InputError
 from waybill.files.names import quote_text
 from waybill.record import Record
-from waybill.step import Done, Fail, StepContext
+from waybill.step import Done, Fail, StepContext, Wait
 from waybill.transfer import TransferError
 
+INVENTORY_WAIT = 30.0  # seconds between two looks at an inventory that may lack objects
 MAX_DRAWN_ARKS = 100  # ARKs in a row that turn out to be in use
 
 
-def run_step(job: Record, ctx: StepContext) -> Done:
+def run_step(job: Record, ctx: StepContext) -> Done | Wait:
     resources = resources_of(ctx)
+    if problem := resources.find_inventory_problem(ctx.run_on_store):
+        return Wait(INVENTORY_WAIT, problem)
     submission = Submission.from_job(job)
     profile = resources.get_profile(ctx, submission)
     embedded = read_embedded_metadata_of(job, ctx)
