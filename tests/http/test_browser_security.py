@@ -48,6 +48,8 @@ def test_names_can_be_added_and_a_public_server_takes_any(tmp_path: Path) -> Non
         ({"Origin": "null"}, 403),
         ({"Origin": "http://["}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),  # another port of this machine
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}, 403),
     ],
 )
 def test_a_page_of_another_site_cannot_change_anything(tmp_path: Path, headers: dict[str, str], status: int) -> None:
@@ -88,3 +90,13 @@ def test_a_line_break_in_a_path_leads_nowhere_wherever_it_stands(admin: TestClie
         assert "line break" in refused.json()["error"]["message"]
     assert admin.get(f"{API}/holds").json()["holds"] == []
     assert admin.put(f"{API}/holds/a%20b", json={}).status_code == 200
+
+
+@pytest.mark.parametrize("site", ["same-site", "cross-site"])
+def test_open_loopback_is_for_our_own_pages_and_for_links(tmp_path: Path, site: str) -> None:
+    api = ApiFixture(make_environment(tmp_path / "data"), open_loopback=True)
+    with api.client() as client:
+        assert client.get(f"{API}/me", headers={"Sec-Fetch-Site": site}).status_code == 401
+        link = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"}
+        assert client.get(f"{API}/me", headers=link).status_code == 200
+        assert client.get(f"{API}/me", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200

@@ -2,16 +2,20 @@
 read while they arrive, and only so many at once.
 """
 
+import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 from fastapi import APIRouter, Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.http.api_fixture import BOX, CRATE, ApiFixture
+from tests.http.api_fixture import BOX, CRATE, ApiFixture, run_server
+from tests.servers.process import wait_until
 from waybill import config
 from waybill.application import Application
 from waybill.environment import Environment
@@ -96,8 +100,13 @@ def test_a_part_without_a_name_is_refused() -> None:
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[ApiFixture]:
+    with closing(make_upload_api(tmp_path, UploadSlots(slots=1))) as api:
+        yield api
+
+
+def make_upload_api(folder: Path, upload_slots: UploadSlots) -> ApiFixture:
     def build_routers(environment: Environment) -> list[APIRouter]:
-        router, upload_slots = make_router("/warehouse", "warehouse"), UploadSlots(slots=1)
+        router = make_router("/warehouse", "warehouse")
 
         @router.put("/sizes", **declare_role("submitter"))
         async def add_up(request: Request) -> Response:
@@ -115,15 +124,66 @@ def api(tmp_path: Path) -> Iterator[ApiFixture]:
         return [router]
 
     application = Application("crates", "Crates.", (CRATE, BOX), routes=build_routers)
-    loaded = config.load(env={}, overrides={"data": tmp_path / "data"})
-    with closing(ApiFixture(Environment.from_config(loaded, [application]))) as api:
-        yield api
+    loaded = config.load(env={}, overrides={"data": folder / "data"})
+    return ApiFixture(Environment.from_config(loaded, [application]))
 
 
 def test_a_body_of_any_size_is_read_in_chunks(api: ApiFixture) -> None:
     assert api.client("reader").put("/warehouse/sizes", content=b"x").status_code == 403
     answer = api.client("submitter").put("/warehouse/sizes", content=(b"x" * 100_000 for _ in range(30)))
     assert (answer.status_code, answer.json()) == (200, 3_000_000)
+
+
+def test_one_token_cannot_take_all_places_and_the_wait_ends(tmp_path: Path) -> None:
+    slots = UploadSlots(slots=3, slots_per_client=2, slot_timeout=0.3, timeout=60.0)
+    api = make_upload_api(tmp_path, slots)
+    with closing(api), run_server(api) as url, ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(start_upload(url, api.tokens["submitter"]))
+        with httpx2.Client(base_url=url, timeout=60) as client:
+            refused = client.put("/warehouse/sizes", content=b"x", headers=bearer(api, "submitter"))
+            assert (refused.status_code, "by this token" in refused.text) == (503, True)
+            assert int(refused.headers["Retry-After"]) > 0
+            assert client.put("/warehouse/sizes", content=b"abc", headers=bearer(api, "operator")).json() == 3
+            stack.enter_context(start_upload(url, api.tokens["admin"]))
+            wait_until(
+                lambda: (
+                    client.put("/warehouse/sizes", content=b"x", headers=bearer(api, "operator")).status_code == 503
+                ),
+                "all places are taken",
+            )
+
+
+def test_an_upload_below_the_lower_speed_is_ended(tmp_path: Path) -> None:
+    api = make_upload_api(tmp_path, UploadSlots(slots=1, speed_window=0.3))
+    with closing(api), run_server(api) as url, start_upload(url, api.tokens["submitter"]) as upload:
+        answered: list[bytes] = []
+
+        def drip() -> bool:
+            upload.settimeout(0.05)
+            try:
+                answered.append(upload.recv(4096))
+            except TimeoutError:
+                upload.sendall(b"x")
+            return bool(answered)
+
+        wait_until(drip, "it is refused")
+        upload.settimeout(60)
+        assert answered[0].startswith(b"HTTP/1.1 408")
+        assert b"bytes a second" in answered[0] + upload.recv(4096)
+
+
+def bearer(api: ApiFixture, role: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {api.tokens[role]}"}
+
+
+def start_upload(url: str, token: str) -> socket.socket:
+    """An upload that sends some of its body, and then nothing."""
+    parts = urlsplit(url)
+    upload = socket.create_connection((parts.hostname, parts.port), timeout=60)
+    head = f"PUT /warehouse/sizes HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n"
+    upload.sendall(f"{head}Content-Length: 1000000\r\n\r\nsome".encode())
+    return upload
 
 
 def test_a_body_that_is_no_form_is_refused_with_the_reason(api: ApiFixture) -> None:

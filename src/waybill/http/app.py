@@ -8,6 +8,7 @@ The routes are /health, /ready, /metrics, /openapi.json, /api/v1/..., and those 
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -29,6 +30,15 @@ from waybill.http.api_services import ApiServices
 from waybill.http.authentication import TOKEN_SECURITY, TokenAuthenticator, is_credential_active, require_role
 from waybill.http.browser_security import BrowserSecurityMiddleware
 from waybill.http.change_feed import ChangeFeed
+from waybill.http.connection_limits import (
+    BACKLOG,
+    KEEP_ALIVE_TIMEOUT,
+    ConnectionLimitMiddleware,
+    LimitedConnection,
+    count_allowed_connections,
+    install_loop_limits,
+    make_connection_type,
+)
 from waybill.http.connections import StoreConnectionPool
 from waybill.http.early_responses import EarlyResponseMiddleware
 from waybill.http.foreign_protocol import ForeignProtocol, ForeignRoute, list_paths
@@ -105,6 +115,7 @@ def create_app(environment: Environment, *, open_loopback: bool = False, hosts: 
     sort_routes(app)
     _describe_registry(app, Registry.from_environment(environment))
     errors.install_error_handlers(app)
+    app.add_middleware(ConnectionLimitMiddleware, authenticator=authenticator)
     app.add_middleware(BrowserSecurityMiddleware, listens_on=environment.config.http.host, hosts=hosts)
     app.add_middleware(RequestMetricsMiddleware, metrics=metrics)
     app.add_middleware(EarlyResponseMiddleware)
@@ -276,6 +287,7 @@ class ApiServer(uvicorn.Server):
         log_level: str = "info",
         access_log: bool = False,
         tls: tuple[Path, Path] | None = None,
+        max_connections: int | None = None,
     ) -> None:
         """`tls`: the files of the certificate and of its key."""
         super().__init__(
@@ -286,6 +298,9 @@ class ApiServer(uvicorn.Server):
                 log_level=log_level,
                 access_log=access_log,
                 log_config=None,
+                http=make_connection_type(count_allowed_connections() if max_connections is None else max_connections),
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
                 server_header=False,
                 ws="none",
@@ -294,6 +309,17 @@ class ApiServer(uvicorn.Server):
             )
         )
         self._stop_change_feed = app.state.services.change_feed.stop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        install_loop_limits(asyncio.get_running_loop())
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, LimitedConnection):
+                    connection.check()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stop_change_feed()

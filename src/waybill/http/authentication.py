@@ -73,7 +73,7 @@ class TokenAuthenticator:
         """Who is signed in with this browser: by its cookie, or, where loopback is open, by being on this machine."""
         cookie = request.cookies.get(SIGN_IN_COOKIE)
         identity = await run_in_threadpool(self._identify_sign_in, cookie) if cookie else None
-        if identity is None and self._open_loopback and _is_local(request):
+        if identity is None and self._open_loopback and _is_local(request) and not _is_from_other_page(request):
             return LOOPBACK_IDENTITY
         return identity
 
@@ -127,6 +127,12 @@ def _read_basic_password(credentials: str) -> str:
             "This is no name and password of basic authentication.", error="invalid_request"
         )
     return password
+
+
+def _is_from_other_page(request: Request) -> bool:
+    """Whether a page of another server made the browser send this: another port of this machine is one. A link may lead here."""
+    is_link = request.method in SAFE_METHODS and request.headers.get("sec-fetch-mode") == "navigate"
+    return request.headers.get("sec-fetch-site") in ("same-site", "cross-site") and not is_link
 
 
 def _is_local(request: Request) -> bool:

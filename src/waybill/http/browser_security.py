@@ -84,7 +84,7 @@ class BrowserSecurityMiddleware:
             # "null" is sent by a form of a page without a referrer, ours among them; only the browser says then whose page it is.
             is_own_form = origin == "null" and headers.get("sec-fetch-site") == "same-origin"
             is_same = origin is None or is_own_form or netloc_of(origin) == host.lower()
-            if not is_same or headers.get("sec-fetch-site") == "cross-site":
+            if not is_same or headers.get("sec-fetch-site") in ("cross-site", "same-site"):
                 hint = "Changes are made from this server's own pages, or by programs, which send no Origin."
                 return HttpProblem("foreign-origin", "A page of another site sent this request.", hint)
         # At the end of a path the router would not see it, and match another path. A foreign protocol splits for itself.

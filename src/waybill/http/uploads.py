@@ -1,7 +1,7 @@
 """Uploads: request bodies and multipart forms, read while they arrive, however large they are.
 
-`UploadSlots` limits the uploads of a process. Each is read by a thread of its own, which asks the event loop for the
-next chunk; a slow reader slows the client down, and memory holds only a few chunks.
+`UploadSlots` limits the uploads of a process, and of one token; none may be too slow. Each is read by a thread of its
+own, which asks the event loop for the next chunk; a slow reader slows the client down, and memory holds only a few chunks.
 
     for part in read_form(chunks, content_type):
         part.name, part.filename, b"".join(part.data)       the rest of a part is skipped when the next one is requested
@@ -12,8 +12,10 @@ boundary, so `_FormEvents` does.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,7 +31,11 @@ from waybill.errors import InputError
 from waybill.http.errors import HttpProblem
 
 UPLOAD_SLOTS = 16  # uploads at once in a process
+SLOTS_PER_CLIENT = 6  # of them, for one token
 UPLOAD_TIMEOUT = 60.0  # seconds without a byte
+SLOT_TIMEOUT = 10.0  # seconds that an upload waits for a slot
+MIN_SPEED = 2048  # bytes a second, while the server waits for them
+SPEED_WINDOW = 60.0  # seconds of waiting over which the speed is measured
 MAX_PARTS = 200
 LONGEST_FIELD = 64 * 1024  # bytes of a field that is not a file
 
@@ -37,21 +43,52 @@ T = TypeVar("T")
 
 
 class UploadSlots:
-    def __init__(self, slots: int = UPLOAD_SLOTS, timeout: float = UPLOAD_TIMEOUT) -> None:
+    def __init__(
+        self,
+        slots: int = UPLOAD_SLOTS,
+        timeout: float = UPLOAD_TIMEOUT,
+        *,
+        slots_per_client: int = SLOTS_PER_CLIENT,
+        slot_timeout: float = SLOT_TIMEOUT,
+        speed_window: float = SPEED_WINDOW,
+    ) -> None:
         self._limiter = anyio.CapacityLimiter(slots)
-        self._timeout = timeout
+        self._timeout, self._slot_timeout, self._speed_window = timeout, slot_timeout, speed_window
+        self._slots_per_client = min(slots, slots_per_client)
+        self._client_limiters: dict[str, anyio.CapacityLimiter] = {}  # of clients that upload now
 
     @property
     def waiting_count(self) -> int:
         """The number of uploads that wait for a slot."""
-        return self._limiter.statistics().tasks_waiting
+        limiters = (self._limiter, *self._client_limiters.values())
+        return sum(limiter.statistics().tasks_waiting for limiter in limiters)
 
     async def take(self, request: Request, work: Callable[[Iterator[bytes]], T]) -> T:
-        """Run `work` with the chunks of the body, in a thread."""
-        return await anyio.to_thread.run_sync(work, self._iter_chunks(request), limiter=self._limiter)
+        """Run `work` with the chunks of the body, in a thread. Raises 503 when the slots stay taken: those of the token, or all."""
+        key = _client_of(request)
+        own = self._client_limiters.setdefault(key, anyio.CapacityLimiter(self._slots_per_client))
+        async with AsyncExitStack() as slots:
+            try:
+                with anyio.fail_after(self._slot_timeout):
+                    for limiter in (own, self._limiter):  # the own one first: whoever waits for it takes nobody's slot
+                        borrower = object()
+                        await limiter.acquire_on_behalf_of(borrower)
+                        slots.callback(limiter.release_on_behalf_of, borrower)
+            except TimeoutError:
+                message = "All places for uploads are taken" + ("" if own.available_tokens else " by this token") + "."
+                raise HttpProblem("busy", message, "Try again in a moment; fewer at once are faster.") from None
+            finally:
+                slots.callback(self._forget_client, key)
+            return await anyio.to_thread.run_sync(work, self._iter_chunks(request), limiter=anyio.CapacityLimiter(1))
+
+    def _forget_client(self, key: str) -> None:
+        found = self._client_limiters.get(key)
+        if found is not None and not found.borrowed_tokens and not found.statistics().tasks_waiting:
+            del self._client_limiters[key]
 
     def _iter_chunks(self, request: Request) -> Iterator[bytes]:
         stream = aiter(request.stream())
+        waited = received = 0.0  # seconds and bytes since the speed was measured last
 
         async def read_chunk() -> bytes | None:
             try:
@@ -66,9 +103,28 @@ class UploadSlots:
                     "disconnected", "The client disconnected before the upload was complete.", "Send it again."
                 ) from None
 
-        while (chunk := anyio.from_thread.run(read_chunk)) is not None:
+        while True:
+            start = time.monotonic()
+            chunk = anyio.from_thread.run(read_chunk)
+            if chunk is None:
+                return
+            # Only the time in which the server waits for the client counts: it may itself be slow to store the bytes.
+            waited, received = waited + time.monotonic() - start, received + len(chunk)
+            if waited >= self._speed_window:
+                if received < MIN_SPEED * waited:
+                    message = f"The upload is slower than {MIN_SPEED} bytes a second."
+                    raise HttpProblem("too-slow", message, "Send it again over a faster connection.")
+                waited = received = 0.0
             if chunk:
                 yield chunk
+
+
+def _client_of(request: Request) -> str:
+    """Whose places an upload takes: those of its token; without one, of its address."""
+    identity = getattr(request.state, "identity", None)
+    if identity is not None:
+        return str(identity.token or identity.sign_in or identity.name)
+    return f"address {request.client.host if request.client else ''}"
 
 
 @dataclass

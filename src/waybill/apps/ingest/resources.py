@@ -27,9 +27,9 @@ from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission
 from waybill.disk_space import WorkingDisk
 from waybill.files.containers import UploadPartSizes
+from waybill.maintenance import memory_of
 from waybill.notify import post
 from waybill.objects import Objects
-from waybill.maintenance import memory_of
 from waybill.record import RecordNotFound, Store
 from waybill.signed_urls import UrlSigner
 from waybill.step import Fail, StepContext

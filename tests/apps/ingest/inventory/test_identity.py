@@ -1,6 +1,7 @@
 """An inventory that may lack objects is noticed, and nothing is minted by it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,8 +129,9 @@ def test_a_database_that_is_deleted_while_it_is_open_is_not_written_on(ingest: I
     with ingest.engine() as engine:
         engine.store.list_holds()
         (ingest.environment.config.data / name).unlink()
+        uses: dict[str, Callable[[], object]] = {
+            "waybill.db": engine.store.list_holds,
+            "waybill-index.db": partial(ingest.resources.inventory.get_object, ARK),
+        }
         with pytest.raises(StoreError, match="was deleted or replaced"):
-            if name == "waybill-index.db":
-                ingest.resources.inventory.get_object(ARK)
-            else:
-                engine.store.list_holds()
+            uses[name]()

@@ -1,4 +1,5 @@
-"""The maintenance routines of ingest: compare inventory and store, audit stored content, finish interrupted writes, remove expired assemblies and
+"""The maintenance routines of ingest: compare inventory and store, audit stored content,
+finish interrupted writes, remove expired assemblies and
 unneeded uploads, lists and staged files.
 """
 

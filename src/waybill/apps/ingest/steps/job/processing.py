@@ -1,6 +1,7 @@
 """Processing: the object of a job gets its ARK, is described, and is passed to storage.
 
-1. Its local ids are looked up in the inventory, which must not lack objects (inventory/identity.py): each must belong to no object, or to the one of this deposit.
+1. Its local ids are looked up in the inventory, which must not lack objects (inventory/identity.py): each must belong to no
+   object, or to the one of this deposit.
 2. The ARK is the one that was submitted, or that of the local ids, or a new one, **saved before it is used for anything**.
 3. The object is described in system files beside the depositor's own (description.py).
 4. The ARK is registered with EZID, if the profile names EZID.
