@@ -7,8 +7,8 @@
     mask_document({"url": "https://host/a?token=6f0c"})           {"url": "https://host/a?token=***"}
     remove_account("me:hunter2@host/a")                           host/a
 
-In a URL the password and every parameter whose name says that it is secret are replaced: a signature or a token lets
-whoever reads it fetch the file. A text without a URL is returned as it is.
+In a URL the password and the value of every parameter are replaced whose name is not known to be harmless: a signature, a
+token or a `pass=` lets whoever reads it fetch the file. A text without a URL is returned as it is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from typing import Any
 MASK = "***"
 _ACCOUNT = re.compile(r"([\w+.-]+://)([^/?#]*@)", re.ASCII)
 _ACCOUNT_IN_TEXT = re.compile(r"([\w+.-]+://)[^/?#\s]*@", re.ASCII)
-_SECRET_PARAMETER = re.compile(
-    r"([?&][^=&#]*(?:sig|token|key|secret|password|credential|auth)[^=&#]*)=[^&#]*", re.IGNORECASE
-)
+_QUERY = re.compile(r"([\w+.-]+://[^\s?#]*\?)([^\s#]+)", re.ASCII)
+# Parameters whose values are no secrets, whoever chose the URL: what is not known may be one.
+_HARMLESS_NAMES = """
+    after batch before collection connect_timeout count date dbname encoding end endpoint ext file filename format
+    from host id index item lang language length limit local_id localid mime name number object offset order owner
+    page part path place port profile q query range region rev revision row size sort sslmode start state status
+    submitter target_session_attrs title to type user v ver version view year
+"""
+_HARMLESS_PARAMETERS = frozenset(_HARMLESS_NAMES.split())
 
 
 def hide_secret(secret: str) -> str:
@@ -46,7 +52,18 @@ def mask_foreign_url(value: str) -> str:
 
 
 def _mask_parameters(value: str) -> str:
-    return _SECRET_PARAMETER.sub(rf"\1={MASK}", value) if "://" in value else value
+    return _QUERY.sub(lambda match: match[1] + _mask_query(match[2]), value)
+
+
+def _mask_query(query: str) -> str:
+    return "&".join(map(_mask_parameter, query.split("&")))
+
+
+def _mask_parameter(parameter: str) -> str:
+    name, equals, value = parameter.partition("=")
+    if not equals:
+        return MASK if name else ""  # all of it may be a token
+    return parameter if not value or name.lower() in _HARMLESS_PARAMETERS else f"{name}={MASK}"
 
 
 def remove_account(text: str) -> str:

@@ -15,15 +15,19 @@ import pytest
 from msgspec.structs import replace
 
 from tests.worker.worker_fixture import WorkerFixture
+from waybill.config import DAY
+from waybill.engine import Engine
 from waybill.maintenance import (
     MAINTENANCE,
     MaintenanceContext,
     MaintenanceRoutine,
     MaintenanceScheduler,
     collect_routines,
+    memory_of,
     run_round,
 )
 from waybill.maintenance.action_requests import ActionRequestRoutine
+from waybill.maintenance.clock_jump import ClockJumpRoutine, ClockWatch
 from waybill.maintenance.consistency import ConsistencyRoutine
 from waybill.maintenance.ended_locks import EndedLockRoutine
 from waybill.maintenance.idle_parents import IdleParentRoutine
@@ -45,7 +49,7 @@ from waybill.record import (
     Ref,
     WorkQueue,
 )
-from waybill.rules import Machines
+from waybill.rules import ActionRefused, Machines
 from waybill.step import New, Wait
 
 
@@ -345,6 +349,61 @@ def test_retention_removes_an_expired_record_with_its_children(system: WorkerFix
         system.get(crate)
 
 
+class Clocks:
+    """A wall clock and a monotonic one, which a test moves."""
+
+    def __init__(self, system: WorkerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall = self.monotonic = system.store.now()
+        monkeypatch.setattr(type(system.store), "now", lambda _: self.wall)
+
+    def routine(self) -> RetentionRoutine:
+        return RetentionRoutine(clock=ClockWatch(lambda: self.monotonic))
+
+    def advance(self, seconds: float, *, jump: float = 0.0) -> None:
+        self.monotonic += seconds
+        self.wall += seconds + jump
+
+
+def test_a_jump_of_the_clock_removes_no_record_until_an_operator_confirms_it(
+    system: WorkerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks, memory = Clocks(system, monkeypatch), dict[str, Any]()
+    crate = commit_fields(system, system.engine.submit(New("crate")), state="Shipped", open=False)
+    context = make_context(system, retention={"crate.Shipped": 30 * DAY}, memory=memory)
+    routine, other_process = clocks.routine(), clocks.routine()
+    assert find(routine, context) == find(other_process, context) == []
+    clocks.advance(3600, jump=0.9 * DAY)
+    assert find(routine, context) == []
+    assert memory == {}, "less than a day is no jump"
+    clocks.advance(3600, jump=3650 * DAY)
+    assert find(routine, context) == find(routine, context) == []
+    scheduler = MaintenanceScheduler({"retention": routine}, system.machines, "h1", system.root)
+    engine = Engine(system.store, Machines.from_machines([*system.machines.values(), MAINTENANCE]))
+    scheduler.ensure_records(engine)
+    record = system.store.get("maintenance", "retention")
+    written = {"memory": msgspec.json.encode({"memory": memory, "repaired": 0, "at": 0.0})}
+    system.store.commit([CommitGroup((Change(record, record, "injected", documents=written),))])
+    ((rule, _),) = find(ClockJumpRoutine(), make_context(system))
+    assert rule == "clock jump"
+    engine.act(record.ref, "trust-clock", who="ada")
+    assert find(ClockJumpRoutine(), make_context(system)) == []
+    with pytest.raises(ActionRefused, match="nothing to confirm"):
+        engine.act(record.ref, "trust-clock", who="ada")
+    confirmed = memory_of(system.store.get("maintenance", "retention"))
+    after = make_context(system, retention={"crate.Shipped": 30 * DAY}, memory=confirmed)
+    for each in (other_process, routine):  # one process has not looked before
+        assert find(each, after) == [("retention expired", crate.ref)]
+
+
+def test_time_that_passes_is_no_jump(system: WorkerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = Clocks(system, monkeypatch)
+    crate = commit_fields(system, system.engine.submit(New("crate")), state="Shipped", open=False)
+    context, routine = make_context(system, retention={"crate.Shipped": 30 * DAY}), clocks.routine()
+    assert find(routine, context) == []
+    clocks.advance(31 * DAY)
+    assert find(routine, context) == [("retention expired", crate.ref)]
+
+
 def test_working_folders_removes_a_folder_that_no_record_needs_and_keeps_the_others(system: WorkerFixture) -> None:
     routine, context = WorkingFolderRoutine(min_age=0.0), make_context(system)
     working, sent = system.engine.submit(New("parcel")), system.engine.submit(New("parcel"))
@@ -437,6 +496,7 @@ def test_any_worker_runs_the_routines_and_a_lost_wake_is_repaired_d2(maintenance
         "idle-parents",
         "store-indexes",
         "action-requests",
+        "clock",
         "lost-hosts",
         "retention",
         "working-folders@h1",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from waybill.maintenance.action_requests import ActionRequestRoutine
 from waybill.maintenance.attempt_notes import AttemptNoteRoutine
+from waybill.maintenance.clock_jump import ClockJumpRoutine
 from waybill.maintenance.consistency import ConsistencyRoutine
 from waybill.maintenance.ended_locks import EndedLockRoutine
 from waybill.maintenance.idle_parents import IdleParentRoutine
@@ -38,6 +39,7 @@ def collect_routines(more: Iterable[MaintenanceRoutine] = ()) -> dict[str, Maint
         EndedLockRoutine(),
         AttemptNoteRoutine(),
         ConsistencyRoutine(),
+        ClockJumpRoutine(),
     )
     return {routine.name: routine for routine in (*built_in, *more)}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from waybill.maintenance.clock_jump import ClockWatch, has_trusted_clock
 from waybill.maintenance.routine import MaintenanceContext, ref_of
 from waybill.record import Conflict, Finding, RecordNotFound
 from waybill.rules import ActionRefused, triggered_maintenance
@@ -20,13 +21,14 @@ class RetentionRoutine:
     poll_interval: float = 300.0
     per_host: bool = False
     has_routine_findings: bool = True
+    clock: ClockWatch | None = field(default_factory=ClockWatch, compare=False, repr=False)
 
     def check(self, context: MaintenanceContext) -> Iterator[Finding]:
-        now = context.store.now()
+        now, is_clock_trusted = context.store.now(), has_trusted_clock(context, self.clock)
         for machine in context.machines.values():
             for state in machine.states:
                 keep = context.retention.get(f"{machine.name}.{state.name}", state.keep)
-                if keep is None or state.open:
+                if keep is None or state.open or not (keep == 0 or is_clock_trusted):
                     continue
                 for record in context.store.each(machine.name, state=state.name, page_size=500):
                     # A child is removed with its parent while there is one, so that the parent's report stays true.

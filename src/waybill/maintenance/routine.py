@@ -128,6 +128,18 @@ def memory_of(record: Record) -> dict[str, Any]:
     return dict(found.memory) if found is not None else {}
 
 
+def _explain_trusted(record: Record, store: Store) -> str | None:
+    if "clock_jump" in memory_of(record):
+        return None
+    return "No jump of the clock was noticed: there is nothing to confirm."
+
+
+def _trust_clock(record: Record, args: Mapping[str, Any]) -> Mapping[str, Any]:
+    memory = memory_of(record)
+    jump = memory.pop("clock_jump")
+    return {"memory": {**record.documents["memory"], "memory": {**memory, "clock_trusted": jump}}}
+
+
 MAINTENANCE = Machine(
     name=triggered_maintenance.MAINTENANCE_KIND,
     plural="maintenance",
@@ -144,7 +156,18 @@ MAINTENANCE = Machine(
         ),
         end("Ended", description="Given up: this release has no such routine.", keep=0),
     ),
-    actions=(action("run", "Watching", STAY, "Do a round now.", when_claimed="wait"),),
+    actions=(
+        action("run", "Watching", STAY, "Do a round now.", when_claimed="wait"),
+        action(
+            "trust-clock",
+            "Watching",
+            STAY,
+            "Remove old records again, after a jump of the clock: it is right now.",
+            guard=_explain_trusted,
+            when_claimed="wait",
+            writes=_trust_clock,
+        ),
+    ),
     documents=(
         Document(
             "memory", RoutineMemory, "step", "What the routine stores from round to round, and what its last round did."

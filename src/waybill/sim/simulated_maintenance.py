@@ -39,7 +39,7 @@ def build_routines(real_files: bool) -> tuple[MaintenanceRoutine, ...]:
         StoreIndexRoutine(poll_interval=20.0),
         ActionRequestRoutine(poll_interval=10.0),
         LostHostRoutine(grace=25.0, poll_interval=10.0),
-        RetentionRoutine(poll_interval=20.0),
+        RetentionRoutine(poll_interval=20.0, clock=None),
         ConsistencyRoutine(poll_interval=40.0),
     )
     # Real folders have real times, so no minimum age: here every folder belongs to a record that exists.

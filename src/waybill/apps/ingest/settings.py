@@ -70,9 +70,7 @@ class MinterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     naan: str = "99999"  # the name assigning authority number; 99999 is for tests
     shoulder: str = "fk4"  # the shoulder of new ARKs, after the number
     template: str = "eeddeeddk"  # of the rest: d a digit, e a digit or a letter, k the check character
-    ezid_hosts: tuple[str, ...] = (
-        "ezid.cdlib.org",
-    )  # who may get EZID's password: profiles choose among them; HOST or HOST:PORT
+    ezid_hosts: tuple[str, ...] = ("ezid.cdlib.org",)  # hosts that may get EZID's password
 
 
 class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ from waybill.apps.ingest.storage import (
     FileToStore,
     InvalidDeposit,
     NotInStorage,
+    StorageDamaged,
     StoredVersion,
     protocol,
 )
@@ -36,7 +37,7 @@ from waybill.files import staged_content as counter_module
 from waybill.files import unneeded_objects
 from waybill.http import create_app
 from waybill.maintenance import MaintenanceContext, run_round
-from waybill.objects import ContentMismatch, DirectoryObjects, ObjectNotFound
+from waybill.objects import ContentMismatch, DirectoryObjects, ObjectBody, ObjectNotFound
 from waybill.objects.streams import iter_chunks
 from waybill.record import Finding
 from waybill.tokens import issue
@@ -172,6 +173,38 @@ def test_what_is_refused_there_is_refused_here(store: Store, storage: HttpStorag
         storage.read(ARK, "v9/content/none")
     with pytest.raises(InvalidDeposit, match="not a place"):
         storage.read(ARK, "../../../ingest/payloads/x")
+
+
+@pytest.mark.parametrize("place", ["a\0b", "v1\\x", "a//b", "../x", "x\n"])
+def test_what_is_no_place_is_refused_with_a_sentence(store: Store, storage: HttpStorage, place: str) -> None:
+    with pytest.raises(InvalidDeposit, match="not a place"):
+        storage.read(ARK, place)
+    with pytest.raises(InvalidDeposit, match="not a place"):
+        storage.check(ARK, place, 1, sha256(b"x"))
+
+
+@pytest.mark.parametrize("size", [3, 9_000_000])
+@pytest.mark.parametrize("damage", ["forged", "truncated"])
+def test_damaged_bytes_are_not_sent_as_if_they_were_whole(
+    store: Store, storage: HttpStorage, sources: Bytes, size: int, damage: str
+) -> None:
+    content = b"x" * size
+    storage.write(sources.deposit("r1", {"producer/a": content}))
+    place = f"v1/content/{sha256(content)}"
+    file = next(store.root.rglob(sha256(content)))
+    file.chmod(0o644)
+    file.write_bytes(content[:-1] + b"y" if damage == "forged" else content[:-1])
+
+    def read_all(body: ObjectBody) -> bytes:
+        with body:
+            return body.read()
+
+    for read in (lambda: read_all(storage.read(ARK, place)), lambda: read_all(storage.open_file(ARK, "producer/a"))):
+        with pytest.raises((StorageDamaged, TransferError)):
+            read()
+    if size == 3:
+        with pytest.raises(StorageDamaged):
+            storage.read(ARK, place, start=1)
 
 
 def test_bytes_that_are_not_what_was_promised_are_damaged(store: Store, storage: HttpStorage, sources: Bytes) -> None:

@@ -49,7 +49,7 @@ REMOVAL_ROUTINES: tuple[MaintenanceRoutine, ...] = (
     ListRemovalRoutine(age=REMOVAL_AGE, poll_interval=40.0),
     StagingRemovalRoutine(age=REMOVAL_AGE, poll_interval=60.0),
 )
-FINAL_ROUTINES = (RetentionRoutine(), *REMOVAL_ROUTINES)
+FINAL_ROUTINES = (RetentionRoutine(clock=None), *REMOVAL_ROUTINES)
 LEFTOVER_ROUTINE, STAGING_ROUTINE = TemporaryFileRoutine(min_age=REMOVAL_AGE), StagingRemovalRoutine(age=REMOVAL_AGE)
 ABANDONED_FILE = "ingest/staged/somebody/a.txt"  # staged by a client that gave up
 

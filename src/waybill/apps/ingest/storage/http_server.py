@@ -31,11 +31,20 @@ from waybill.apps.ingest.storage.protocol import (
     FileToStore,
     InvalidDeposit,
     NotInStorage,
+    StorageDamaged,
     StorageError,
     StoredVersion,
 )
 from waybill.files.staged_content import StagedContent
-from waybill.objects import ObjectBody, ObjectData, ObjectNotFound, Objects, ObjectsError
+from waybill.objects import (
+    ObjectBody,
+    ObjectData,
+    ObjectNotFound,
+    ObjectRequestRefused,
+    Objects,
+    ObjectsError,
+    check_name,
+)
 
 if TYPE_CHECKING:
     from waybill.environment import Environment
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
 
 PREFIX = "/api/v1/ingest/storage"
 PAGE_SIZE = 1000
+BUFFERED_SIZE = 4 * 1024 * 1024  # bytes; smaller content is verified before it is sent
 
 T = TypeVar("T")
 QueryText = Annotated[str, Query(max_length=2000)]
@@ -130,9 +140,7 @@ def build_router(
         http_request: Request, object: QueryText, place: QueryText, start: QueryCount = 0, end: QueryCount | None = None
     ) -> Response:
         check_access(http_request, object)
-        return _respond_with_body(
-            lambda: get_receiver().storage.read(object, _check_place(place), start=start, end=end)
-        )
+        return _respond_with_body(get_receiver().storage, object, lambda: _check_place(place), start, end)
 
     @router.get("/file", summary="The content of a file of a version")
     def open_file(
@@ -144,7 +152,8 @@ def build_router(
         end: QueryCount | None = None,
     ) -> Response:
         check_access(http_request, object)
-        return _respond_with_body(lambda: get_receiver().storage.open_file(object, path, number, start=start, end=end))
+        storage = get_receiver().storage
+        return _respond_with_body(storage, object, lambda: storage.find_place(object, path, number), start, end)
 
     @router.get("/check", summary="Read a place and compare")
     def check(object: QueryText, place: QueryText, size: QueryCount, sha256: QueryText) -> Response:
@@ -181,9 +190,10 @@ def _take_first(found: Iterator[T]) -> Iterator[T]:
 
 def _check_place(place: str) -> str:
     """Return the place. It comes from a client: it must not lead out of the object."""
-    if any(part in ("", ".", "..") for part in place.split("/")):
-        raise InvalidDeposit(f"{place[:100]!r} is not a place.")
-    return place
+    try:
+        return check_name(place)
+    except ObjectRequestRefused:
+        raise InvalidDeposit(f"{place[:100]!a} is not a place.") from None
 
 
 def _respond(query: Callable[[], Any]) -> Response:
@@ -192,18 +202,63 @@ def _respond(query: Callable[[], Any]) -> Response:
     return refused[0]
 
 
-def _respond_with_body(query: Callable[[], ObjectBody]) -> Response:
+def _respond_with_body(
+    storage: OcflStorage, object_id: str, find_place: Callable[[], str], start: int, end: int | None
+) -> Response:
+    """Send content, or a range of it. Small content is compared with its digest first; of larger content the last chunk is
+    only sent when all of it has the right digest, so that the client sees that the rest is missing.
+
+    A range of large content is sent as it is: to compare it, all of it would have to be read.
+    """
     with _catch_refusals() as refused:
-        body = query()
+        place = find_place()
+        body = storage.read(object_id, place)
+        size = body.info.size
+        first, last = min(start, size), size if end is None else min(end, size)
         headers = {
-            "x-waybill-size": str(body.info.size),
+            "x-waybill-size": str(size),
             "etag": f'"{body.info.etag}"',
             "x-waybill-modified": body.info.modified.isoformat(),
+            "content-length": str(max(0, last - first)),
         }
         if body.info.sha256:
             headers["x-waybill-sha256"] = body.info.sha256
-        return StreamingResponse(_read_and_close(body), headers=headers, media_type="application/octet-stream")
+        media_type = "application/octet-stream"
+        if size > BUFFERED_SIZE and (first, last) != (0, size):
+            body.close()
+            chunks: Iterator[bytes] = _read_and_close(storage.read(object_id, place, start=start, end=end))
+            return StreamingResponse(chunks, headers=headers, media_type=media_type)
+        try:
+            verified = _iter_verified(body, storage.find_digest(object_id, place), f"{place} of {object_id}")
+            if size <= BUFFERED_SIZE:
+                data = b"".join(verified)[first:last]
+                body.close()
+                return Response(data, headers=headers, media_type=media_type)
+        except BaseException:
+            body.close()
+            raise
+        return StreamingResponse(_close_after(verified, body), headers=headers, media_type=media_type)
     return refused[0]
+
+
+def _iter_verified(body: ObjectBody, expected: tuple[str, str] | None, what: str) -> Iterator[bytes]:
+    """Yield the chunks, the last one after the digest was compared. Nothing is expected of what no version refers to."""
+    digest, last_chunk = hashlib.new(expected[0] if expected else "sha256"), b""
+    for chunk in body:
+        digest.update(chunk)
+        if last_chunk:
+            yield last_chunk
+        last_chunk = chunk
+    if expected is not None and digest.hexdigest() != expected[1]:
+        raise StorageDamaged(
+            f"{what} is damaged: its {expected[0]} is {digest.hexdigest()}, and should be {expected[1]}."
+        )
+    yield last_chunk
+
+
+def _close_after(chunks: Iterator[bytes], body: ObjectBody) -> Iterator[bytes]:
+    with body:
+        yield from chunks
 
 
 def _read_and_close(body: ObjectBody) -> Iterator[bytes]:

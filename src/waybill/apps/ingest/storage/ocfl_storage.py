@@ -113,12 +113,24 @@ class OcflStorage:
     def open_file(
         self, object_id: str, path: str, number: int = 0, *, start: int = 0, end: int | None = None
     ) -> ObjectBody:
+        return self.read(object_id, self.find_place(object_id, path, number), start=start, end=end)
+
+    def find_place(self, object_id: str, path: str, number: int = 0) -> str:
+        """Return where the content of a file is. Raises NotInStorage."""
         ocfl_object = self._load_object(object_id)
         number = self._resolve_number(ocfl_object, number)
         for digest, paths in ocfl_object.inventory.decode_block(number).state.items():
             if path in paths:
-                return self.read(object_id, ocfl_object.inventory.manifest[digest][0], start=start, end=end)
+                return ocfl_object.inventory.manifest[digest][0]
         raise NotInStorage(f"Version {number} of {object_id} has no file {path!r}.")
+
+    def find_digest(self, object_id: str, place: str) -> tuple[str, str] | None:
+        """Return the algorithm and the digest that the content at a place must have; None if no version refers to it."""
+        inventory = self._load_object(object_id).inventory
+        for digest, places in inventory.manifest.items():
+            if place in places:
+                return inventory.algorithm, digest.lower()
+        return None
 
     def check(self, object_id: str, place: str, size: int, sha256: str) -> StorageFinding | None:
         return ocfl_integrity.check_place(self._objects, self._root.place_of(object_id), place, size, sha256)
