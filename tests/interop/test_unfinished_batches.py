@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.apps.ingest.ingest_fixture import IngestFixture
 from tests.interop.merritt.admin import Admin
@@ -16,6 +17,7 @@ from tests.stores.zookeeper import nodedump
 from waybill.apps.ingest import submission
 from waybill.apps.ingest.formats.checkm import ManifestRow
 from waybill.apps.ingest.merritt import unfinished_batches
+from waybill.errors import InputError
 from waybill.record import Record, Ref
 
 DIALECTS = pytest.mark.parametrize("ruby", [False, True], ids=["java", "ruby"])
@@ -27,7 +29,7 @@ HEAD = "#%checkm_0.7\n#%profile | http://uc3.cdlib.org/registry/ingest/manifest/
 def ingest(zookeeper_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IngestFixture]:
     monkeypatch.setattr(unfinished_batches, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(unfinished_batches, "PATIENCE_SECONDS", 0.2)
-    with IngestFixture(tmp_path, store=f"{zookeeper_url}?grace_period=0&listing_ttl=0.1") as ingest:
+    with IngestFixture(tmp_path, store=f"{zookeeper_url}?grace_period=0&listing_ttl=0.1&unfinished_age=0") as ingest:
         yield ingest
 
 
@@ -229,3 +231,103 @@ def test_jobs_that_name_no_address_are_known_by_their_files_and_else_counted(
         [5],
         False,
     )
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_batch_that_is_left_to_them_stays_pending_and_their_consumer_takes_it(
+    ingest: IngestFixture, make_client: ClientFactory, takes: bool
+) -> None:
+    """Their own submissions name no payload; the setting leaves them all their batches."""
+    ingest.resources.settings = replace(ingest.resources.settings, takes_batches_of_others=takes)
+    submitted = make_submission(ingest, 2)
+    if takes:
+        del submitted["payload_url"]
+    client = make_client()
+    batch = Batch.create(client, submitted)
+    with ingest.workers():
+        with ingest.engine() as engine:
+
+            def is_looked_at() -> bool:
+                engine.store.maintain_indexes()
+                engine.store.watch(0.05)
+                found = engine.store.get("batch", batch.id)
+                return found.blocked_by == "wait" and found.session is None
+
+            wait_until(is_looked_at, "a look at it")
+            assert engine.store.get("batch", batch.id).state == "Pending"
+        assert client.children(batch.home) == ["status", "submission"] or not client.exists(f"{batch.home}/states")
+        taken = Batch.acquire_pending(client)
+        assert taken is not None, "ours has not taken it"
+        for n in range(2):
+            Job.create(client, batch.id, make_configuration(ingest, n))
+        taken.set_status("Reporting")
+        taken.unlock()
+        wait_for_end(ingest, batch.id, "Completed")
+    assert files_of(ingest, batch.id) == ["0.txt", "1.txt"]
+
+
+def test_a_shared_tree_is_not_opened_before_it_is_said_who_takes_their_batches(
+    zookeeper_url: str, tmp_path: Path
+) -> None:
+    with IngestFixture(tmp_path, store=zookeeper_url, settings={"takes_batches_of_others": None}) as made:
+        with pytest.raises(InputError, match="takes_batches_of_others"):
+            made.environment.resources_of("ingest")
+
+
+def make_half(client: Client, batch: str, nodes: dict[str, Any]) -> str:
+    """A job whose creator dies before its status."""
+    home = client.create("/jobs/jid", sequence=True)
+    for name, body in {"bid": batch, "priority": 5, "space_needed": 0, **nodes}.items():
+        client.create(f"{home}/{name}", body)
+    return home.rpartition("/")[2]
+
+
+@DIALECTS
+@pytest.mark.parametrize("has_configuration", [True, False])
+def test_a_job_whose_creator_died_before_its_status_is_its_rows_job(
+    ingest: IngestFixture, make_client: ClientFactory, ruby: bool, has_configuration: bool
+) -> None:
+    client = make_client(ruby=ruby)
+    batch = acquire_batch(client, make_submission(ingest, 3), [make_configuration(ingest, 0)])
+    half = make_half(client, batch, {"configuration": make_configuration(ingest, 1)} if has_configuration else {})
+    client.close()
+    with ingest.engine() as engine:
+        engine.store.maintain_indexes()
+    with ingest.workers():
+        done = wait_for_end(ingest, batch, "Completed")
+    assert files_of(ingest, batch) == ["0.txt", "1.txt", "2.txt"], "each row once"
+    assert make_client().exists(f"/jobs/{half}") == has_configuration
+    assert done.documents["status-report"]["counts"] == {"completed": 3, "failed": 0, "deleted": 0}
+    with ingest.engine() as engine:
+        assert list(engine.store.check()) == []
+    assert nodedump.faults(make_client().zk) == []
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_half_made_job_whose_row_has_another_is_removed(
+    ingest: IngestFixture, make_client: ClientFactory, is_settled: bool
+) -> None:
+    client = make_client()
+    batch = acquire_batch(client, make_submission(ingest, 2), [make_configuration(ingest, n) for n in range(2)])
+    if is_settled:
+        client.close()
+        with ingest.workers():
+            wait_for_end(ingest, batch, "Completed")
+    half = make_half(make_client(), batch, {"configuration": make_configuration(ingest, 1, jobID="jid-other")})
+    with ingest.engine() as engine:
+        engine.store.maintain_indexes()
+        assert not make_client().exists(f"/jobs/{half}")
+        engine.store.maintain_indexes()
+    assert files_of(ingest, batch) == ["0.txt", "1.txt"]
+
+
+def test_a_batch_whose_creator_died_before_its_status_goes_with_its_batch_id(
+    ingest: IngestFixture, make_client: ClientFactory
+) -> None:
+    client = make_client()
+    id = client.create("/batches/bid", sequence=True).rpartition("/")[2]
+    client.create("/batch-uuids/bid-1", id)
+    with ingest.engine() as engine:
+        engine.store.maintain_indexes()
+        assert (client.exists(f"/batches/{id}"), client.exists("/batch-uuids/bid-1")) == (False, False)
+        assert list(engine.store.check()) == []

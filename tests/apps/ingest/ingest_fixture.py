@@ -112,6 +112,8 @@ class IngestFixture:
         """
         self.web = FileServer()
         own: dict[str, Any] = {"url": "http://waybill.test", **(settings or {})}
+        if store.startswith("zookeeper:"):
+            own = {"takes_batches_of_others": True, **own}
         own["fetch"] = {"allow": ["127.0.0.0/8"], "timeout": 60.0, **own.get("fetch", {})}
         own["disk_space"] = {"keep_free": 0, "unknown_size_bytes": 0, **own.get("disk_space", {})}
         overrides = {

@@ -26,6 +26,7 @@ from waybill.apps.ingest.storage.http_client import TOKEN_VARIABLE, HttpStorage
 from waybill.apps.ingest.storage.sources import WorkingSources
 from waybill.apps.ingest.submission import Submission
 from waybill.disk_space import WorkingDisk
+from waybill.errors import InputError
 from waybill.files.containers import UploadPartSizes
 from waybill.maintenance import memory_of
 from waybill.notify import post
@@ -54,6 +55,12 @@ class IngestResources:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.settings: IngestSettings = read_settings(environment.config.app.get("ingest", {}))
+        if self.is_tree_shared and self.settings.takes_batches_of_others is None:
+            raise InputError(
+                "Merritt's services may share this ZooKeeper tree: say who processes the batches that they submit. Set "
+                "app.ingest.takes_batches_of_others = true (Waybill, where it can read the payload) or false (their own consumer).",
+                code="bad-application",
+            )
         self._profiles: dict[str, tuple[float, Profile]] = {}
         self._unknown_profiles: set[str] = set()  # the names among them that do not exist here
         self._mnemonics: tuple[float, dict[str, str]] | None = None

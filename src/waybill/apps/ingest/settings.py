@@ -99,6 +99,8 @@ class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class IngestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storing_state: bool = False  # Storing is a separate state, as in newer releases of Merritt
     external_states: tuple[str, ...] = ()  # states of jobs in which another service does the work, such as "Recording"
+    # on ZooKeeper: whether batches that other services submit are processed here; must be said, see Migrate from Merritt
+    takes_batches_of_others: bool | None = None
     url: str = ""  # where users reach this server; "": the address on which the server of this data folder listens, or last did
     fetch: FetchSettings = FetchSettings()
     disk_space: DiskSpaceSettings = DiskSpaceSettings()

@@ -9,9 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
+
+import msgspec
 
 from waybill.record import Finding, Ref
 from waybill.stores.zookeeper import consistency_rules, operations, paths, write_plan
+from waybill.stores.zookeeper.children import INCOMPLETE_JOB_AGE
 from waybill.stores.zookeeper.consistency_rules import ConsistencyRule, RuleContext, RuleViolation, ViolationAges
 from waybill.stores.zookeeper.operations import Operation, list_names, read_data
 from waybill.stores.zookeeper.paths import (
@@ -271,15 +275,19 @@ class RecordStatusRule:
     ) -> tuple[list[Operation], str]:
         known = "bid" in children if layout.has_merritt_entries else bool(layout.documents & children)
         if not known:
-            nodes = [operations.delete(f"{home}/{name}") for name in sorted(children)]
-            return [
-                *nodes,
-                operations.delete(home),
-            ], "remove it: its creator died before it named its batch or wrote a document"
+            remedy = "remove it: its creator died before it named its batch or wrote a document"
+            return self._plan_removal(home, children), remedy
+        message = "Its status was lost; Waybill restored its state."
         engine_znode = self._context.connection.read_node(layout.engine_path_of(home.rpartition("/")[2]))
         engine_node = decode_engine_node(engine_znode.data) if engine_znode is not None else None
         if engine_node is not None and engine_node.state in ("Completed", "Deleted", "Failed"):
             state = engine_node.state  # as Waybill last saw it: a settled record must not start again
+        elif layout.has_merritt_entries and engine_node is None and not has_status and self._is_half_made(home):
+            if "configuration" not in children:
+                return self._plan_removal(home, children), "remove it: its creator died before it said what the job is"
+            if self._is_made_again(home):
+                return self._plan_removal(home, children), "remove it: its batch has another job for it, or has ended"
+            state, message = "Pending", "Its creator died before it was queued; Waybill completed it."
         else:
             state = (
                 self._find_queued_state(home.rpartition("/")[2])
@@ -288,13 +296,66 @@ class RecordStatusRule:
                 if "states" in children
                 else "Pending"
             )
-        message = "Its status was lost; Waybill restored its state."
         last = engine_node.last_done if engine_node is not None else None
         body = encode_status(state, last, 0, message, self._context.tree.now(), layout.has_brief_status)
         ops = [operations.put(f"{home}/status", body) if has_status else operations.create(f"{home}/status", body)]
         needed = {**layout.default_documents, **({"priority": b"5"} if layout.has_merritt_entries else {})}
         ops += [operations.create(f"{home}/{name}", filler) for name, filler in needed.items() if name not in children]
         return ops, f"write one that says {state}"
+
+    def _plan_removal(self, home: str, children: set[str]) -> list[Operation]:
+        """Remove a record that was not finished, and the batchID that names it."""
+        nodes = [operations.delete(f"{home}/{name}") for name in sorted(children)]
+        connection, uuids = self._context.connection, list[str]()
+        if home.startswith(f"{BATCH_LAYOUT.records_folder}/"):
+            uuids = [f"/batch-uuids/{name}" for name in connection.list_names("/batch-uuids")]
+        named = connection.read_nodes(uuids) if uuids else []
+        id = home.rpartition("/")[2].encode()
+        names = [
+            operations.delete(path, "", node.version)
+            for path, node in zip(uuids, named, strict=True)
+            if node is not None and node.data == id
+        ]
+        return [*nodes, *names, operations.delete(home)]
+
+    def _is_half_made(self, home: str) -> bool:
+        """Whether no queue and no folder of its batch lists a job: both are written after its status, when it is made, so it was
+        not made yet, and is not one that is being removed.
+        """
+        connection, id = self._context.connection, home.rpartition("/")[2]
+        bid = connection.read_node(f"{home}/bid")
+        states = f"/batches/{bid.data.decode(errors='replace') if bid is not None and bid.data else '-'}/states"
+        listed = connection.read_nodes([f"{states}/{bucket}/{id}" for bucket in BUCKETS])
+        queued = connection.read([list_names(JOB_LAYOUT.folder_of(state)) for state in JOB_LAYOUT.states])
+        is_queued = any(name.endswith(f"-{id}") for names in queued for name in names or ())
+        return not is_queued and all(node is None for node in listed)
+
+    def _is_made_again(self, home: str) -> bool:
+        """Whether the batch of a half-made job has settled, or has another job of the same configuration: that job is its row's."""
+        connection = self._context.connection
+        bid, configuration = connection.read_nodes([f"{home}/bid", f"{home}/configuration"])
+        batch = BATCH_LAYOUT.home_path_of(bid.data.decode(errors="replace")) if bid is not None else ""
+        status = connection.read_node(f"{batch}/status") if batch else None
+        body = decode_status(status.data) if status is not None else None
+        if body is None or body.status in ("Completed", "Failed", "Deleted"):
+            return True
+        homes = [
+            JOB_LAYOUT.home_path_of(name)
+            for name in connection.list_names(JOB_LAYOUT.records_folder)
+            if JOB_LAYOUT.id_of(name) and JOB_LAYOUT.home_path_of(name) != home
+        ]
+        for chunk in (homes[at : at + _SUBJECT_CHUNK] for at in range(0, len(homes), _SUBJECT_CHUNK)):
+            found = connection.read(
+                [read_data(f"{each}/{name}") for each in chunk for name in ("bid", "configuration", "status")]
+            )
+            for theirs, other, its_status in zip(found[::3], found[1::3], found[2::3], strict=True):
+                if theirs is None or bid is None or theirs.data != bid.data or its_status is None:
+                    continue
+                if _row_of(other.data if other is not None else None) == _row_of(
+                    configuration.data if configuration is not None else None
+                ):
+                    return True
+        return False
 
     def _find_queued_state(self, id: str) -> str:
         """Return the state in whose queue a job is; Failed, for an operator to look at, when it is in none."""
@@ -362,6 +423,16 @@ class ForeignLockAgeRule:
                 yield self._context.build_violation(self.name, home, problem, "remove the lock", ops, ref=ref)
 
 
+def _row_of(configuration: bytes | None) -> tuple[Any, ...]:
+    """What tells the rows of a batch apart, as a job's configuration says it."""
+    try:
+        found = msgspec.json.decode(configuration or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+    fields = found if isinstance(found, dict) else {}
+    return tuple(fields.get(name) for name in ("payload_url", "filename", "localIdentifier", "primaryIdentifier"))
+
+
 def _build_batch_ops(bid: str) -> list[Operation]:
     home, now = BATCH_LAYOUT.home_path_of(bid), time.time()
     status = encode_status(
@@ -395,15 +466,16 @@ _SUBJECT_CHUNK = 500  # subjects examined together
 class ConsistencyChecker:
     """Asks all rules, and repairs what they find."""
 
-    def __init__(self, tree: ZookeeperTree, ages: ViolationAges) -> None:
-        self._tree = tree
+    def __init__(self, tree: ZookeeperTree, ages: ViolationAges, unfinished_age: float = INCOMPLETE_JOB_AGE) -> None:
+        self._tree, self._unfinished_age = tree, unfinished_age
         context = RuleContext(tree, ages)
+        self._status_rule = RecordStatusRule(context)
         # What must be repaired first comes first: a job without a status is in no queue, and a batch that does not
         # exist lists no job.
         self._rules: list[ConsistencyRule] = [
             UuidTargetRule(context),
             BatchUuidRule(context),
-            RecordStatusRule(context),
+            self._status_rule,
             consistency_rules.ReadableNodesRule(context),
             JobBatchRule(context),
             BatchStatesRule(context),
@@ -443,6 +515,24 @@ class ConsistencyChecker:
                 self._tree.signal_change()
                 return True
         return False
+
+    def repair_unfinished(self, homes: Sequence[str]) -> int:
+        """Complete or remove those of these homes that have no status, were not written for a while, and nobody locks. Returns how
+        many. Safe to repeat, and beside their creator: the status is only created where there is none.
+        """
+        nodes = self._tree.connection.read_nodes(homes)
+        locks = self._tree.connection.read_nodes([f"{home}/lock" for home in homes])
+        now, count = time.time(), 0
+        old = [
+            home
+            for home, node, lock in zip(homes, nodes, locks, strict=True)
+            if node is not None and lock is None and now - node.ctime / 1000 >= self._unfinished_age
+        ]
+        for violation in self._status_rule.find_violations(old) if old else ():
+            guard = operations.check_absent(f"{violation.finding.where}/lock", "free")
+            if violation.ops and self._tree.write([*guard, *violation.ops]) is None:
+                count += 1
+        return count
 
     def _find_again(self, finding: Finding) -> Iterator[RuleViolation]:
         for rule in self._rules:

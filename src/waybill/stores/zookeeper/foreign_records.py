@@ -48,6 +48,8 @@ class ForeignRecords:
         self._cursor: tuple[str, str] = ("", "")
         # removes the jobs of a batch that another service removed; set by the store
         self.remove_orphaned_jobs: Callable[[str], None] = lambda batch: None
+        # completes or removes records whose creator died before it wrote their status; set by the store
+        self.repair_unfinished: Callable[[Sequence[str]], int] = lambda homes: 0
 
     def adopt_new(self, kinds: Collection[str]) -> int:
         """Adopt records of these kinds that have no engine node yet and whose queue entries only Waybill writes."""
@@ -127,11 +129,10 @@ class ForeignRecords:
             ids = sorted(name for name in homes if name > last)[:left]
             left -= len(ids)
             self._cursor = (kind, ids[-1] if ids else last)
-            found = [
-                snapshot
-                for snapshot in read_snapshots(self._tree.connection, [Ref(kind, id) for id in ids])
-                if snapshot is not None
-            ]
+            snapshots = read_snapshots(self._tree.connection, [Ref(kind, id) for id in ids])
+            unfinished = [layout.home_path_of(id) for id, each in zip(ids, snapshots, strict=True) if each is None]
+            repaired_count += self.repair_unfinished(unfinished) if unfinished else 0
+            found = [snapshot for snapshot in snapshots if snapshot is not None]
             # A service that died while it moved a job may have left an entry in any queue; so may one that read a job
             # just before we moved it. A batch that others removed may have had an entry in one of our queues that its
             # engine node no longer named.

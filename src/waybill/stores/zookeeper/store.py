@@ -21,6 +21,7 @@ the URL:
     grace_period    seconds within which another service has written all nodes of a record that it creates
     lock_age        seconds after which `check` reports another service's lock
     fail_after      seconds after which a violation that `check` found is no longer a warning
+    unfinished_age  seconds after which a record without a status is completed or removed: its creator died
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from waybill.record import (
 )
 from waybill.stores.group_validation import check_count_filters
 from waybill.stores.zookeeper import operations, paths
-from waybill.stores.zookeeper.children import ZookeeperChildren
+from waybill.stores.zookeeper.children import INCOMPLETE_JOB_AGE, ZookeeperChildren
 from waybill.stores.zookeeper.claim_queues import ListedQueues
 from waybill.stores.zookeeper.claims import ZookeeperClaims
 from waybill.stores.zookeeper.commit import ZookeeperCommitter
@@ -89,6 +90,7 @@ DEFAULT_OPTIONS = {
     "grace_period": 10.0,
     "lock_age": 120.0,
     "fail_after": 3600.0,
+    "unfinished_age": INCOMPLETE_JOB_AGE,
 }
 
 
@@ -132,7 +134,10 @@ class ZookeeperStore(Store):
             self._foreign_records,
         )
 
-        self._checker = ConsistencyChecker(self._tree, ViolationAges(settings["lock_age"], settings["fail_after"]))
+        self._checker = ConsistencyChecker(
+            self._tree, ViolationAges(settings["lock_age"], settings["fail_after"]), settings["unfinished_age"]
+        )
+        self._foreign_records.repair_unfinished = self._checker.repair_unfinished
 
     def _connect(self, timeout: float) -> ZookeeperConnection:
         return ZookeeperConnection(self._hosts, self._root, timeout, self._reconnect_wait, self._connect_timeout)
