@@ -10,11 +10,13 @@ import typer
 
 from waybill import application, config
 from waybill.cli import accounts, act, administration, holds, machines, records, run, sessions_and_tokens, trace, watch
+from waybill.cli import accounts, act, administration, holds, machines, records, run, sessions_and_tokens, watch
+from waybill.cli.command_context import accept_common_options, keep_common_options
 from waybill.errors import InputError
 
 HELP = """Data in motion: records in explicit states, moved by steps that survive any crash.
 
-Every command takes --json, --data, --store and --config after its name. Exit codes: 0 done, 1 refused or failed, 2 wrong usage,
+Every command takes --json, --data, --store and --config, before or after its name. Exit codes: 0 done, 1 refused or failed, 2 wrong usage,
 3 not found, 4 conflict, 5 no store.
 """
 
@@ -36,6 +38,7 @@ def build_app(*, with_applications: bool = True) -> typer.Typer:
     )
 
     @app.callback()
+    @keep_common_options
     def main(
         show_version: bool = typer.Option(
             False, "--version", help="Show the version.", callback=print_version, is_eager=True
@@ -45,9 +48,11 @@ def build_app(*, with_applications: bool = True) -> typer.Typer:
 
     main.__doc__ = HELP
     for module in (run, records, act, watch, trace, machines, holds, accounts, sessions_and_tokens, administration):
+    for module in (run, records, act, watch, machines, holds, accounts, sessions_and_tokens, administration):
         module.register(app)
     if with_applications:
         _add_applications(app)
+    accept_common_options(app)
     return app
 
 

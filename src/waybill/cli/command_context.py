@@ -262,7 +262,16 @@ def _add_common_options(function: CommandFunction, *, without_subcommand: bool =
 
     def run(context: typer.Context, **values: Any) -> int | None:
         if without_subcommand and context.invoked_subcommand is not None:
+            own_names = [p.name for p in own if values[p.name] != p.default]
+            if own_names:
+                raise InputError(
+                    f"--{own_names[0].replace('_', '-')} belongs to `{context.info_name}` alone: leave it out before "
+                    f"{context.invoked_subcommand}.",
+                    code="usage",
+                )
+            _keep_for_subcommand(context, values)
             return None
+        _add_from_groups(context, values)
         command_context = CommandContext(
             values.pop("as_json"),
             values.pop("data"),
@@ -285,6 +294,66 @@ def _add_common_options(function: CommandFunction, *, without_subcommand: bool =
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__, run.__name__ = function.__doc__, function.__name__
+    return run
+
+
+def _keep_for_subcommand(context: typer.Context, values: dict[str, Any]) -> None:
+    """Common options before the name of a command are that command's."""
+    given = {name: values[name] for name, _, default in _COMMON_OPTIONS if values[name] != default}
+    context.obj = {**(context.obj or {}), **given}
+
+
+def _add_from_groups(context: typer.Context, values: dict[str, Any]) -> None:
+    for name, _, default in _COMMON_OPTIONS:
+        before = (context.obj or {}).get(name, default)
+        if before == default or values[name] == before:
+            continue
+        if values[name] != default:
+            flag = {"as_json": "json", "config_file": "config"}.get(name, name.replace("_", "-"))
+            raise InputError(f"--{flag} is given twice: {before} and {values[name]}.", code="usage")
+        values[name] = before
+
+
+def accept_common_options(app: typer.Typer) -> None:
+    """Let the groups that run nothing by themselves take the common options too, so that they work in every place."""
+    for each in app.registered_groups:
+        group = each.typer_instance
+        if group is None:
+            continue
+        accept_common_options(group)
+        if group.registered_callback is None:
+            group.callback()(_make_group_callback())
+
+
+def _make_group_callback() -> Callable[..., None]:
+    def run(context: typer.Context, **values: Any) -> None:
+        _keep_for_subcommand(context, values)
+
+    parameters = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        *(
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for n, kind, default in _COMMON_OPTIONS
+        ),
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def keep_common_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The callback of the whole command line: its own parameters, then the common options."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())
+    inner = _make_group_callback()
+
+    def run(context: typer.Context, **values: Any) -> None:
+        function(**{p.name: values.pop(p.name) for p in own})
+        inner(context, **values)
+
+    common = list(inspect.signature(inner).parameters.values())
+    parameters = [common[0], *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *common[1:]]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
 
 
