@@ -13,6 +13,7 @@ MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes
 .PHONY: help install run test test-long check docs screenshots bench lock clean
+.PHONY: help install run test test-long check docs bench lock package clean
 
 help:  ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -57,6 +58,11 @@ screenshots: .venv/.has-test  ## write the pictures of docs/ anew, from a demons
 bench: .venv/.has-test .venv/.has-bench  ## measure against the peers, one line a figure; ONLY=engine for one part; exit 1 under a goal
 	@tools/system-packages
 	@.venv/bin/python -m benchmarks $(ONLY)
+
+package: .venv/.has-run  ## build the wheel dist/waybill_engine-*.whl, to be installed elsewhere; nothing is fetched
+	@rm -rf build dist/waybill_engine-*.whl
+	.venv/bin/python -m pip --disable-pip-version-check -q wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
+	@ls dist/waybill_engine-*.whl
 
 lock: .venv/.has-test  ## pin the dependencies of pyproject.toml anew in requirements/; UPGRADE=1 takes the newest of all
 	@tools/lock $(if $(UPGRADE),--upgrade)

@@ -23,7 +23,7 @@ Every command takes --json, --data, --store and --config, before or after its na
 
 def print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"waybill {importlib.metadata.version('waybill')}")
+        typer.echo(f"waybill {importlib.metadata.version('waybill-engine')}")
         raise typer.Exit
 
 

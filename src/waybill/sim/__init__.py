@@ -19,7 +19,7 @@ seed.
     seed_runs               many seeds
     command                 `waybill sim`
 
-It needs the package greenlet (`waybill[sim]`). `docs/concepts/simulator.md` says what it can find and how to write a
+It needs the package greenlet (`waybill-engine[sim]`). `docs/concepts/simulator.md` says what it can find and how to write a
 scenario.
 """
 

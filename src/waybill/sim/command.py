@@ -38,7 +38,7 @@ def run_sim_command(
     with the report at the end.
     """
     if find_spec("greenlet") is None:
-        write_line("The simulator needs the package greenlet; install waybill[sim].")
+        write_line("The simulator needs the package greenlet; install waybill-engine[sim].")
         return 2
     from waybill.sim.backends import BACKENDS
     from waybill.sim.scenario import get_scenario, list_scenario_names

@@ -33,7 +33,7 @@ def open_store(url: str, *, clock: Callable[[], float] | None = None, migrate: b
             return ZookeeperStore(url, clock=clock, migrate=migrate, **options)
     except ModuleNotFoundError as error:
         raise BadStore(
-            f"The driver for {scheme}: needs the package {error.name}; install waybill[{_extra_of(scheme)}]."
+            f"The driver for {scheme}: needs the package {error.name}; install waybill-engine[{_extra_of(scheme)}]."
         ) from error
     raise BadStore(f"{scheme or 'that'} is no kind of store; a store URL is {URL_FORMS}.")
 

@@ -89,7 +89,7 @@ def open_source(name: str) -> Iterator[LegacyQueueSource]:
         from kazoo.client import KazooClient
         from kazoo.handlers.threading import KazooTimeoutError
     except ImportError:
-        raise FormatError("To read from a ZooKeeper, install waybill[zookeeper].") from None
+        raise FormatError("To read from a ZooKeeper, install waybill-engine[zookeeper].") from None
     parts = urlsplit(name)
     client = KazooClient(
         parts.netloc + parts.path.rstrip("/"), timeout=CONNECT_TIMEOUT, read_only=True, logger=_make_silent_logger()
