@@ -12,8 +12,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes
-.PHONY: help install run test test-long check docs screenshots bench lock clean
-.PHONY: help install run test test-long check docs bench lock package clean
+.PHONY: help install run test test-long check docs screenshots bench lock package clean
 
 help:  ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def empty_environment(tmp_path: Path) -> Iterator[Path]:
+def empty_environment(tmp_path: Path) -> Path:
     """An environment with nothing of Waybill's; what it depends on is read from the one of the tests."""
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)

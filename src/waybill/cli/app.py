@@ -10,7 +10,6 @@ import typer
 
 from waybill import application, config
 from waybill.cli import accounts, act, administration, holds, machines, records, run, sessions_and_tokens, trace, watch
-from waybill.cli import accounts, act, administration, holds, machines, records, run, sessions_and_tokens, watch
 from waybill.cli.command_context import accept_common_options, keep_common_options
 from waybill.errors import InputError
 
@@ -46,9 +45,7 @@ def build_app(*, with_applications: bool = True) -> typer.Typer:
     ) -> None:
         pass
 
-    main.__doc__ = HELP
     for module in (run, records, act, watch, trace, machines, holds, accounts, sessions_and_tokens, administration):
-    for module in (run, records, act, watch, machines, holds, accounts, sessions_and_tokens, administration):
         module.register(app)
     if with_applications:
         _add_applications(app)

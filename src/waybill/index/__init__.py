@@ -140,7 +140,9 @@ def open_index(url: str) -> Index:
 
             return PostgresIndex(url)
     except ModuleNotFoundError as error:
-        raise BadStore(f"An index in PostgreSQL needs the package {error.name}; install waybill-engine[postgres].") from error
+        raise BadStore(
+            f"An index in PostgreSQL needs the package {error.name}; install waybill-engine[postgres]."
+        ) from error
     raise BadStore(f"{scheme or 'that'} is no database for an index; its URL is {URL_FORMS}.")
 
 

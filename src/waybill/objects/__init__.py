@@ -127,7 +127,9 @@ def open_objects(
     try:
         from waybill.objects.s3 import S3Objects
     except ImportError as error:
-        raise ObjectRequestRefused("Objects in S3 need the package obstore: pip install 'waybill-engine[s3]'.") from error
+        raise ObjectRequestRefused(
+            "Objects in S3 need the package obstore: pip install 'waybill-engine[s3]'."
+        ) from error
     objects = S3Objects(
         parts.netloc,
         unquote(parts.path).strip("/"),

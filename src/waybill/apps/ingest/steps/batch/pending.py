@@ -39,7 +39,12 @@ def _is_left_to_others(submission: Submission, batch: Record, ctx: StepContext) 
     named, so that it could only wait for the jobs of that service.
     """
     settings = resources_of(ctx).settings
-    is_new = not submission.is_profile_checked and batch.find_document(BatchFailure) is None
+    # An empty submission, or one that cannot be read, is nobody's to process: the report says so.
+    is_new = (
+        bool(batch.documents.get("submission"))
+        and not submission.is_profile_checked
+        and batch.find_document(BatchFailure) is None
+    )
     return is_new and (not submission.url or not settings.takes_batches_of_others) and resources_of(ctx).is_tree_shared
 
 
