@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typer import Typer
 
     from waybill.environment import Environment
+    from waybill.record import Store
+    from waybill.tracing import Tracer
 
 
 def build_routes(environment: Environment) -> Any:
@@ -26,6 +28,12 @@ def build_pages(environment: Environment) -> Any:
     from waybill.apps.lots.pages import build_pages  # imported late: a worker needs no pages
 
     return build_pages()
+
+
+def build_tracer(environment: Environment, store: Store) -> Tracer:
+    from waybill.apps.lots.tracing import LotsTracer
+
+    return LotsTracer(environment, store)
 
 
 def build_commands() -> Typer:
@@ -42,6 +50,7 @@ APPLICATION = Application(
     settings=LotsSettings,
     routes=build_routes,
     pages=build_pages,
+    tracer=build_tracer,
     commands=build_commands,
     events=EVENTS,
     runs_commands=True,

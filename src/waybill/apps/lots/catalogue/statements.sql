@@ -106,3 +106,7 @@ insert into lots_overdue (dataset, minute, told) values (:dataset, :minute, :tol
 
 -- name: remove_overdue
 delete from lots_overdue where dataset = :dataset and minute = :minute
+
+-- name: minutes_of_uri
+-- The lots of a dataset in which an object arrived.
+select minute from lots_arrival where dataset = :dataset and uri = :uri order by minute limit :row_limit
