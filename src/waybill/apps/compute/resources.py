@@ -22,6 +22,7 @@ from waybill.sandbox import find_support, sweep_remains
 from waybill.step import StepContext
 
 if TYPE_CHECKING:
+    from waybill.apps.compute.tasks.dask_cluster import DaskExecutor
     from waybill.apps.compute.tasks.local_http import TaskLoop
     from waybill.apps.compute.tasks.slots import Slots
     from waybill.apps.compute.tasks.workspace import Workspaces
@@ -62,6 +63,7 @@ class ComputeResources:
         self._lock = threading.Lock()
         self._tasks: TaskHost | None = None
         self._task_loop: TaskLoop | None = None
+        self._dask: DaskExecutor | None = None
         # Half of the threads are left to maps: reducers wait for those.
         self._reducer_slots = threading.BoundedSemaphore(
             max(1, min(self.settings.reducers, environment.config.work.threads // 2))
@@ -83,6 +85,24 @@ class ComputeResources:
             return self._tasks
 
     @property
+    def dask(self) -> DaskExecutor | None:
+        """None: tasks run on this host."""
+        if not self.settings.dask:
+            return None
+        from waybill.apps.compute.tasks.dask_cluster import DaskExecutor
+
+        with self._lock:
+            if self._dask is None:
+                self._dask = DaskExecutor(self.settings.dask, self.environment.config)
+            return self._dask
+
+    @property
+    def map_slots(self) -> int:
+        """How many tasks of map phases run at once."""
+        executor = self.dask
+        return self.tasks.slot_count if executor is None else executor.count_threads()
+
+    @property
     def task_loop(self) -> TaskLoop:
         from waybill.apps.compute.tasks.local_http import TaskLoop
 
@@ -94,6 +114,9 @@ class ComputeResources:
     def close(self) -> None:
         with self._lock:
             tasks, self._tasks, loop, self._task_loop = self._tasks, None, self._task_loop, None
+            executor, self._dask = self._dask, None
+        if executor is not None:
+            executor.close()
         if tasks is not None:
             tasks.close()
         if loop is not None:

@@ -31,6 +31,8 @@ class ComputeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk: Natural = 0
     max_wall: Seconds = 7 * DAY  # seconds after which a task is killed
     max_output: Positive = 64 * GIGABYTE  # bytes of the standard output of one task
+    # the scheduler of a Dask cluster, tcp://HOST:PORT, whose workers run the tasks of map phases; empty: this host runs them
+    dask: str = ""
     input_idle: Seconds = 3600.0  # seconds without new input after which the input of a job is ended
     keep_jobs: Seconds = 7 * DAY  # seconds for which the record of a done job is kept; its files stay
     garbage_seconds: Seconds = 300.0  # seconds for which bytes are kept that no entry names any more

@@ -13,7 +13,7 @@ import base64
 import hashlib
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,30 +32,32 @@ MAX_PACK = 8 * 1024 * 1024
 CHUNK = 1024 * 1024
 
 
-class Publisher:
-    """Gathers what the tasks of one chunk or reducer put out."""
+class GatheredOutputs(NamedTuple):
+    """What some tasks have put out: their bytes are stored, and nothing names them yet."""
 
-    def __init__(
-        self, resources: ComputeResources, ctx: StepContext, job: str, phase: int, progress: ChunkProgress
-    ) -> None:
-        self._resources, self._ctx, self._job, self._phase = resources, ctx, job, phase
-        self._storage: Storage = resources.storage
-        self.progress = progress
+    lines: list[TaskLine]
+    entries: list[tuple[StoragePath, Entry]]
+    consumed: list[str]  # objects between two phases that the tasks have used up
+
+
+class OutputGatherer:
+    """Stores what tasks put out: small outputs in one object together, large ones as they are."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._clear()
+
+    def _clear(self) -> None:
         self._lines: list[TaskLine] = []
         self._pack: list[bytes] = []
         self._pack_size = 0
         self._packed: list[tuple[StoragePath, Entry]] = []
         self._stored: list[tuple[StoragePath, Entry]] = []
         self._consumed: list[str] = []
-        self._made_directories: set[StoragePath] = set()
 
     @property
     def size(self) -> int:
         return self._pack_size
-
-    @property
-    def has_lines(self) -> bool:
-        return bool(self._lines)
 
     def add_file(self, path: StoragePath, file: Path, content_type: str = "application/octet-stream") -> None:
         """An object with the bytes of a file, visible when it is published."""
@@ -63,19 +65,14 @@ class Publisher:
         if size <= SMALL_OUTPUT:
             data = file.read_bytes()
             md5 = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-            entry = self._make_entry(path, StoredContent("", len(data), md5, self._pack_size), content_type)
+            entry = _make_entry(path, StoredContent("", len(data), md5, self._pack_size), content_type)
             self._packed.append((path, entry))
             self._pack.append(data)
             self._pack_size += len(data)
             return
         with file.open("rb") as opened:
             content = self._storage.store(iter(lambda: opened.read(CHUNK), b""))
-        self._stored.append((path, self._make_entry(path, content, content_type)))
-
-    def _make_entry(self, path: StoragePath, content: StoredContent, content_type: str) -> Entry:
-        about = ObjectHeaders(content_type)
-        return Entry(path.name, "object", content.name, content.start, str(uuid.uuid4()), content.size, content.md5,
-                     about.content_type, about.durability, {}, now_ms())  # fmt: skip
+        self._stored.append((path, _make_entry(path, content, content_type)))
 
     def add_line(self, line: TaskLine, consumed: str = "") -> None:
         """What became of one task; `consumed`: an object between two phases that it has used up."""
@@ -83,16 +80,42 @@ class Publisher:
         if consumed:
             self._consumed.append(consumed)
 
-    def publish(self, done: int) -> ChunkProgress:
-        """Publish all that was gathered. `done`: keys of the chunk that are done with it."""
-        lines = self._lines
-        if not lines:
-            return self.progress
+    def take_all(self) -> GatheredOutputs:
+        """Sync what was gathered, and begin anew."""
         entries = [*self._stored]
         if self._packed:
             pack = self._storage.store(self._pack or [b""])
             entries += [(path, replace(entry, content=pack.name)) for path, entry in self._packed]
-        self._enter(entries)
+        gathered = GatheredOutputs(self._lines, entries, self._consumed)
+        self._clear()
+        return gathered
+
+
+def _make_entry(path: StoragePath, content: StoredContent, content_type: str) -> Entry:
+    about = ObjectHeaders(content_type)
+    return Entry(path.name, "object", content.name, content.start, str(uuid.uuid4()), content.size, content.md5,
+                 about.content_type, about.durability, {}, now_ms())  # fmt: skip
+
+
+class Publisher(OutputGatherer):
+    """Publishes what the tasks of one chunk or reducer put out."""
+
+    def __init__(
+        self, resources: ComputeResources, ctx: StepContext, job: str, phase: int, progress: ChunkProgress
+    ) -> None:
+        super().__init__(resources.storage)
+        self._resources, self._ctx, self._job, self._phase = resources, ctx, job, phase
+        self.progress = progress
+        self._made_directories: set[StoragePath] = set()
+
+    def publish(self, done: int) -> ChunkProgress:
+        """Publish all that was gathered. `done`: keys of the chunk that are done with it."""
+        return self.publish_gathered(self.take_all(), done) if self._lines else self.progress
+
+    def publish_gathered(self, gathered: GatheredOutputs, done: int) -> ChunkProgress:
+        """The same for what was gathered elsewhere."""
+        lines = gathered.lines
+        self._enter(gathered.entries)
         source = f"{self._ctx.record.id}/{self.progress.done}"
         name = f"{self._resources.job_prefix(self._job)}/{self._phase}/part-{source.replace('/', '-')}-{self._ctx.claim_version}"
         self._ctx.objects.put(name, encode_lines(lines))
@@ -105,8 +128,7 @@ class Publisher:
         self._resources.enter_part(self._job, self._phase + 1, note)
         self._resources.wake_phase(self._ctx, self._job, self._phase + 1)
         # After the commit: what is read again by another run must be there. Missing ones are no error.
-        self._resources.remove_intermediates(self._consumed)
-        self._lines, self._pack, self._pack_size, self._packed, self._stored, self._consumed = [], [], 0, [], [], []
+        self._resources.remove_intermediates(gathered.consumed)
         return self.progress
 
     def _enter(self, entries: list[tuple[StoragePath, Entry]]) -> None:

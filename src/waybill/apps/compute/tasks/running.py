@@ -24,7 +24,7 @@ from waybill.apps.compute.manifest import JobManifest, Phase
 from waybill.apps.compute.paths import StoragePath, parse_path
 from waybill.apps.compute.task_lines import InputKey, TaskError, TaskLine, TaskOutput
 from waybill.apps.compute.tasks.local_http import TaskServer
-from waybill.apps.compute.tasks.publishing import Publisher, find_error_path, find_output_path
+from waybill.apps.compute.tasks.publishing import OutputGatherer, find_error_path, find_output_path
 from waybill.apps.compute.tasks.slots import SlotLease
 from waybill.apps.compute.tasks.workspace import InitFailed, Workspace, make_environment, run_init
 from waybill.objects import ObjectNotFound
@@ -134,7 +134,7 @@ class PhaseRunner:
 
     def __init__(
         self, resources: ComputeResources, job: str, account: str, manifest: JobManifest, number: int,
-        workspace: Workspace, lease: SlotLease, publisher: Publisher,
+        workspace: Workspace, lease: SlotLease, publisher: OutputGatherer,
     ) -> None:  # fmt: skip
         self._resources, self._job, self._account = resources, job, account
         self._options, self._number = manifest.options, number

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from waybill.apps.compute.job_tables import JobRow
 from waybill.apps.compute.machine import CHUNK, ChunkKeys, ChunkProgress
 from waybill.apps.compute.resources import ComputeResources, resources_of
 from waybill.apps.compute.task_lines import InputKey, TaskError, TaskLine, iter_input_keys
+from waybill.apps.compute.tasks.cluster_slices import ClusterUnavailable
 from waybill.apps.compute.tasks.publishing import MAX_PACK, Publisher
 from waybill.apps.compute.tasks.running import PhaseRunner, describe_map, make_cancelled_line, make_task_id
 from waybill.apps.compute.tasks.slots import SlotLease
@@ -23,10 +25,14 @@ from waybill.apps.compute.tasks.workspace import InitFailed
 from waybill.record import Record
 from waybill.step import Done, New, Outcome, StepContext, StepStopped, Wait
 
+if TYPE_CHECKING:
+    from waybill.apps.compute.tasks.dask_cluster import DaskExecutor
+
 SLICE = 5.0  # seconds for which a chunk has a slot
 WAIT_FOR_SLOT = 1.0  # seconds for which a chunk waits for one, before another may be first
 PUBLISH_INTERVAL = 0.9  # seconds
 NO_SANDBOX_PAUSE = 30.0
+CLUSTER_PAUSE = 2.0
 
 
 def run_step(chunk: Record, ctx: StepContext) -> Outcome:
@@ -44,6 +50,8 @@ def run_step(chunk: Record, ctx: StepContext) -> Outcome:
     )
     if row.cancelled:
         return _give_up(about, publisher, keys)
+    if (executor := resources.dask) is not None:
+        return _run_in_cluster(ctx, resources, executor, about, publisher, keys)
     tasks = resources.tasks
     if tasks.workspaces.problem:
         return Wait(NO_SANDBOX_PAUSE, tasks.workspaces.problem)
@@ -66,6 +74,24 @@ def _give_up(about: ChunkKeys, publisher: Publisher, keys: list[InputKey]) -> Ou
         )
     publisher.publish(done + len(keys))
     return Done()
+
+
+def _run_in_cluster(
+    ctx: StepContext, resources: ComputeResources, executor: DaskExecutor, about: ChunkKeys, publisher: Publisher,
+    keys: list[InputKey],
+) -> Outcome:  # fmt: skip
+    """Publishes what comes back in the order of the keys. A cluster may run tasks twice; published are the outputs of one."""
+    first = publisher.progress.done
+    try:
+        for gathered, done in executor.run_keys(about, first, keys, lambda: ctx.stop):
+            publisher.publish_gathered(gathered, done)
+            resources.halt_if_wanted(about.job)
+    except ClusterUnavailable as problem:
+        return Wait(CLUSTER_PAUSE, str(problem))
+    ctx.check()
+    if publisher.progress.done - first >= len(keys):
+        return Done()
+    return Wait(0)  # cancelled: the next run says so of the keys that are left
 
 
 def _run_slice(

@@ -15,6 +15,7 @@ from waybill.record import Record
 from waybill.step import Done, New, Outcome, StepContext, Wait
 
 MAX_CHUNK = 500  # keys
+MIN_REMOTE_CHUNK = 100  # keys of a chunk whose tasks run in a cluster
 OPEN_CHUNKS = 16  # not settled at a time, beside two for each slot
 POLL = 0.5  # seconds between two looks at a log from which nothing was heard
 
@@ -45,7 +46,7 @@ def run_step(phase: Record, ctx: StepContext) -> Outcome:
 def _feed(
     phase: Record, ctx: StepContext, about: PhaseDocument, resources: ComputeResources, position: FeedPosition
 ) -> Outcome:
-    slots = resources.tasks.slot_count
+    slots = resources.map_slots
     while True:
         ctx.check()
         is_over = resources.is_log_ended(about.job, about.number)  # before its keys are read: then those are all
@@ -59,8 +60,9 @@ def _feed(
             if is_over:
                 return Wait(0, documents=(replace(position, whole=True),))
             return Wait(POLL)
-        # All slots get work; what turns out to be slow is divided again while it runs.
-        size = max(1, min(MAX_CHUNK, -(-len(keys) // (2 * slots))))
+        # All slots get work; what turns out to be slow is divided again while it runs. A cluster divides by itself.
+        smallest = MIN_REMOTE_CHUNK if resources.settings.dask else 1
+        size = max(smallest, min(MAX_CHUNK, -(-len(keys) // (2 * slots))))
         position = _spawn_chunks(phase, ctx, about, resources, keys, size, position)
 
 
