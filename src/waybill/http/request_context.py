@@ -72,6 +72,11 @@ class RequestContext:
         await self._services.authenticator.authenticate(self.request)
         check_role(self.request.state.identity, role)
 
+    async def authenticate_somewhere(self, role: str) -> None:
+        """The same where the role for some records is enough: which, the route says."""
+        await self._services.authenticator.authenticate(self.request)
+        check_role(self.request.state.identity, role, somewhere=True)
+
     def open_engine(self) -> AbstractContextManager[Engine]:
         """Open a connection to the whole store, for a short time: nothing that waits for the client belongs inside. What the
         caller may see of a record, and do to it, `access` says.

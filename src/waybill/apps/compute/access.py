@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from waybill.accounts import OWN, Identity, is_role_sufficient
 from waybill.apps.compute.errors import MantaError, not_found
 from waybill.apps.compute.paths import StoragePath
 
+APPLICATION = "compute"
 Access = Literal["read", "write", "delete"]
 
 
 class Caller(NamedTuple):
-    """`account`: empty for somebody who did not say. `job`: of a running task, its job."""
+    """`account`: empty for somebody who did not say. `job`: of a running task, its job. `accounts`: others that it acts for,
+    such as the groups of a user.
+    """
 
     account: str = ""
     is_operator: bool = False
     job: str = ""
+    accounts: tuple[str, ...] = ()
+    can_write: bool = True
 
 
 ANONYMOUS = Caller()
@@ -34,6 +40,8 @@ def check_access(caller: Caller, path: StoragePath, access: Access) -> None:
         if path.job_id and caller.account:
             raise not_found(str(path))
         _refuse(caller, path)
+    if access != "read" and not caller.can_write:
+        raise MantaError("AuthorizationFailed", f"{caller.account} may only read: it needs the role submitter")
     if path.area == "jobs" and access == "write":
         in_storage = len(path.segments) > 2 and path.segments[1] == "stor"
         if not (in_storage and caller.job == path.job_id):
@@ -43,7 +51,19 @@ def check_access(caller: Caller, path: StoragePath, access: Access) -> None:
 
 
 def may_act_for(caller: Caller, account: str) -> bool:
-    return caller.account == account or caller.is_operator
+    return caller.account == account or account in caller.accounts or caller.is_operator
+
+
+def caller_of(identity: Identity) -> Caller:
+    """An identity of the engine as this protocol knows one: a user acts for itself and for its groups. The role of a
+    submitter, for what it owns or in this application, lets it write; that of an operator opens all accounts.
+    """
+    can_write = identity.has_role_in("submitter", APPLICATION) or any(
+        grant.scope == OWN and is_role_sufficient(grant.role, "submitter") for grant in identity.grants
+    )
+    return Caller(
+        identity.name, identity.has_role_in("operator", APPLICATION), accounts=identity.owners, can_write=can_write
+    )
 
 
 def _refuse(caller: Caller, path: StoragePath) -> None:

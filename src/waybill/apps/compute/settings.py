@@ -36,9 +36,6 @@ class ComputeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input_idle: Seconds = 3600.0  # seconds without new input after which the input of a job is ended
     keep_jobs: Seconds = 7 * DAY  # seconds for which the record of a done job is kept; its files stay
     garbage_seconds: Seconds = 300.0  # seconds for which bytes are kept that no entry names any more
-    # a folder in which the file of an account's name has its public SSH keys, one a line; a relative one is below the data
-    # folder
-    authorized_keys: str = "authorized_keys"
     live_records: Positive = 1000  # the latest keys of a running job that are shown
 
 

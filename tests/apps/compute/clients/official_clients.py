@@ -12,12 +12,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.apps.compute.compute_server import ComputeServer
+from waybill import config
+from waybill.accounts import OWN, Grant, add_key, create_user, find_account
+from waybill.engine import Engine
+from waybill.environment import Environment
 
 HERE = Path(__file__).parent
 PATIENCE = 120.0
@@ -70,6 +75,18 @@ def install_python_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _install_once(tmp_path_factory, "python", install)
 
 
+def add_user_key(server: ComputeServer, user: str, line: str) -> None:
+    """A key for a user, who is made when there is none of this name yet."""
+    given = {"data": server.data, "store": server.store or None}
+    environment = Environment.from_config(config.load(env={}, overrides=given))
+    with closing(environment.open_store()) as store:
+        engine = Engine(store, environment.machines)
+        if find_account(store, "user", user) is None:
+            create_user(engine, user, roles=[Grant("submitter", OWN)], who="test")
+        add_key(engine, user, line, who="test")
+    environment.close()
+
+
 class ClientUser:
     """Somebody with a home of its own who runs the commands of the clients; with a key, every request is signed."""
 
@@ -91,10 +108,7 @@ class ClientUser:
         file = folder / f"id_{kind}"
         words = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", self.account, "-f", str(file), *options]
         subprocess.run(words, check=True, timeout=PATIENCE)
-        keys = self.server.data / "authorized_keys"
-        keys.mkdir(exist_ok=True)
-        with (keys / self.account).open("a") as listed:
-            listed.write(file.with_suffix(".pub").read_text())
+        add_user_key(self.server, self.account, file.with_suffix(".pub").read_text())
         shown = subprocess.run(["ssh-keygen", "-l", "-E", "md5", "-f", str(file)], check=True, capture_output=True)
         self.environment["MANTA_KEY_ID"] = shown.stdout.split()[1].decode()
         self.environment.pop("MANTA_NO_AUTH", None)

@@ -168,7 +168,25 @@ def test_nobody_reads_what_belongs_to_another(
     assert "not found" in other.run("mjob", "get", f"/owner1/jobs/{job}", code=None).err
     assert owner.run("mget", "~~/stor/secret").out == "secret"
     unknown.make_key("rsa", "-b", "2048")
-    keys = closed_compute.data / "authorized_keys" / "owner1"
-    keys.write_text("".join(keys.read_text().splitlines(keepends=True)[:1]))  # the second key is revoked
+    assert unknown.run("mget", "~~/stor/secret").out == "secret"
+    closed_compute.waybill("keys", "remove", "owner1", unknown.environment["MANTA_KEY_ID"])
     assert "KeyDoesNotExist" in unknown.run("mget", "~~/stor/secret", code=None).err
+    closed_compute.waybill("users", "disable", "other1")
+    assert "does not exist" in other.run("mls", "~~/stor", code=None).err
     owner.run("mjob", "cancel", job)
+
+
+def test_a_user_acts_for_its_group_and_readers_write_nothing(
+    closed_compute: ComputeServer, node_commands: Path, tmp_path: Path
+) -> None:
+    member = ClientUser(closed_compute, tmp_path / "member", [node_commands], "member1")
+    member.make_key("ed25519")
+    closed_compute.waybill("groups", "new", "team1")
+    member.environment |= {"MANTA_USER": "team1", "MANTA_SUBUSER": "member1"}
+    assert "is no user of team1" in member.run("mls", "~~/stor", code=None).err
+    closed_compute.waybill("groups", "add", "team1", "member1")
+    member.run("mput", "~~/stor/shared", text="of the team")
+    assert member.run("mget", "/team1/stor/shared").out == "of the team"
+    closed_compute.waybill("users", "withdraw", "member1", "submitter", "--in", "own")
+    assert "it needs the role submitter" in member.run("mput", "~~/stor/more", text="x", code=None).err
+    assert member.run("mls", "~~/stor").out == "shared\n"

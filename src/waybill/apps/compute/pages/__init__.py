@@ -26,6 +26,9 @@ def build_pages(environment: Environment) -> ApplicationPages:
     job_pages.add_routes(router)
     return ApplicationPages(
         router,
-        navigation=(NavigationEntry("Objects", "/compute/objects"), NavigationEntry("Jobs", "/compute/jobs")),
+        navigation=(
+            NavigationEntry("Objects", "/compute/objects", somewhere=True),
+            NavigationEntry("Jobs", "/compute/jobs", somewhere=True),
+        ),
         package="waybill.apps.compute.pages",
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from waybill.apps.compute import access
 from waybill.apps.compute.access import Caller, may_act_for
-from waybill.apps.compute.errors import not_found
+from waybill.apps.compute.errors import MantaError, not_found
 from waybill.apps.compute.jobs import Jobs
 from waybill.apps.compute.paths import is_account_name
 from waybill.pages import PageContext
@@ -24,7 +25,11 @@ def jobs_of(context: PageContext) -> Jobs:
 
 
 def caller_of(context: PageContext) -> Caller:
-    return Caller(context.user.name, context.can("operator"))
+    return access.caller_of(context.user)
+
+
+def can_write(context: PageContext) -> bool:
+    return caller_of(context).can_write
 
 
 def own_account(context: PageContext) -> str:
@@ -33,7 +38,9 @@ def own_account(context: PageContext) -> str:
 
 
 def check_account(context: PageContext, account: str) -> str:
-    """Raise not found unless the page may show this account."""
+    """Raise not found unless the page may show this account, and forbidden where it may not change it."""
     if not is_account_name(account) or not may_act_for(caller_of(context), account):
         raise not_found(f"/{account}")
+    if context.request.method not in ("GET", "HEAD") and not can_write(context):
+        raise MantaError("AuthorizationFailed", f"{context.user.name} may only read: it needs the role submitter")
     return account

@@ -12,7 +12,7 @@ from waybill.apps.compute.errors import MantaError
 from waybill.apps.compute.job_tables import JobRow, JobTables
 from waybill.apps.compute.jobs import job_path
 from waybill.apps.compute.manifest import check_native_manifest
-from waybill.apps.compute.pages.accounts import check_account, jobs_of, own_account, resources_of
+from waybill.apps.compute.pages.accounts import can_write, check_account, jobs_of, own_account, resources_of
 from waybill.apps.compute.pages.charts import draw_timings
 from waybill.apps.compute.pages.object_pages import objects_url
 from waybill.apps.compute.paths import StoragePath, is_account_name, parse_path
@@ -41,15 +41,17 @@ def job_url(account: str, job: str) -> str:
 
 
 def add_routes(router: APIRouter) -> None:
-    @router.get("/jobs", **declare_role("reader"))
+    @router.get("/jobs", **declare_role("reader", somewhere=True))
     def show_jobs(context: PageRequest, account: Annotated[str, Query(max_length=63)] = "") -> Response:
         name = account.strip() or own_account(context)
         if not is_account_name(name):
-            return context.render("compute/jobs.html", account="", jobs=[])
+            return context.render("compute/jobs.html", account="", may_start=False, jobs=[])
         check_account(context, name)
-        return context.render("compute/jobs.html", account=name, jobs=list_latest(context, name))
+        return context.render(
+            "compute/jobs.html", account=name, may_start=can_write(context), jobs=list_latest(context, name)
+        )
 
-    @router.post("/jobs", **declare_role("submitter"))
+    @router.post("/jobs", **declare_role("submitter", somewhere=True))
     def start_job(context: PageRequest) -> Response:
         account, jobs = check_account(context, context.get_field("account")), jobs_of(context)
         phases = [{"exec": context.get_field("map"), "type": "map"}]
@@ -65,12 +67,12 @@ def add_routes(router: APIRouter) -> None:
         context.notify_change()
         return context.redirect(job_url(account, job), "the job was started")
 
-    @router.get("/jobs/{account}/{job}", **declare_role("reader"))
+    @router.get("/jobs/{account}/{job}", **declare_role("reader", somewhere=True))
     def show_job(context: PageRequest, account: str, job: str) -> Response:
         check_account(context, account)
         return render_job(context, jobs_of(context).find(account, job))
 
-    @router.post("/jobs/{account}/{job}/{what}", **declare_role("submitter"))
+    @router.post("/jobs/{account}/{job}/{what}", **declare_role("submitter", somewhere=True))
     def act_on_job(context: PageRequest, account: str, job: str, what: str) -> Response:
         check_account(context, account)
         jobs = jobs_of(context)
@@ -132,7 +134,7 @@ def render_job(context: PageContext, row: JobRow) -> Response:
         phases=[{"about": about, "chart": draw_timings(about)} for about in metrics],
         files_url=objects_url(job_path(row.account, row.job)),
         events_url=f"/api/v1/compute/{row.account}/jobs/{row.job}/events",
-        can_act=context.can("submitter"),
+        can_act=can_write(context),
     )
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from waybill.apps.compute.access import check_access
 from waybill.apps.compute.entries import Entry
-from waybill.apps.compute.pages.accounts import caller_of, own_account, resources_of
+from waybill.apps.compute.pages.accounts import caller_of, can_write, own_account, resources_of
 from waybill.apps.compute.paths import AREAS, MAX_PATH, StoragePath, is_account_name, parse_path
 from waybill.apps.compute.storage import ObjectHeaders, iso_time
 from waybill.errors import InputError
@@ -32,7 +32,7 @@ def objects_url(path: StoragePath, **more: str) -> str:
 
 
 def add_routes(router: APIRouter, upload_slots: UploadSlots) -> None:
-    @router.get("/objects", **declare_role("reader"))
+    @router.get("/objects", **declare_role("reader", somewhere=True))
     def show_objects(context: PageRequest, at: Path = "", marker: Path = "", account: str = "") -> Response:
         if not at:
             name = account.strip() or own_account(context)
@@ -46,19 +46,19 @@ def add_routes(router: APIRouter, upload_slots: UploadSlots) -> None:
             return show_directory(context, found, marker)
         return show_object(context, found, entry)
 
-    @router.post("/upload", **declare_role("submitter", **{"x-body": "multipart/form-data"}))
+    @router.post("/upload", **declare_role("submitter", somewhere=True, **{"x-body": "multipart/form-data"}))
     async def upload(context: PageRequest, request: Request) -> Response:
         path, count = await upload_slots.take(request, lambda chunks: receive_files(context, chunks))
         return context.redirect("/compute/objects", f"{count} uploaded", at=str(path))
 
-    @router.post("/directory", **declare_role("submitter"))
+    @router.post("/directory", **declare_role("submitter", somewhere=True))
     def make_directory(context: PageRequest) -> Response:
         path = parse_path(f"{context.get_field('path')}/{context.get_field('name')}")
         check_access(caller_of(context), path, "write")
         resources_of(context).storage.put_directory(path, ObjectHeaders())
         return context.redirect("/compute/objects", "the directory was made", at=str(path))
 
-    @router.post("/remove", **declare_role("submitter"))
+    @router.post("/remove", **declare_role("submitter", somewhere=True))
     def remove(context: PageRequest) -> Response:
         path = parse_path(context.get_field("path"))
         check_access(caller_of(context), path, "delete")
@@ -89,7 +89,7 @@ def show_directory(context: PageContext, path: StoragePath, marker: str) -> Resp
         rows=rows,
         total=page.total,
         next_url=objects_url(path, marker=page.next.name) if page.next is not None else "",
-        can_write=context.can("submitter") and path.area in ("stor", "public"),
+        can_write=can_write(context) and path.area in ("stor", "public"),
     )
 
 
@@ -110,7 +110,7 @@ def show_object(context: PageContext, path: StoragePath, entry: Entry) -> Respon
         is_image=kind in IMAGES,
         text=text,
         is_cut=entry.size > PREVIEW,
-        can_write=context.can("submitter") and path.area in ("stor", "public"),
+        can_write=can_write(context) and path.area in ("stor", "public"),
     )
 
 

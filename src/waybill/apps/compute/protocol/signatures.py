@@ -13,55 +13,44 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-
+from waybill.accounts import SIGNATURE_ALGORITHMS, SshKey, verify_signature
 from waybill.apps.compute.errors import MantaError
 
 MAX_AGE = 300.0  # seconds between the date of a request and now, either way
 MAX_HEADER = 8192  # characters of a signature with everything
-HASHES: dict[str, hashes.HashAlgorithm] = {
-    "sha1": hashes.SHA1(),  # what python-manta signs RSA with; a second preimage of a date helps nobody
-    "sha256": hashes.SHA256(),
-    "sha384": hashes.SHA384(),
-    "sha512": hashes.SHA512(),
-}
 _PARAMETER = re.compile(r'\s*([A-Za-z]+)="([^"]*)"\s*(?:,|$)')
 _KEY_ID = re.compile(r"/([^/]{1,64})(?:/(?:users?/)?([^/]{1,64}))?/keys/([^/]{1,128})")
 
 
-class SignedBy(NamedTuple):
+class KeyId(NamedTuple):
+    """What a signature says of its key. `subuser`: a user that acts for the account, which is then a group of it."""
+
     account: str
-    subuser: str = ""
+    subuser: str
+    fingerprint: str
+
+    @property
+    def user(self) -> str:
+        return self.subuser or self.account
 
 
-class AccountKeys(Protocol):
-    """Where the public keys of accounts are."""
-
-    def find_keys(self, account: str, subuser: str) -> Sequence[str] | None:
-        """Public keys as ssh-keygen writes them; None: there is no such account or user."""
+FindKey = Callable[[KeyId], SshKey]  # raises MantaError where there is no such account, user or key
 
 
 class SignatureVerifier:
-    def __init__(self, keys: AccountKeys) -> None:
-        self._keys = keys
+    def __init__(self, find_key: FindKey) -> None:
+        self._find_key = find_key
 
     def verify_request(
         self, method: str, target: str, headers: Mapping[str, str], authorization: str, now: float
-    ) -> SignedBy:
+    ) -> KeyId:
         """`target`: path and query as they were sent; names of headers in lower case. Raises MantaError."""
         parameters = _read_parameters(authorization)
         names = (parameters.get("headers") or "date").lower().split()
@@ -81,7 +70,7 @@ class SignatureVerifier:
                 raise MantaError("InvalidSignature", f"the signature covers {name[:40]!r}, which was not sent")
         return self._verify(parameters, "\n".join(lines))
 
-    def verify_url(self, method: str, host: str, path: str, query: str, now: float) -> SignedBy:
+    def verify_url(self, method: str, host: str, path: str, query: str, now: float) -> KeyId:
         """A presigned URL: for its methods, its host, its path and its time only. Raises MantaError."""
         values = parse_qsl(query, keep_blank_values=True)
         parameters = dict(values)
@@ -107,70 +96,25 @@ class SignatureVerifier:
         assert problem is not None
         raise problem
 
-    def _verify(self, parameters: Mapping[str, str], text: str) -> SignedBy:
+    def _verify(self, parameters: Mapping[str, str], text: str) -> KeyId:
         key_id = parameters.get("keyId", "")
         match = _KEY_ID.fullmatch(key_id)
         if match is None:
             raise MantaError(
                 "InvalidKeyId", f"the keyId {key_id[:100]!r} is none: it must be /ACCOUNT/keys/FINGERPRINT"
             )
-        account, subuser, fingerprint = match[1], match[2] or "", match[3]
-        keys = self._keys.find_keys(account, subuser)
-        if keys is None:
-            kind = "UserDoesNotExist" if subuser else "AccountDoesNotExist"
-            raise MantaError(kind, f"{subuser or account} does not exist")
-        key = next(
-            (each for each in map(read_key, keys) if each is not None and fingerprint in each.fingerprints), None
-        )
-        if key is None:
-            raise MantaError("KeyDoesNotExist", f"/{account}/keys/{fingerprint} does not exist")
+        found = KeyId(match[1], match[2] or "", match[3])
+        algorithm = parameters.get("algorithm", "").lower()
+        if algorithm not in SIGNATURE_ALGORITHMS:
+            raise MantaError("InvalidAlgorithm", f"{algorithm[:40]!r} is no algorithm of a signature")
+        key = self._find_key(found)
         try:
             signature = base64.b64decode(parameters.get("signature", ""), validate=True)
         except (ValueError, binascii.Error):
             raise MantaError("InvalidSignature", "the signature is not base64") from None
-        if not key.is_signed(parameters.get("algorithm", "").lower(), signature, text.encode("latin-1", "replace")):
+        if not verify_signature(key, algorithm, signature, text.encode("latin-1", "replace")):
             raise MantaError("InvalidSignature", "The signature we calculated does not match the one you sent")
-        return SignedBy(account, subuser)
-
-
-class PublicKey(NamedTuple):
-    key: RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey
-    fingerprints: frozenset[str]
-
-    def is_signed(self, algorithm: str, signature: bytes, data: bytes) -> bool:
-        """Raises InvalidAlgorithm where the algorithm is unknown, or of another kind of key."""
-        kind, _, digest = algorithm.partition("-")
-        if digest not in HASHES:
-            raise MantaError("InvalidAlgorithm", f"{algorithm[:40]!r} is no algorithm of a signature")
-        try:
-            if kind == "rsa" and isinstance(self.key, RSAPublicKey):
-                self.key.verify(signature, data, padding.PKCS1v15(), HASHES[digest])
-            elif kind == "ecdsa" and isinstance(self.key, ec.EllipticCurvePublicKey):
-                self.key.verify(signature, data, ec.ECDSA(HASHES[digest]))
-            elif kind == "ed25519" and digest == "sha512" and isinstance(self.key, Ed25519PublicKey):
-                self.key.verify(signature, data)
-            else:
-                raise MantaError("InvalidAlgorithm", f"{algorithm!r} does not fit the key")
-        except InvalidSignature:
-            return False
-        return True
-
-
-@lru_cache(4096)
-def read_key(text: str) -> PublicKey | None:
-    """A line of ssh-keygen; None for one that signs nothing here (dsa, a certificate, garbage)."""
-    words = text.split()
-    try:
-        key = load_ssh_public_key(text.encode())
-        data = base64.b64decode(words[1])
-    except (ValueError, UnsupportedAlgorithm, IndexError):
-        return None
-    if not isinstance(key, (RSAPublicKey, ec.EllipticCurvePublicKey, Ed25519PublicKey)):
-        return None
-    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    sha256 = base64.b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-    pairs = ":".join(md5[at : at + 2] for at in range(0, 32, 2))
-    return PublicKey(key, frozenset((pairs, f"MD5:{pairs}", f"SHA256:{sha256}")))
+        return found
 
 
 def _read_parameters(authorization: str) -> dict[str, str]:

@@ -11,24 +11,26 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from waybill.apps.compute.access import ANONYMOUS, Caller
-from waybill.apps.compute.account_keys import AuthorizedKeyFiles
+from waybill.accounts import SshKey, find_account, find_key, identity_of_user
+from waybill.apps.compute.access import ANONYMOUS, Caller, caller_of
 from waybill.apps.compute.errors import MantaError
 from waybill.apps.compute.jobs import Jobs
 from waybill.apps.compute.paths import KNOWN_AREAS, StoragePath
 from waybill.apps.compute.protocol.app import Call, MantaApp
 from waybill.apps.compute.protocol.job_calls import JobCalls
 from waybill.apps.compute.protocol.requests import StorageRequest
-from waybill.apps.compute.protocol.signatures import SignatureVerifier
+from waybill.apps.compute.protocol.signatures import KeyId, SignatureVerifier
 from waybill.apps.compute.protocol.storage_calls import StorageCalls
 from waybill.apps.compute.routes.native_api import build_api
 from waybill.http.errors import ErrorView, HttpProblem
 from waybill.http.foreign_protocol import ForeignProtocol, Segments
 from waybill.http.request_context import RequestContext
+from waybill.record import Store
 
 if TYPE_CHECKING:
     from waybill.apps.compute.resources import ComputeResources
@@ -63,8 +65,7 @@ def build_manta_app(environment: Environment, context: RequestContext) -> MantaA
     resources: ComputeResources = environment.resources_of("compute")
     storage = StorageCalls(resources.storage)
     jobs = JobCalls(resources, Jobs(resources, context.open_engine), storage)
-    keys = AuthorizedKeyFiles(environment.config.data / resources.settings.authorized_keys)
-    return MantaApp(Authenticator(SignatureVerifier(keys)), _make_dispatcher(storage, jobs))
+    return MantaApp(Authenticator(), _make_dispatcher(storage, jobs))
 
 
 def _make_dispatcher(storage: StorageCalls, jobs: JobCalls) -> Callable[[StorageRequest], Call]:
@@ -86,34 +87,56 @@ def _make_dispatcher(storage: StorageCalls, jobs: JobCalls) -> Callable[[Storage
 
 
 class Authenticator:
-    """Who sends a request: whoever has signed it or its URL, a Waybill token, or nobody; on a server that asks nobody who
-    they are, whoever the path names.
+    """Who sends a request: whoever has signed it or its URL, a Waybill token or sign-in, or nobody; on a server that asks
+    nobody who they are, whoever the path names.
     """
-
-    def __init__(self, verifier: SignatureVerifier) -> None:
-        self._verifier = verifier
 
     async def __call__(self, scope: Scope, path: StoragePath) -> Caller:
         request = Request(scope)
         authorization = request.headers.get("authorization", "")
-        target = scope["raw_path"].decode("latin-1")
-        query = scope["query_string"].decode("latin-1")
         if authorization.lower().startswith("signature "):
-            signed = self._verifier.verify_request(
+            return await run_in_threadpool(_verify, request, lambda verifier, target, query: verifier.verify_request(
                 scope["method"], f"{target}?{query}" if query else target, request.headers, authorization, time.time()
-            )
-            return Caller(signed.account)
+            ))  # fmt: skip
         if not authorization and {"signature", "keyId"} <= request.query_params.keys():
             host = request.headers.get("host", "")
-            signed = self._verifier.verify_url(scope["method"], host, target.partition("?")[0], query, time.time())
-            return Caller(signed.account)
+            return await run_in_threadpool(_verify, request, lambda verifier, target, query: verifier.verify_url(
+                scope["method"], host, target.partition("?")[0], query, time.time()
+            ))  # fmt: skip
         return await _authenticate_token(request, path)
 
 
+def _verify(request: Request, verify: Callable[[SignatureVerifier, str, str], KeyId]) -> Caller:
+    """In a thread: the caller, with the rights that it has now. Raises MantaError."""
+    scope = request.scope
+    target, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+    with RequestContext(request).open_engine() as engine:
+        signed = verify(SignatureVerifier(lambda key_id: find_account_key(engine.store, key_id)), target, query)
+        identity = identity_of_user(engine.store, signed.user)
+    if identity is None:
+        raise MantaError("AccountDoesNotExist", f"{signed.user} does not exist")
+    return caller_of(identity)._replace(account=signed.account)
+
+
+def find_account_key(store: Store, key_id: KeyId) -> SshKey:
+    """A key that is accepted now, of the user that signs. Raises MantaError."""
+    found = find_key(store, key_id.fingerprint)
+    if found is None or found.user != key_id.user:
+        if find_account(store, "user", key_id.user) is None:
+            kind = "UserDoesNotExist" if key_id.subuser else "AccountDoesNotExist"
+            raise MantaError(kind, f"{key_id.user} does not exist")
+        raise MantaError("KeyDoesNotExist", f"/{key_id.user}/keys/{key_id.fingerprint} does not exist")
+    if key_id.subuser:
+        identity = identity_of_user(store, key_id.subuser)
+        if identity is None or key_id.account not in identity.owners:
+            raise MantaError("UserDoesNotExist", f"{key_id.subuser} is no user of {key_id.account}")
+    return found.key
+
+
 async def _authenticate_token(request: Request, path: StoragePath) -> Caller:
+    context = RequestContext(request)
     try:
-        # Who may only read, may not write by another protocol either.
-        await RequestContext(request).authenticate("reader" if request.method in ("GET", "HEAD") else "submitter")
+        await context.authenticate_somewhere("reader")
     except HttpProblem as error:
         if error.code == "no-token" and "authorization" not in request.headers:
             return ANONYMOUS
@@ -122,4 +145,4 @@ async def _authenticate_token(request: Request, path: StoragePath) -> Caller:
     identity = request.state.identity
     if identity.token is None and identity.sign_in is None:
         return Caller(path.account, is_operator=True)
-    return Caller(identity.name, is_operator=identity.has_role("operator"))
+    return caller_of(identity)

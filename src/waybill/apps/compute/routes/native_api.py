@@ -21,7 +21,7 @@ from fastapi import Depends, Header, Path, Query
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from waybill.apps.compute.access import Caller, may_act_for
+from waybill.apps.compute.access import caller_of, may_act_for
 from waybill.apps.compute.errors import MantaError, not_found
 from waybill.apps.compute.jobs import Jobs
 from waybill.apps.compute.live import JobFeed, LiveEvent
@@ -50,12 +50,14 @@ class JobContext(RequestContext):
         return Jobs(self.resources, self.open_engine)
 
     def check_account(self, account: str) -> None:
-        """Raise unless the caller may act for the account: for an operator all, otherwise that of its own name."""
+        """Raise unless the caller may act for the account: an operator for all, others for their own and their groups'."""
         identity = self.identity
         assert identity is not None
-        caller = Caller(identity.name, identity.has_role("operator"))
+        caller = caller_of(identity)
         if not is_account_name(account) or not may_act_for(caller, account):
             raise not_found(f"/{account}/jobs")
+        if self.request.method != "GET" and not caller.can_write:
+            raise MantaError("AuthorizationFailed", f"{caller.account} may only read: it needs the role submitter")
 
 
 JobRequest = Annotated[JobContext, Depends(JobContext)]
@@ -88,7 +90,7 @@ def build_api() -> Any:
         summary="Make a job",
         status_code=201,
         responses=describe_responses(*WRITE_STATUSES),
-        **declare_role("submitter"),
+        **declare_role("submitter", somewhere=True),
     )
     def make_job(context: JobRequest, account: AccountName, body: NewJob) -> dict[str, Any]:
         context.check_account(account)
@@ -107,7 +109,9 @@ def build_api() -> Any:
         context.notify_change()
         return jobs.read_status(row)
 
-    @router.get("/{account}/jobs", summary="Jobs in the order in which they were made", **declare_role("reader"))
+    @router.get(
+        "/{account}/jobs", summary="Jobs in the order in which they were made", **declare_role("reader", somewhere=True)
+    )
     def list_jobs(
         context: JobRequest,
         account: AccountName,
@@ -120,7 +124,7 @@ def build_api() -> Any:
         rows = [row for name in names if (row := context.resources.find_job(name)) is not None]
         return {"jobs": [context.jobs.read_status(row) for row in rows]}
 
-    @router.get("/{account}/jobs/{job}", summary="A job", **declare_role("reader"))
+    @router.get("/{account}/jobs/{job}", summary="A job", **declare_role("reader", somewhere=True))
     def show_job(context: JobRequest, account: AccountName, job: JobId) -> dict[str, Any]:
         context.check_account(account)
         return context.jobs.read_status(context.jobs.find(account, job))
@@ -130,7 +134,7 @@ def build_api() -> Any:
         summary="Follow a job: server-sent events until it is done",
         response_class=Response,
         responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-        **declare_role("reader"),
+        **declare_role("reader", somewhere=True),
     )
     def follow(
         context: JobRequest,
@@ -151,7 +155,7 @@ def build_api() -> Any:
         summary="Run a job that is done again",
         status_code=201,
         responses=describe_responses(*WRITE_STATUSES),
-        **declare_role("submitter"),
+        **declare_role("submitter", somewhere=True),
     )
     def rerun(context: JobRequest, account: AccountName, job: JobId, body: Rerun | None = None) -> dict[str, Any]:
         context.check_account(account)
@@ -166,7 +170,7 @@ def build_api() -> Any:
         status_code=204,
         response_class=Response,
         responses=describe_responses(*WRITE_STATUSES),
-        **declare_role("submitter"),
+        **declare_role("submitter", somewhere=True),
     )
     def remove(context: JobRequest, account: AccountName, job: JobId) -> Response:
         context.check_account(account)
