@@ -93,7 +93,7 @@ class ComputeResources:
 
         with self._lock:
             if self._dask is None:
-                self._dask = DaskExecutor(self.settings.dask, self.environment.config)
+                self._dask = DaskExecutor(self.settings.dask, self.environment)
             return self._dask
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +22,10 @@ from waybill.apps.compute.tasks.workspace import InitFailed
 from waybill.errors import WaybillError
 
 if TYPE_CHECKING:
+    from waybill.application import Application
     from waybill.apps.compute.resources import ComputeResources
     from waybill.config import Config
+    from waybill.environment import Environment
 
 NO_ROOM_PAUSE = 0.2  # seconds between two attempts to get a workspace
 _lock = threading.Lock()
@@ -37,6 +40,7 @@ class ClusterUnavailable(WaybillError):
 
 class ClusterSlice(NamedTuple):
     config: Config  # the settings of the worker that waits: the store's and the objects' URLs among them
+    make_environment: Callable[[Config, list[Application]], Environment]  # how a process begins with settings
     about: ChunkKeys
     first: int  # of the chunk's keys
     keys: list[InputKey]
@@ -44,7 +48,7 @@ class ClusterSlice(NamedTuple):
 
 def run_slice(work: ClusterSlice) -> GatheredOutputs:
     """In a process of the cluster: run the tasks of some keys. Fewer lines than keys: the job was cancelled."""
-    resources = _open_resources(work.config)
+    resources = _open_resources(work)
     about = work.about
     gatherer = OutputGatherer(resources.storage)
     row = resources.find_job(about.job)
@@ -89,14 +93,14 @@ def run_slice(work: ClusterSlice) -> GatheredOutputs:
     return gatherer.take_all()
 
 
-def _open_resources(config: Config) -> ComputeResources:
+def _open_resources(work: ClusterSlice) -> ComputeResources:
     """Made once in each process of the cluster for each store."""
     from waybill.apps.compute.application import APPLICATION
-    from waybill.environment import Environment
 
+    place = f"{work.config.store}\n{work.config.objects}"
     with _lock:
-        found = _resources_by_place.get(config.store + config.objects)
+        found = _resources_by_place.get(place)
         if found is None:
-            found = Environment.from_config(config, [APPLICATION]).resources_of("compute")
-            _resources_by_place[config.store + config.objects] = found
+            found = work.make_environment(work.config, [APPLICATION]).resources_of("compute")
+            _resources_by_place[place] = found
         return found

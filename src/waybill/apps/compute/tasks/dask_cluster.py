@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 from distributed.scheduler import KilledWorker
@@ -20,7 +20,9 @@ from waybill.apps.compute.machine import ChunkKeys
 from waybill.apps.compute.task_lines import InputKey
 from waybill.apps.compute.tasks.cluster_slices import ClusterSlice, ClusterUnavailable, run_slice
 from waybill.apps.compute.tasks.publishing import GatheredOutputs
-from waybill.config import Config
+
+if TYPE_CHECKING:
+    from waybill.environment import Environment
 
 _Client: Any = Client  # it has no types
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -30,8 +32,10 @@ FIRST_SLICE, MAX_SLICE = 4, 500  # keys
 
 
 class DaskExecutor:
-    def __init__(self, address: str, config: Config) -> None:
+    def __init__(self, address: str, environment: Environment) -> None:
         self._address = address
+        self._make_environment = type(environment).from_config
+        config = environment.config
         # A slice runs its tasks in the process that gets it: there is no cluster behind the cluster.
         app = {name: dict(table) for name, table in config.app.items()}
         app["compute"] = {name: value for name, value in app.get("compute", {}).items() if name != "dask"}
@@ -71,7 +75,7 @@ class DaskExecutor:
             while at < len(keys) or pending:
                 while at < len(keys) and len(pending) < window:
                     part = keys[at : at + size]
-                    work = ClusterSlice(self._config, about, first + at, part)
+                    work = ClusterSlice(self._config, self._make_environment, about, first + at, part)
                     # Not pure: the same slice may have to run anew after its outputs were swept.
                     pending.append((client.submit(run_slice, work, pure=False, retries=2), len(part)))
                     at += len(part)
