@@ -66,7 +66,7 @@ class DirectoryStorage:
             if not (self._root / MARKER).exists():
                 raise StorageUnavailable(
                     f"{self._root} is not a storage: it has no file {MARKER}. Is its disk mounted? A new one is made by "
-                    f"`waybill archive storage create`."
+                    f"`waybill archive create-storage NAME`."
                 )
             if not os.access(self._root, os.W_OK | os.X_OK):
                 raise StorageUnavailable(f"The folder {self._root} cannot be written to.")

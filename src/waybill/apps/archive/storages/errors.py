@@ -26,7 +26,7 @@ STORAGE_ERROR_CODES = {
     "archive-not-ready": ErrorCode(
         503, STORE, "The archive has not been brought back from its medium yet.", "Poll the batch.", "", 30
     ),
-    "storage-damaged": ErrorCode(
+    "archive-damaged": ErrorCode(
         500, FAILED, "An archive on the external storage is not what was put there.", "Tell the server's operator."
     ),
     "source-changed": ErrorCode(409, FAILED, "A file changed while it was being archived.", "Send the request again."),
@@ -76,7 +76,7 @@ class ArchiveNotFound(StorageError):
 class StorageDamaged(StorageError):
     """An archive on the external storage is not what was put there."""
 
-    code = "storage-damaged"
+    code = "archive-damaged"
 
 
 class SourceChanged(WaybillError):

@@ -1,0 +1,34 @@
+"""The application `archive`: what Waybill loads of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from waybill.application import Application
+from waybill.apps.archive.errors import ERROR_CODES
+from waybill.apps.archive.events import EVENTS
+from waybill.apps.archive.machine import MACHINES
+from waybill.apps.archive.resources import ArchiveResources
+from waybill.apps.archive.settings import ArchiveSettings
+
+if TYPE_CHECKING:
+    from typer import Typer
+
+
+def build_commands() -> Typer:
+    from waybill.apps.archive.commands import build_commands  # imported late: a worker needs no commands
+
+    return build_commands()
+
+
+APPLICATION = Application(
+    name="archive",
+    description="File sets on external storage and back, proven before anything is deleted.",
+    machines=MACHINES,
+    resources=ArchiveResources,
+    commands=build_commands,
+    events=EVENTS,
+    has_catalogues=True,
+    settings=ArchiveSettings,
+    error_codes=ERROR_CODES,
+)

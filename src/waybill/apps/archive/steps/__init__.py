@@ -1,0 +1,1 @@
+"""The steps of archive, one module for each work state."""
